@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .cluster.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from .pipeline.agents.dpop import dpop
     from .pipeline.api.bound import bound
@@ -35,8 +37,6 @@ if TYPE_CHECKING:
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
-
-__version__ = "0.1.0"
 
 __all__ = [
     "Agent",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from multiprocessing import resource_tracker
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -16,6 +14,9 @@ from typing import Any, TypeVar
 from . import address as addresses
 from .address import ClusterError as ClusterError
 from .address import ClusterLostError, verify_listening
+from .starting import children_ignore_interrupts, starting
+from .version import __version__
+from .web_servers import NO_DASHBOARD, without_web_server
 
 T = TypeVar("T")
 
@@ -26,50 +27,62 @@ def local_client(workers: int) -> Iterator[Any]:
 
     Dask's own memory limit is off: plans keep their budgets themselves, and a worker that pauses or spills
     behind their back only makes them wrong.
+
+    Raises
+    ------
+    ClusterError
+        If they do not start, such as for a script that each of them would run again.
     """
     from distributed import Client, LocalCluster
 
+    def cluster() -> Any:
+        return LocalCluster(
+            n_workers=workers,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=0,
+            dashboard_address=None,
+            scheduler_kwargs=NO_DASHBOARD,
+            silence_logs=logging.CRITICAL,
+        )
+
+    with started(cluster, f"{workers} worker processes") as opened, Client(opened) as client:
+        yield client
+
+
+@contextmanager
+def started(cluster: Callable[[], Any], what: str) -> Iterator[Any]:
+    """Start a cluster of processes of this machine, a second time where one of them dies meanwhile; stop it at the end.
+
+    Parameters
+    ----------
+    cluster : callable
+        Starts the processes.
+    what : str
+        They, in words.
+
+    Raises
+    ------
+    ClusterError
+        If one dies again.
+    """
     with ExitStack() as opened:
-        with children_ignore_interrupts():
-            cluster = opened.enter_context(
-                LocalCluster(
-                    n_workers=workers,
-                    threads_per_worker=1,
-                    processes=True,
-                    memory_limit=0,
-                    dashboard_address=None,
-                    scheduler_kwargs=NO_DASHBOARD,
-                    silence_logs=logging.CRITICAL,
-                )
-            )
-        without_web_server(cluster)
-        yield opened.enter_context(Client(cluster))
+        with starting(what), children_ignore_interrupts():
+            try:
+                found = cluster()
+            except _NOT_STARTED:  # a process may die of what is over in a moment
+                found = cluster()
+            opened.enter_context(found)
+        without_web_server(found)
+        yield found
+
+
+# What Dask raises where a process that it started is gone.
+_NOT_STARTED = (RuntimeError, OSError, TimeoutError)
 
 
 # A scheduler that listens answers within this.
 _ANSWER_SECONDS = 5.0
-
-# Dask serves its figures on a port, without a dashboard too; any free one, until it is closed.
-NO_DASHBOARD = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-
-
-def without_web_server(cluster: Any) -> None:
-    """Close the port on which a scheduler of this process serves its figures: nobody was told of it."""
-    cluster.loop.add_callback(cluster.scheduler.http_server.stop)
-
-
-@contextmanager
-def children_ignore_interrupts() -> Iterator[None]:
-    """Start processes and threads that Ctrl-C does not reach, and that start others like them.
-
-    A terminal sends it to all processes at once. It is for this one, which stops the others.
-    """
-    resource_tracker.ensure_running()  # where it is not, starting it lets the signal through again
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def client_of(given: Any, address: str | None, *, with_workers: bool = True) -> AbstractContextManager[Any]:
@@ -218,8 +231,6 @@ def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
         client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
     except TimeoutError:
         raise ClusterError(f"the scheduler at {client.scheduler.address} has no workers") from None
-    from .. import __version__
-
     for worker, version in client.run(worker_version, on_error="return").items():
         if version != __version__:
             has = f"bucketflow {version}" if isinstance(version, str) else f"no bucketflow ({version})"
@@ -270,6 +281,4 @@ def _read(path: Path) -> str | None:
 
 def worker_version() -> str:
     """Return the version of bucketflow where this runs."""
-    from .. import __version__
-
     return __version__

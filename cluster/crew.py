@@ -19,7 +19,7 @@ _SAID_SECONDS = 2.0
 _ANSWER_SECONDS = 5.0
 
 
-class Crew:
+class WorkerCrew:
     """Long tasks on the workers of a pool; one whose worker died begins anew on another.
 
     Words and messages are what msgpack knows: numbers, strings, lists of them.

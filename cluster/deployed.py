@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from os.path import isfile
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 from .address import ClusterError
-from .connect import children_ignore_interrupts, verify_workers
+from .connect import verify_workers
+from .first_worker import heard_failures, wait_for_worker
+from .starting import children_ignore_interrupts, last_sentence, starting
+from .version import install_hint
+from .web_servers import is_asked_for, kept_local, without_web_server
 
 _KEYS = ("class", "arguments", "adapt", "scale", "wait")
 _WAIT_SECONDS = 600.0
+# What brings the packages of deployers that Dask itself does not have.
+_EXTRAS = {
+    "asyncssh": "ssh",
+    "dask_gateway": "gateway",
+    "dask_jobqueue": "jobqueue",
+    "dask_kubernetes": "kubernetes",
+}
 
 
 @dataclass(frozen=True)
@@ -102,33 +115,70 @@ def deployed_client(name: str) -> Iterator[Any]:
     from distributed import Client
 
     how = read_deployment(name)
-    with children_ignore_interrupts():
-        cluster = _started(how)
-    try:
-        if how.adapt:
-            # a command waits for the first worker before it gives anybody work
-            first = {} if "minimum_jobs" in how.adapt else {"minimum": max(1, int(how.adapt.get("minimum") or 1))}
-            cluster.adapt(**{**how.adapt, **first})
-        elif how.scale is not None:
-            cluster.scale(how.scale)
-        with Client(cluster, set_as_default=False) as client:
-            verify_workers(client, how.wait_seconds)
-            yield client
-    finally:
+    with ExitStack() as opened:
+        with starting(how.made_by), heard_failures() as failures:
+            with children_ignore_interrupts():
+                cluster = _started(how)
+            opened.callback(_close, cluster)
+            _scale(cluster, how)
+            client = opened.enter_context(Client(cluster, set_as_default=False))
+            wait_for_worker(cluster, client, how.made_by, how.wait_seconds, failures)
+        verify_workers(client)
+        yield client
+
+
+def _close(cluster: Any) -> None:
+    with suppress(AssertionError):  # Dask's, last of all, where a worker was never started
         cluster.close()
 
 
+def _scale(cluster: Any, how: Deployment) -> None:
+    if how.adapt:
+        # a command waits for the first worker before it gives anybody work
+        first = {} if "minimum_jobs" in how.adapt else {"minimum": max(1, int(how.adapt.get("minimum") or 1))}
+        cluster.adapt(**{**how.adapt, **first})
+    elif how.scale is not None:
+        cluster.scale(how.scale)
+
+
 def _started(how: Deployment) -> Any:
-    module, _, name = how.made_by.rpartition(".")
+    made_by = _deployer(how.made_by)
+    _verify_commands(how.made_by, made_by)
+    try:
+        cluster = made_by(**kept_local(made_by, how.arguments))
+    except Exception as error:  # every deployer has its own
+        hint = _EXTRAS["asyncssh"] if "asyncssh" in str(error) else ""
+        raise ClusterError(f"{how.made_by} did not start a cluster: {last_sentence(error)}{_hint(hint)}") from None
+    if not is_asked_for(how.arguments):
+        without_web_server(cluster)
+    return cluster
+
+
+def _deployer(name: str) -> Any:
+    """Import what starts a cluster."""
+    module, _, attribute = name.rpartition(".")
     try:
         with _same_way_to_stop():
-            made_by = getattr(import_module(module), name)
+            return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ClusterError(f"no {how.made_by} is installed here ({error})") from None
-    try:
-        return made_by(**how.arguments)
-    except Exception as error:  # every deployer has its own
-        raise ClusterError(f"{how.made_by} did not start a cluster: {' '.join(str(error).split())}") from None
+        hint = _hint(_EXTRAS.get(module.partition(".")[0], ""))
+        raise ClusterError(f"no {name} is installed here ({error}){hint}") from None
+
+
+def _hint(extra: str) -> str:
+    return f"; {install_hint(extra)}" if extra else ""
+
+
+def _verify_commands(name: str, made_by: Any) -> None:
+    """Make sure that the commands of a batch system are here, which dask-jobqueue submits and cancels jobs with."""
+    job = getattr(made_by, "job_cls", None)
+    for command in (getattr(job, "submit_command", None), getattr(job, "cancel_command", None)):
+        program = shlex.split(command)[0] if command else ""
+        if program and which(program) is None:
+            raise ClusterError(
+                f"{name} needs the command {program}, which is not on the PATH here: "
+                "start where the commands of the batch system are"
+            )
 
 
 @contextmanager

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
-from .connect import NO_DASHBOARD, ClusterError, children_ignore_interrupts, without_web_server
+from .connect import ClusterError, started
 from .dask_pool import DaskPool, itself
+from .version import install_hint
+from .web_servers import NO_DASHBOARD
 
 # GPUs of this machine: how many there are, what memory they have free, and a local cluster with one process each.
 
@@ -21,6 +24,8 @@ from .dask_pool import DaskPool, itself
 SHARE = 0.9
 # Boxes of tables that leave the device overlap; everything else takes the whole device, one task at a time.
 _THREADS = 3
+# Processes of this machine, which no other one needs to reach.
+_HOST = "127.0.0.1"
 
 
 def visible_gpus() -> list[str]:
@@ -46,7 +51,7 @@ def _cupy() -> Any:
     try:
         import cupy
     except ImportError:
-        raise ClusterError("--gpus needs CuPy: pip install 'bucketflow[cuda13]' (or cuda12)") from None
+        raise ClusterError(f"--gpus needs CuPy: {install_hint('cuda13')} (cuda12 for CUDA 12)") from None
     return cupy
 
 
@@ -86,6 +91,7 @@ def gpu_client(count: int) -> Iterator[Any]:
         number: {
             "cls": Nanny,
             "options": {
+                "host": _HOST,
                 "nthreads": _THREADS,
                 "resources": {"GPU": 1},
                 "memory_limit": 0,
@@ -96,12 +102,9 @@ def gpu_client(count: int) -> Iterator[Any]:
         }
         for number, name in enumerate(visible_gpus()[:count])
     }
-    scheduler = {"cls": Scheduler, "options": {**NO_DASHBOARD, "port": 0}}
-    with ExitStack() as opened:
-        with children_ignore_interrupts():
-            cluster = opened.enter_context(SpecCluster(workers=workers, scheduler=scheduler, silence_logs=50))
-        without_web_server(cluster)
-        client = opened.enter_context(Client(cluster))
+    scheduler = {"cls": Scheduler, "options": {**NO_DASHBOARD, "host": _HOST, "port": 0}}
+    cluster = partial(SpecCluster, workers=workers, scheduler=scheduler, silence_logs=50)
+    with started(cluster, f"{count} processes for GPUs") as opened, Client(opened) as client:
         client.wait_for_workers(count)
         yield client
 

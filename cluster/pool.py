@@ -117,7 +117,7 @@ class SerialPool:
 
 
 @dataclass
-class _Task:
+class _ThreadTask:
     """A task under way: its phases, the one that goes on in the other thread, and its outcome once there is one."""
 
     key: Any
@@ -148,26 +148,26 @@ class _Task:
 def _overlapped(ready: _Ready, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
     """Yield keys and outcomes of all tasks that can run."""
 
-    def begun(beside: _Task | None = None) -> _Task | None:
+    def begun(beside: _ThreadTask | None = None) -> _ThreadTask | None:
         key = ready.first()
         if key is None or (beside is not None and not has_room(beside, key)):
             return None
         ready.pop()
         function, *args = nodes[key].call(key)
-        task = _Task(key, _phases(function, args))
+        task = _ThreadTask(key, _phases(function, args))
         task.transfer = other.submit(task.advance)
         return task
 
-    def has_room(computing: _Task, moving: Any) -> bool:
+    def has_room(computing: _ThreadTask, moving: Any) -> bool:
         return nodes[moving].moving_bytes <= nodes[computing.key].room_bytes
 
-    def settled(task: _Task) -> Iterator[tuple[Any, Any]]:
+    def settled(task: _ThreadTask) -> Iterator[tuple[Any, Any]]:
         yield task.key, task.outcome
         if not isinstance(task.outcome, BaseException):
             ready.finish(task.key)
 
-    reading: _Task | None = None
-    writing: _Task | None = None
+    reading: _ThreadTask | None = None
+    writing: _ThreadTask | None = None
     while True:
         current = reading or begun()
         reading = None
@@ -208,7 +208,7 @@ def _computation(function: Callable[..., Any], args: Iterable[Any]) -> Phases:
 
 def _in_a_row(function: Callable[..., Any], *args: Any) -> Any:
     """Task: run all phases of a task of a graph."""
-    task = _Task(None, _phases(function, args))
+    task = _ThreadTask(None, _phases(function, args))
     while not task.done:
         task.advance()
     if isinstance(task.outcome, BaseException):

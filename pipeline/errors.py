@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
+from inspect import unwrap
 from math import log2
 from os import PathLike
+from types import FunctionType
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 # Text as a terminal and a message may show it: what comes from files and users, numbers, and sizes in words.
 
@@ -51,6 +58,16 @@ def format_bytes(count: int) -> str:
     raise AssertionError
 
 
+def enough_bytes(count: int) -> str:
+    """Write a number of bytes that is asked for: rounded up, so that whoever gives it gives enough.
+
+    >>> format_bytes(1_060_491), enough_bytes(1_060_491)
+    ('1.06 MB', '1.07 MB')
+    """
+    unit = 10 ** max(len(str(count)) - 3, 0)
+    return format_bytes(-(-count // unit) * unit)
+
+
 def format_count(count: int) -> str:
     """Write a number with three digits, also one that no float holds."""
     return f"{float(count):.3g}" if count < _LARGEST else f"2^{count.bit_length() - 1}"
@@ -64,6 +81,11 @@ def format_cells(count: int) -> str:
 def shorten(text: str, width: int = 40) -> str:
     """Return the text itself, or its beginning when it is longer than ``width`` characters."""
     return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def encodable(text: str) -> str:
+    """Return text that a file in UTF-8 can hold: lone surrogates, as JSON and odd file names have them, are escapes."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def _shortened(text: str, width: int) -> str:
@@ -109,6 +131,10 @@ class ModelError(BucketflowError):
     """A model, evidence or query that contradicts itself (an unknown variable, a state out of range)."""
 
 
+class KeywordError(ModelError, TypeError):
+    """A keyword that a public function does not have."""
+
+
 class BudgetError(BucketflowError):
     """A plan that does not fit its budget; raised before anything runs, with both numbers."""
 
@@ -129,6 +155,41 @@ class InternalError(BucketflowError):
     """An answer that failed its own check: a bug, never presented as an answer."""
 
     exit_code = 1
+
+
+def checks_keywords(function: Callable[P, T], name: str = "") -> Callable[P, T]:
+    """Let a public function refuse a keyword that it does not have, and name the one that was meant.
+
+    Parameters
+    ----------
+    function : callable
+        Without keywords of any name, or with those of a typed dictionary, ``**options: Unpack[Keywords]``.
+    name : str, optional
+        What users call it, where that is another name.
+    """
+    inner: Any = unwrap(function)
+    code, unpacked = inner.__code__, inner.__annotations__.get("options", "")
+    known = {*code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]} - {"self", "cls"}
+    if unpacked.startswith("Unpack["):
+        known |= {*inner.__globals__[unpacked.removeprefix("Unpack[").removesuffix("]")].__annotations__}
+    called = name or inner.__name__
+
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if not kwargs.keys() <= known:
+            raise refuse(kwargs)
+        return function(*args, **kwargs)
+
+    def refuse(kwargs: Mapping[str, object]) -> KeywordError:
+        from difflib import get_close_matches
+
+        wrong = next(word for word in kwargs if word not in known)
+        near = get_close_matches(wrong, sorted(known), n=1)
+        meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
+        return KeywordError(f"{called}() got an unexpected keyword {wrong!r}; {meant}")
+
+    # annotations are looked up where the function is written
+    made: Any = FunctionType(checked.__code__, inner.__globals__, inner.__name__, None, checked.__closure__)
+    return wraps(function)(made)
 
 
 @contextmanager

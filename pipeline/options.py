@@ -11,7 +11,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, get_args
 
-from .errors import ModelError
+from .errors import BucketflowError, ModelError
 from .models.checks import integer
 from .models.query import Fit, Representation, TreeKind
 from .proofs.outcome import Method as Method
@@ -50,12 +50,18 @@ class Options:
             if (value := getattr(self, name)) is not None or name in ("seed", "priority"):
                 object.__setattr__(self, name, integer(value, name, least))
         object.__setattr__(self, "order", checked_order(self.order))
+        if isinstance(self.order, str) and self.order != "auto":
+            from .orders.tree_search import checked_rule
+
+            checked_rule(self.order)
         if not isinstance(self.workdir, str | PathLike | None):
             raise ModelError(f"workdir is {self.workdir!r}; it must be a path")
         if not isinstance(self.scheduler, str | None):
             raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
         if self.gpus is not None and self.workers:
             raise ModelError("every GPU has one worker; leave out workers, or gpus")
+        if self.workers and not self.remote:
+            _verify_first_import()
         if not isinstance(self.gpus, str | None):
             object.__setattr__(self, "gpus", integer(self.gpus, "gpus", None))
         for name in ("memory", "disk", "gpu_memory"):
@@ -80,7 +86,7 @@ class Options:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Effort:
+class ProofOptions:
     """How an optimum is proved, and how far; see :func:`solve`."""
 
     method: Method = "auto"
@@ -118,6 +124,17 @@ class Effort:
         """
         if self.limited or self.method not in ("auto", "dense", "diagram", "search"):
             raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
+
+
+def _verify_first_import() -> None:
+    """Let no worker ask what the script that it has to import asks, for workers of its own."""
+    from ..cluster.address import ClusterError
+    from ..cluster.starting import verify_first_import
+
+    try:
+        verify_first_import()
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
 
 
 def checked_number(name: str, value: Any, what: str) -> int | float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from importlib.util import find_spec
 from typing import Any
 
+from ..cluster.version import install_hint
 from .errors import BucketflowError
 
 Rows = Sequence[tuple[str, str]]
@@ -27,7 +29,7 @@ def verify_installed() -> None:
         If bokeh is not installed.
     """
     if find_spec("bokeh") is None:
-        raise BucketflowError("figures need bokeh: pip install 'bucketflow[report]'")
+        raise BucketflowError(f"figures need bokeh: {install_hint('report')}")
 
 
 def page(title: str, sections: Sequence[tuple[str, Rows | Any]]) -> str:
@@ -62,12 +64,35 @@ def _table(rows: Rows) -> str:
 
 
 def shown(figure: Any) -> Any:
-    """Show a figure where a notebook runs, and return it."""
+    """Show a figure where a notebook runs, and return it; its name is not printed below it."""
     import sys
 
     if "ipykernel" in sys.modules:
-        from bokeh.io import output_notebook, show
-
-        output_notebook(hide_banner=True)
-        show(figure)
+        _show_in_notebook(figure)
+        cell = _cell()
+        # Bokeh reserves other names; a later cell that ends with the figure shows it again
+        figure._ipython_display_ = lambda: None if _cell() == cell else _show_in_notebook(figure)
     return figure
+
+
+def _show_in_notebook(figure: Any) -> None:
+    from bokeh.io import show
+
+    _load_scripts()
+    show(figure)
+
+
+@cache
+def _load_scripts() -> None:
+    """Put what draws figures into the notebook itself, once: it may be read where there is no network."""
+    from bokeh.io import output_notebook
+    from bokeh.resources import Resources
+
+    output_notebook(Resources(mode="inline", components=["bokeh"]), hide_banner=True)
+
+
+def _cell() -> Any:
+    """Return the number of the cell that runs."""
+    from IPython import get_ipython  # type: ignore[import-not-found,unused-ignore]
+
+    return getattr(get_ipython(), "execution_count", None)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from .files import PARTIAL, opened, write_all, written_whole
 from .ledger import ends_a_line, read_lines, to_line
-from .run_folder import FolderKind, locked_folder
+from .run_folder import FORMAT, FolderKind, check_format, locked_folder
 from .spec import disk_full
 
-_ANSWERS, _RUNS = "answers.jsonl", "runs"
+_ANSWERS, _PRICES, _RUNS = "answers.jsonl", "prices.jsonl", "runs"
 _KIND = FolderKind("the folder of a batch", "for a batch", "in use: the batch is running", _ANSWERS)
 _SYNC_SECONDS = 1.0
 
@@ -36,7 +37,7 @@ class BatchDir:
         self.path = path
         self._lock = locked_folder(path, _KIND, lambda p: p.name.endswith(PARTIAL))
         try:
-            self._file = opened(path / _ANSWERS, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            self._file, self._prices = map(self._opened, (_ANSWERS, _PRICES))
         except OSError as error:
             self._lock.close()
             raise disk_full(error, f"no space left in {path}") from None
@@ -45,12 +46,32 @@ class BatchDir:
     def close(self) -> None:
         """Release the lock."""
         self._file.close()
+        self._prices.close()
         self._lock.close()
 
+    def _opened(self, name: str) -> FileIO:
+        return opened(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
     def answers(self) -> dict[str, dict[str, Any]]:
-        """Return the latest answer of every key; damaged lines are ignored."""
-        lines = read_lines(self.path / _ANSWERS)
-        return {str(line["key"]): line for line in lines if line is not None and "key" in line}
+        """Return the latest answer of every key; damaged lines are ignored.
+
+        Raises
+        ------
+        OtherFormatError
+        """
+        return self._latest(_ANSWERS)
+
+    def prices(self) -> dict[str, dict[str, Any]]:
+        """Return the latest price of every key; damaged lines are ignored."""
+        return self._latest(_PRICES)
+
+    def _latest(self, name: str) -> dict[str, dict[str, Any]]:
+        found = {}
+        for line in read_lines(self.path / name):
+            if line is not None and "key" in line:
+                check_format(self.path / name, line.pop("format", 1))
+                found[str(line["key"])] = line
+        return found
 
     def append(self, answer: dict[str, Any]) -> None:
         """Keep an answer, forced to disk unless that was done a moment ago.
@@ -60,11 +81,24 @@ class BatchDir:
         DiskFullError
             If no space is left.
         """
-        line = to_line(answer)
+        self._write_line(self._file, answer, time.monotonic() - self._synced >= _SYNC_SECONDS)
+
+    def append_price(self, price: dict[str, Any]) -> None:
+        """Keep a price, which is found again if it is lost.
+
+        Raises
+        ------
+        DiskFullError
+            If no space is left.
+        """
+        self._write_line(self._prices, price, False)
+
+    def _write_line(self, file: FileIO, record: dict[str, Any], forced: bool) -> None:
+        line = to_line({**record, "format": FORMAT})
         try:
-            write_all(self._file, memoryview(line if ends_a_line(self._file) else b"\n" + line))
-            if time.monotonic() - self._synced >= _SYNC_SECONDS:
-                os.fsync(self._file.fileno())
+            write_all(file, memoryview(line if ends_a_line(file) else b"\n" + line))
+            if forced:
+                os.fsync(file.fileno())
                 self._synced = time.monotonic()
         except OSError as error:
             raise disk_full(error, f"no space left in {self.path}") from None

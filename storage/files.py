@@ -111,10 +111,15 @@ def _folder(given: str | None, cache: str | None, _home: str | None) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> bool:
-    """Write a file that readers see whole or not at all; return False where that is not possible."""
+    """Write a file that readers see whole or not at all; return False where that is not possible.
+
+    Whatever the process leaves to others by default, they may not write to it, nor to folders that are made for it.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed([one for one in (path.parent, *path.parent.parents) if not one.exists()]):
+            folder.mkdir(mode=0o755, exist_ok=True)
         with written_whole(path) as file:
+            os.fchmod(file.fileno(), os.fstat(file.fileno()).st_mode & 0o755)
             write_all(file, memoryview(content))
     except OSError:
         return False

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
-from .spec import DamagedError, StorageError, disk_full
+from .spec import DamagedError, OtherFormatError, StorageError, disk_full
 
 # Locks that go away with the process that holds them, and folders that one process uses at a time.
 
@@ -94,8 +94,12 @@ JOB = "job"
 LAYERS = "layers"
 #: The folder of messages of mini-buckets, which bounds are read from.
 MESSAGES = "messages"
-# What is written here and in ledgers; other formats are not read.
-FORMAT = 4
+#: The format of folders of runs, jobs and batches; other formats are not read. Raise it with every change after which
+#: such a folder could not be taken up again as if it were one of ours: other entries or meanings in plans, records,
+#: receipts and answers; other files, codecs or numbers in chunks; other leaf tables, scales or orders of functions and
+#: axes for the same model and question; another answer to the same question. Other plans for new questions are no
+#: such change, nor is a release.
+FORMAT = 5
 
 
 class RunDir:
@@ -115,8 +119,12 @@ class RunDir:
     def __init__(self, path: Path):
         self.path = path
         self._lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p))
-        for left in filter(_is_partial, path.iterdir()):
-            left.unlink()
+        try:
+            for left in filter(_is_partial, path.iterdir()):
+                left.unlink()
+        except BaseException:
+            self._lock.close()
+            raise
 
     def close(self) -> None:
         """Release the lock."""
@@ -143,9 +151,9 @@ class RunDir:
         kept = any(os.path.lexists(self.path / name) for name in (_RESULT, _BOUNDS))
         return kept or any(self.path.glob("*/*/*"))
 
-    def write_plan(self, plan: dict[str, Any]) -> None:
-        """Store the plan, whole or not at all."""
-        write_json(self.path / _PLAN, plan)
+    def write_plan(self, plan: dict[str, Any], version: str) -> None:
+        """Store the plan, whole or not at all, with the version of the program that made it."""
+        write_json(self.path / _PLAN, {**plan, "bucketflow": version})
 
     def read_result(self) -> dict[str, Any] | None:
         """Return the stored answer, if the run is finished; one that is damaged is as good as none."""
@@ -192,12 +200,26 @@ def read_json(path: Path) -> dict[str, Any] | None:
         raise DamagedError(f"{path} is damaged: it is not JSON") from None
     if not isinstance(found, dict):
         raise DamagedError(f"{path} is damaged: it is no JSON object")
-    checksum, form = found.pop("checksum", None), found.pop("format", 1)
-    if checksum == _checksum(found):
-        return found
-    if form != FORMAT:
-        raise StorageError(f"{path} has format {form}, this version of bucketflow reads format {FORMAT}")
-    raise DamagedError(f"{path} is damaged: its checksum differs")
+    checksum = found.pop("checksum", None)
+    check_format(path, found.get("format", 1))
+    if checksum != _checksum(found):
+        raise DamagedError(f"{path} is damaged: its checksum differs")
+    del found["format"]
+    return found
+
+
+def check_format(path: Path, found: object) -> None:
+    """Refuse a file of another format.
+
+    Raises
+    ------
+    OtherFormatError
+    """
+    if found != FORMAT:
+        raise OtherFormatError(
+            f"{path} has format {found}, this version of bucketflow reads format {FORMAT}: go on with the version that "
+            "wrote it, or begin again in another folder"
+        )
 
 
 def _checksum(content: Mapping[str, Any]) -> str:
@@ -214,8 +236,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     DiskFullError
         If no space is left.
     """
-    plain = json.loads(json.dumps(content))
-    stored = {**plain, "format": FORMAT, "checksum": _checksum(plain)}
+    plain = {**json.loads(json.dumps(content)), "format": FORMAT}
+    stored = {**plain, "checksum": _checksum(plain)}
     try:
         with written_whole(path) as file:
             write_all(file, memoryview(json.dumps(stored, indent=1).encode()))
@@ -251,7 +273,7 @@ def stored_bounds(path: Path) -> dict[str, Any] | None:
 def _undamaged(path: Path) -> dict[str, Any] | None:
     try:
         return read_json(path)
-    except DamagedError:
+    except (DamagedError, OtherFormatError):  # nothing is written beside a plan of another format
         return None
 
 

@@ -131,6 +131,10 @@ class DamagedError(StorageError):
     """A file that is not as it was written."""
 
 
+class OtherFormatError(StorageError):
+    """A file that a version of another format wrote."""
+
+
 class DiskFullError(StorageError):
     """No space was left for a chunk; finished chunks stay."""
 

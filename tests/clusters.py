@@ -22,7 +22,7 @@ import errno
 import os
 import time
 from pathlib import Path
-from bucketflow.pipeline.api.answering import placement
+from bucketflow.pipeline.answering import placement
 from bucketflow.storage import ledger
 
 placement.TASK_SECONDS = 1e-4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from math import inf
 from pathlib import Path
@@ -27,6 +28,20 @@ def same_on_every_machine() -> None:
 
     code_cache._PATIENCE._spent = inf
     best_first._LEAST_SECONDS = inf
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c_is_heard() -> Iterator[None]:
+    """Let tests of signals work in a shell's background too, as with ``nohup pytest &``, where SIGINT is ignored.
+
+    Commands that tests start inherit what is ignored, and not what is handled.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    if before == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ from bucketflow.tasks.rows import device_algebra as rows_device
 from bucketflow.tasks.rows.host import HOST
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import Semiring
-from bucketflow.tasks.steps.views import Slice
+from bucketflow.tasks.steps.views import TableSlice
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 
 
@@ -239,7 +239,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
         ),
     )
     patch.setattr(cluster_gpu, "visible_gpus", lambda: ["0"])
-    patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
+    patch.setattr(gpu_sweep.DevicePlaces.__init__, "__defaults__", (least_cells,))
     yield there
 
 
@@ -322,11 +322,11 @@ def real_device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[Re
         pytest.skip("no NVIDIA GPU")
     there = RealDevice()
     patch.setattr(arrays, "empty", there.empty)
-    patch.setattr(gpu_sweep.Places.__init__, "__defaults__", (least_cells,))
+    patch.setattr(gpu_sweep.DevicePlaces.__init__, "__defaults__", (least_cells,))
     yield there
 
 
-def _gather(slices: Sequence[Slice], targets: Sequence[int]) -> None:
+def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
     for each, target in zip(slices, targets, strict=True):
         cells = np.ascontiguousarray(each.view())
         ctypes.memmove(target, cells.ctypes.data, cells.nbytes)

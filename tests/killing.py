@@ -32,7 +32,7 @@ from bucketflow.pipeline.cli import progress
 from bucketflow.pipeline.cli.main import main
 
 @contextmanager
-def reporting(hidden):
+def reporting(hidden, status=None):
     said = []
     def report(done, planned):
         if not said:

@@ -10,7 +10,7 @@ from bucketflow.pipeline.answering.door import valued
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.models.query import QUERIES
-from bucketflow.pipeline.options import Effort, Options
+from bucketflow.pipeline.options import Options, ProofOptions
 
 #: No model is so easy that it is simply swept.
 NEVER_QUICK = replace(POLICY, quick_seconds=dict.fromkeys(QUERIES, -1.0), soon_cells=0)
@@ -22,4 +22,4 @@ def solve_by(
 ) -> Result:
     """Answer as :func:`bucketflow.solve` does, by a policy."""
     effort = {name: asked.pop(name) for name in _EFFORT if name in asked}
-    return valued(question_of(model, query, evidence), Options(**asked), Effort(**effort), policy=policy)
+    return valued(question_of(model, query, evidence), Options(**asked), ProofOptions(**effort), policy=policy)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+import bucketflow
+from bucketflow.pipeline.answering.question import question_of
 
 BENCHES = Path(__file__).parent / "bench"
 LACKING_DATA = [
@@ -49,3 +54,20 @@ def test_what_is_missing_is_named(tmp_path: Path, bench: str, word: str) -> None
     assert done.returncode == 1
     assert word in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_plan_without_cells_is_no_division_by_zero(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where the tables of the model are all there is, a CPU's plan has no steps and no cells."""
+    monkeypatch.syspath_prepend(BENCHES)
+    bench = importlib.import_module("gpu_runs")
+    model = bucketflow.Model.build("cost", {"a": 1}, [(("a",), [7])])
+    left = bench.preprocessed(question_of(model, "optimum"))
+    monkeypatch.setitem(bench.CASES, "settled", ("none", "optimum", None))
+    monkeypatch.setattr(bench, "unplanned", lambda name: left)
+    prices, spent, ratio = bench.planned("settled", 1 << 30)
+    assert ratio is None
+    bench.shown("settled", replace(left, prices=prices, seconds=spent), ratio)
+    assert "no cells, 0 steps" in capsys.readouterr().out
+    bench.print_summary([bench.Took(1.0, 1.0, 0.0)])

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import doctest
 import importlib
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
 
 import bucketflow
+from bucketflow.cluster.version import DISTRIBUTION
 from tests.test_structure import ROOMS, ROOT, modules
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
+    *("cluster.version", "pipeline.plans.plan"),
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
     *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.budget.spill"),
     *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
@@ -108,6 +113,92 @@ def test_references_in_docstrings_resolve() -> None:
         if not resolves(target, path)
     ]
     assert wrong == []
+
+
+def texts_for_users() -> Iterator[Path]:
+    """Everything that may say how the package is installed: modules, tests, benches, pages, settings."""
+    yield from modules()
+    yield from sorted((ROOT / "tests").rglob("*.py"))
+    for pattern in ("*.md", "docs/*.md", "*.toml", "*.cff", ".ci/*", ".github/**/*.*", "__init__.py"):
+        yield from sorted(ROOT.glob(pattern))
+
+
+def test_no_text_installs_another_package() -> None:
+    """The public package ``bucketflow`` is somebody else's; extras that are named are there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["name"] == DISTRIBUTION == "bucketflow-inference"
+    assert importlib.import_module("bucketflow.cluster.version").install_hint("ssh").count("[ssh]") == 2
+    for path in texts_for_users():
+        text = path.read_text()
+        assert re.findall(r"install[^\n]*[ '\"`]bucketflow(?:\[|==|['\"`]|$)", text, re.MULTILINE) == [], path
+        assert re.findall(r"[^-\w]bucketflow\[\w", text) == [], path
+        named = re.findall(r"""install_hint\(["'](\w+)|(?:-inference|'\.)\[(\w+)\]""", text)
+        assert {first or second for first, second in named} <= {*project["optional-dependencies"]}, path
+
+
+def test_examples_in_python_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the README, in their order; nothing that they print is None."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 2
+    names: dict[str, object] = {}
+    for block in blocks:
+        exec(block, names)
+    printed = capsys.readouterr().out
+    assert "None" not in printed
+    assert "to eliminate in" in printed
+
+
+def test_examples_in_python_import_what_they_use() -> None:
+    """Every block of a page has its imports, or follows one that has them."""
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]:
+        known: set[str] = {*dir(builtins)}
+        for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
+            nodes = list(ast.walk(ast.parse(block)))
+            for node in nodes:
+                if isinstance(node, ast.Import | ast.ImportFrom):
+                    known |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+                elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                    known.add(node.id)
+                elif isinstance(node, ast.arg):
+                    known.add(node.arg)
+                elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                    known.add(node.name)
+            used = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
+            assert used <= known, f"{path.name}: {sorted(used - known)}"
+
+
+def test_the_version_is_written_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "bucketflow.cluster.version.__version__"}
+    assert bucketflow.__version__ == importlib.import_module("bucketflow.cluster.version").__version__
+    written = [path for path in modules() if f'"{bucketflow.__version__}"' in path.read_text()]
+    assert written == [ROOT / "cluster" / "version.py"]
+
+
+def test_the_changelog_the_citation_and_the_version_agree() -> None:
+    """What was released last is cited; what is worked on comes after it."""
+    released = re.findall(
+        r"^## \[(\d+\.\d+\.\d+)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    numbers = [tuple(map(int, version.split("."))) for version in released]
+    assert numbers == sorted(numbers, reverse=True)
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert cited["version"] == released[0]
+    ours, _, development = bucketflow.__version__.partition(".dev")
+    assert tuple(map(int, ours.split("."))) > numbers[0] if development else ours == released[0]
+
+
+def test_settings_for_others_are_yaml_and_name_what_is_there() -> None:
+    files = [*sorted((ROOT / ".github").rglob("*.yml")), ROOT / ".pre-commit-config.yaml"]
+    assert len(files) >= 5
+    for path in files:
+        assert yaml.safe_load(path.read_text())
+    matrix = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["check"]
+    assert matrix["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    assert [step["run"] for step in matrix["steps"] if "run" in step] == [".ci/run"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert project["requires-python"] == ">=3.11,<3.14"
 
 
 def test_no_text_names_a_file_that_is_gone() -> None:

@@ -120,7 +120,7 @@ class Knowledge:
 
 
 @dataclass(frozen=True)
-class Table:
+class MessageTable:
     """A table of a message: its variables, how many states of each it has, and its cells, C-ordered."""
 
     scope: Scope
@@ -135,7 +135,7 @@ class Message:
     """
 
     offset: int
-    tables: tuple[Table, ...]
+    tables: tuple[MessageTable, ...]
     possible: bool = True
 
     @property
@@ -197,12 +197,12 @@ def util(knowledge: Knowledge, context: States, *messages: Message) -> Sent:
         offset, possible = offset + (least or 0), possible and least is not None
         if axes := plan.axes[number]:
             scope = tuple(plan.variables[v] for v in axes)
-            tables.append(Table(scope, tuple(plan.sizes[v] for v in axes), cells))
+            tables.append(MessageTable(scope, tuple(plan.sizes[v] for v in axes), cells))
     kept = {number: made[number] for number in plan.kept}
     return Sent(Message(offset, tuple(tables), possible), kept, knowledge.clock() - start)
 
 
-def _restricted(table: Table, context: States) -> Array:
+def _restricted(table: MessageTable, context: States) -> Array:
     """Return the cells of a table for the states that are fixed."""
     places = range(len(table.scope))
     states = {place: context[v] for place, v in enumerate(table.scope) if v in context and table.sizes[place] > 1}

@@ -145,7 +145,7 @@ class AgentPlan:
 
 
 @dataclass(frozen=True)
-class Fixed:
+class FixedVariables:
     """Which variables an agent works on one state at a time: its context, and those that it iterates."""
 
     context: Scope = ()
@@ -158,7 +158,7 @@ def plan_agents(
     semiring: Semiring,
     *,
     z: int | None = None,
-    fixed: Mapping[int, Fixed] | None = None,
+    fixed: Mapping[int, FixedVariables] | None = None,
     single: bool = False,
     matched: bool = False,
 ) -> dict[int, AgentPlan]:
@@ -173,7 +173,7 @@ def plan_agents(
     z : int, optional
         Most variables of a mini-bucket.
     fixed : mapping of int to Fixed, optional
-        By agent; see :class:`Fixed`.
+        By agent; see :class:`FixedVariables`.
     single : bool
         Whether a message is one table over the whole separator.
     matched : bool
@@ -201,7 +201,7 @@ class _Planning:
         tree: PseudoTree,
         semiring: Semiring,
         size: Size,
-        fixed: Mapping[int, Fixed],
+        fixed: Mapping[int, FixedVariables],
         single: bool,
         matched: bool,
     ) -> None:
@@ -228,7 +228,7 @@ class _Planning:
         above = {v for scope in scopes for v in scope}.difference(own)
         variables = (*sorted(above, key=self.rank.__getitem__), *reversed(own))
         dims = tuple(model.dims[v] for v in variables)
-        fixed = self.fixed.get(agent, Fixed())
+        fixed = self.fixed.get(agent, FixedVariables())
         sizes = tuple(1 if v in (*fixed.context, *fixed.iterated) else model.dims[v] for v in variables)
         local = {v: place for place, v in enumerate(variables)}
         axes = [tuple(sorted(local[v] for v in scope)) for scope in scopes]

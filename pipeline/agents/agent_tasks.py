@@ -9,12 +9,12 @@ from typing import Any
 from ...cluster.pool import Pool
 from ...tasks.sweeps.program import pick
 from .agent import Decided, Knowledge, Message, Sent, assign, cost_at, util
-from .network import Clock, Network, Traffic, going_down, going_up
+from .network import Clock, SimulatedNetwork, Traffic, going_down, going_up
 from .pseudo_tree import PseudoTree
 
 
 @dataclass(frozen=True)
-class Found:
+class AgentsAnswer:
     """What agents found.
 
     Parameters
@@ -37,8 +37,8 @@ class Found:
 
 
 def run_agents(
-    tree: PseudoTree, known: Mapping[int, Knowledge], pool: Pool, network: Network, traffic: Traffic
-) -> Found:
+    tree: PseudoTree, known: Mapping[int, Knowledge], pool: Pool, network: SimulatedNetwork, traffic: Traffic
+) -> AgentsAnswer:
     """Send UTIL messages from the leaves to the roots, and VALUE messages back."""
     plans = {agent: knowledge.plan for agent, knowledge in known.items()}
     given = {agent: pool.put(knowledge) for agent, knowledge in known.items()}
@@ -53,7 +53,7 @@ def run_agents(
     total = total_of(list(gathered(pool, {root: messages[root] for root in tree.roots}).values()), known)
     computing = sum(seconds for seconds, _ in up.values())
     if total is None:
-        return Found(None, {}, util_clock, Clock(), computing)
+        return AgentsAnswer(None, {}, util_clock, Clock(), computing)
     decided: dict[int, Any] = {}
     for agent in tree.walk:
         parent = tree.parents[agent]
@@ -63,7 +63,9 @@ def run_agents(
     states = {v: outcomes[agent].states[v] for agent in tree.walk for v in plans[agent].owned}
     down = {agent: Clock(outcome.seconds, plans[agent].value_checks) for agent, outcome in outcomes.items()}
     value_clock = going_down(tree, plans, down, network, traffic)
-    return Found(total, states, util_clock, value_clock, computing + sum(clock.seconds for clock in down.values()))
+    return AgentsAnswer(
+        total, states, util_clock, value_clock, computing + sum(clock.seconds for clock in down.values())
+    )
 
 
 def gathered(pool: Pool, handles: Mapping[int, Any]) -> dict[int, Any]:

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from ...cluster.pool import Pool
 from .agent import Knowledge, Message, States, message_bytes
 from .agent_plan import AgentPlan, Scope
-from .agent_tasks import Found, gathered, total_of
-from .network import STATE_BYTES, Clock, Network, Traffic, going_down, latest
+from .agent_tasks import AgentsAnswer, gathered, total_of
+from .network import STATE_BYTES, Clock, SimulatedNetwork, Traffic, going_down, latest
 from .pseudo_tree import PseudoTree
-from .requests import Answers, Best, Child, Place, answer, arrived, decide, distinct, joined, merged
+from .requests import AgentPlace, Answers, Child, Decision, answer, arrived, decide, distinct, joined, merged
 
 # Requests of a batch: so many, and so many bytes of answers to them, at most.
 _MOST_REQUESTS, _BATCH_BYTES = 256, 1 << 22
@@ -50,12 +50,12 @@ class BoundedRun:
     tree: PseudoTree
     known: Mapping[int, Knowledge]
     pool: Pool
-    network: Network
+    network: SimulatedNetwork
     traffic: Traffic
     sent: dict[int, Any] = field(default_factory=dict)
     last: dict[int, tuple[Sequence[States], Any]] = field(default_factory=dict)
 
-    def run(self) -> Found:
+    def run(self) -> AgentsAnswer:
         """Run both phases."""
         for agent in reversed(self.tree.walk):
             if not self._plan(agent).context:
@@ -70,13 +70,13 @@ class BoundedRun:
         computing = sum(each.computing for each in once.values())
         total = total_of([once[root].message for root in self.tree.roots], self.known)
         if total is None:
-            return Found(None, {}, up, Clock(), computing)
+            return AgentsAnswer(None, {}, up, Clock(), computing)
         decided = self._decided()
         states = {v: state for best in decided.values() for v, state in best.states.items()}
         plans = {agent: self._plan(agent) for agent in self.tree.walk}
         down = {agent: best.clock for agent, best in decided.items()}
         value = going_down(self.tree, plans, down, self.network, self.traffic)
-        return Found(total, states, up, value, computing + sum(best.computing for best in decided.values()))
+        return AgentsAnswer(total, states, up, value, computing + sum(best.computing for best in decided.values()))
 
     def _plan(self, agent: int) -> AgentPlan:
         return self.known[agent].plan
@@ -87,11 +87,11 @@ class BoundedRun:
         return {agent: self.pool.put(knowledge) for agent, knowledge in self.known.items()}
 
     @cached_property
-    def _places(self) -> dict[int, Place]:
+    def _places(self) -> dict[int, AgentPlace]:
         found = {}
         for agent in self.tree.walk:
             children = tuple(Child(child, self._plan(child).context) for child in self.tree.children[agent])
-            found[agent] = Place(agent, children, self.network)
+            found[agent] = AgentPlace(agent, children, self.network)
         return found
 
     @cached_property
@@ -124,7 +124,7 @@ class BoundedRun:
         place, below = self._below(agent, [context for group in groups for context in group])
         return self.pool.submit(answer, self._given[agent], place, groups, *below)
 
-    def _below(self, agent: int, contexts: Sequence[States]) -> tuple[Place, list[Any]]:
+    def _below(self, agent: int, contexts: Sequence[States]) -> tuple[AgentPlace, list[Any]]:
         """Ask all agents below that contexts matter to, the lowest first; return what the children answer.
 
         Who was asked the same before is not asked again: its parent keeps its last answers.
@@ -154,7 +154,7 @@ class BoundedRun:
                 self.last[each] = asked[each], self.pool.submit(answer, self._given[each], place, groups, *below)
         return self._kept(agent, answered[agent])
 
-    def _kept(self, agent: int, answered: set[int]) -> tuple[Place, list[Any]]:
+    def _kept(self, agent: int, answered: set[int]) -> tuple[AgentPlace, list[Any]]:
         """What an agent has of its children: who of them was not asked again, and their last answers."""
         children = self.tree.children[agent]
         below = [self.last[child][1] if self._plan(child).context else self.sent[child] for child in children]
@@ -172,16 +172,16 @@ class BoundedRun:
         nbytes = message_bytes(cells * known.semiring.itemsize if scope else 0, len(scope))
         self.traffic.sent("util", child, parent, nbytes, requests)
 
-    def _decided(self) -> dict[int, Best]:
+    def _decided(self) -> dict[int, Decision]:
         """Let all agents decide, those of one depth at the same time."""
         states: dict[int, int] = {}
-        decided: dict[int, Best] = {}
+        decided: dict[int, Decision] = {}
         levels: dict[int, list[int]] = {}
         for agent in self.tree.walk:
             levels.setdefault(self.tree.depths[agent], []).append(agent)
         for _, agents in sorted(levels.items()):
             asked = {agent: self._deciding(agent, states) for agent in agents}
-            found: dict[int, Best] = gathered(self.pool, asked)
+            found: dict[int, Decision] = gathered(self.pool, asked)
             decided |= found
             states |= {v: state for best in found.values() for v, state in best.states.items()}
         return decided
@@ -211,9 +211,9 @@ def told(answers: Answers) -> _Once:
     return _Once(answers.messages[0], arrived(answers), answers.computing)
 
 
-def better(one: Best, other: Best) -> Best:
+def better(one: Decision, other: Decision) -> Decision:
     """Task: the better of two decisions, the first where they are equal; both took their time."""
     first = one.cost is not None and (other.cost is None or one.cost <= other.cost)
     chosen = one if first else other
     clock = one.clock.after(other.clock.seconds, other.clock.checks)
-    return Best(chosen.cost, chosen.states, clock, one.computing + other.computing)
+    return Decision(chosen.cost, chosen.states, clock, one.computing + other.computing)

@@ -15,17 +15,17 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import BudgetError, format_bytes, format_count
 from ..models.dcop import Dcop
-from .agent_plan import AgentPlan, Fixed, Scope
+from .agent_plan import AgentPlan, FixedVariables, Scope
 from .pseudo_tree import PseudoTree
 
 #: So many messages of one run would take days.
 _MOST_RUNS = 10**8
 
 
-def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: int) -> dict[int, Fixed]:
+def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: int) -> dict[int, FixedVariables]:
     """Return what agents fix so that no message has more than ``cells`` cells; agents that fix nothing are left out."""
     large = {agent for agent, plan in plans.items() if plan.message_cells > cells}
-    fixed: dict[int, Fixed] = {}
+    fixed: dict[int, FixedVariables] = {}
     for top in tree.walk:
         below = [child for child in tree.children[top] if child in large]
         if top in large or not below:
@@ -36,7 +36,7 @@ def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: in
             context = tuple(v for v in plans[agent].separator if v in cut) if agent in large else ()
             asked = {v for child in tree.children[agent] if child in large for v in plans[child].separator if v in cut}
             iterated = tuple(v for v in plans[agent].variables if v in asked and v not in context)
-            fixed[agent] = Fixed(context, iterated)
+            fixed[agent] = FixedVariables(context, iterated)
     return fixed
 
 

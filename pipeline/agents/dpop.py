@@ -9,7 +9,8 @@ from typing import Any
 
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool
-from ..errors import InternalError, ModelError
+from ..compiling import counts_compiling
+from ..errors import InternalError, ModelError, checks_keywords
 from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
@@ -17,11 +18,13 @@ from ..options import Options, checked_order, parse_size
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
 from .agent import constant_of
-from .network import Network
+from .network import SimulatedNetwork
 from .pseudo_tree import pseudo_parents
-from .solving import Asked, Planned, Ran, plan_dcop, run_dcop
+from .solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 
 
+@checks_keywords
+@counts_compiling
 def dpop(
     problem: Dcop | Model,
     *,
@@ -79,14 +82,14 @@ def dpop(
     dcop = with_agents(problem)
     options = Options(workers=workers, scheduler=scheduler, client=client, gpus=gpus, threads=threads, seed=seed)
     resources = Resources(options)
-    asked = Asked(
+    asked = AgentOptions(
         checked_order(order),
         z,
         None if memory is None else parse_size(memory),
         options.seed,
         threads,
         _device(resources),
-        Network(latency) if bandwidth is None else Network(latency, bandwidth),
+        SimulatedNetwork(latency) if bandwidth is None else SimulatedNetwork(latency, bandwidth),
     )
     if not dcop.model.dims:
         raise ModelError("the problem has no variables for agents to own")

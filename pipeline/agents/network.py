@@ -23,7 +23,7 @@ AGENT_BYTES, STATE_BYTES = 4, 8
 
 
 @dataclass(frozen=True)
-class Network:
+class SimulatedNetwork:
     """Links that are all alike.
 
     Parameters
@@ -85,7 +85,7 @@ def latest(clocks: Iterable[Clock]) -> Clock:
     return Clock(max((c.seconds for c in clocks), default=0.0), max((c.checks for c in clocks), default=0))
 
 
-def building(tree: PseudoTree, network: Network, traffic: Traffic) -> Clock:
+def building(tree: PseudoTree, network: SimulatedNetwork, traffic: Traffic) -> Clock:
     """Return when the pseudo-tree was built: tokens of a component follow each other."""
     roots: dict[int, int] = {}
     for agent in tree.walk:
@@ -102,7 +102,7 @@ def going_up(
     tree: PseudoTree,
     plans: Mapping[int, AgentPlan],
     computed: Mapping[int, tuple[float, int]],
-    network: Network,
+    network: SimulatedNetwork,
     traffic: Traffic,
 ) -> Clock:
     """Return when all roots have their children's messages joined; ``computed`` has seconds and bytes of each agent."""
@@ -121,7 +121,7 @@ def going_down(
     tree: PseudoTree,
     plans: Mapping[int, AgentPlan],
     computed: Mapping[int, Clock],
-    network: Network,
+    network: SimulatedNetwork,
     traffic: Traffic,
 ) -> Clock:
     """Return how long deciding takes, from the roots on; ``computed`` has the work of each agent."""

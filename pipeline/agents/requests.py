@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from .agent import Knowledge, Message, Sent, States, Table, assign, cost_at, util
+from .agent import Knowledge, Message, MessageTable, Sent, States, assign, cost_at, util
 from .agent_plan import Scope
-from .network import STATE_BYTES, Clock, Network, latest
+from .network import STATE_BYTES, Clock, SimulatedNetwork, latest
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class Child:
 
 
 @dataclass(frozen=True)
-class Place:
+class AgentPlace:
     """Where an agent is: its children, of which some have answered before, and what messages take."""
 
     agent: int
     children: tuple[Child, ...]
-    network: Network
+    network: SimulatedNetwork
     answered: frozenset[int] = frozenset()
 
 
@@ -57,7 +57,7 @@ class Answers:
 
 
 @dataclass(frozen=True)
-class Best:
+class Decision:
     """What an agent decides, and what that costs (None if all is forbidden); the rest as in :class:`Answers`."""
 
     cost: int | None
@@ -83,7 +83,7 @@ class _Work:
     """An agent's work for contexts, given what its children answered."""
 
     knowledge: Knowledge
-    place: Place
+    place: AgentPlace
     below: Sequence[Answers]
     computing: float = 0.0
 
@@ -133,7 +133,7 @@ def arrived(answers: Answers) -> Clock:
     return answers.begin.after(clock.seconds, clock.checks)
 
 
-def answer(knowledge: Knowledge, place: Place, groups: Sequence[Sequence[States]], *below: Answers) -> Answers:
+def answer(knowledge: Knowledge, place: AgentPlace, groups: Sequence[Sequence[States]], *below: Answers) -> Answers:
     """Task: a message for each group of contexts, the least of those for its contexts.
 
     Parameters
@@ -179,7 +179,9 @@ def joined(*parts: Answers) -> Answers:
     )
 
 
-def decide(knowledge: Knowledge, place: Place, contexts: Sequence[States], above: States, *below: Answers) -> Best:
+def decide(
+    knowledge: Knowledge, place: AgentPlace, contexts: Sequence[States], above: States, *below: Answers
+) -> Decision:
     """Task: decide on an agent's variables, those that it goes through by the best of some contexts.
 
     Parameters
@@ -198,11 +200,11 @@ def decide(knowledge: Knowledge, place: Place, contexts: Sequence[States], above
         if cost is not None and (best is None or cost < best[0]):
             best = cost, context, sent.kept
     if best is None:
-        return Best(None, {}, clock, work.computing)
+        return Decision(None, {}, clock, work.computing)
     decided = assign(knowledge, best[2], {**above, **best[1]})
     states = {v: decided.states[v] for v in knowledge.plan.owned}
     clock = clock.after(decided.seconds, knowledge.plan.value_checks)
-    return Best(best[0], states, clock, work.computing + decided.seconds)
+    return Decision(best[0], states, clock, work.computing + decided.seconds)
 
 
 def _least(knowledge: Knowledge, parts: Sequence[tuple[Message, States]], whole: bool = False) -> Message:
@@ -229,4 +231,4 @@ def _least(knowledge: Knowledge, parts: Sequence[tuple[Message, States]], whole:
         cells[at] = np.minimum(cells[at], raised)
     if not scope:
         return Message(offset + (int(cells.reshape(-1)[0]) if possible else 0), (), bool(possible))
-    return Message(offset, (Table(scope, sizes, cells.reshape(-1)),), bool(possible))
+    return Message(offset, (MessageTable(scope, sizes, cells.reshape(-1)),), bool(possible))

@@ -13,17 +13,17 @@ from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
-from ...tasks.sweeps.device_sweep import DevicePlain, Places
+from ...tasks.sweeps.device_sweep import DevicePlaces, DevicePlain
 from ...tasks.sweeps.sweep import Plain
 from ..errors import BudgetError, ModelError, format_bytes
 from ..models.checks import integer
 from ..models.dcop import Dcop
 from .agent import Knowledge, assign, knowledge_of, most_of, own_cells, semiring_of, util
 from .agent_plan import WORK, AgentPlan, plan_agents
-from .agent_tasks import Found, run_agents
+from .agent_tasks import AgentsAnswer, run_agents
 from .bounded import BoundedRun
 from .cuts import check_runs, cuts
-from .network import Clock, Network, Traffic, building
+from .network import Clock, SimulatedNetwork, Traffic, building
 from .pseudo_tree import PseudoTree, pseudo_tree
 
 # Shares of totals up to here are exact in the floating-point numbers that they are computed in.
@@ -31,7 +31,7 @@ _MOST_MATCHED = 1 << 50
 
 
 @dataclass(frozen=True)
-class Asked:
+class AgentOptions:
     """How agents work.
 
     Parameters
@@ -55,7 +55,7 @@ class Asked:
     seed: int = 0
     threads: int = 1
     device: bool = False
-    network: Network = field(default_factory=Network)
+    network: SimulatedNetwork = field(default_factory=SimulatedNetwork)
 
     def __post_init__(self) -> None:
         if self.z is not None and integer(self.z, "z", None) < 1:
@@ -69,7 +69,7 @@ class Planned:
     """A distributed problem whose agents are planned."""
 
     dcop: Dcop
-    asked: Asked
+    asked: AgentOptions
     tree: PseudoTree
     plans: Mapping[int, AgentPlan]
     semiring: Semiring
@@ -100,13 +100,13 @@ class Planned:
 class Ran:
     """What agents found, what they sent, and the wall seconds that it took here."""
 
-    found: Found
+    found: AgentsAnswer
     building: Clock
     traffic: Traffic
     seconds: float
 
 
-def plan_dcop(dcop: Dcop, asked: Asked, available_bytes: int) -> Planned:
+def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: int) -> Planned:
     """Plan all agents.
 
     Raises
@@ -166,7 +166,7 @@ def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowl
 def _algebra(planned: Planned) -> Plain:
     """What runs the steps of all agents: a device, or compiled kernels where they pay."""
     if planned.asked.device:
-        return DevicePlain(planned.semiring, places=Places())
+        return DevicePlain(planned.semiring, places=DevicePlaces())
     cells = sum(step.lowered.cells for plan in planned.plans.values() for step in plan.steps)
     return Plain(planned.semiring, compiler_pays(cells))
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.steps.semiring import mod_sum_product
+from ...tasks.steps.semiring import Semiring, mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..orders.tree_search import HOPELESS_SECONDS
 from ..plans.plan import Plan
@@ -158,18 +158,27 @@ def _residue(run: Run[Any], scale: CostScale | None, prime: int, spread: Spectru
     some = CountResidue(run.network, mod_sum_product(prime), scale, unit, powers, places, levels)
     together = run.plan.evaluations.together if run.plan.evaluations else 1
     values: list[int] = []
+    planned = _plan_of_points(run, some.semiring, min(together, points))
     for start in range(0, points, together):
-        values += _evaluated(run, replace(some, points=some.points[start : start + together]))
+        residue = replace(some, points=some.points[start : start + together])
+        if (count := len(residue.points)) != min(together, points):  # the last ones
+            planned = _plan_of_points(run, some.semiring, count)
+        values += _evaluated(run, residue, planned)
     return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
 
 
-def _evaluated(run: Run[Any], residue: CountResidue) -> list[int]:
+def _plan_of_points(run: Run[Any], semiring: Semiring, count: int) -> Plan:
+    """Return the plan of a sweep that takes so many points modulo a prime."""
+    if count == 1:
+        return relowered(run.plan, replace(run.problem, semiring=semiring))
+    return plan_of_points(run.plan, semiring, count)
+
+
+def _evaluated(run: Run[Any], residue: CountResidue, planned: Plan) -> list[int]:
     """Evaluate the generating polynomial at some points modulo a prime, in one sweep."""
-    plan, count = run.plan, len(residue.points)
     problem = replace(run.problem, semiring=residue.semiring)
-    planned = relowered(plan, problem) if count == 1 else plan_of_points(plan, residue.semiring, count)
     again = replace(run, planned=planned, problem=problem, arithmetic=residue, progress=None)
     found: list[int] = swept_total(again, f"{TABLES}_{residue.semiring.modulus}_{residue.points[0]}")
     if run.progress is not None:
-        run.progress(count * plan.reported_bytes)
+        run.progress(len(residue.points) * run.plan.reported_bytes)
     return found

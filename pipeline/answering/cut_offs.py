@@ -9,16 +9,16 @@ from decimal import Decimal
 from ..cost_networks.cost_network import States, Units
 from ..errors import InternalError
 from ..models.model import Model
-from ..options import Effort
+from ..options import ProofOptions
 from ..preprocessing.preprocess import Network, full_states
-from ..results.bounds import Bounds, BoundStatus
+from ..results.bounds import Bounds, BoundStatus, Number
 from ..results.result import Result
 
 # Logarithms of probabilities that differ by less, relative to their size, are the same.
 _SAME = 1e-9
 
 
-def cut_off(model: Model, effort: Effort, units: Units, fixed: float | int) -> int | None:
+def cut_off(model: Model, effort: ProofOptions, units: Units, fixed: float | int) -> int | None:
     """Return the least total that does not interest: what is forbidden, or worse than the bound that was given.
 
     Parameters
@@ -39,27 +39,52 @@ def cut_off(model: Model, effort: Effort, units: Units, fixed: float | int) -> i
     return min(ends, default=None)
 
 
-def within(found: Result, model: Model, effort: Effort) -> Result:
-    """Return an answer, or that there is none where an optimum is worse than the bound that was given."""
-    if effort.upper_bound is None or (found.status == "optimal" and _meets(found, model, effort.upper_bound)):
+def within(found: Result, model: Model, effort: ProofOptions) -> Result:
+    """Return an answer, or that there is none where an optimum is worse than the bound that was given.
+
+    Where it is open whether anything is as good, as costs are counted in units, an assignment that is worse is left
+    out.
+    """
+    given = effort.upper_bound
+    if given is None:
+        return found
+    worth = found.value if found.log10 is None else found.log10
+    if found.status == "optimal" and is_as_good(worth, model, given):
         return found
     if found.status == "bounded":
-        return found
-    note = f"no assignment is as good as {effort.upper_bound}, the bound that was given"
+        ends = (None, None) if found.proof is None else (found.proof.lower, found.proof.upper)
+        best = ends[is_maximised(model)]
+        if best is None or is_as_good(best, model, given):
+            return found if worth is None or is_as_good(worth, model, given) else _without_assignment(found, model)
+    note = f"no assignment is as good as {given}, the bound that was given"
     return replace(found, status="infeasible", value=None, log10=None, assignment=None, notes=(*found.notes, note))
+
+
+def _without_assignment(found: Result, model: Model) -> Result:
+    """Leave out an assignment, and the bound on the optimum that it is."""
+    proof = found.proof and replace(found.proof, gap=None)
+    if proof is not None:
+        proof = replace(proof, lower=None) if is_maximised(model) else replace(proof, upper=None)
+    return replace(found, value=None, log10=None, assignment=None, proof=proof)
+
+
+def is_maximised(model: Model) -> bool:
+    """Whether the best is the largest value: of probabilities, and of costs of which the file asks for the most."""
+    return model.kind != "cost" or model.maximize
+
+
+def is_as_good(worth: Number | None, model: Model, given: float | int | str) -> bool:
+    """Whether a cost, or a log10 of a probability, is at least as good as a bound that was given."""
+    assert worth is not None
+    bound = Decimal(str(given))
+    if model.kind != "cost":
+        return float(worth) >= _least_log(bound)
+    return worth >= bound if model.maximize else worth <= bound
 
 
 def _least_log(given: Decimal) -> float:
     """The smallest logarithm that is as good as one that was given."""
     return float(given) - _SAME * (1 + abs(float(given)))
-
-
-def _meets(found: Result, model: Model, bound: float | int | str) -> bool:
-    given = Decimal(str(bound))
-    if found.log10 is not None:
-        return found.log10 >= _least_log(given)
-    assert found.value is not None
-    return found.value >= given if model.maximize else found.value <= given
 
 
 # What a bound and an assignment of a network say about the optimum of the model, in the model's own values.
@@ -69,9 +94,11 @@ OUTWARD = 2.0**-50
 
 
 def optimum_bounds(
-    network: Network, fixed: float | int, least: float | int, states: States | None, *, closed: bool
+    network: Network, fixed: float | int, least: float | int, states: States | None, *, closed: bool, exact: bool = True
 ) -> Bounds:
     """Return both bounds on the optimum, and the assignment, evaluated on the model.
+
+    Costs in units hide what is below a unit: an assignment may reach ``top`` though its total does not, and is none.
 
     Parameters
     ----------
@@ -83,6 +110,13 @@ def optimum_bounds(
         The best assignment that is known, in the network's variables.
     closed : bool
         Whether it is proved to be the best, as far as the units of the bound tell.
+    exact : bool
+        Whether totals of costs are the costs themselves.
+
+    Raises
+    ------
+    InternalError
+        If exact costs say that a forbidden assignment is allowed.
     """
     model = network.model
     full = None if states is None else full_states(network, dict(enumerate(states)))
@@ -95,7 +129,9 @@ def optimum_bounds(
         return Bounds("optimum", status, log10, most, log10=log10, assignment=named)
     cost = None if full is None else model.cost(full)
     if full is not None and cost is None:
-        raise InternalError("the decoded assignment is forbidden")
+        if exact:
+            raise InternalError("the decoded assignment is forbidden")
+        named = None
     value = None if cost is None else model.objective(cost)
     bound = model.objective(math.floor(least) + int(fixed))
     lower, upper = (value, bound) if model.maximize else (bound, value)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 
+from ...tasks.compiler.compile_limits import compiled_until
+from ..compiling import counts_compiling
 from ..errors import BudgetError
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..results.result import Result
 from .cut_offs import within
 from .engines.asking import Asking
@@ -24,10 +27,11 @@ from .watching import Watch
 _LOG = logging.getLogger(__name__)
 
 
+@counts_compiling
 def solved(
     question: Question,
     options: Options,
-    effort: Effort | None = None,
+    effort: ProofOptions | None = None,
     progress: Progress | None = None,
     watch: Watch | None = None,
     policy: StrategyPolicy = POLICY,
@@ -39,9 +43,22 @@ def solved(
     BudgetError
         If no engine fits memory, or none was through in a minute where no sweep fits.
     """
-    effort = effort or Effort()
+    effort = effort or ProofOptions()
     if question.query != "optimum":
         effort.refuse_for(question.query)
+    # nothing is compiled that would not be ready in the time that is given
+    with nullcontext() if effort.time is None else compiled_until(effort.time):
+        return question.told(_solved(question, options, effort, progress, watch, policy))
+
+
+def _solved(
+    question: Question,
+    options: Options,
+    effort: ProofOptions,
+    progress: Progress | None,
+    watch: Watch | None,
+    policy: StrategyPolicy,
+) -> Answer:
     with run_folder(question, options.folder) as folder:
         if folder is not None and folder.stored_plan is None and (before := folder.answered()) is not None:
             return within(before, question.model, effort)
@@ -67,7 +84,7 @@ def solved(
 def valued(
     question: Question,
     options: Options,
-    effort: Effort,
+    effort: ProofOptions,
     progress: Progress | None = None,
     watch: Watch | None = None,
     policy: StrategyPolicy = POLICY,
@@ -96,20 +113,22 @@ def _bid(engines: EnginesOf, name: str) -> Bid:
     return engines[name].bid()
 
 
-def strategy_before(question: Question, options: Options, prepared: Prepared | None, refused: str) -> Strategy:
-    """Return the strategy of a question before anything is computed, with its sweep as it was planned or refused."""
-    asking = Asking(question, options)
-    engines = EnginesOf(asking)
-    strategy = strategy_for(asking, engines)
-    if prepared is None:
-        return strategy.without(SWEEP, refused)
+def strategy_before(question: Question, options: Options, effort: ProofOptions) -> Strategy:
+    """Return the strategy of a question before anything is planned or computed."""
+    asking = Asking(question, options, effort)
+    return strategy_for(asking, EnginesOf(asking))
+
+
+def with_planned_sweep(strategy: Strategy, question: Question, options: Options, prepared: Prepared) -> Strategy:
+    """Return the same where the sweep's price is that of its plan."""
+    engines = EnginesOf(Asking(question, options))
     engines.sweep.prepared = prepared
     price = engines.sweep.better_price("planned")
     assert isinstance(price, EnginePrice)
     return strategy.repriced(SWEEP, price)
 
 
-def is_bounded(question: Question, options: Options, effort: Effort, folder: RunFolder | None = None) -> bool:
+def is_bounded(question: Question, options: Options, effort: ProofOptions, folder: RunFolder | None = None) -> bool:
     """Whether a question is answered by bounds on an optimum, in one process."""
     if question.query != "optimum":
         return False

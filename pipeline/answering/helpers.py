@@ -1,6 +1,6 @@
-"""Workers that help a chain: ways of their own, and slices of its network, best bound first; all share the best total.
+"""Workers that help a portfolio: provers, and slices of its network, best bound first; all share the best total.
 
-The chain itself goes on as it would alone. What workers find and prove is taken over between its own steps, so that
+The portfolio itself goes on as it would alone. What workers find and prove is taken over between its own steps, so that
 neither a worker that is lost nor a cluster that is gone changes more than the time.
 """
 
@@ -17,25 +17,24 @@ from itertools import product
 from typing import Any, Protocol
 
 from ...cluster.address import ClusterError
-from ...cluster.crew import Crew
+from ...cluster.crew import WorkerCrew
 from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool
 from ..cost_networks.cost_network import CostNetwork
 from ..machine.resources import Resources
-from ..proofs.limits import Limits
-from ..proofs.outcome import Method, Outcome
-from ..proofs.portfolio import Chain
-from ..proofs.remote_prover import Part, helped, restricted, sliced_variables
-from ..proofs.turns import Way
+from ..proofs.limits import ProofLimits
+from ..proofs.outcome import Outcome
+from ..proofs.portfolio import Portfolio
+from ..proofs.remote_prover import Subproblem, helped, restricted, sliced_variables
 from ..runs.pools import DaskPools
 
-#: Workers help from so many CPU seconds of a chain on; those that have to be started take about as many themselves.
+#: Workers help from so many CPU seconds of a portfolio on; those that have to be started take about as many themselves.
 _WORTH_SECONDS, _STARTED_SECONDS = 1.0, 3.0
 #: What workers told is read so often.
 _OFTEN_SECONDS = 0.2
-#: Ways that one worker each goes for all of the network, if there are so many; the others take slices.
-_WAYS: tuple[Way, ...] = ("rows", "search", "diagram")
+#: Provers that one worker each runs for all of the network, if there are so many; the others take slices.
+_PROVERS = ("rows", "search", "diagram")
 #: Slices for each worker; seconds of a slice's first turn, each takes twice as long as the one before.
 _SLICES_A_WORKER, _SLICE_SECONDS = 8, 2.0
 #: A slice whose turn would take longer is sliced itself, into so many.
@@ -107,15 +106,17 @@ class _Opening:
         """Close it where it was opened, as Dask's clients want to be; one that is being opened is waited for."""
         with self._thread:
             self._thread.submit(self._opened.close).result()
+        if (error := self._pool.exception()) is not None:
+            _LOG.warning("workers did not help: %s", error)
 
 
 @dataclass
 class Helpers:
-    """What runs on workers for one chain.
+    """What runs on workers for one portfolio.
 
     Parameters
     ----------
-    chain : Chain
+    portfolio : Portfolio
     resources : Resources
 
     Attributes
@@ -124,7 +125,7 @@ class Helpers:
         Turns of slices that were run, and slices that were closed without any.
     """
 
-    chain: Chain
+    portfolio: Portfolio
     resources: Resources
     hands: Hands | None = None
     turns: int = 0
@@ -132,7 +133,7 @@ class Helpers:
     closed: bool = False
     _opening: _Opening | None = None
     _given: dict[int, CostNetwork] = field(default_factory=dict)
-    _ways: dict[int, Way] = field(default_factory=dict)
+    _provers: dict[int, str] = field(default_factory=dict)
     _running: dict[int, Slice] = field(default_factory=dict)
     _open: list[Slice] = field(default_factory=list)
     _base: tuple[CostNetwork, tuple[int, ...]] | None = None
@@ -150,7 +151,7 @@ class Helpers:
                 self._exchange(self.hands)
             elif self._opening is not None:
                 self._begin(self._opening)
-            elif self.chain.spent >= self._worth_seconds and self.chain.order and not self.chain.done:
+            elif self._is_worth_it:
                 leave_slot()
                 self._opening = _Opening(self.resources)
         except (ClusterError, OSError, TimeoutError) as error:
@@ -175,32 +176,39 @@ class Helpers:
     def _worth_seconds(self) -> float:
         return _WORTH_SECONDS if self.resources.asked.remote else _STARTED_SECONDS
 
+    @property
+    def _is_worth_it(self) -> bool:
+        known = self.portfolio.incumbent
+        return known.spent >= self._worth_seconds and bool(known.order) and not known.done
+
     def _begin(self, opening: _Opening) -> None:
-        """Send everybody a part, if the pool is there; the chain goes on until it is."""
+        """Send everybody a part, if the pool is there; the portfolio goes on until it is."""
         pool = opening.pool()
         if pool is None:
             return
         if not isinstance(pool, DaskPool):
             raise ClusterError("there are no workers")
-        self.start(Crew(pool))
+        self.start(WorkerCrew(pool))
 
     def start(self, hands: Hands) -> None:
-        """Send ways, and the first slices."""
-        small = self.chain.small
-        self.hands, self._base = hands, (small, self.chain.order or tuple(range(len(small.dims))))
-        if self.chain.method == "auto":
-            for way in (_WAYS[:1] if self.resources.gpu_count else _WAYS)[: hands.slots]:
-                self._ways[self._made] = way
-                self._send(hands, self.chain.small, way, math.inf)
+        """Send provers, and the first slices."""
+        known = self.portfolio.incumbent
+        small = known.small
+        self.hands, self._base = hands, (small, known.order or tuple(range(len(small.dims))))
+        if self.portfolio.method == "auto":
+            for name in (_PROVERS[:1] if self.resources.gpu_count else _PROVERS)[: hands.slots]:
+                self._provers[self._made] = name
+                self._send(hands, small, name, math.inf)
         self._fill(hands)
 
-    def _send(self, hands: Hands, network: CostNetwork, method: Method | Way, seconds: float) -> None:
-        asked, number = self.chain.limits, self._made
+    def _send(self, hands: Hands, network: CostNetwork, method: str, seconds: float) -> None:
+        asked, number = self.portfolio.incumbent.limits, self._made
         device_bytes = self.resources.memory_bytes if self.resources.gpu_count else None
-        limits = Limits(asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=device_bytes)
+        limits = ProofLimits(asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=device_bytes)
         self._made += 1
         self._given[number] = network
-        hands.start(number, _told, number, Part(replace(network, made=()), self.chain.upper, method, limits, seconds))
+        sub = Subproblem(replace(network, made=()), self.portfolio.incumbent.upper, method, limits, seconds)
+        hands.start(number, _reported, number, sub)
 
     def _fill(self, hands: Hands) -> None:
         """Give slices to whoever has nothing to do, those of the least bounds first."""
@@ -215,7 +223,7 @@ class Helpers:
                 return
             self._running[self._made] = found
             self.turns += 1
-            self._send(hands, self._network(found), self.chain.method, found.seconds)
+            self._send(hands, self._network(found), self.portfolio.method, found.seconds)
 
     def _network(self, found: Slice) -> CostNetwork:
         assert self._base is not None
@@ -234,7 +242,7 @@ class Helpers:
 
     def _next(self) -> Slice | None:
         """Return the open slice of the least bound; close those that hold nothing better than what is known."""
-        upper = math.inf if self.chain.upper is None else self.chain.upper
+        upper = math.inf if self.portfolio.incumbent.upper is None else self.portfolio.incumbent.upper
         while self._open:
             found = heappop(self._open)
             if found.lower >= upper:
@@ -257,11 +265,11 @@ class Helpers:
                 self._failed(number, result)
             else:
                 self._ended(number, *result)
-        if not (self.chain.done or self.closed):
+        if not (self.portfolio.incumbent.done or self.closed):
             self._fill(hands)
             self._conclude()
         if not self.closed:
-            hands.say(self.chain.upper)
+            hands.say(self.portfolio.incumbent.upper)
 
     def _hear(self, number: int, lower: float, states: list[int] | None) -> None:
         """Take a bound and an assignment of a part."""
@@ -271,12 +279,13 @@ class Helpers:
         if number in self._running:
             self._running[number].lower = max(self._running[number].lower, lower)
             lower = -math.inf
-        self.chain.take(max(lower, self.chain.lower), found, self._ways.get(number, "slices"))
+        incumbent = self.portfolio.incumbent
+        incumbent.take(max(lower, incumbent.lower), found, self._provers.get(number, "slices"))
 
     def _ended(self, number: int, outcome: Outcome, seconds: float) -> None:
-        tried, way = self.chain.turns.tried, self._ways.get(number, "slices")
-        tried[f"{way} on workers"] = tried.get(f"{way} on workers", 0.0) + seconds
-        lower = outcome.lower if outcome.feasible or self.chain.upper is not None else math.inf
+        tried, name = self.portfolio.incumbent.tried, self._provers.get(number, "slices")
+        tried[f"{name} on workers"] = tried.get(f"{name} on workers", 0.0) + seconds
+        lower = outcome.lower if outcome.feasible or self.portfolio.incumbent.upper is not None else math.inf
         self._hear(number, lower, None if outcome.states is None else list(outcome.states))
         again = self._running.pop(number, None)
         del self._given[number]
@@ -284,10 +293,10 @@ class Helpers:
             heappush(self._open, replace(again, number=number, seconds=2 * again.seconds))
 
     def _failed(self, number: int, error: BaseException) -> None:
-        """Give up a way that failed; without a slice nothing is known of all of them."""
-        _LOG.warning("%s failed on a worker: %r", self._ways.get(number, "a slice"), error)
+        """Give up a prover that failed; without a slice nothing is known of all of them."""
+        _LOG.warning("%s failed on a worker: %r", self._provers.get(number, "a slice"), error)
         del self._given[number]
-        if number not in self._ways:
+        if number not in self._provers:
             self.close()
 
     def _conclude(self) -> None:
@@ -295,36 +304,36 @@ class Helpers:
         if not self._sliced:
             return
         waiting = [each.lower for each in (*self._open[:1], *self._running.values())]
-        upper = self.chain.upper
+        upper = self.portfolio.incumbent.upper
         lower = min(waiting, default=math.inf)
         if upper is not None:
             lower = min(lower, upper)
-        self.chain.take(max(lower, self.chain.lower), None, "slices")
+        self.portfolio.incumbent.take(max(lower, self.portfolio.incumbent.lower), None, "slices")
 
 
-def _told(member: Any, number: int, part: Part) -> tuple[Outcome, float]:
-    """Task: search a part, and tell by whom things are told."""
-    return helped(_Post(member, number), part)
+def _reported(member: Any, number: int, subproblem: Subproblem) -> tuple[Outcome, float]:
+    """Task: search a subproblem, and report of which one reports are."""
+    return helped(_CrewChannel(member, number), subproblem)
 
 
 @dataclass
-class _Post:
-    """A member of a crew who says which part it is about."""
+class _CrewChannel:
+    """A member of a crew, whose reports say which subproblem they are about."""
 
     member: Any
     number: int
 
     @property
-    def alone(self) -> bool:
-        """Whether nobody is there any more."""
+    def closed(self) -> bool:
+        """Whether the crew has ended."""
         self.member.heard()
         return bool(self.member.alone)
 
-    def heard(self) -> int | None:
+    def poll(self) -> int | None:
         """Return the best total that is known."""
         best: int | None = self.member.heard()
         return best
 
-    def tell(self, message: tuple[int, list[int] | None]) -> None:
-        """Tell what was found."""
-        self.member.tell((self.number, *message))
+    def report(self, lower: int, states: list[int] | None) -> None:
+        """Send what was proved and found."""
+        self.member.tell((self.number, lower, states))

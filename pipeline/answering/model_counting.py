@@ -14,7 +14,7 @@ from ..errors import BudgetError, InternalError
 from ..options import Options
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value
-from ..queries.clauses import Formula, UnfitError, formula_of, has_mixed_tables
+from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
 from ..results.proof import SearchWork
 from ..results.result import Result
 from .question import Question
@@ -43,7 +43,7 @@ class SearchedSum:
     def formula(self) -> Formula | None:
         """The model as clauses; None where these are too many, or their weights too far from 1."""
         try:
-            return formula_of(self.network, self.question.model)
+            return formula_of(self.network, self.question.weighted)
         except UnfitError:
             return None
 
@@ -52,7 +52,7 @@ class SearchedSum:
 
         Raises
         ------
-        NoRoomError
+        CountNoRoomError
             If it does not fit memory.
         """
         return self._run(self._count.work + work, stop)
@@ -64,7 +64,7 @@ class SearchedSum:
 
     @cached_property
     def _unsuited(self) -> bool:
-        return has_mixed_tables(self.network, self.question.model)
+        return has_mixed_tables(self.network, self.question.weighted)
 
     def forced(self) -> Result:
         """Answer, whatever it takes but memory.
@@ -74,14 +74,14 @@ class SearchedSum:
         BudgetError
             If it does not fit memory, or the model makes too many clauses.
         """
-        from ...tasks.counting.count import NoRoomError
+        from ...tasks.counting.count import CountNoRoomError
 
         query = self.question.query
         if self.formula is None:
             raise BudgetError(f"the {query} is too many clauses for a search")
         try:
             found = self._run(math.inf, bool)
-        except NoRoomError:
+        except CountNoRoomError:
             raise BudgetError(f"the {query} does not fit memory; give more --memory") from None
         assert found is not None
         return found

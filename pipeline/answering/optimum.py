@@ -11,24 +11,27 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...cluster.memory import peak_rss_bytes
+from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
 from ..cost_networks.cost_network import CostNetwork, States, Units, cost_network, model_of
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
-from ..options import Effort, Options
-from ..preprocessing.preprocess import Network, fixed_value
+from ..options import Options, ProofOptions
+from ..orders.depth_first import sweep_cells
+from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..proofs.outcome import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
 from ..results.result import Result
-from .cut_offs import cut_off, optimum_bounds
+from .cut_offs import cut_off, is_as_good, optimum_bounds
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .question import Question, question_of
-from .question_sizes import COPIES, soon_swept_cells, sweep_cells
+from .question_sizes import COPIES, soon_swept_cells
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
-    from ..proofs.portfolio import Chain
+    from ..proofs.incumbent import Incumbent
+    from ..proofs.portfolio import Portfolio
     from ..proofs.provers.layer_files import Finished, RowFiles
     from .helpers import Helpers
     from .prepared import Prepared
@@ -45,39 +48,45 @@ _EXACT = "a sweep of every cell (--method dense, without --time and --gap) is ex
 _SCARCE_BYTES = 1 << 30
 
 
+WholeSweep = Callable[[Callable[[], bool]], Result | None]
+"""Sweeps every cell of the question until it is told to end; None where that does not fit, or was ended."""
+
+
 @dataclass
 class Task:
     """A question with its network of integer costs."""
 
     question: Question
     options: Options
-    effort: Effort
+    effort: ProofOptions
     resources: Resources
     network: Network
     fixed: float | int
     costs: CostNetwork
     units: Units
-    chain: Chain
+    portfolio: Portfolio
     started: float
     folder: RunFolder | None = None
     helpers: Helpers | None = None
     ended: bool = False
     stop: Callable[[], bool] = bool
+    sweep: WholeSweep | None = None
     history: History = field(default_factory=History)
+    allowed: tuple[int, States] | None = None
 
     @classmethod
     def of(
         cls,
         question: Question,
         options: Options,
-        effort: Effort,
+        effort: ProofOptions,
         started: float,
         folder: RunFolder | None = None,
         policy: StrategyPolicy = POLICY,
     ) -> Task:
         """Turn what is left of the model into integer costs."""
-        from ..proofs.limits import Limits
-        from ..proofs.portfolio import Chain
+        from ..proofs.limits import ProofLimits
+        from ..proofs.portfolio import Portfolio
 
         resources = Resources(replace(options, workdir=None))
         network, _ = question.reduced
@@ -89,7 +98,7 @@ class Task:
             return_large_blocks()
             return_freed_pages()
         device_bytes = resources.memory_bytes if resources.gpu_count and not resources.distributed else None
-        limits = Limits(
+        limits = ProofLimits(
             memory_bytes,
             seed=options.seed,
             prune=effort.prune,
@@ -97,47 +106,54 @@ class Task:
             threads=resources.threads,
             swept_cells=soon_swept_cells(question, options, policy.soon_cells),
         )
-        chain = Chain(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
-        task = cls(question, options, effort, resources, network, fixed, costs, units, chain, started, folder)
+        portfolio = Portfolio(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
+        task = cls(question, options, effort, resources, network, fixed, costs, units, portfolio, started, folder)
         if resources.distributed and effort.method != "dense":
             from .helpers import Helpers
 
-            task.helpers = Helpers(chain, resources)
+            task.helpers = Helpers(portfolio, resources)
+        if task.in_units:
+            limits = task.known.limits = replace(limits, on_states=task.weigh)
         known = folder.bounds() if folder else None
         if known is not None:
             task.take(known)
-        chain.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
+        task.known.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
         return task
 
     def watched(self, watch: Watch | None) -> Task:
         """Tell bounds that improved, and what is tried."""
         if watch is None:
             return self
-        limits, watcher = self.chain.limits, Watcher(watch, self.between)
+        limits, watcher = self.known.limits, Watcher(watch, self.between)
 
         def improved(lower: int, total: int | None) -> None:
             limits.on_bounds(lower, total)
-            watcher.improved(lower, total, self.chain.best)
+            watcher.improved(lower, total, self.known.best)
 
-        self.chain.limits = replace(limits, on_bounds=improved, on_way=watcher.begins)
+        self.known.limits = replace(limits, on_bounds=improved, on_prover=watcher.begins)
         return self
+
+    @property
+    def known(self) -> Incumbent:
+        """What is known of the optimum."""
+        return self.portfolio.incumbent
 
     @cached_property
     def sweep_cells(self) -> float | None:
         """About what sweeping the whole would take, where that was weighed; its order may take as long as a proof."""
         weighed = self.effort.method == "auto" and not self.effort.limited
-        return sweep_cells(self.network, self.options.seed) if weighed else None
+        return sweep_cells(self.network.dims, self.network.scopes, self.options.seed) if weighed else None
 
     def elimination(self, network: CostNetwork, upper: int | None) -> _Elimination | None:
         """Plan to sweep every cell of a smaller network; None if that does not fit."""
         from .prepared import prepare
 
-        spent = self.chain.spent
+        spent = self.known.spent
         seconds = None if spent < _FIRST_SECONDS else _ORDER_SHARE * spent
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
         try:
             prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
-        except BudgetError:
+        except (BudgetError, NotCompiledError):
             return None
         elimination = _Elimination(network, prepared, self.enough, self.helpers)
         return elimination if elimination.seconds <= self.left else None
@@ -148,17 +164,31 @@ class Task:
         given = math.inf if self.effort.time is None else self.effort.time
         return given - (time.perf_counter() - self.started)
 
+    @property
+    def in_units(self) -> bool:
+        """Whether costs are counted in units, so that an assignment that seems allowed may reach ``top``."""
+        return self.question.model.kind == "cost" and not self.units.exact
+
+    def weigh(self, states: States) -> None:
+        """Keep an assignment if its costs themselves are allowed, as good as was asked, and the least so far."""
+        model, given = self.question.model, self.effort.upper_bound
+        cost = model.cost(full_states(self.network, dict(enumerate(states))))
+        if cost is None or (self.allowed is not None and self.allowed[0] <= cost):
+            return
+        if given is None or is_as_good(model.objective(cost), model, given):
+            self.allowed = cost, states
+
     def improved(self, lower: int, total: int | None) -> None:
         """Keep bounds that improved."""
         self.history.add(lower, total)
         if self.folder is not None:
-            self.folder.improve(lambda: self._dressed(self.chain.outcome()))
+            self.folder.improve(lambda: self._dressed(self.known.outcome()))
 
     def enough(self) -> bool:
         """Whether to end with the bounds there are; once it was, it stays so. What helpers found is taken before."""
         if self.helpers is not None and not self.ended:
             self.helpers.look()
-        self.ended = self.ended or self.chain.done or self.stop() or self._is_enough()
+        self.ended = self.ended or self.known.done or self.stop() or self._is_enough()
         return self.ended
 
     def _is_enough(self) -> bool:
@@ -166,15 +196,17 @@ class Task:
             return True
         if self.effort.gap is not None and self.gap() <= self.effort.gap:
             return True
-        hopeless = self.chain.dense is None and "dense" in self.chain.turns.hopeless
-        return self.effort.time is None and hopeless and self.chain.spent > _PATIENCE
+        hopeless = "dense" in self.portfolio.turns.hopeless
+        return self.effort.time is None and hopeless and self.known.spent > _PATIENCE
 
     def gap(self) -> float:
         """Difference of the bounds, as a part of the larger one."""
-        chain = self.chain
-        if chain.total is None:
+        known = self.known
+        if self.in_units and not known.done:
+            return math.inf if self.allowed is None else relative_gap(self._cost(known.lower), self.allowed[0])
+        if known.total is None:
             return math.inf
-        return 0.0 if chain.done else relative_gap(self._cost(chain.lower), self._cost(chain.total))
+        return 0.0 if known.done else relative_gap(self._cost(known.lower), self._cost(known.total))
 
     def _cost(self, total: int) -> float | int:
         sign = 1 if self.question.model.kind == "cost" else -1
@@ -184,11 +216,11 @@ class Task:
         """Begin with the assignment and the bound of an earlier run, as far as they are confirmed."""
         local = self._local(known.get("assignment"))
         if local is not None:
-            self.chain.improve(local)
-        chain, proof = self.chain, known.get("proof") or {}
+            self.known.improve(local)
+        incumbent, proof = self.known, known.get("proof") or {}
         self.history.earlier = [(t, lower, upper) for t, lower, upper in proof.get("history", ())]
         if proof.get("least_total") is not None and proof.get("unit") == self.units.unit:
-            chain.lower = max(chain.lower, chain.at_least(int(proof["least_total"])))
+            incumbent.lower = max(incumbent.lower, incumbent.at_least(int(proof["least_total"])))
 
     def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
         """Turn named states into places among those that are left; None if they do not fit."""
@@ -199,35 +231,50 @@ class Task:
         return None if min(places, default=0) < 0 else tuple(places)
 
     def result(self) -> Result | None:
-        """Run the chain; None where it ends without a proof, and no bounds were asked for."""
+        """Run the portfolio; None where it ends without a proof, and no bounds were asked for."""
         try:
-            self._run_chain()
-            if not self.effort.limited and not self.chain.outcome().proved:
+            self._run_portfolio()
+            if not self.effort.limited and not self.known.outcome().proved:
                 return None
         except KeyboardInterrupt:
-            if self.chain.total is None:
+            if self.known.total is None:
                 raise
-            return self._dressed(self.chain.outcome())
-        found = self._dressed(self.chain.outcome())
+            return self._dressed(self.known.outcome())
+        found = self._told_apart() or self._dressed(self.known.outcome())
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
-        return found if note is None else replace(found, notes=(note,))
+        return found if note is None else replace(found, notes=(*found.notes, note))
+
+    def _told_apart(self) -> Result | None:
+        """Sweep every cell where units hide whether anything is allowed; None where they do not, or no sweep fits."""
+        outcome = self.known.outcome()
+        if not (self.in_units and outcome.proved and outcome.feasible and self.allowed is None) or self.sweep is None:
+            return None
+        found = self.sweep(lambda: self.left <= 0)
+        note = f"bounds count such large costs in units of {self.units.unit}, so every cell was swept"
+        return found and replace(found, notes=(*found.notes, note))
 
     def _why_open(self) -> str | None:
         """Why bounds did not close; None where the time was over."""
-        if self.chain.done:
+        if self.known.uncompiled:
+            provers = ", ".join(self.known.uncompiled)
+            return (
+                f"loops of {provers} are not compiled yet and would not have been in the time; "
+                "`bucketflow warm` compiles all of them, once"
+            )
+        if self.known.done:
             return f"bounds count such large costs in units of {self.units.unit}; {_EXACT}"
         if self.effort.time is not None:
             return None
         return "it ended unproved for want of memory; give more --memory, or --time to go on longer"
 
-    def _run_chain(self) -> None:
-        """Run the chain, with room on disk for layers that exceed memory."""
+    def _run_portfolio(self) -> None:
+        """Run the portfolio, with room on disk for layers that exceed memory."""
         with ExitStack() as stack:
             if self.helpers is not None:
                 stack.callback(self.helpers.close)
             files = cache(lambda: self._row_files(stack))
-            self.chain.limits = replace(self.chain.limits, files=files, finished=lambda: self._finished(files))
-            self.chain.run()
+            self.known.limits = replace(self.known.limits, files=files, finished=lambda: self._finished(files))
+            self.portfolio.run()
 
     def _row_files(self, stack: ExitStack) -> RowFiles:
         from .run_folder import row_files
@@ -250,7 +297,7 @@ class Task:
             found = self.result()
             return found
         finally:
-            self.folder.write(found or self._dressed(self.chain.outcome()), final=self.is_final(found))
+            self.folder.write(found or self._dressed(self.known.outcome()), final=self.is_final(found))
 
     def is_final(self, found: Result | None) -> bool:
         """Whether an answer is the optimum, and not that none is as good as a bound that was given."""
@@ -259,20 +306,22 @@ class Task:
         return found.status == "optimal" or self.effort.upper_bound is None
 
     @property
-    def known(self) -> str:
+    def interval(self) -> str:
         """What is known of the optimum, in words."""
-        found = self._bounds(self.chain.outcome())
+        found = self._bounds(self.known.outcome())
         if found.lower is None or found.upper is None:
             bound = f"at least {found.lower}" if found.upper is None else f"at most {found.upper}"
             return f"the optimum is {bound}, and no assignment is known"
         return f"the optimum lies between {found.lower} and {found.upper}"
 
     def _bounds(self, outcome: Outcome) -> Bounds:
-        return self.between(outcome.lower, outcome.states, closed=outcome.proved)
+        states = outcome.states if not self.in_units else self.allowed and self.allowed[1]
+        return self.between(outcome.lower, states, closed=outcome.proved)
 
     def between(self, lower: int, states: States | None, *, closed: bool) -> Bounds:
         """Return what a least total and an assignment of the network of costs say about the optimum."""
-        return optimum_bounds(self.network, self.fixed, self.units.at_least(lower), states, closed=closed)
+        least, exact = self.units.at_least(lower), not self.in_units
+        return optimum_bounds(self.network, self.fixed, least, states, closed=closed, exact=exact)
 
     def _history(self, outcome: Outcome) -> list[Point]:
         if outcome.feasible:
@@ -282,7 +331,7 @@ class Task:
     def _dressed(self, outcome: Outcome) -> Result:
         from ..cost_networks.preparation import removed_by
 
-        chain = self.chain
+        known = self.known
         found = self._bounds(outcome) if outcome.feasible else Bounds("optimum", "infeasible")
         status: Literal["optimal", "bounded", "infeasible"] = found.status
         lower, upper = (None, None) if status == "infeasible" else (found.lower, found.upper)
@@ -290,12 +339,12 @@ class Task:
             best: Number | None = found.value if found.log10 is None else found.log10
             lower = upper = best
         proof = Proof(
-            chain.way or "none",
+            known.prover or "none",
             lower,
             upper,
             None if lower is None or upper is None else relative_gap(lower, upper),
-            {way: round(seconds, 3) for way, seconds in chain.turns.tried.items()},
-            {rule: vars(what) for rule, what in removed_by(chain.reports).items()},
+            {name: round(seconds, 3) for name, seconds in known.tried.items()},
+            {rule: vars(what) for rule, what in removed_by(known.reports).items()},
             outcome.lower,
             self.units.unit,
             sweep_cells=self.sweep_cells,
@@ -311,6 +360,7 @@ class Task:
             found.assignment,
             seconds={"plan": 0.0, "run": elapsed, "decode": 0.0},
             peak_rss_bytes=peak_rss_bytes(),
+            notes=self.question.model.notes,
             proof=proof,
         )
 

@@ -10,15 +10,15 @@ from ..cost_networks.cost_network import model_of
 from ..cost_networks.preparation import Prepared as Smaller
 from ..cost_networks.preparation import Report
 from ..cost_networks.preparation import prepare as made_smaller
-from ..errors import BudgetError
+from ..errors import BudgetError, ModelError
 from ..machine.cpu import machine_rates
 from ..machine.resources import Resources
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..plans.plan import Plan
 from ..results.bounds import Bounds
 from ..results.proof import plain_number, plan_figures
-from .door import strategy_before
-from .engines.offers import Strategy
+from .door import strategy_before, with_planned_sweep
+from .engines.offers import SWEEP, Strategy
 from .optimum import Task
 from .prepared import Prepared, prepare
 from .question import Question, question_of
@@ -79,6 +79,10 @@ class Outlook:
         None where nothing is prepared.
     strategy : Strategy
         The engines that may answer, as ``solve`` asks them.
+    effort : ProofOptions
+        How it is to be answered.
+    unswept : str
+        What a method does that sweeps nothing, and so has no plan; else empty.
     """
 
     question: Question
@@ -86,26 +90,58 @@ class Outlook:
     refused: str
     remainder: Remainder | None
     strategy: Strategy
+    effort: ProofOptions = ProofOptions()  # noqa: RUF009 - a frozen value
+    unswept: str = ""
 
 
-def outlook(question: Question, options: Options, prune: bool) -> Outlook:
-    """Plan a question with and without preparation.
+# What answers an optimum, or else a sum, where that is asked for by name.
+_UNSWEPT = {
+    "rows": ("partial assignments that mini-buckets do not exclude, layer by layer", ""),
+    "diagram": ("elimination on decision diagrams below a bound", "sums on decision diagrams"),
+    "search": ("depth-first branch and bound", "a search that counts components once"),
+}
+
+
+def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlook:
+    """Plan a question with and without preparation, as its method answers it.
 
     Raises
     ------
     BudgetError
         If no acceptable plan fits memory either way.
+    ModelError
+        If the method is not one for the question.
     """
+    if question.query != "optimum":
+        effort.refuse_for(question.query)
+    if question.asked is not None and effort.method != "auto":
+        raise ModelError(f"{question.query} are swept; the method {effort.method} is for an optimum, a sum or a count")
+    temporary = replace(options, workdir=None)
+    strategy = strategy_before(question, temporary, effort)
+    swept = "bounds" not in strategy.engines
+    unswept = _unswept(question, effort, swept)
     whole, refused = None, None
     try:
-        whole = prepare(question, Resources(options), rates=machine_rates)
+        if not unswept:
+            whole = prepare(question, Resources(options), rates=machine_rates, patient=effort.method != "dense")
     except BudgetError as error:
         refused = error
-    strategy = strategy_before(question, replace(options, workdir=None), whole, str(refused))
-    left = _remainder(question, options) if prune and "bounds" in strategy.engines else None
+    left = _remainder(question, options, effort) if effort.prune and not swept else None
     if refused is not None and (left is None or left.refused):
         raise refused if left is None else BudgetError(f"{refused}; {_hint(left)}") from None
-    return Outlook(question, whole, "" if refused is None else str(refused), left, strategy)
+    if whole is not None:
+        strategy = with_planned_sweep(strategy, question, temporary, whole)
+    elif refused is not None:
+        strategy = strategy.without(SWEEP, str(refused))
+    return Outlook(question, whole, "" if refused is None else str(refused), left, strategy, effort, unswept)
+
+
+def _unswept(question: Question, effort: ProofOptions, swept: bool) -> str:
+    """Return what a method does instead of a sweep; nothing where it sweeps, or preprocessing gives the answer."""
+    optimum, total = _UNSWEPT.get(effort.method, ("", ""))
+    if question.query == "optimum":
+        return "" if swept else optimum
+    return total if question.reduced[0].leaves else ""
 
 
 def _hint(left: Remainder) -> str:
@@ -119,15 +155,15 @@ def _hint(left: Remainder) -> str:
     )
 
 
-def _remainder(question: Question, options: Options) -> Remainder:
-    """Prepare an optimum as ``solve`` does, and plan what is left."""
+def _remainder(question: Question, options: Options, effort: ProofOptions) -> Remainder:
+    """Prepare an optimum as ``solve`` does, and plan what is left if it may be swept."""
     start = time.perf_counter()
-    task = Task.of(question, options, Effort(), start)
-    found = made_smaller(task.costs, task.chain.upper)
+    task = Task.of(question, options, effort, start)
+    found = made_smaller(task.costs, task.known.upper)
     bounds = _bounds(task, found)
     plan, refused = None, ""
-    if bounds.status == "bounded":
-        left = model_of(found.network, task.chain.upper if found.total is None else found.total + 1)
+    if bounds.status == "bounded" and effort.method not in _UNSWEPT:
+        left = model_of(found.network, task.known.upper if found.total is None else found.total + 1)
         try:
             plan = prepare(question_of(left, "optimum"), task.resources, rates=machine_rates).plan
         except BudgetError as error:

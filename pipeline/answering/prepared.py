@@ -30,7 +30,7 @@ from .placement import divided
 from .question import Question
 
 if TYPE_CHECKING:
-    from ..budget.device_fit import Around
+    from ..budget.device_fit import HostBudget
 
 #: So many rows are joined in a second.
 ROWS_PER_SECOND: Final = 1e7
@@ -128,7 +128,7 @@ def prepare(
 
 def unplanned(question: Question, resources: Resources) -> Prepared:
     """Preprocess a question, and choose its numbers."""
-    network, targets = question.reduced
+    network, targets = question.chained.reduced
     arithmetic = arithmetic_for(network)
     if targets is not None and not arithmetic.fits_doubles:
         resources = resources.without_devices()
@@ -264,14 +264,14 @@ def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[
     )
 
 
-def _around(resources: Resources, **link: float) -> Around:
+def _around(resources: Resources, **link: float) -> HostBudget:
     """What is there for tables that leave a device; they are files where others have to see them."""
-    from ..budget.device_fit import Around
+    from ..budget.device_fit import HostBudget
 
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote
-    return Around(resources.host_bytes, files, resources.disk_bytes, rate, **link)
+    return HostBudget(resources.host_bytes, files, resources.disk_bytes, rate, **link)
 
 
 def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes: int) -> PlanOptions:
@@ -293,7 +293,10 @@ def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes
 
 
 def local_order(network: Network, names: Sequence[str]) -> list[int]:
-    """Turn an order given by names into local variables; it must name all that are left to eliminate."""
+    """Turn an order given by names into local variables; it must name all that are left to eliminate.
+
+    Variables of chains that stand for wide functions, which have no names for users, come last.
+    """
     model = network.model
     unknown = [name for name in names if name not in model.index]
     if unknown:
@@ -301,6 +304,8 @@ def local_order(network: Network, names: Sequence[str]) -> list[int]:
     if len(set(names)) < len(names):
         raise ModelError("the order names a variable twice")
     listed = [network.local[model.index[n]] for n in names if model.index[n] in network.local]
+    own = len(model.names) - model.hidden
+    listed += [local for local, v in enumerate(network.variables) if v >= own]
     missing = set(range(len(network.dims))) - set(listed)
     if missing:
         name = model.names[network.variables[min(missing)]]

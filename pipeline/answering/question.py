@@ -12,22 +12,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ... import __version__
 from ..errors import ModelError
 from ..formats.read import load_evidence
+from ..models.certainty import check_log10
 from ..models.findings import likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
+from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
-from ..queries.asked import Asked, local_targets
+from ..queries.asked import BeliefRequest, local_targets
+from ..results.proof import A, noted
 from ..trees.tree import Target
 
 # Before functions of so many cells are made dense, rows are thought of.
 LARGE_CELLS = 1 << 22
+# Chains of small functions may stand for functions of more cells, where a sweep takes more than so many in all.
+_WIDE_CELLS, _QUICK_CELLS = 1 << 12, 1 << 16
 
 Array = NDArray[Any]
-Evidence = str | PathLike[str] | Mapping[str, str | int] | None
+Evidence = str | PathLike[str] | Mapping[str, Any] | None
+"""A file, or by name of a variable a state's label or index, or one likelihood a state."""
 Findings = Any
 Names = Sequence[str] | str
 
@@ -45,9 +50,9 @@ def fingerprint(model: Model) -> str:
 
 
 def identity(model: Model, query: str, evidence: Mapping[int, int]) -> dict[str, Any]:
-    """Return what must be the same for a run to be continued."""
+    """Return what must be the same for a run to be continued, in any version that reads its format."""
     observed = {model.names[v]: int(s) for v, s in sorted(evidence.items())}
-    return {"version": __version__, "model": fingerprint(model), "query": query, "evidence": observed}
+    return {"model": fingerprint(model), "query": query, "evidence": observed}
 
 
 @dataclass(frozen=True)
@@ -70,51 +75,96 @@ class Question:
     query: str
     hard: Mapping[int, int] = field(default_factory=dict)
     soft: Mapping[int, Array] = field(default_factory=dict)
-    asked: Asked | None = None
+    asked: BeliefRequest | None = None
 
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
             raise ModelError(f"unknown query {self.query!r}; one of {', '.join(QUERIES)}")
-        if self.model.kind != "cost":
-            return
-        if why := QUERIES[self.query].not_of_costs:
+        check_projection(self.model, self.query)
+        cost = self.model.kind == "cost"
+        if cost and (why := QUERIES[self.query].not_of_costs):
             raise ModelError(why)
-        if self.soft:
-            raise ModelError("a cost network takes no likelihoods; observe a state instead")
+        if self.soft and (cost or QUERIES[self.query].swept == "count"):
+            (v, weights), what = next(iter(self.soft.items())), "cost network" if cost else "count"
+            wrong = f"{self.model.names[v]!r} has no state {weights.tolist()}"
+            raise ModelError(f"a {what} takes no likelihoods, and {wrong}; observe a state instead")
+
+    @cached_property
+    def weighted(self) -> Model:
+        """The model with its soft evidence."""
+        return with_likelihoods(self.model, self.soft)
 
     @cached_property
     def reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
-        """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables.
-
-        Soft evidence is one more function for each of its variables (Pearl 1988, virtual evidence).
-        """
-        functions = (*self.model.functions, *(Function((v,), weights) for v, weights in self.soft.items()))
-        model = replace(self.model, functions=functions) if self.soft else self.model
+        """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables."""
         query = QUERIES[self.query].swept
         if self.asked is None:
-            return reduce_model(model, query, self.hard), None
-        network = reduce_model(model, query, self.hard, self.asked.involved)
+            return reduce_model(self.weighted, query, self.hard), None
+        network = reduce_model(self.weighted, query, self.hard, self.asked.involved)
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)
+
+    @cached_property
+    def chained(self) -> Question:
+        """The question for tables: of a model where chains of small functions stand for very wide ones.
+
+        The question itself where there are none, where joints of whole functions are asked for, or where sweeping all
+        cells of these functions takes less.
+        """
+        model = self.model if self.asked and self.asked.families else with_links(self.model, _WIDE_CELLS)
+        if model is self.model:
+            return self
+        chained = replace(self, model=model)
+        return chained if has_fewer_cells(chained.reduced[0], self.reduced[0]) else self
 
     @property
     def is_large(self) -> bool:
         """Whether functions have so many cells that rows are thought of before they are made dense."""
         return self.reduced[0].cells >= LARGE_CELLS
 
+    def told(self, found: A) -> A:
+        """Return an answer with the notes of the model.
+
+        Raises
+        ------
+        InternalError
+            If evidence of a Bayesian network is more than certain.
+        """
+        log10 = getattr(found, "log10_evidence", None)
+        check_log10(self.model, getattr(found, "log10", None) if log10 is None else log10, self.soft.values())
+        return noted(found, self.model.notes)
+
     def identity(self) -> dict[str, Any]:
         """Return what must be the same for a run to be continued."""
         names, asked = self.model.names, self.asked
         same = identity(self.model, self.query, self.hard)
+        likelihoods = {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())}
         if asked is None:
-            return same
+            return {**same, "evidence": {**same["evidence"], **likelihoods}}
         return {
             **same,
-            "likelihoods": {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())},
+            "likelihoods": likelihoods,
             "variables": [names[v] for v in asked.variables],
             "joints": [[names[v] for v in group] for group in asked.joints],
             "families": bool(asked.families),
         }
+
+
+def check_projection(model: Model, query: str) -> None:
+    """Refuse sums and counts over all variables of a model whose file asks for those over some.
+
+    Raises
+    ------
+    ModelError
+        Naming where the file says so.
+    """
+    if model.projection is None or QUERIES[query].swept == "optimum":
+        return
+    raise ModelError(
+        f"{model.projection.told} asks for sums over assignments of {len(model.projection.variables)} of "
+        f"{len(model.names)} variables alone, and the {query} would be over all; projected counting is not there: take "
+        "that out of the file if all are meant"
+    )
 
 
 def question_of(
@@ -125,7 +175,7 @@ def question_of(
     joint: Iterable[Names] = (),
     families: bool = False,
 ) -> Question:
-    """Read evidence and names; only marginals are asked of some of the variables, and take likelihoods.
+    """Read evidence and names; only marginals are asked of some of the variables.
 
     Raises
     ------
@@ -133,14 +183,24 @@ def question_of(
         If they, or the query, do not fit the model.
     """
     checked_model(model)
+    hard, soft = split_evidence(model, evidence)
     if query in QUERIES and QUERIES[query].both_ways:
-        hard, soft = split_evidence(model, evidence)
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
     if not is_every(query_vars) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
-    if query == "optimum":
-        model = with_links(model)
-    return Question(model, query, observed(model, evidence))
+    return Question(with_links(model) if query == "optimum" else model, query, hard, soft)
+
+
+def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:
+    """Return a model with one more function for each variable of soft evidence (Pearl 1988, virtual evidence)."""
+    functions = (*model.functions, *(Function((v,), weights) for v, weights in soft.items()))
+    return replace(model, functions=functions) if soft else model
+
+
+def has_fewer_cells(chained: Network, whole: Network) -> bool:
+    """Whether a network where chains stand for wide functions takes fewer cells to sweep."""
+    cells = sweep_cells(whole.dims, whole.scopes, 0)
+    return cells > _QUICK_CELLS and sweep_cells(chained.dims, chained.scopes, 0) < cells
 
 
 def observed(model: Model, evidence: Evidence) -> dict[int, int]:
@@ -185,7 +245,7 @@ def _names(names: Any) -> list[Any]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> Asked:
+def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> BeliefRequest:
     """Turn names into indices."""
     names = model.names if is_every(query_vars) else _names(query_vars)
     groups = _names(joint)
@@ -197,4 +257,4 @@ def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: 
     indices = tuple(range(len(model.functions))) if families else ()
     scopes = [f.scope for f in model.functions] if families else []
     every = dict.fromkeys((*joints, *(s for s in scopes if s)))
-    return Asked(tuple(dict.fromkeys(model.index[n] for n in names)), tuple(every), indices)
+    return BeliefRequest(tuple(dict.fromkeys(model.index[n] for n in names)), tuple(every), indices)

@@ -8,8 +8,6 @@ from ...cluster.memory import default_memory_bytes
 from ..cost_networks.cost_network import cost_network
 from ..machine.resources import Resources
 from ..options import Options, parse_size
-from ..orders.depth_first import bucket_cells
-from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network
 from .question import Question
 
@@ -51,12 +49,6 @@ def spare_bytes(question: Question, options: Options) -> int:
 def rounded(question: Question) -> bool:
     """Whether costs are so large that only a sweep is exact."""
     return question.model.kind == "cost" and not cost_network(question.reduced[0])[1].exact
-
-
-def sweep_cells(network: Network, seed: int) -> float:
-    """Return how many cells the buckets of one greedy order have: about what a sweep takes."""
-    dims, scopes = network.dims, network.scopes
-    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed))
 
 
 def _least_bytes(network: Network) -> int:

@@ -20,7 +20,7 @@ from .prepared import ROWS_PER_SECOND, Prepared, by_rows, known_rates, plan_opti
 from .question import LARGE_CELLS, Question
 
 if TYPE_CHECKING:
-    from ...tasks.rows.memory_account import NoRoomError, Room
+    from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 
 A = TypeVar("A")
 
@@ -34,9 +34,12 @@ _LOG = logging.getLogger(__name__)
 
 def before_all_cells(question: Question, resources: Resources, seconds: float) -> Prepared | None:
     """Return a question by rows, for less work than making its functions dense is; None where these are small."""
-    if rows_refused(resources, stored=False) or not (question.reduced[0].feasible and question.is_large):
+    if rows_refused(resources, stored=False):
         return None
-    found, cells = unplanned(question, resources), question.reduced[0].cells
+    small = question.chained
+    if not (small.reduced[0].feasible and small.is_large):
+        return None
+    found, cells = unplanned(question, resources), small.reduced[0].cells
     rows = leaf_rows(found.network)
     if sum(rows) * _CELLS_OF_A_ROW > cells:
         return None
@@ -102,13 +105,13 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
     whole = prepared.plan
     if whole is None or whole.row_bounds is None:
         return run(prepared)
-    from ...tasks.rows.memory_account import NoRoomError, TooMuchWorkError
+    from ...tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
 
     stores = True
     while True:
         try:
             return run(prepared)
-        except NoRoomError as error:
+        except RowsNoRoomError as error:
             stores = stores and not (prepared.plan and prepared.plan.rows_stored)
             plan = _smaller(prepared, whole, error, stores)
             _LOG.info(
@@ -125,7 +128,7 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
             ) from None
 
 
-def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError, stores: bool) -> Plan:
+def _smaller(prepared: Prepared, whole: Plan, error: RowsNoRoomError, stores: bool) -> Plan:
     """Plan a question by rows again whose tables did not fit, as they may be made to; not on disk once that failed."""
     from ..budget.rows_fit import stored_or_sliced, with_more_slices
 
@@ -147,19 +150,19 @@ def _smaller(prepared: Prepared, whole: Plan, error: NoRoomError, stores: bool) 
     return stored_or_sliced(prepared.problem, options, whole, plan, error)
 
 
-def room_for(prepared: Prepared) -> Room | None:
+def room_for(prepared: Prepared) -> MemoryAccount | None:
     """Return what tables of rows may take; None where all are dense."""
     plan = prepared.plan
     if plan is None or plan.row_bounds is None:
         return None
-    from ...tasks.rows.memory_account import Room
+    from ...tasks.rows.memory_account import MemoryAccount
     from ..budget.boxes import MARGIN
 
     margin = MARGIN if plan.rows_stored else 0
-    return Room(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
+    return MemoryAccount(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
 
 
-def work_of(prepared: Prepared, room: Room | None) -> RowsWork | None:
+def work_of(prepared: Prepared, room: MemoryAccount | None) -> RowsWork | None:
     """Return what a sweep took that kept its account in this process."""
     if room is None or not room.tables:
         return None

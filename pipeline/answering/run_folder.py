@@ -10,18 +10,18 @@ from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
+from ...cluster.version import __version__
 from ...storage.files import file_bytes, free_bytes
 from ...storage.run_folder import LAYERS, RunDir
 from ...storage.scratch import scratch_folder
 from ...storage.spec import DiskFullError, StorageError
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
-from ..models.model import Model
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 from ..plans.plan import Plan
 from ..results.result import Result
 from ..results.stored import answered_before, is_confirmed
-from .question import Question, identity
+from .question import Question
 
 if TYPE_CHECKING:
     from ..proofs.provers.layer_files import Finished, RowFiles
@@ -166,7 +166,7 @@ def finished_layers(folder: Path, files: Callable[[], RowFiles]) -> Finished | N
 
 
 @contextmanager
-def bounds_directory(folder: Path | None, model: Model, query: str, hard: dict[int, int]) -> Iterator[None]:
+def bounds_directory(folder: Path | None, question: Question) -> Iterator[None]:
     """Use a run directory for bounds on one question, if there is one.
 
     Raises
@@ -180,9 +180,10 @@ def bounds_directory(folder: Path | None, model: Model, query: str, hard: dict[i
         yield
         return
     with opened(folder) as rundir:
-        wanted, stored = {**identity(model, query, hard), "query": f"bounds on the {query}"}, rundir.read_plan()
+        wanted = {**question.identity(), "query": f"bounds on the {question.query}"}
+        stored = rundir.read_plan()
         if stored is None:
-            rundir.write_plan({"identity": wanted, "source": model.source, "plan": None})
+            rundir.write_plan({"identity": wanted, "source": question.model.source, "plan": None}, __version__)
         else:
             check_identity(folder, stored, wanted)
         try:
@@ -243,9 +244,9 @@ class RunFolder:
         if stored is None:
             return None
         before = answered_before(stored, self.question.model, plan, plan_seconds)
-        return before if is_confirmed(before, self.question.model, self.question.hard) else None
+        return self.question.told(before) if is_confirmed(before, self.question.weighted, self.question.hard) else None
 
-    def keep_question(self, options: Options, effort: Effort) -> None:
+    def keep_question(self, options: Options, effort: ProofOptions) -> None:
         """Keep how the question is asked, unless the directory holds the plan of a sweep."""
         stored = self.rundir.read_plan()
         if stored is None or stored["plan"] is None:
@@ -258,9 +259,8 @@ class RunFolder:
 
     def _write_plan(self, record: Mapping[str, Any] | None, **how: Any) -> None:
         question = self.question
-        self.rundir.write_plan(
-            {"identity": question.identity(), "source": question.model.source, "plan": record, **how}
-        )
+        told = {"identity": question.identity(), "source": question.model.source, "plan": record, **how}
+        self.rundir.write_plan(told, __version__)
 
     def bounds(self) -> Mapping[str, Any] | None:
         """Return what was known of an optimum when the last search ended."""
@@ -274,7 +274,7 @@ class RunFolder:
     def write(self, found: Result, *, final: bool = False) -> None:
         """Write what is known, or the answer."""
         write = self.rundir.write_result if final else self.rundir.write_bounds
-        write(found.to_dict())
+        write(self.question.told(found).to_dict())
         self.written = time.perf_counter()
 
 

@@ -137,7 +137,8 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
         found = replace(found, rows_work=work_of(prepared, run.room))
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
-    return replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
+    found = replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
+    return prepared.question.told(found)
 
 
 def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:

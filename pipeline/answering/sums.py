@@ -36,7 +36,7 @@ from .question import Question
 from .question_sizes import spare_bytes, tables_fit
 
 if TYPE_CHECKING:
-    from ..queries.sum_diagrams import Table, Total, Work
+    from ..queries.sum_diagrams import DiagramBudget, Table, Total
 
 # Their order is searched for nominally so many seconds, for which the search is compiled if it has to be: without it
 # linkage_16 has 2^47 cells, with it 2^27.
@@ -127,11 +127,11 @@ class DiagramSum:
         """Answer within limits; None if they do not suffice."""
         from ...tasks.diagrams.min_plus import NoRoomError, StoppedError
         from ...tasks.diagrams.sum_product import VanishedError
-        from ..queries.sum_diagrams import EdgesSpentError, Work
+        from ..queries.sum_diagrams import DiagramBudget, EdgesSpentError
 
         planned = time.perf_counter()
         try:
-            found = self._found(order, Work(self.memory_bytes, **limits))
+            found = self._found(order, DiagramBudget(self.memory_bytes, **limits))
         except (EdgesSpentError, StoppedError):
             self.failure = "take more time"
             return None
@@ -145,7 +145,7 @@ class DiagramSum:
         seconds = {"plan": planned - self.started, "run": time.perf_counter() - planned}
         return replace(found, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
 
-    def _found(self, order: tuple[int, ...], work: Work) -> Result:
+    def _found(self, order: tuple[int, ...], work: DiagramBudget) -> Result:
         sums = _Sums(self.network, order, work)
         total, scale = sums.in_floats(self._arithmetic)
         query = self.network.query
@@ -178,7 +178,7 @@ class _Sums:
 
     network: Network
     order: tuple[int, ...]
-    work: Work
+    work: DiagramBudget
     count: int = 0
 
     def work_done(self, total: Total) -> DiagramWork:

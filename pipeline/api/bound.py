@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -12,24 +13,30 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ...cluster.memory import peak_rss_bytes
 from ...storage.files import file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
+from ...tasks.compiler.compile_limits import NotCompiledError, compiled_until
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
 from ..answering.prepared import local_order
-from ..answering.question import Evidence, observed
+from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
 from ..answering.run_folder import bounds_directory
-from ..errors import BudgetError, ModelError, format_bytes
+from ..compiling import counts_compiling
+from ..cost_networks.cost_network import States
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import Means, OptimumBounds, SumBounds
+from ..models.certainty import check_log10
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
 from ..orders.depth_first import depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
-from ..preprocessing.preprocess import Network, fixed_value, reduce_model
-from ..results.bounds import Bounds, Number, Round
+from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
+from ..preprocessing.wide_tables import with_links
+from ..results.bounds import BoundRound, Bounds, Number
+from ..results.proof import noted
 from ..trees.tree import elimination_order
 
 if TYPE_CHECKING:
@@ -131,6 +138,8 @@ _EASY_CELLS = 1 << 22
 _OPTIMISM = 1.5
 
 
+@checks_keywords
+@counts_compiling
 def bound(
     model: Model,
     query: str = "optimum",
@@ -176,18 +185,19 @@ def bound(
     start = perf_counter()
     resources = Resources(Options(**options))
     _check(model, query, z, time)
-    hard = observed(model, evidence)
-    network = reduce_model(model, query, hard)  # type: ignore[arg-type]
+    asked = Question(model, query, *split_evidence(model, evidence))
+    network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
-        return _finished(Bounds(network.query, "infeasible"), start, start)
+        return _finished(Bounds(network.query, "infeasible"), model, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
-    order = ladder.order()
-    planned = perf_counter()
-    with bounds_directory(resources.asked.folder, model, query, hard):
-        rounds = tuple(ladder.climb(order, z))
-    return _finished(replace(ladder.question.found(), rounds=rounds), start, planned)
+    with compiled_until(seconds):
+        order = ladder.order()
+        planned = perf_counter()
+        with bounds_directory(resources.asked.folder, asked):
+            rounds = tuple(ladder.climb(order, z))
+    return _finished(replace(ladder.question.found(), rounds=rounds), model, start, planned)
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
@@ -195,6 +205,7 @@ def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
         raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
     if query == "partition" and model.kind == "cost":
         raise ModelError("a cost network has no partition function; ask for its optimum")
+    check_projection(model, query)
     if z is not None and integer(z, "z", None) < 1:
         raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
     checked_number("time", time, "a number of seconds")
@@ -219,9 +230,11 @@ def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | 
     return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
 
 
-def _finished(bounds: Bounds, start: float, planned: float) -> Bounds:
+def _finished(bounds: Bounds, model: Model, start: float, planned: float) -> Bounds:
+    if bounds.query == "partition" and bounds.lower is not None:
+        check_log10(model, float(bounds.lower))
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
-    return replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+    return noted(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()), model.notes)
 
 
 @dataclass
@@ -242,10 +255,11 @@ class _Ladder:
         if partition(network.dims, network.scopes, quick, Size()).cells <= _EASY_CELLS:
             return quick
         if isinstance(self.question, _Optimum):
-            self.question.prepare(self._is_late)
+            with suppress(NotCompiledError):
+                self.question.prepare(self._is_late)
         return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
 
-    def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[Round]:
+    def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[BoundRound]:
         """Run round after round."""
         if self.question.closed:
             return
@@ -261,12 +275,15 @@ class _Ladder:
             if place is None or (cells and self._would_be_late(split.cells * seconds_a_cell + place.seconds)):
                 return
             start, first = perf_counter(), not cells
-            if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
+            try:
+                if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
+                    return
+            except NotCompiledError:
                 return
             seconds = perf_counter() - start
             cells, seconds_a_cell = split.cells, min(seconds_a_cell, seconds / split.cells)
             lower, upper = self.question.interval()
-            yield Round(
+            yield BoundRound(
                 *(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds),
                 disk_bytes=place.disk_bytes,
             )
@@ -300,6 +317,8 @@ class _Optimum(OptimumBounds):
         model = network.model
         super().__init__(network, None if model.top is None else model.top - int(fixed), means)
         self.network, self.fixed = network, fixed
+        self.in_units = model.kind == "cost" and not self.units.exact
+        self.allowed: tuple[int, States] | None = None
 
     @property
     def dims(self) -> tuple[int, ...]:
@@ -320,7 +339,17 @@ class _Optimum(OptimumBounds):
         """What is known."""
         if not self.possible:
             return Bounds("optimum", "infeasible")
-        return optimum_bounds(self.network, self.fixed, self.least_cost(), self.states, closed=self.closed)
+        states = self.states if not self.in_units else self.allowed and self.allowed[1]
+        least, exact = self.least_cost(), not self.in_units
+        return optimum_bounds(self.network, self.fixed, least, states, closed=self.closed, exact=exact)
+
+    def _take(self, states: States) -> None:
+        """Remember an assignment, and apart from it the cheapest that is allowed where units hide that."""
+        super()._take(states)
+        if self.in_units:
+            cost = self.network.model.cost(full_states(self.network, dict(enumerate(states))))
+            if cost is not None and (self.allowed is None or cost < self.allowed[0]):
+                self.allowed = cost, states
 
 
 class _Sum(SumBounds):

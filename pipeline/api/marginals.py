@@ -7,12 +7,13 @@ from typing import Unpack
 
 from ..answering.door import solved
 from ..answering.question import Findings, Names, question_of
-from ..errors import ModelError
+from ..errors import ModelError, checks_keywords
 from ..models.model import Model
 from ..options import Keywords, Options
 from ..results.posteriors import Marginals
 
 
+@checks_keywords
 def marginals(
     model: Model,
     *,

@@ -10,15 +10,17 @@ from typing import Any, Unpack
 from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
 from ..answering.door import solved
-from ..answering.question import Question, question_of
-from ..errors import IncompatibleRunError
+from ..answering.question import Question, fingerprint, question_of
+from ..errors import FormatError, IncompatibleRunError, checks_keywords
+from ..models.model import Model
 from ..models.query import QUERIES
-from ..options import Effort, Options, Where
+from ..options import Options, ProofOptions, Where
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .solve import load
 
 
+@checks_keywords
 def resume(
     workdir: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None, **options: Unpack[Where]
 ) -> Result | Marginals:
@@ -40,7 +42,7 @@ def resume(
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
         return solved(
-            question, Options(workdir=workdir, seed=stored["seed"], **where), Effort(**stored["effort"]), progress
+            question, Options(workdir=workdir, seed=stored["seed"], **where), ProofOptions(**stored["effort"]), progress
         )
     return solved(question, Options(workdir=workdir, **options), progress=progress)
 
@@ -67,4 +69,20 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
     evidence = {**found["evidence"], **found.get("likelihoods", {})}
     asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)
-    return stored, question_of(load(stored["source"]), found["query"], evidence, **asked, families=families)
+    return stored, question_of(_model(stored), found["query"], evidence, **asked, families=families)
+
+
+def _model(stored: dict[str, Any]) -> Model:
+    """Read the model of a run again: as it is, where it was read so when the run began."""
+    source, wanted = stored["source"], stored["identity"]["model"]
+    try:
+        model = load(source)
+        if model.kind != "bayes" or fingerprint(model) == wanted:
+            return model
+    except FormatError:
+        model = load(source, check=False)
+        if fingerprint(model) != wanted:
+            raise
+        return model
+    unchecked = load(source, check=False)
+    return unchecked if fingerprint(unchecked) == wanted else model

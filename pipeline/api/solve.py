@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Unpack
 from ..answering.door import valued
 from ..answering.question import Evidence, Findings, Names, question_of
 from ..answering.watching import OnBounds, Watch
-from ..errors import ModelError
+from ..errors import ModelError, checks_keywords
 from ..examples import file_or_example
 from ..formats.read import load_any
 from ..formats.read import load_dcop as load_dcop_file
@@ -19,7 +19,7 @@ from ..machine.resources import Resources
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..models.query import VALUES
-from ..options import Effort, Keywords, Method, Options, parse_size
+from ..options import Keywords, Method, Options, ProofOptions, parse_size
 from ..results.result import Result
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 
-def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model:
+@checks_keywords
+def load(path: str | PathLike[str], *, memory: int | str | None = None, check: bool = True) -> Model:
     """Read a model file, or an example by its name; the format follows from content and name.
 
     Parameters
@@ -39,25 +40,23 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None) -> Model
         ``"satellite"``.
     memory : int or str, optional
         What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
+    check : bool, optional
+        Whether a Bayesian network has to be one: a distribution of each variable, rows that sum to 1, no cycle. False
+        takes the tables as they are, and answers are for their product.
 
     Raises
     ------
     FormatError
-        If the file is missing or malformed.
+        If the file is missing or malformed, or holds no Bayesian network though its format says so.
     BudgetError
         If reading it takes more than ``memory``.
     """
-    return load_noted(path, memory)[0]
-
-
-def load_noted(path: str | PathLike[str], memory: int | str | None = None) -> tuple[Model, tuple[str, ...]]:
-    """Read a model as :func:`load` does; return with it what its answers leave out, in sentences."""
     path = file_or_example(path)
-    found = load_any(path, None if memory is None else parse_size(memory))
-    notes = found.notes if isinstance(found, Dcop) else ()
-    return replace(model_of(found), source=os.path.abspath(path)), notes
+    found = load_any(path, None if memory is None else parse_size(memory), check=check)
+    return replace(model_of(found), source=os.path.abspath(path))
 
 
+@checks_keywords
 def load_dcop(
     path: str | PathLike[str], *, agents: str | PathLike[str] | None = None, memory: int | str | None = None
 ) -> Dcop:
@@ -87,6 +86,7 @@ def load_dcop(
     return replace(found, model=replace(found.model, source=os.path.abspath(path)))
 
 
+@checks_keywords
 def plan(
     model: Model,
     query: str = "optimum",
@@ -96,11 +96,11 @@ def plan(
     joint: Iterable[Names] = (),
     families: bool = False,
     **options: Unpack[Keywords],
-) -> Plan | None:
+) -> Plan:
     """Plan a query, or ``"marginals"`` or ``"max-marginals"``, without computing anything.
 
-    Takes the same arguments as :func:`solve` or :func:`marginals`, and returns the plan that those run, or None if
-    preprocessing leaves nothing to eliminate.
+    Takes the same arguments as :func:`solve` or :func:`marginals`, and returns the plan that those run: one of no steps
+    if preprocessing leaves nothing to eliminate.
 
     Raises
     ------
@@ -109,11 +109,13 @@ def plan(
     """
     from ..answering.prepared import prepare
     from ..machine.cpu import machine_rates
+    from ..plans.plan import empty_plan
 
     question = question_of(model, query, evidence, query_vars, joint, families)
-    return prepare(question, Resources(Options(**options)), rates=machine_rates).plan
+    return prepare(question, Resources(Options(**options)), rates=machine_rates).plan or empty_plan()
 
 
+@checks_keywords
 def solve(
     model: Model,
     query: str = "optimum",
@@ -137,9 +139,10 @@ def solve(
         Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
         the probability of the evidence; the exact number of possible assignments.
     evidence : mapping, path or None
-        Variable name → state label or index, or an evidence file. Indices count from 0; a text that is a label
-        means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``) have variables
-        ``x0``, ``x1``, …
+        Variable name → state label or index, or → one likelihood a state (soft evidence: the optimum and the
+        partition function are then of the product with these); or an evidence file. Indices count from 0; a text
+        that is a label means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``)
+        have variables ``x0``, ``x1``, …
     progress : callable, optional
         Called with (bytes done, bytes planned).
     on_bounds : callable, optional
@@ -205,6 +208,6 @@ def solve(
     """
     if query not in VALUES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
-    effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
+    effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
     return valued(question_of(model, query, evidence), Options(**options), effort, progress, watch)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from math import inf
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,49 +17,42 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.batch_folder import BatchDir
-from ...storage.spec import StorageError
-from ..errors import BucketflowError, IncompatibleRunError, StoppedError
+from ...storage.spec import OtherFormatError, StorageError
+from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
 from ..machine.resources import Resources
 from ..options import Options, Where
 from ..runs.pools import DaskPools
-from .answering import OVERHEAD_SECONDS, Asked, Price, answered, priced
+from .answering import answered
 from .deadline import Deadline, earliest
 from .manifest import Row, read_manifest
-from .summary import BatchSummary, Outcome, summary_of, write_results
+from .pricing import PricedRow, Pricing
+from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
 # Which questions are asked together, and in which order: those of one model in packs, the longest first.
 
+# Reading and planning a small question, and putting its answer together.
+_OVERHEAD_SECONDS = 0.01
 # Seconds of a pack: enough that handing it over does not count, little enough that all workers end together.
 _LEAST_SECONDS, _MOST_SECONDS = 0.25, 4.0
 _PACKS_PER_WORKER = 8
 
 
-def levels(asked: Iterable[Asked], limit: float = inf) -> Iterator[list[Asked]]:
-    """Yield the questions of each priority, the highest first; those that would take longer than a limit by themselves.
+def large_ones(asked: Iterable[PricedRow]) -> list[PricedRow]:
+    """Return the questions that are worth all workers: those that are partly done first, then the shortest."""
+    large = (a for a in asked if a.price.kind == "large")
+    return sorted(large, key=lambda a: (a.stops == 0 or a.price.pieces == 1, a.price.seconds))
 
-    In what time there is they would be stopped, and keep others from being answered.
+
+def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
+    """Pack small questions by model, each in the time of its share; those between bounds are alone. Longest first, and
+    of those that may take any time the ones that were stopped before last.
     """
-
-    def level(a: Asked) -> tuple[int, bool]:
-        return -a.row.priority, a.price.seconds > limit
-
-    for _, alike in groupby(sorted(asked, key=level), key=level):
-        yield list(alike)
-
-
-def large_ones(asked: Iterable[Asked]) -> list[Asked]:
-    """Return the questions that are worth all workers, the longest first."""
-    return sorted((a for a in asked if a.price.kind == "large"), key=lambda a: -a.price.seconds)
-
-
-def packs(asked: Iterable[Asked], width: int) -> list[list[Asked]]:
-    """Pack small questions by model, each in the time of its share; those between bounds are alone. Longest first."""
     small = [a for a in asked if a.price.kind == "small"]
     whole = sum(map(_seconds, small))
     limit = min(max(whole / (_PACKS_PER_WORKER * width), _LEAST_SECONDS), _MOST_SECONDS)
-    made = [[a] for a in asked if a.price.kind == "alone"]
+    made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]
 
-    def alike(a: Asked) -> tuple[Any, ...]:
+    def alike(a: PricedRow) -> tuple[Any, ...]:
         return a.row.model, a.row.query, str(a.row.settings)
 
     for _, group in groupby(sorted(small, key=alike), key=alike):
@@ -67,13 +60,13 @@ def packs(asked: Iterable[Asked], width: int) -> list[list[Asked]]:
     return sorted(made, key=lambda pack: -sum(map(_seconds, pack)))
 
 
-def _seconds(asked: Asked) -> float:
-    return asked.price.seconds + OVERHEAD_SECONDS
+def _seconds(asked: PricedRow) -> float:
+    return asked.price.seconds + _OVERHEAD_SECONDS
 
 
-def _filled(group: Sequence[Asked], limit: float) -> list[list[Asked]]:
+def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:
     """Cut a row of questions wherever the limit is reached."""
-    made: list[list[Asked]] = []
+    made: list[list[PricedRow]] = []
     room = 0.0
     for asked in group:
         if room <= 0:
@@ -84,6 +77,9 @@ def _filled(group: Sequence[Asked], limit: float) -> list[list[Asked]]:
     return made
 
 
+# Where the time is limited, prices may take this part of what is left before something is answered.
+_PRICING_PART = 4
+
 Tell = Callable[..., None]
 """Called with the name of an event and its facts."""
 
@@ -92,6 +88,7 @@ def _ignore(event: str, **facts: Any) -> None:
     """Tell nobody."""
 
 
+@checks_keywords
 def batch(
     manifest: str | PathLike[str],
     out: str | PathLike[str],
@@ -99,13 +96,14 @@ def batch(
     query: str = "optimum",
     max_time: float | None = None,
     stop_at: str | None = None,
+    check: bool = True,
     tell: Tell = _ignore,
     **options: Unpack[Where],
 ) -> BatchSummary:
     """Answer a list of questions, each once, whatever happens in between.
 
-    A row is known by the bytes of its model, its evidence, its options and our version. Rows that were answered in the
-    same folder before are not asked again.
+    A row is known by the bytes of its model, its evidence and its options. Rows that were answered in the same folder
+    before are not asked again.
 
     Parameters
     ----------
@@ -120,8 +118,10 @@ def batch(
         Seconds after which it stops, so that it can be run again.
     stop_at : str, optional
         The time of day, ``HH:MM``, at which it does.
+    check : bool, optional
+        Whether Bayesian networks have to be some; see :func:`bucketflow.load`.
     tell : callable, optional
-        Called with the name of an event and facts: ``begin``, ``prices``, ``row``, ``end``.
+        Called with the name of an event and facts: ``note``, ``begin``, ``prices``, ``row``, ``stopped``, ``end``.
     **options
         ``memory``, ``threads``, ``workers``, ``scheduler``, ``client``, ``gpus`` and ``gpu_memory``, as in
         :func:`bucketflow.solve`.
@@ -131,14 +131,18 @@ def batch(
     FormatError
         If the list cannot be read.
     IncompatibleRunError
-        If the folder is something else, or the batch is running.
+        If the folder is something else or of another format, or the batch is running.
     """
     deadline = Deadline(earliest(max_time, stop_at))
-    rows, asked = read_manifest(manifest, query), Options(**options)
+    asked, notes = Options(**options), list[str]()
+    rows = read_manifest(manifest, query, Path(out), notes.append)
+    rows = rows if check else [replace(row, check=False) for row in rows]
+    for note in notes:
+        tell("note", note=note)
     with _opened(Path(out)) as folder:
         run = _Batch(rows, asked, folder, tell, deadline)
         run.answer_all()
-        summary = summary_of(run.outcomes(), time.perf_counter() - run.started, folder.path)
+        summary = summary_of(run.outcomes(), time.perf_counter() - run.started, folder.path, tuple(notes))
         write_results(folder, run.outcomes(), summary)
     tell("end", **summary.to_dict())
     return summary
@@ -153,6 +157,8 @@ def _opened(path: Path) -> Iterator[BatchDir]:
         raise IncompatibleRunError(str(error)) from None
     try:
         yield folder
+    except OtherFormatError as error:
+        raise IncompatibleRunError(str(error)) from None
     except StorageError as error:
         raise StoppedError(f"{error}; answers so far are kept: free some space and run the batch again") from None
     finally:
@@ -187,7 +193,7 @@ class _Batch:
         except (KeyboardInterrupt, StoppedError):
             self.tell("stopped", why="the time is over" if self.deadline.passed else "interrupted")
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[RowOutcome]:
         """Return what became of every row; those that were not reached are stopped."""
         stopped = {"status": "stopped", "message": "not reached", "exit_code": 4}
         found = []
@@ -195,23 +201,29 @@ class _Batch:
             key = self._keys[k] if k < len(self._keys) else ""
             before = self._before.get(key)
             record = self._wrong.get(row.number) or before or self._found.get(key) or stopped
-            found.append(Outcome(row, key, record, before is not None))
+            found.append(RowOutcome(row, key, record, before is not None))
         return found
 
-    def _todo(self) -> list[Asked]:
+    def _todo(self) -> list[PricedRow]:
         """Find the questions that are new, changed, failed or were stopped; equal ones once."""
         known = self.folder.answers()
         before: dict[str, Mapping[str, Any]] = {}
-        todo: dict[str, Asked] = {}
+        todo: dict[str, PricedRow] = {}
         for row in self.rows:
             key = self._key(row)
             self._keys.append(key)
             if key and _stands(known.get(key), row, self.options):
                 before[key] = known[key]
             elif key and (key not in todo or todo[key].row.priority < row.priority):
-                todo[key] = Asked(row, key)
+                todo[key] = self._asked_again(row, key, known.get(key) or {})
         self._before, self._asked = before, {key: asked.row for key, asked in todo.items()}
         return list(todo.values())
+
+    def _asked_again(self, row: Row, key: str, before: Mapping[str, Any]) -> PricedRow:
+        """A row to be answered; one that was stopped before may have as much time again."""
+        stops = before.get("stops", 0) if before.get("status") == "stopped" else 0
+        left = None if self.deadline.left == math.inf else self.deadline.left
+        return PricedRow(row, key, stops=stops, slot=max(before["wall_seconds"], 0.01) if stops else left)
 
     def _key(self, row: Row) -> str:
         if not row.problem:
@@ -239,14 +251,42 @@ class _Batch:
             except ClusterLostError as error:
                 raise StoppedError(f"{error}; run the batch again") from None
 
-    def _answer(self, pool: Pool, todo: list[Asked]) -> None:
+    def _answer(self, pool: Pool, todo: list[PricedRow]) -> None:
+        """Answer those of the highest priority first, of these last what would not end in the time that is left."""
         options = self._task_options(pool)
-        asked = self._priced(pool, todo, options)
-        for level in levels(asked, self.deadline.left):
-            for one in large_ones(level):
-                self._keep(answered([one], self._wide_options(pool)))
-            for found in self._packed(pool, packs(level, pool.width), options):
-                self._keep(found)
+        pricing = Pricing(self.folder, options, not isinstance(pool, DaskPool), self.tell)
+        ordered = sorted(todo, key=lambda a: (-a.row.priority, a.stops, a.row.model, a.row.number))
+        for _, level in groupby(ordered, key=lambda a: a.row.priority):
+            waiting, long = list(level), list[PricedRow]()
+            while waiting:
+                asked, waiting = pricing.some(pool, waiting, self.deadline.left / _PRICING_PART)
+                self._told(asked, len(waiting))
+                left = self.deadline.left
+                long += [a for a in asked if a.price.seconds > left]
+                self._ask(pool, [a for a in asked if a.price.seconds <= left], options)
+            self._ask(pool, long, options)
+
+    def _told(self, asked: list[PricedRow], waiting: int) -> None:
+        """Tell prices, and keep what is refused or wrong."""
+        asked = sorted(asked, key=lambda a: a.row.number)
+        self.tell("prices", prices=[(a.row, a.price) for a in asked], waiting=waiting)
+        wrong = [a for a in asked if a.price.kind == "wrong"]
+        self._keep([{"key": a.key, **a.price.refusal(), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
+
+    def _ask(self, pool: Pool, asked: list[PricedRow], options: Options) -> None:
+        """Answer large questions and packs; packs first where the time is limited, which answers more."""
+        steps = [self._ask_large, self._ask_packed]
+        for step in steps if self.deadline.left == math.inf else reversed(steps):
+            step(pool, asked, options)
+
+    def _ask_large(self, pool: Pool, asked: list[PricedRow], _: Options) -> None:
+        for one in large_ones(asked):
+            self.tell("asking", rows=[one.row])
+            self._keep(answered([one], self._wide_options(pool)))
+
+    def _ask_packed(self, pool: Pool, asked: list[PricedRow], options: Options) -> None:
+        for found in self._packed(pool, packs(asked, pool.width), options):
+            self._keep(found)
 
     def _task_options(self, pool: Pool) -> Options:
         """Options of a question that one worker answers: local ones share this machine's memory and cores."""
@@ -263,28 +303,11 @@ class _Batch:
         client = pool.client if isinstance(pool, DaskPool) else None
         return replace(self.options, workers=None, scheduler=None, client=client)
 
-    def _priced(self, pool: Pool, todo: list[Asked], options: Options) -> list[Asked]:
-        """Price all questions, model by model, and set aside those that are refused or wrong."""
-        ordered = sorted(todo, key=lambda a: (a.row.model, a.row.number))
-        groups = [list(group) for _, group in groupby(ordered, key=lambda a: a.row.model)]
-        calls = [([a.row for a in group], options) for group in groups]
-        asked, prices = [], pool.stream(priced, calls)
-        for group, found in zip(groups, prices, strict=True):
-            asked += [self._with_price(a, price) for a, price in zip(group, found, strict=True)]
-        asked.sort(key=lambda a: a.row.number)
-        self.tell("prices", prices=[(a.row, a.price) for a in asked])
-        wrong = [a for a in asked if a.price.kind == "wrong"]
-        self._keep([{"key": a.key, **a.price.refusal(), "query": a.row.query, "wall_seconds": 0.0} for a in wrong])
-        return [a for a in asked if a.price.kind != "wrong"]
-
-    def _with_price(self, asked: Asked, price: Price) -> Asked:
-        folder = str(self.folder.run_folder(asked.key).absolute()) if price.kind in ("large", "alone") else None
-        return replace(asked, price=price, folder=folder)
-
-    def _packed(self, pool: Pool, made: list[list[Asked]], options: Options) -> Iterator[list[dict[str, Any]]]:
+    def _packed(self, pool: Pool, made: list[list[PricedRow]], options: Options) -> Iterator[list[dict[str, Any]]]:
         """Answer packs on all workers; a pack whose task failed is a failure of each of its rows."""
 
         def call(number: int) -> tuple[Any, ...]:
+            self.tell("asking", rows=[a.row for a in made[number]])
             return answered, made[number], options
 
         nodes = {k: Node(set(), call, -k) for k in range(len(made))}
@@ -299,11 +322,16 @@ class _Batch:
         """Keep answers, and stop where one was stopped."""
         for record in records:
             if record["status"] == "refused":
-                record["within"] = str(self._asked[record["key"]].memory or self.options.memory)
+                record.setdefault("within", str(self._asked[record["key"]].memory or self.options.memory))
             self.folder.append(record)
             self._found[record["key"]] = record
-            facts = {name: record[name] for name in ("message", "exit_code", "wall_seconds") if name in record}
-            self.tell("row", key=record["key"], status=record["status"], **facts)
+            facts: dict[str, Any] = {
+                name: record[name] for name in ("message", "exit_code", "wall_seconds") if name in record
+            }
+            if notes := record.get("answer", {}).get("notes"):
+                facts |= {"model": self._asked[record["key"]].model, "notes": notes}
+            row = self._asked[record["key"]]
+            self.tell("row", key=record["key"], row=row.number, name=row.name, status=record["status"], **facts)
             if record["status"] == "stopped":
                 raise StoppedError(record["message"])
             self.folder.drop_run(record["key"])

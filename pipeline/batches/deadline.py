@@ -49,10 +49,10 @@ class Deadline:
     def running(self) -> Iterator[None]:
         """Watch the time while this is entered."""
         timer = None if self._seconds is None else threading.Timer(max(self._seconds, 0.0), self._pass)
-        if timer is not None:
-            timer.daemon = True
-            timer.start()
         try:
+            if timer is not None:
+                timer.daemon = True
+                timer.start()
             yield
         finally:
             with self._lock:

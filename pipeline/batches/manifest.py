@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from glob import glob, has_magic
 from hashlib import file_digest, sha256
 from os.path import exists, isdir, isfile
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from ... import __version__
-from ..errors import FormatError, ModelError, shorten
+from ...cluster.memory import default_memory_bytes
+from ..errors import FormatError, ModelError, printable, shorten
 from ..examples import file_or_example
+from ..formats.registry import is_model
+from ..formats.text.source import Allowance, Source
+from ..formats.text.yaml import Dialect, YamlNode, read_tree, shown
 from ..models.query import QUERIES
+from ..options import parse_size
 
 # A question of a batch: one row of its list, and what it is known by.
 
@@ -45,6 +49,8 @@ class Row:
         Higher ones are answered first.
     problem : str
         What is wrong with the row itself; it is not asked then.
+    check : bool
+        Whether a Bayesian network has to be one.
     """
 
     number: int
@@ -57,6 +63,7 @@ class Row:
     time: float | None = None
     priority: int = 0
     problem: str = ""
+    check: bool = True
 
     @property
     def settings(self) -> tuple[str, str | None, float | None, float | None]:
@@ -70,7 +77,7 @@ class Row:
         return self.evidence if isinstance(self.evidence, str) else json.dumps(self.evidence)
 
     def key(self) -> str:
-        """Return a hash of all that the answer depends on: bytes of the model, evidence, options, our version.
+        """Return a hash of all that the answer depends on: bytes of the model, evidence, options.
 
         Raises
         ------
@@ -80,7 +87,8 @@ class Row:
         evidence = self.evidence
         if isinstance(evidence, str) and isfile(evidence):
             evidence = hash_of(evidence)
-        asked = [__version__, hash_of(self.model), self.query, evidence, self.memory, self.order_time, self.time]
+        asked = [hash_of(self.model), self.query, evidence, self.memory, self.order_time, self.time]
+        asked += [] if self.check else ["unchecked"]
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def wrong(self, problem: str) -> Row:
@@ -110,44 +118,80 @@ def _hashed(path: str, mtime_ns: int, size: int) -> str:
 
 
 _KNOWN = ("model", "query", "evidence", "memory", "order-time", "time", "name", "priority")
-_MODELS = (".wcsp", ".cfn", ".uai", ".erg", ".bif", ".bifxml", ".xmlbif", ".xdsl", ".net", ".cnf", ".wcnf")
-_PACKED = (".gz", ".xz")
-# What is not text in a list in YAML, and how it begins.
-_YAML_KINDS = (
-    ("int", "[-+]?(?:0|[1-9][0-9]*)", [*"-+0123456789"]),
-    ("null", "~|null|Null|NULL|", ["~", "n", "N", ""]),
-    ("merge", "<<", ["<"]),
+# Aliases and merged dictionaries are read; what is no whole number is text, and how numbers and the rest begin.
+_YAML = Dialect(
+    aliases=True,
+    kinds=(
+        ("int", "[-+]?(?:0|[1-9][0-9]*)", tuple("-+0123456789")),
+        ("null", "~|null|Null|NULL|", ("~", "n", "N", "")),
+        ("merge", "<<", ("<",)),
+    ),
 )
+# Files of a folder that are named in a note, and rows ahead of or behind all others.
+_NAMED = 5
+_MOST_PRIORITY = 10**9
 
 
-def read_manifest(path: str | os.PathLike[str], query: str = "optimum") -> list[Row]:
-    """Read the questions of a batch; ``query`` is that of rows that name none.
+def read_manifest(
+    path: str | os.PathLike[str],
+    query: str = "optimum",
+    results: Path | None = None,
+    note: Callable[[str], object] = lambda _: None,
+) -> list[Row]:
+    """Read the questions of a batch.
+
+    Parameters
+    ----------
+    path : path
+        A list, or a folder of models.
+    query : str
+        That of rows that name none.
+    results : Path, optional
+        The folder of the batch, which is not looked at for models.
+    note : callable
+        Called with a sentence about what of a folder is no question.
 
     Raises
     ------
     FormatError
         If the list itself cannot be read. What is wrong with one row is kept in it.
+    ModelError
+        If the query is none.
     """
+    _query(query)
     place = Path(path)
     if isdir(place):
-        files = sorted(p for p in place.rglob("*") if is_model(p) and p.is_file())
-        if not files:
-            raise FormatError(str(path), None, "models in the folder", "none")
-        return [Row(k, str(file.relative_to(place)), str(file), query) for k, file in enumerate(files, 1)]
+        return [
+            Row(k, str(file.relative_to(place)), str(file), query)
+            for k, file in enumerate(_models(place, results, note), 1)
+        ]
     rows: list[Row] = []
     for line, entry in _entries(place):
         for row in _rows(str(path), line, entry, place.parent, query):
             number = len(rows) + 1
-            rows.append(replace(row, number=number, name=row.name or str(number)))
+            problem = row.problem and f"row {number}, {row.problem}"
+            rows.append(replace(row, number=number, name=row.name or str(number), problem=problem))
     return rows
 
 
-def is_model(path: Path) -> bool:
-    """Whether a file is named as models are, packed or not."""
-    name = path.name.lower()
-    for ending in _PACKED:
-        name = name.removesuffix(ending)
-    return name.endswith(_MODELS)
+def _models(place: Path, results: Path | None, note: Callable[[str], object]) -> list[Path]:
+    """Return the models in a folder, in the order of their names; say which files are none."""
+    models: list[Path] = []
+    others: list[Path] = []
+    for file in sorted(place.rglob("*")):
+        inside = file.relative_to(place)
+        hidden = any(part.startswith(".") for part in inside.parts)
+        if not hidden and file.is_file() and not (results and file.resolve().is_relative_to(results.resolve())):
+            (models if is_model(file) else others).append(inside)
+    if not models:
+        raise FormatError(str(place), None, "models in the folder", "none")
+    if others:
+        names = ", ".join(printable(str(other)) for other in others[:_NAMED]) + (
+            ", ..." if len(others) > _NAMED else ""
+        )
+        what = "1 file is no model" if len(others) == 1 else f"{len(others)} files are no models"
+        note(f"{printable(str(place), 200)}: {what}, and not asked: {names}")
+    return [place / inside for inside in models]
 
 
 def _entries(path: Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
@@ -192,24 +236,22 @@ def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mappin
             yield number, _mapping(path, number, entry)
 
 
-def _yaml_entries(path: str, text: str) -> Iterator[tuple[None, Mapping[str, Any]]]:
-    import yaml
+def _yaml_entries(path: str, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    allowance = Allowance(path, default_memory_bytes())
+    root = read_tree(Source(path, Path(path).name, bytearray(text.encode()), "utf-8", allowance), _YAML)
+    if not isinstance(root.value, list):
+        raise FormatError(path, root.line, "a list of questions", shown(root))
+    for part in root.value:
+        yield part.line, _mapping(path, part.line, _plain(part))
 
-    class Loader(yaml.SafeLoader):  # type: ignore[misc]
-        """Reads what is no whole number as text: yes, 12:30 and 010 are labels of states."""
 
-        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-
-    for tag, pattern, beginnings in _YAML_KINDS:
-        Loader.add_implicit_resolver(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z"), beginnings)
-    try:
-        entries = yaml.load(text, Loader=Loader)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise FormatError(path, None, "YAML", " ".join(str(error).split())) from None
-    if not isinstance(entries, list):
-        raise FormatError(path, None, "a list of questions", type(entries).__name__)
-    for entry in entries:
-        yield None, _mapping(path, None, entry)
+def _plain(part: YamlNode) -> Any:
+    """Return a part of YAML as Python's own values; aliases of all parts together stand for not too many."""
+    if isinstance(part.value, list):
+        return [_plain(each) for each in part.value]
+    if isinstance(part.value, dict):
+        return {str(name): _plain(each) for name, each in part.value.items()}
+    return part.value
 
 
 def _mapping(path: str, line: int | None, entry: Any) -> Mapping[str, Any]:
@@ -227,55 +269,95 @@ def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, que
         raise FormatError(path, line, f"columns among {', '.join(_KNOWN)}", repr(unknown[0]))
     if "model" not in entry:
         raise FormatError(path, line, "a column 'model'", ", ".join(entry) or "nothing")
-    pattern, problem = str(entry["model"]), ""
-    files = sorted(glob(str(base / pattern), recursive=True)) if has_magic(pattern) else [_file(base, pattern)]
+    what, faults = _settings(entry, base, query)
+    pattern = str(what.pop("model"))
     try:
-        what = _settings(entry, base, query)
-    except ModelError as error:
-        what, problem = {}, str(error)
+        files = sorted(glob(str(base / pattern), recursive=True)) if has_magic(pattern) else [_file(base, pattern)]
+    except ValueError:  # no file can have such a name
+        files = []
+    if not files:
+        faults.append(f"column 'model': no file fits {shorten(pattern)!r}")
+    name, problem = what.pop("name"), "".join(faults[:1])
     for file in files or [pattern]:
-        problem = problem or ("" if files else f"no file fits {pattern!r}")
-        name = str(entry.get("name", ""))
-        if len(files) > 1:
-            yield Row(0, f"{name} {Path(file).name}".strip(), file, problem=problem, **what)
-        else:
-            yield Row(0, name, file, problem=problem, **what)
+        own = f"{name} {Path(file).name}".strip() if len(files) > 1 else name
+        yield Row(0, own, file, problem=problem, **what)
 
 
 def _file(base: Path, name: str) -> str:
     return str(base / name) if exists(base / name) else os.fspath(file_or_example(name))
 
 
-def _settings(entry: Mapping[str, Any], base: Path, query: str) -> dict[str, Any]:
-    query = str(entry.get("query", query))
-    if query not in QUERIES:
-        raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
-    evidence = _evidence(entry.get("evidence"))
-    if isinstance(evidence, str) and isfile(base / evidence):
-        evidence = str(base / evidence)
-    return {
-        "query": query,
-        "evidence": evidence,
-        "memory": None if "memory" not in entry else str(entry["memory"]),
-        "order_time": _number(entry, "order-time"),
-        "time": _number(entry, "time"),
-        "priority": int(_number(entry, "priority") or 0),
-    }
+def _settings(entry: Mapping[str, Any], base: Path, query: str) -> tuple[dict[str, Any], list[str]]:
+    """Return what an entry says, and what is wrong with it, a phrase each with the column."""
+    faults: list[str] = []
+
+    def read(column: str, reader: Callable[[Any], Any], default: Any = None) -> Any:
+        try:
+            return reader(entry[column]) if column in entry else default
+        except ModelError as error:
+            faults.append(f"column {column!r}: {error}")
+            return default
+
+    what = {column: read(column, _text, "") for column in ("model", "name")}
+    what["query"] = read("query", _text, query)
+    read("query", _query)
+    what["memory"] = read("memory", _size)
+    what["evidence"] = read("evidence", lambda given: _evidence(given, base))
+    what["order_time"], what["time"] = read("order-time", _seconds), read("time", _seconds)
+    what["priority"] = read("priority", _priority, 0)
+    return what, faults
 
 
-def _evidence(given: Any) -> Any:
-    """Check that evidence is text, or a state or a list of likelihoods by name."""
-    if not (given is None or isinstance(given, str | dict)):
+def _text(value: Any) -> str:
+    if isinstance(value, list | dict):
+        raise ModelError(f"a text is expected, found a {'list' if isinstance(value, list) else 'dictionary'}")
+    return str(value)
+
+
+def _query(value: Any) -> str:
+    """Check that a query is one."""
+    if _text(value) not in QUERIES:
+        raise ModelError(f"unknown query {shorten(_text(value))!r}; one of {', '.join(QUERIES)}")
+    return str(value)
+
+
+def _size(value: Any) -> str:
+    parse_size(_text(value))
+    return str(value)
+
+
+def _evidence(given: Any, base: Path) -> Any:
+    """Check that evidence is text, or a state or a list of likelihoods by name; a file is seen from the list."""
+    if isinstance(given, str):
+        return str(base / given) if isfile(base / given) else given
+    if not isinstance(given, dict):
         raise ModelError(f"evidence is a file, x=1,y=yes or states by name; found {type(given).__name__}")
-    for name, finding in given.items() if isinstance(given, dict) else ():
+    for name, finding in given.items():
         values = finding if isinstance(finding, list) else [finding]
-        if not (isinstance(name, str) and all(isinstance(value, str | int | float) for value in values)):
+        if not all(isinstance(value, str | int | float) for value in values):
             raise ModelError(f"evidence on {shorten(repr(name))} is no state and no list of likelihoods")
     return given
 
 
-def _number(entry: Mapping[str, Any], name: str) -> float | None:
+def _seconds(value: Any) -> float:
+    found = _number(value)
+    if found < 0:
+        raise ModelError(f"a number of seconds is expected, found {shorten(repr(value))}")
+    return found
+
+
+def _priority(value: Any) -> int:
+    found = _number(value)
+    if found != int(found) or abs(found) > _MOST_PRIORITY:
+        raise ModelError(f"a whole number is expected, found {shorten(repr(value))}")
+    return int(found)
+
+
+def _number(value: Any) -> float:
     try:
-        return float(entry[name]) if name in entry else None
-    except (TypeError, ValueError):
-        raise ModelError(f"{name} is {entry[name]!r}; it must be a number") from None
+        found = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = math.nan
+    if not math.isfinite(found):
+        raise ModelError(f"a number is expected, found {shorten(_text(value))!r}")
+    return found

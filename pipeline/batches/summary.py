@@ -6,15 +6,18 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ...storage.batch_folder import BatchDir
+from ..errors import encodable, printable
 from .manifest import Row
 
+# Rows without an answer that are named, and how much is said of each.
+_NAMED, _LONGEST = 20, 300
 _COLUMNS = {
     "row": int,
     "name": str,
@@ -34,8 +37,12 @@ _COLUMNS = {
 }
 
 
+# Of a row, what results leave out.
+_NOT_SHOWN = ("number", "problem", "check")
+
+
 @dataclass(frozen=True)
-class Outcome:
+class RowOutcome:
     """A row and what became of it.
 
     Parameters
@@ -56,7 +63,7 @@ class Outcome:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line of the results."""
-        row = {name: value for name, value in asdict(self.row).items() if name not in ("number", "problem") and value}
+        row = {name: value for name, value in asdict(self.row).items() if name not in _NOT_SHOWN and value}
         return {"row": self.row.number, **row, "key": self.key, "reused": self.reused, **_without_key(self.record)}
 
     def cells(self) -> dict[str, Any]:
@@ -65,10 +72,10 @@ class Outcome:
         proof = answer.get("proof") or {}
         found = {
             "row": self.row.number,
-            "name": self.row.name,
-            "model": self.row.model,
-            "query": self.row.query,
-            "evidence": self.row.shown_evidence(),
+            "name": encodable(self.row.name),
+            "model": encodable(self.row.model),
+            "query": encodable(self.row.query),
+            "evidence": encodable(self.row.shown_evidence()),
             "status": self.record["status"],
             "answer": answer.get("status"),
             "value": _text(answer.get("value")),
@@ -77,7 +84,7 @@ class Outcome:
             "upper": _text(proof.get("upper")),
             "seconds": self.record.get("wall_seconds"),
             "reused": self.reused,
-            "message": self.record.get("message"),
+            "message": _text(self.record.get("message")),
             "key": self.key,
         }
         assert list(found) == list(_COLUMNS)
@@ -89,7 +96,7 @@ def _without_key(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    return None if value is None else encodable(str(value))
 
 
 @dataclass(frozen=True)
@@ -105,6 +112,10 @@ class BatchSummary:
     seconds : float
     out : str
         The folder with the results.
+    notes : tuple of str
+        What of a folder of models is no question, a sentence each.
+    unanswered : tuple of str
+        Which rows failed or were refused, and why; the first of them.
     """
 
     rows: int
@@ -116,6 +127,8 @@ class BatchSummary:
     reused: int
     seconds: float
     out: str
+    notes: tuple[str, ...] = ()
+    unanswered: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -126,25 +139,39 @@ class BatchSummary:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""
-        return {**asdict(self), "exit_code": self.exit_code}
+        told = {"notes": list(self.notes), "unanswered": list(self.unanswered)}
+        return {**asdict(self), **told, "exit_code": self.exit_code}
 
     def __str__(self) -> str:
         counts = [(self.answered, "answered"), (self.bounded, "between bounds"), (self.refused, "refused")]
         counts += [(self.failed, "failed"), (self.stopped, "stopped, run the batch again")]
         told = ", ".join(f"{count:,} {what}" for count, what in counts if count)
         before = f" ({self.reused:,} by an earlier run)" if self.reused else ""
-        return f"{self.rows:,} rows: {told or 'none'}{before}, {self.seconds:.1f} s; {self.out}/summary.csv"
+        return f"{self.rows:,} rows: {told or 'none'}{before}, {self.seconds:.1f} s; {encodable(self.out)}/summary.csv"
 
 
-def summary_of(outcomes: Sequence[Outcome], seconds: float, out: Path) -> BatchSummary:
+def summary_of(outcomes: Sequence[RowOutcome], seconds: float, out: Path, notes: tuple[str, ...] = ()) -> BatchSummary:
     """Count how rows ended."""
     counts = Counter(outcome.record["status"] for outcome in outcomes)
     ends = {name: counts[name] for name in ("answered", "bounded", "refused", "failed", "stopped")}
-    reused = sum(outcome.reused for outcome in outcomes)
-    return BatchSummary(len(outcomes), **ends, reused=reused, seconds=round(seconds, 3), out=str(out))
+    ends["reused"] = sum(outcome.reused for outcome in outcomes)
+    left = tuple(_unanswered(outcomes))
+    return BatchSummary(len(outcomes), **ends, seconds=round(seconds, 3), out=str(out), notes=notes, unanswered=left)
 
 
-def write_results(folder: BatchDir, outcomes: Sequence[Outcome], summary: BatchSummary) -> None:
+def _unanswered(outcomes: Sequence[RowOutcome]) -> Iterator[str]:
+    """Say which rows failed or were refused, one line each; how many more where there are many."""
+    left = [outcome for outcome in outcomes if outcome.record["status"] in ("failed", "refused")]
+    for outcome in left[:_NAMED]:
+        row, record = outcome.row, outcome.record
+        called = "" if row.name == str(row.number) else f" ({printable(row.name)})"
+        why = printable(record.get("message") or "", _LONGEST).removeprefix(f"row {row.number}, ")
+        yield f"row {row.number}{called} {'failed' if record['status'] == 'failed' else 'was refused'}: {why}"
+    if len(left) > _NAMED:
+        yield f"{len(left) - _NAMED} more rows failed or were refused"
+
+
+def write_results(folder: BatchDir, outcomes: Sequence[RowOutcome], summary: BatchSummary) -> None:
     """Write ``results.jsonl``, ``summary.csv``, ``summary.json`` and, with pyarrow, ``summary.parquet``."""
     folder.write("results.jsonl", "".join(json.dumps(outcome.to_dict()) + "\n" for outcome in outcomes).encode())
     table = [outcome.cells() for outcome in outcomes]

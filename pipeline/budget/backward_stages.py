@@ -15,7 +15,7 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from ..plans.problem import sliced_dims
 from ..plans.stages import Stage
-from ..plans.two_way_steps import Reading, StepBuilder
+from ..plans.two_way_steps import StepBuilder, TargetReading
 from ..trees.tree import Tree
 
 
@@ -36,7 +36,7 @@ class WayBack:
     tree: Tree
     layouts: Sequence[tuple[int, ...]]
     semiring: Semiring
-    readings: tuple[Reading, ...]
+    readings: tuple[TargetReading, ...]
     result_bytes: int
     _made: dict[tuple[int, frozenset[int], tuple[int, ...]], Stage] = field(default_factory=dict)
 
@@ -77,11 +77,11 @@ class WayBack:
         read = tuple(i for i in (*sorted(stored), *(builder.above[head] if head >= 0 else ())) if i in needed)
         return Stage(head, (*up, *back), boxed, read, outputs, builder.results, roots)
 
-    def readings_in(self, head: int, nodes: Sequence[int]) -> list[Reading]:
+    def readings_in(self, head: int, nodes: Sequence[int]) -> list[TargetReading]:
         """Readings of a stage: those of its joins, and of its tables; those of a head are its reader's."""
         inside = set(nodes)
 
-        def belongs(reading: Reading) -> bool:
+        def belongs(reading: TargetReading) -> bool:
             node, parent = reading.node, self.tree.parent[reading.node]
             if reading.join:
                 return node in inside

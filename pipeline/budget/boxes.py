@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from ...tasks.steps.axes import bits_of, mask_of
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
-from ..errors import BudgetError, format_bytes
-from ..orders.effort import Effort
+from ..errors import BudgetError, enough_bytes, format_bytes, format_count
+from ..orders.effort import PlanningBudget
 from ..plans.planner import lowered_step
 from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..plans.stages import Stage
@@ -64,7 +64,7 @@ class Inside(dict[int, int]):
 
 
 @dataclass(frozen=True)
-class Tables:
+class StageTables:
     """The tables of a tree, whose steps are stages."""
 
     tree: Tree
@@ -154,7 +154,7 @@ _CHUNK_BYTES = (1 << 20, 1 << 26)
 
 
 @dataclass(frozen=True)
-class Boxing:
+class StageMaker:
     """Makes stages of a tree.
 
     Parameters
@@ -176,7 +176,7 @@ class Boxing:
     layouts: Sequence[tuple[int, ...]]
     disk_rate: float
     way_back: WayBack | None = None
-    effort: Effort = field(default_factory=Effort)
+    effort: PlanningBudget = field(default_factory=PlanningBudget)
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
@@ -196,9 +196,9 @@ class Boxing:
         return {v: i for i, v in enumerate(reversed(elimination_order(self.tree)))}
 
     @cached_property
-    def tables(self) -> Tables:
+    def tables(self) -> StageTables:
         """The tables of the tree."""
-        return Tables(self.tree, self.problem.itemsize)
+        return StageTables(self.tree, self.problem.itemsize)
 
     @cached_property
     def whole(self) -> Inside:
@@ -359,13 +359,16 @@ class Boxing:
         return sum([inside[i] for i in self.tables.leaves_of(steps)])
 
     def refusal(self, stage: Stage) -> BudgetError:
-        """Name the largest step of a stage that does not fit."""
-        cells = max(s.lowered.cells for s in stage.steps)
-        held = self.options.memory_bytes - self.available
+        """Name the largest step of a stage that does not fit, what its smallest box takes, and what is left for it."""
+        cells = max(self.step(s.node).lowered.cells for s in stage.steps)
+        memory, model = self.options.memory_bytes, self.problem.model_bytes
+        least = stage.peak_bytes + model + MARGIN
+        order = " or a longer --order-time" if self.available > 0 else ""
         return BudgetError(
-            f"the step of {cells:.3g} cell{'s' if cells > 1 else ''} needs {format_bytes(stage.peak_bytes + held)} for "
-            f"its smallest box, allowed {format_bytes(self.options.memory_bytes)}, of which {format_bytes(held)} go to "
-            "the model and a margin; try a larger --memory or a longer --order-time"
+            f"the step of {format_count(cells)} cell{'s' if cells > 1 else ''} needs {format_bytes(stage.peak_bytes)} "
+            f"for its smallest box, allowed {format_bytes(max(self.available, 0))}: of {format_bytes(memory)} in all "
+            f"the model takes {format_bytes(model)} and a margin {format_bytes(MARGIN)}; try --memory of at least "
+            f"{enough_bytes(least)}{order}"
         )
 
 

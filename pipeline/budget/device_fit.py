@@ -9,7 +9,7 @@ from typing import Final
 
 from ..errors import BudgetError
 from ..models.query import Fit
-from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, Effort
+from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
 from ..orders.tree_search import Starts
 from ..plans.lower_bounds import Outline, first_plan, least_bytes, outline
 from ..plans.plan import Plan
@@ -39,7 +39,7 @@ _SLICES_A_DEVICE = 16
 
 
 @dataclass(frozen=True)
-class Around:
+class HostBudget:
     """What is there for tables that leave the device.
 
     Parameters
@@ -77,7 +77,7 @@ def fitted_for_device(
     problem: Problem,
     options: PlanOptions,
     fit: Fit,
-    around: Around,
+    around: HostBudget,
     rates: Rates | None = None,
     devices: int = 1,
 ) -> Prices:
@@ -96,10 +96,10 @@ def fitted_for_device(
     given = options.memory_bytes
     options = replace(options, device=True, memory_bytes=_placed_bytes(given))
     rates = rates or gpu_rates(problem.semiring)
-    effort = Effort(options.order_seconds or 0.0, least=LEAST_ON_DEVICE)
+    effort = PlanningBudget(options.order_seconds or 0.0, least=LEAST_ON_DEVICE)
     plans = _whole_plans(problem, options, effort, rates)
 
-    def spilled(options: PlanOptions, whole: Plan, effort: Effort) -> Plan:
+    def spilled(options: PlanOptions, whole: Plan, effort: PlanningBudget) -> Plan:
         return _spilled(problem, replace(options, memory_bytes=given), whole, effort, rates, around)
 
     found = cheapest(plans, problem, options, rates, fit, spilled, effort)
@@ -111,7 +111,9 @@ def _placed_bytes(memory_bytes: int) -> int:
     return memory_bytes - memory_bytes // 32
 
 
-def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: Rates) -> Iterator[Plan | Outline]:
+def _whole_plans(
+    problem: Problem, options: PlanOptions, effort: PlanningBudget, rates: Rates
+) -> Iterator[Plan | Outline]:
     """Plan without slices, the cheapest first, from trees by few rates of a device, by all, and by those of a host."""
     if options.children is not None or options.order != "auto" or options.order_seconds is not None:
         for plan in whole_plans(problem, options, GPU_RATES, effort):
@@ -134,7 +136,7 @@ def _whole_plans(problem: Problem, options: PlanOptions, effort: Effort, rates: 
 
 
 def _cheapest_first(
-    trees: Sequence[tuple[float, Tree]], problem: Problem, options: PlanOptions, effort: Effort, rates: Rates
+    trees: Sequence[tuple[float, Tree]], problem: Problem, options: PlanOptions, effort: PlanningBudget, rates: Rates
 ) -> Iterator[Plan | Outline]:
     """Plan trees when they are asked for, those first that are predicted to be done first; the very first is a plan.
 
@@ -166,7 +168,7 @@ def _cheapest_first(
 
 
 def fitted_propagation_for_device(
-    problem: Problem, options: PlanOptions, fit: Fit, around: Callable[[], Around]
+    problem: Problem, options: PlanOptions, fit: Fit, around: Callable[[], HostBudget]
 ) -> Prices:
     """Plan a propagation for the memory of one device.
 
@@ -181,7 +183,7 @@ def fitted_propagation_for_device(
     rates = Rates()
     whole, _ = first_plan(whole_plans(problem, options, rates))
 
-    def spilled(options: PlanOptions, whole: Plan, effort: Effort) -> Plan:
+    def spilled(options: PlanOptions, whole: Plan, effort: PlanningBudget) -> Plan:
         return _spilled(problem, options, whole, effort, rates, around())
 
     if fit != "auto":
@@ -190,7 +192,7 @@ def fitted_propagation_for_device(
         return cheapest(iter([whole]), problem, options, rates, "slice", None)
     except BudgetError as refusal:
         try:
-            return Prices(spilled(options, whole, Effort()))
+            return Prices(spilled(options, whole, PlanningBudget()))
         except BudgetError:
             raise refusal from None
 
@@ -242,7 +244,9 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
     return max(done.values())
 
 
-def _spilled(problem: Problem, options: PlanOptions, whole: Plan, effort: Effort, rates: Rates, around: Around) -> Plan:
+def _spilled(
+    problem: Problem, options: PlanOptions, whole: Plan, effort: PlanningBudget, rates: Rates, around: HostBudget
+) -> Plan:
     """Cut a plan into boxes whose tables stay in host memory or, if those are too large for it, on disk.
 
     What passes through host memory on its way to files is no more than the boxes have on the device.
@@ -268,7 +272,13 @@ def _all_slots(plan: Plan, resident: bool) -> Plan:
 
 
 def _boxed(
-    problem: Problem, options: PlanOptions, rates: Rates, whole: Plan, rate: float, nominal: float, effort: Effort
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    whole: Plan,
+    rate: float,
+    nominal: float,
+    effort: PlanningBudget,
 ) -> Plan:
     """Cut a plan into boxes of which several fit the device together."""
     options = replace(options, memory_bytes=options.memory_bytes // SLOTS, threads=1)

@@ -10,7 +10,7 @@ from math import inf
 
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
-from ..orders.effort import Effort
+from ..orders.effort import PlanningBudget
 from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
 from ..plans.planner import HopelessError, plan_tree, planning_seconds, remember_plan, remembered_plan, whole_plans
@@ -19,7 +19,7 @@ from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .sliced_plans import CLOSE, sliced_plan
 
-Spilled = Callable[[PlanOptions, Plan, Effort], Plan]
+Spilled = Callable[[PlanOptions, Plan, PlanningBudget], Plan]
 """Makes boxes of a plan."""
 
 # A longer search makes plans that need less than this factor less memory. What fits only then is not hoped for where
@@ -74,7 +74,7 @@ def fitted(
     before = remembered_plan(problem, options, rates) if one_way and fit != "spill" else None
     if before is not None:
         return Prices(before)
-    effort = Effort(options.order_seconds or 0.0)
+    effort = PlanningBudget(options.order_seconds or 0.0)
     within = partial(_spilled, problem, rates=rates, disk_bytes=disk_bytes, disk_rate=disk_rate)
     spills = within if fit == "spill" or disk_bytes != 0 else None
     check = partial(_refuse_hopeless, problem=problem, options=options, rates=rates, fit=fit, spilled=spills)
@@ -89,7 +89,7 @@ def _spilled(
     problem: Problem,
     options: PlanOptions,
     whole: Plan,
-    effort: Effort,
+    effort: PlanningBudget,
     *,
     rates: Rates,
     disk_bytes: int,
@@ -117,7 +117,7 @@ def _refuse_hopeless(
         wanted = replace(options, memory_bytes=times * options.memory_bytes)
         try:
             plan = plan_tree(problem, wanted, rates, tree)
-            found = cheapest(iter([plan]), problem, wanted, rates, fit, ways, Effort(spent=inf))
+            found = cheapest(iter([plan]), problem, wanted, rates, fit, ways, PlanningBudget(spent=inf))
             if times == 1 or found.chosen.seconds <= _LONGEST_HOPED:
                 return
         except BudgetError as error:
@@ -134,7 +134,7 @@ def cheapest(
     rates: Rates,
     fit: Fit,
     spilled: Spilled | None,
-    effort: Effort | None = None,
+    effort: PlanningBudget | None = None,
 ) -> Prices:
     """Choose among plans in memory, the cheapest first, and what slicing and spilling make of them.
 
@@ -150,7 +150,7 @@ def cheapest(
     whole, plans = first_plan(plans)
     if fit != "spill" and whole.fits(options.memory_bytes):
         return Prices(whole)
-    effort = effort or Effort(options.order_seconds or 0.0)
+    effort = effort or PlanningBudget(options.order_seconds or 0.0)
     others: list[Plan | Outline] = []
     while fit != "spill" and effort.allows(planning_seconds(whole), whole.seconds) and (other := next(plans, None)):
         others.append(other)
@@ -198,7 +198,7 @@ def cheapest(
     return Prices(min(possible, key=lambda plan: plan.seconds), slices, spill)
 
 
-def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: Effort) -> bool:
+def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: PlanningBudget) -> bool:
     """Whether another way may be looked for beside one that was found: it may gain more than it costs to find."""
     if not isinstance(found, Plan):
         return True

@@ -6,10 +6,10 @@ from dataclasses import replace
 from math import inf, log2, prod
 from typing import Final
 
-from ...tasks.rows.memory_account import NoRoomError
+from ...tasks.rows.memory_account import RowsNoRoomError
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan
-from ..plans.planner import plan_tree, searched_tree
+from ..plans.planner import conditioned_plan, plan_tree, searched_tree
 from ..plans.problem import PlanOptions, Problem
 from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..trees.costs import Rates
@@ -102,7 +102,7 @@ def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
     return replace(plan, rows_stored=True, device=False, peak_bytes=min(plan.peak_bytes, memory_bytes))
 
 
-def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: Plan, error: NoRoomError) -> Plan:
+def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: Plan, error: RowsNoRoomError) -> Plan:
     """Put tables on disk, or condition on more variables where that repeats little of the work.
 
     Parameters
@@ -134,7 +134,7 @@ def is_sparse(problem: Problem) -> bool:
     return sum(log2(all_ / max(rows, 1)) for all_, rows in zip(cells, problem.rows, strict=True)) >= 1.0
 
 
-def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: NoRoomError) -> Plan:
+def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: RowsNoRoomError) -> Plan:
     """Condition on more variables, those of the table that does not fit which most others have too.
 
     Raises
@@ -157,5 +157,4 @@ def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: 
             f"by rows a table needs at least {format_bytes(error.needed)}{where}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory"
         )
-    tree = replace(plan.tree, dims=plan.dims)
-    return plan_tree(problem, replace(options, by_rows=True), Rates(), tree, frozenset(chosen))
+    return conditioned_plan(problem, replace(options, by_rows=True), Rates(), plan, frozenset(chosen))

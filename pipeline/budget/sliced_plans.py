@@ -8,7 +8,7 @@ from math import inf, prod
 from operator import itemgetter
 
 from ..errors import BudgetError, format_bytes, format_count
-from ..orders.effort import OUTLINE_SECONDS, SLICING_SECONDS, Effort
+from ..orders.effort import OUTLINE_SECONDS, SLICING_SECONDS, PlanningBudget
 from ..orders.tree_search import refine_tree
 from ..plans.lower_bounds import Outline, least_bytes
 from ..plans.plan import Plan
@@ -46,7 +46,7 @@ def sliced_plan(
     options: PlanOptions,
     rates: Rates,
     wholes: Sequence[Plan | Outline],
-    effort: Effort | None = None,
+    effort: PlanningBudget | None = None,
     when_far: Callable[[], None] | None = None,
 ) -> Plan:
     """Condition on as few variables as bring a plan into its budget, then rearrange its tree for the slices.
@@ -65,7 +65,7 @@ def sliced_plan(
     BudgetError
         If that takes too many slices or too much repeated work.
     """
-    effort = effort or Effort()
+    effort = effort or PlanningBudget()
     first = wholes[0]
     assert isinstance(first, Plan)
     # a tree that was given is not searched on unless slicing costs much
@@ -90,7 +90,7 @@ def _first_slices(
     options: PlanOptions,
     rates: Rates,
     wholes: Sequence[Plan | Outline],
-    effort: Effort,
+    effort: PlanningBudget,
     searched: bool,
 ) -> tuple[list[tuple[Plan, Slicing]], list[BudgetError]]:
     """Slice trees as they are, as long as others may be cheaper.
@@ -144,7 +144,7 @@ class Slicing:
     rates: Rates
     tree: Tree
     whole: Plan
-    effort: Effort
+    effort: PlanningBudget
 
     def __post_init__(self) -> None:
         self.was_freed = False
@@ -203,13 +203,13 @@ class Slicing:
         return plan
 
 
-def _is_far(plan: Plan, whole: Plan, effort: Effort) -> bool:
+def _is_far(plan: Plan, whole: Plan, effort: PlanningBudget) -> bool:
     """Whether slices take so much more work that another tree, for which there is time, has to come first."""
     return plan.seconds > _FAR * whole.seconds and effort.left(plan.seconds) > _SHORT_REARRANGING
 
 
 def _rearranged(
-    problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, whole: Plan, effort: Effort, *, far: bool
+    problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, whole: Plan, effort: PlanningBudget, *, far: bool
 ) -> Plan:
     """Rearrange a tree for its slices and condition again, a few times; return the cheapest plan on the way.
 

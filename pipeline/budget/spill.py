@@ -34,7 +34,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ..errors import BudgetError
-from ..orders.effort import Effort
+from ..orders.effort import PlanningBudget
 from ..plans.plan import Plan
 from ..plans.problem import PlanOptions, Problem, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
@@ -42,7 +42,7 @@ from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.costs import Rates
 from ..trees.memory import parts_below
 from .backward_stages import WayBack
-from .boxes import BELIEF_BYTES, MARGIN, Boxing, found_bytes
+from .boxes import BELIEF_BYTES, MARGIN, StageMaker, found_bytes
 
 # Tables of less than this share of the budget stay in memory within a stage, to begin with.
 _SHARES = (8, 32, 128, 512)
@@ -67,7 +67,7 @@ def plan_spill(
     whole: Plan,
     disk_rate: float,
     nominal_rate: float = DISK_RATE,
-    effort: Effort | None = None,
+    effort: PlanningBudget | None = None,
 ) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
@@ -92,7 +92,9 @@ def plan_spill(
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
         way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
         options = replace(options, decode=False)
-    boxing = Boxing(problem, options, rates, tree, whole.layouts, nominal_rate, way_back, effort or Effort())
+    boxing = StageMaker(
+        problem, options, rates, tree, whole.layouts, nominal_rate, way_back, effort or PlanningBudget()
+    )
     cutter = Cutter(boxing, tree.schedule)
     stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
     spill = cutter.priced(stages, disk_rate)
@@ -109,7 +111,7 @@ class Cutter:
         Internal nodes, children first.
     """
 
-    boxing: Boxing
+    boxing: StageMaker
     nodes: Sequence[int]
     _made: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Stage | BudgetError] = field(default_factory=dict)
 

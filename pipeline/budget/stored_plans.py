@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 from ..errors import IncompatibleRunError
@@ -26,12 +27,18 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
         "device": plan.device,
         "rows": plan.row_bounds is not None,
         "rows_stored": plan.rows_stored,
+        "unsliced_cells": plan.unsliced_cells,
+        "stored_bytes": [plan.stored_bytes, plan.most_stored_bytes],
+        "peak_bytes": plan.peak_bytes,
         "seconds": plan.predicted_seconds,
+        "structure": structure(plan),
     }
     if spill is None:
         slices = {"table": plan.slices_name, "boxes": plan.groups, "peak_bytes": plan.peak_bytes}
-        stages = [slices] if plan.sliced or plan.results else []
-        return {**record, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": plan.disk_bytes}
+        stages = [slices] if not plan.rows_stored and (plan.sliced or plan.results) else []
+        steps = {"row_steps": [step.node for step in plan.steps]} if plan.rows_stored else {}
+        disk_bytes = plan.disk_bytes
+        return {**record, **steps, "memory_bytes": memory_bytes, "cuts": [], "stages": stages, "disk_bytes": disk_bytes}
     return {
         **record,
         "memory_bytes": spill.memory_bytes,
@@ -42,22 +49,42 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
     }
 
 
+def structure(plan: Plan) -> str:
+    """Return a hash of what the tables of a plan are, and of the order of their axes: of what receipts stand for."""
+    steps = [(step.node, step.inputs, step.input_axes, step.axes) for step in plan.steps]
+    return sha256(repr((plan.dims, plan.sliced, plan.layouts, steps)).encode()).hexdigest()
+
+
 def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Mapping[str, Any]) -> Plan:
     """Make the plan of a record again, whatever is allowed now.
 
     Raises
     ------
     IncompatibleRunError
-        If its tree is not one of this problem's functions.
+        If its tree is not one of this problem's functions, or other tables are made of it now.
     """
+    plan = _made_again(problem, options, rates, record)
+    if structure(plan) != record["structure"]:
+        raise IncompatibleRunError(
+            "this version of bucketflow makes other tables of the stored plan: go on with the version that made it, or "
+            "use another --workdir"
+        )
+    return plan
+
+
+def _made_again(problem: Problem, options: PlanOptions, rates: Rates, record: Mapping[str, Any]) -> Plan:
     children = _checked_children(problem, record["children"])
     again = replace(options, memory_bytes=record["memory_bytes"], by_rows=record.get("rows", False))
     tree = Tree(problem.dims, problem.scopes, children)
     if not record["cuts"]:
         plan = plan_tree(problem, again, rates, tree, frozenset(record["sliced"]))
+        # what slices are compared with is the best tree without them, which is another
+        whole = record.get("unsliced_cells") or tree_cost(tree, rates, problem.itemsize).cells
+        stored, most = record.get("stored_bytes", (plan.stored_bytes, plan.most_stored_bytes))
+        plan = replace(plan, unsliced_cells=whole, stored_bytes=stored, most_stored_bytes=most)
         if record.get("rows_stored", False):
             return with_stored_rows(plan, again.memory_bytes)
-        return replace(plan, group=record["group"], unsliced_cells=tree_cost(tree, rates, problem.itemsize).cells)
+        return replace(plan, group=record["group"])
     stages = tuple((head, tuple(boxed), frozenset(chunked)) for head, boxed, chunked in record["cuts"])
     again = replace(again, stages=stages, device=options.device and record["device"])
     whole = plan_tree(problem, replace(again, memory_bytes=1 << 62), rates, tree)

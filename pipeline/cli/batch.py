@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, on_cluster, scheduler_option, workers_option
+from .options import Grouped, json_option, no_check_option, on_cluster, print_notes, scheduler_option, workers_option
 
 if TYPE_CHECKING:
-    from ..batches.answering import Price
     from ..batches.manifest import Row
+    from ..batches.pricing import Price
 
 
 # Lines of the price table, one for all rows alike.
 _SHOWN = 20
+_COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
+# Events that are drawn on a terminal, and not told otherwise.
+_DRAWN = ("pricing", "asking")
 
 
 @click.command("batch", cls=Grouped)
@@ -31,24 +34,38 @@ _SHOWN = 20
 @click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
 @click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
 @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
+@no_check_option
 @click.option("--log", "log", type=click.Choice(["json"]), help="Tell what happens on standard error.")
 @json_option
 @guarded
 @on_cluster
-def batch(manifest: str, out: str, as_json: bool, log: str | None, **options: Any) -> None:
+def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: bool, **options: Any) -> None:
     """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
 
     Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
     """
     from ..batches.batch import batch as answered
+    from .progress import rows_bar
 
-    def tell(event: str, **facts: Any) -> None:
-        if log:
-            _log(event, facts)
-        if event == "prices" and not as_json:
-            _print_prices(facts["prices"])
+    notes: dict[str, None] = {}
 
-    summary = answered(manifest, out, tell=tell, **options)
+    with rows_bar(hidden=as_json or log is not None) as draw:
+
+        def tell(event: str, **facts: Any) -> None:
+            if log:
+                _log(event, facts)
+            elif event == "row":
+                notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
+            elif event == "note":
+                print_notes([facts["note"]])
+            draw(event, facts)
+            if event == "prices" and not as_json:
+                _print_prices(facts["prices"], facts["waiting"])
+
+        summary = answered(manifest, out, tell=tell, check=not no_check, **options)
+    print_notes(notes)
+    for line in () if log else summary.unanswered:
+        click.echo(f"bucketflow: {line}", err=True)
     click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
     sys.exit(summary.exit_code)
 
@@ -57,33 +74,35 @@ def _log(event: str, facts: dict[str, Any]) -> None:
     """Write a line of JSON to standard error."""
     from datetime import UTC, datetime
 
+    if event in _DRAWN:
+        return
     if event == "prices":
         prices = [price for _, price in facts["prices"]]
         finite = [price.seconds for price in prices if price.seconds < float("inf")]
-        facts = {"kinds": Counter(price.kind for price in prices), "predicted_seconds": round(sum(finite), 3)}
+        kinds = Counter(price.kind for price in prices)
+        facts = {"kinds": kinds, "predicted_seconds": round(sum(finite), 3), "waiting": facts["waiting"]}
     line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
     click.echo(json.dumps(line), err=True)
 
 
-def _print_prices(prices: list[tuple[Row, Price]]) -> None:
-    """Print what the questions cost: the most expensive ones, and how many others there are."""
+def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:
+    """Print what the questions cost: the most expensive ones, and how many others there are, some not priced yet."""
     from ..errors import format_bytes, printable
-    from .show_run import show, table
+    from .show_run import fitted, show
 
     alike = Counter((row.model, row.query, price) for row, price in prices)
     shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))
-    made = table(_title(prices, len(alike)), "model", "query", "how")
-    for column in ("rows", "memory", "disk", "predicted"):
-        made.add_column(column, justify="right", no_wrap=True)
+    rows = []
     for (model, query, price), count in shown[:_SHOWN]:
         how = {"wrong": price.message, "alone": "between bounds", "large": "all workers", "small": "packed"}
         seconds = "open" if price.seconds == float("inf") else f"{price.seconds * count:.3g} s"
         figures = [format_bytes(price.peak_bytes), format_bytes(price.disk_bytes) if price.disk_bytes else "", seconds]
-        made.add_row(printable(model.rpartition("/")[2], 30), query, how[price.kind], f"{count:,}", *figures)
-    show(made)
+        rows.append([printable(model.rpartition("/")[2], 30), query, how[price.kind], f"{count:,}", *figures])
+    title = _title(prices, len(alike), waiting)
+    show(fitted(title, _COLUMNS, rows, spare=("disk", "memory", "query"), figures=_COLUMNS[3:]))
 
 
-def _title(prices: list[tuple[Row, Price]], lines: int) -> str:
+def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     kinds = Counter(price.kind for _, price in prices)
     refused = sum(price.status == "refused" for _, price in prices)
     whole = sum(price.seconds for _, price in prices if price.seconds < float("inf"))
@@ -91,6 +110,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int) -> str:
     told += [f"{kinds['alone']:,} between bounds"] if kinds["alone"] else []
     told += [f"{refused:,} refused"] if refused else []
     told += [f"{kinds['wrong'] - refused:,} wrong"] if kinds["wrong"] > refused else []
+    told += [f"{waiting:,} to be priced later"] if waiting else []
     more = f"; the {_SHOWN} largest" if lines > _SHOWN else ""
     return ", ".join(told) + more
 
@@ -103,7 +123,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int) -> str:
 @click.option("-o", "--out", required=True, metavar="FILE.html", help="The page; it needs no network.")
 @guarded
 def report(source: str, out: str) -> None:
-    """Write a page about a run directory, a job, a batch, or an answer that --json printed."""
+    """Write a page about a run directory, a job, a batch, or what a command printed with --json."""
     from ..report.report import report as written
 
     written(source, out)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, asking, keywords_of, load
+from .options import Grouped, asking, keywords_of, load, print_answer
 
 if TYPE_CHECKING:
     pass
@@ -44,9 +44,11 @@ def bound(file: str, as_json: bool, **options: Any) -> None:
     from dataclasses import replace
 
     from ..api import bound as api
+    from .progress import status_line
 
-    model, read_seconds = load(file, options["memory"])
+    model, read_seconds = load(file, options)
     query, evidence, rest = keywords_of(model, options)
-    found = api.bound(model, query, evidence=evidence, **rest)
+    with status_line(as_json, "bounding"):
+        found = api.bound(model, query, evidence=evidence, **rest)
     found = replace(found, seconds={"read": read_seconds, **found.seconds})
-    click.echo(found.to_json() if as_json else repr(found))
+    print_answer(found, as_json, model.notes)

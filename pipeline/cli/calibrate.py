@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import BucketflowError
 from .ending import guarded
 from .options import json_option
 
@@ -32,10 +33,14 @@ def warm() -> None:
     """Compile all loops for this machine ahead, for images and workers.
 
     Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
-    the user's cache directory.
+    the user's cache directory; folders that others may write to are not used.
     """
-    from ...tasks.compiler.code_cache import impatient
+    from ...tasks.compiler.code_cache import code_home, impatient
 
+    try:
+        click.echo(f"keeping machine code in {code_home()}")
+    except OSError as error:
+        raise BucketflowError(f"there is no folder to keep machine code in: {error}") from None
     with impatient():
         for name, job in _jobs():
             start = time.process_time()
@@ -44,6 +49,7 @@ def warm() -> None:
 
 
 def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
+    from ...tasks.compiler.numba_parts import unknown_numba
     from ..api.bound import bound
     from ..api.solve import solve
 
@@ -61,8 +67,9 @@ def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "sums on diagrams", _sums
     yield "counts by search", _counts
     yield "mini-buckets", partial(bound, _grid("markov"), query="partition", z=3)
-    yield "compiled models", _compiled
-    yield "threads", _threads
+    if not unknown_numba():
+        yield "compiled models", _compiled
+        yield "threads", _threads
 
 
 def _modules() -> None:
@@ -165,13 +172,13 @@ def _dolls() -> None:
 def _sums() -> None:
     import numpy as np
 
-    from ..queries.sum_diagrams import Work, total
+    from ..queries.sum_diagrams import DiagramBudget, total
 
     model = _grid("markov", 3)
     order = range(len(model.dims))
     for modulus in (0, _PRIME):
         tables = [(f.scope, np.asarray(f.values) if not modulus else np.ones(f.values.shape)) for f in model.functions]
-        total(model.dims, tables, order, Work(1 << 28), modulus)
+        total(model.dims, tables, order, DiagramBudget(1 << 28), modulus)
 
 
 def _counts() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, scheduler_option
+from .options import Grouped, json_option, print_notes, scheduler_option
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -49,6 +49,7 @@ def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
     from ..agents.dpop import dpop as solve
     from ..api.solve import load_dcop
     from ..options import parse_size
+    from .progress import status_line
 
     start = time.perf_counter()
     problem = load_dcop(file, agents=agents)
@@ -57,12 +58,14 @@ def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
         options["order"] = [name.strip() for name in options["order"].split(",")]
     if (bandwidth := options.pop("bandwidth")) is not None:
         options["bandwidth"] = parse_size(bandwidth)
-    found = solve(problem, **options)
+    with status_line(as_json, "passing messages"):
+        found = solve(problem, **options)
     found = replace(found, seconds={"read": read_seconds, **found.seconds})
+    print_notes(found.notes)
     if as_json:
         click.echo(found.to_json())
     else:
-        _print(found)
+        _print(replace(found, notes=()))
 
 
 def _print(found: DpopResult) -> None:

@@ -40,8 +40,8 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
             _end(str(error), error.exit_code)
         except MemoryError:
             _end("out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", 3)
-        except KeyboardInterrupt:
-            _end("stopped", codes[0] if codes else _STOPPED)
+        except KeyboardInterrupt as stop:
+            _end(str(stop) or "stopped", codes[0] if codes else _STOPPED)
 
     return run
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import IncompatibleRunError
 from .ending import guarded
-from .options import Grouped, keywords_of, load, names, planning_all, proving, prune
+from .options import Grouped, keywords_of, load, names, planning_all, print_answer, print_notes, proving, prune
 
 if TYPE_CHECKING:
     from ..jobs.job import Job
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 _PROVING = ("method", "upper_bound", "time", "gap")
 _UNANSWERED = 4
+_COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
 _scheduler = click.option("--scheduler", metavar="ADDR", help="Where JOB is an id: the scheduler that was given it.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -33,14 +37,14 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Hand a query on the model in FILE to a cluster, and return at once."""
     from ..answering.question import question_of
     from ..jobs.submit import submitted
-    from ..options import Effort, Options
+    from ..options import Options, ProofOptions
 
     if options["workers"]:
         raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
-    model, _ = load(file, options["memory"])
+    model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
-    effort = Effort(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
+    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
     job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
     _print_submitted(job, as_json)
 
@@ -65,7 +69,12 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
     """List the jobs in a folder of run directories, or of a scheduler."""
     from ..jobs.job import jobs as found
 
-    facts = [job.facts for job in found(place, scheduler=scheduler)]
+    facts = []
+    for job in found(place, scheduler=scheduler):
+        try:
+            facts.append(job.facts)
+        except IncompatibleRunError as error:  # the others are shown all the same
+            click.echo(f"bucketflow: {error}", err=True)
     if as_json:
         click.echo(json.dumps([fact.to_dict() for fact in facts]))
     elif facts:
@@ -79,8 +88,10 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
 @_scheduler
 @guarded
 def watch(job: str, scheduler: str | None) -> None:
-    """Show how far JOB is, until it ends."""
-    _watch(_found(job, scheduler))
+    """Show how far JOB is, until it ends; Ctrl-C ends the watching only."""
+    found = _found(job, scheduler)
+    with _leaving(found):
+        _watch(found)
 
 
 @click.command("result")
@@ -91,7 +102,9 @@ def watch(job: str, scheduler: str | None) -> None:
 @guarded
 def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
     """Print the answer of JOB."""
-    _print_result(_found(job, scheduler), wait, as_json)
+    found = _found(job, scheduler)
+    with _leaving(found):
+        _print_result(found, wait, as_json)
 
 
 @click.command("cancel")
@@ -133,21 +146,39 @@ def _found(job: str, scheduler: str | None) -> Job:
     return find_job(job, scheduler)
 
 
+@contextmanager
+def _leaving(job: Job) -> Iterator[None]:
+    """Whoever stops waiting for a job hears that it goes on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        record = job.record
+        if record.state not in ("waiting", "running"):
+            raise
+        ways = f"bucketflow watch {job.folder} shows it, bucketflow cancel {job.folder} stops it"
+        raise KeyboardInterrupt(f"job {record.id} is {record.state} and goes on; {ways}") from None
+
+
 def _print_table(facts: list[Any]) -> None:
     from ..errors import format_bytes, printable
     from ..jobs.facts import duration
-    from .show_run import show, table
+    from .show_run import fitted, show
 
-    made = table("jobs", "job", "model", "query", "state", "done", "for")
-    made.columns[0].no_wrap = True  # to be copied
-    for column in ("workers", "peak"):
-        made.add_column(column, justify="right", no_wrap=True)
-    for fact in facts:
-        model = printable(fact.model.rpartition("/")[2], 30)
-        peak = format_bytes(fact.peak_bytes) if fact.peak_bytes else ""
-        spent = duration(fact.running_seconds) if fact.since else ""
-        made.add_row(fact.id, model, fact.query, fact.state, fact.done(), spent, str(fact.workers or ""), peak)
-    show(made)
+    rows = [
+        (
+            fact.id,
+            printable(fact.model.rpartition("/")[2], 30),
+            fact.query,
+            fact.state,
+            fact.done(),
+            duration(fact.running_seconds) if fact.since else "",
+            str(fact.workers or ""),
+            format_bytes(fact.peak_bytes) if fact.peak_bytes else "",
+        )
+        for fact in facts
+    ]
+    spare, figures = ("peak", "workers", "query", "for", "model", "done"), ("for", "workers", "peak")
+    show(fitted("jobs", _COLUMNS, rows, spare, figures))
 
 
 def _watch(job: Job) -> None:
@@ -162,7 +193,11 @@ def _watch(job: Job) -> None:
             shown.append(line)
             click.echo(f"\r\033[K{line}" if terminal else line, nl=not terminal)
 
-    record = job.wait(seen=look)
+    try:
+        record = job.wait(seen=look)
+    except KeyboardInterrupt:
+        click.echo(nl=terminal)  # what follows stands on a line of its own
+        raise
     if terminal or record.message:
         click.echo(f"\n{record.message}" if terminal and record.message else record.message)
     sys.exit(0 if record.state == "finished" else record.exit_code)
@@ -176,7 +211,11 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
             sys.exit(_UNANSWERED)
     job.finished()
     answer = job.answer()
-    click.echo(json.dumps(answer) if as_json else repr(job.result()))
+    if as_json:
+        print_notes(answer.get("notes", ()))
+        click.echo(json.dumps(answer))
+    else:
+        print_answer(job.result(), as_json)
     proof = answer.get("proof")
     if proof and not _is_close(proof):
         sys.exit(_UNANSWERED)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ... import __version__
+from ...cluster.version import __version__
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
@@ -15,10 +15,14 @@ from .options import (
     json_option,
     keywords_of,
     load,
+    method,
     names,
+    no_check_option,
     on_cluster,
     planning,
     planning_all,
+    print_answer,
+    print_notes,
     proving,
     prune,
     scheduler_option,
@@ -60,17 +64,17 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..answering.door import valued
     from ..answering.question import question_of
     from ..answering.running import timed
-    from ..options import Effort, Options
+    from ..options import Options, ProofOptions
     from .progress import progress_lines
 
-    model, read_seconds = load(file, options["memory"])
+    model, read_seconds = load(file, options)
     query, evidence, settings = keywords_of(model, options)
     how = {name: settings.pop(name) for name in ("method", "upper_bound", "time", "gap")}
-    question, effort = question_of(model, query, evidence), Effort(prune=not no_prune, **how)
+    question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
     with progress_lines(hidden=as_json) as (progress, watch):
         result = valued(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
-    click.echo(result.to_json() if as_json else repr(result))
+    print_answer(result, as_json, model.notes)
     _end_bounded(result)
 
 
@@ -83,19 +87,21 @@ def _end_bounded(result: Result | Marginals) -> None:
 
 @main.command(cls=Grouped)
 @planning_all
+@method
 @prune
 @guarded
 def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_prune: bool, **options: Any) -> None:
     """Show what a query would cost; only what preparation removes of an optimum is computed."""
     from ..answering.outlook import outlook
     from ..answering.question import question_of
-    from ..options import Options
+    from ..options import Options, ProofOptions
     from .show_plan import plan_json, print_plan
 
-    model, _ = load(file, options["memory"])
+    model, _ = load(file, options)
     query, evidence, settings = keywords_of(model, options)
     question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint])
-    found = outlook(question, Options(**settings), prune=not no_prune)
+    effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
+    found = outlook(question, Options(**settings), effort)
     if as_json:
         click.echo(plan_json(found))
     else:
@@ -104,9 +110,10 @@ def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_p
 
 @main.command()
 @click.argument("file")
+@no_check_option
 @json_option
 @guarded
-def info(file: str, as_json: bool) -> None:
+def info(file: str, no_check: bool, as_json: bool) -> None:
     """Describe the model in FILE, and its agents where it has some."""
     import json
 
@@ -114,7 +121,9 @@ def info(file: str, as_json: bool) -> None:
     from ..formats.read import load_any
     from .show_run import facts_of, print_facts
 
-    facts = facts_of(load_any(file_or_example(file)))
+    found = load_any(file_or_example(file), check=not no_check)
+    facts = facts_of(found)
+    print_notes(found.notes)
     if as_json:
         click.echo(json.dumps(facts))
     else:
@@ -140,7 +149,7 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
         return
     with progress_bar(hidden=as_json) as progress:
         result = resume(directory, progress=progress, **options)
-    click.echo(result.to_json() if as_json else repr(result))
+    print_answer(result, as_json)
     _end_bounded(result)
 
 
@@ -166,8 +175,9 @@ def inspect(directory: str, as_json: bool) -> None:
 @click.argument("source")
 @click.argument("target")
 @click.option("--agents", metavar="FILE", help="Of a problem of agents: a list of its variables for each.")
+@no_check_option
 @guarded
-def convert(source: str, target: str, agents: str | None) -> None:
+def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:
     """Write the model in SOURCE to TARGET: .uai, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP), also .gz and .xz.
 
     Of a problem of agents a .wcsp or .cfn gets a file beside it, NAME.agents.yaml, that says who owns what.
@@ -176,10 +186,12 @@ def convert(source: str, target: str, agents: str | None) -> None:
     from ..examples import file_or_example
     from ..formats.read import load_any
     from ..formats.write import save
+    from ..models.dcop import Dcop
 
-    model = load_any(file_or_example(source)) if agents is None else load_dcop(source, agents=agents)
-    for note in save(model, target):
-        click.echo(f"bucketflow: note: {note}", err=True)
+    check = not no_check
+    model = load_any(file_or_example(source), check=check) if agents is None else load_dcop(source, agents=agents)
+    read = model.model if isinstance(model, Dcop) else model
+    print_notes((*read.notes, *save(model, target)))
 
 
 @main.command()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, placing
+from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, placing, print_answer
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -29,7 +29,7 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
     """Compute the posterior of every variable of the model in FILE."""
     if (cases is None) != (out is None):
         raise click.UsageError("--cases and --out belong together")
-    model, read_seconds = load(file, options["memory"])
+    model, read_seconds = load(file, options)
     _, evidence, rest = keywords_of(model, options)
     asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
     if cases is not None and out is not None:
@@ -64,7 +64,7 @@ def _answer_one(
     found = timed(found, read_seconds)
     if asked["uai_out"]:
         _write_uai(asked["uai_out"], found, evidence, options)
-    click.echo(found.to_json() if as_json else repr(found))
+    print_answer(found, as_json, model.notes)
 
 
 def _check_folder(prefix: str) -> None:
@@ -99,14 +99,15 @@ def _answer_cases(
     import time
 
     from ...cluster.memory import peak_rss_bytes
-    from ..answering.question import observed
+    from ..answering.question import split_evidence
     from ..compiled.compiled import compile_model
     from ..formats.case_files import case_writer, read_cases
     from ..results.proof import plan_figures
 
     start = time.perf_counter()
     compiled = compile_model(model, **options)
-    compiled.set_evidence({model.names[v]: state for v, state in observed(model, evidence).items()})
+    hard, soft = split_evidence(model, evidence)
+    compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
     wanted = names(query_vars)
     count = impossible = 0
     with case_writer(out, model) as write:
@@ -124,5 +125,6 @@ def _answer_cases(
         "plan": plan_figures(compiled.plan),
         "seconds": {"run": round(seconds, 6)},
         "peak_rss_bytes": peak_rss_bytes(),
+        **({"notes": list(model.notes)} if model.notes else {}),
     }
     click.echo(json.dumps(facts) if as_json else f"{count} cases, {impossible} of them impossible, in {out}")

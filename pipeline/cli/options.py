@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,20 @@ from ..models.query import QUERIES, VALUES
 
 if TYPE_CHECKING:
     from ..models.model import Model
+    from ..results.bounds import Bounds
+    from ..results.posteriors import Marginals
+    from ..results.result import Result
 
 
 Command = Callable[..., None]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 workers_option = click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
+no_check_option = click.option(
+    "--no-check",
+    is_flag=True,
+    help="Take a Bayesian network as it is, even if rows do not sum to 1 or there is a cycle.",
+)
 scheduler_option = click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
 
 
@@ -90,7 +99,8 @@ def asking(command: Command) -> Command:
             "--evidence",
             multiple=True,
             metavar="FILE|x=v,…",
-            help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, or else an index from 0.",
+            help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, in quotes where that can be "
+            'read in several ways (x="a,b"), or else an index from 0, or likelihoods of all states: x=[0.2,0.8].',
         ),
         click.option(
             "--memory",
@@ -107,21 +117,26 @@ def asking(command: Command) -> Command:
         ),
         click.option("--order-time", type=click.FloatRange(min=0), metavar="S", help="CPU seconds for the search."),
         click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
+        no_check_option,
         json_option,
     ]
     return click.argument("file")(_with(options, command))
 
 
+def method(command: Command) -> Command:
+    return click.option(
+        "--method",
+        type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
+        default="auto",
+        show_default=True,
+        help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
+    )(command)
+
+
 def proving(command: Command) -> Command:
     """Options of how an optimum is proved, and how far."""
-    options = [
-        click.option(
-            "--method",
-            type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
-            default="auto",
-            show_default=True,
-            help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
-        ),
+    options: list[Callable[..., Any]] = [
+        method,
         click.option("--upper-bound", metavar="C", help="Only an optimum at least as good interests."),
         click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
         click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),
@@ -153,20 +168,33 @@ def planning_all(command: Command) -> Command:
     return marginal_targets(command)
 
 
-# What the arguments of a command mean: a model that is read, and the keywords of the Python functions.
+# What the arguments of a command mean: a model that is read, the keywords of the Python functions, and notes.
 
 
-def load(file: str, memory: str | None = None) -> tuple[Model, float]:
-    """Read a model file or an example within a budget, say what answers leave out; return the seconds it took too."""
+def load(file: str, options: dict[str, Any]) -> tuple[Model, float]:
+    """Read a model file or an example as a command's options say, print its notes; return the seconds it took too."""
     import time
 
-    from ..api.solve import load_noted
+    from ..api.solve import load
 
     start = time.perf_counter()
-    model, notes = load_noted(file, memory)
-    for note in notes:
-        click.echo(f"bucketflow: note: {note}", err=True)
+    model = load(file, memory=options["memory"], check=not options.pop("no_check"))
+    print_notes(model.notes)
     return model, time.perf_counter() - start
+
+
+def print_notes(notes: Iterable[str], printed: Iterable[str] = ()) -> None:
+    """Print notes on standard error, each once, without those that were printed before."""
+    before = set(printed)
+    for note in dict.fromkeys(notes):
+        if note not in before:
+            click.echo(f"bucketflow: note: {note}", err=True)
+
+
+def print_answer(found: Result | Marginals | Bounds, as_json: bool, printed: Iterable[str] = ()) -> None:
+    """Print an answer, and on standard error those of its notes that were not printed before."""
+    print_notes(found.notes, printed)
+    click.echo(found.to_json() if as_json else repr(replace(found, notes=())))
 
 
 def keywords_of(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:
@@ -230,7 +258,7 @@ def on_cluster(command: Command) -> Command:
 # Help whose options stand under what they are about.
 
 _GROUPS = {
-    "Question": ("query", "evidence", "query_vars", "joint", "maximum", "cases"),
+    "Question": ("query", "evidence", "query_vars", "joint", "maximum", "cases", "no_check"),
     "Optima that are not quick, and bounds": ("method", "upper_bound", "time", "gap", "no_prune", "z"),
     "Plan": ("order", "order_time", "tree", "seed", "fit", "representation"),
     "Budgets": ("memory", "disk", "gpu_memory"),

@@ -1,30 +1,111 @@
-"""Progress on a terminal: bytes done of bytes planned, so that the time left means something, and bounds that close."""
+"""Progress on a terminal: planning, compiling, bytes done of bytes planned, and bounds that close."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
 
-from ..errors import shown_number
+from ...tasks.compiler.working_time import told_of_compiling
+from ..errors import printable, shown_number
 from ..results.bounds import Number, relative_gap
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from ..answering.watching import Watch
+    from ..batches.manifest import Row
 
 # A bar for less than this would only flicker.
 _PATIENCE = 0.5
 
+#: What is said while loops are compiled; their machine code is kept for later runs.
+COMPILING = "compiling, once"
+_PLANNING, _SWEEPING = "planning", "sweeping"
+
+
+class Status:
+    """A line on a terminal that says what is done now: a phase, compiling, or bounds; where none is drawn, nothing."""
+
+    def __init__(self, line: Progress | None, phase: str = ""):
+        self._line, self._text, self._compiling = line, phase, False
+        self._lock = threading.Lock()
+        self._task = None if line is None else line.add_task(phase, total=None)
+        self._timer = threading.Timer(_PATIENCE, self._start)
+        self._timer.daemon = True
+        if line is None:
+            return
+        if _PATIENCE > 0:
+            self._timer.start()
+        else:
+            self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._line is not None:
+                self._line.start()
+
+    def say(self, text: str) -> None:
+        """Say something else."""
+        self._text = text
+        self._show()
+
+    def compiling(self, begins: bool) -> None:
+        """Say that loops are compiled, until they are."""
+        self._compiling = begins
+        self._show()
+
+    def _show(self) -> None:
+        line, task = self._line, self._task
+        if line is not None and task is not None:
+            line.update(task, description=COMPILING if self._compiling else self._text)
+
+    def end(self) -> None:
+        """Take the line away."""
+        self._timer.cancel()
+        with self._lock:
+            if self._line is not None:
+                self._line.stop()
+            self._line = None
+
 
 @contextmanager
-def progress_bar(hidden: bool) -> Iterator[Callable[[int, int], None] | None]:
-    """Yield a callback (bytes done, bytes planned) that draws a bar on a terminal, or None elsewhere."""
+def status_line(hidden: bool, phase: str) -> Iterator[Status]:
+    """Yield what says on a terminal how far a command is, beginning with a phase."""
+    if hidden or not sys.stderr.isatty():
+        yield Status(None)
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    status = Status(Progress(*columns, console=Console(stderr=True), transient=True), phase)
+    try:
+        with told_of_compiling(status.compiling):
+            yield status
+    finally:
+        status.end()
+
+
+@contextmanager
+def progress_bar(hidden: bool, status: Status | None = None) -> Iterator[Callable[[int, int], None] | None]:
+    """Yield a callback (bytes done, bytes planned) that draws a bar on a terminal, or None elsewhere.
+
+    Until it is called there is a line that says that the command is planning, or the one that is given.
+    """
     if hidden or not sys.stderr.isatty():
         yield None
         return
-    import time
+    with nullcontext(status) if status else status_line(hidden, _PLANNING) as shown, _bar(shown) as report:
+        yield report
 
+
+@contextmanager
+def _bar(status: Status) -> Iterator[Callable[[int, int], None]]:
+    """Yield a callback that draws a bar in place of the line before it."""
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
@@ -38,48 +119,71 @@ def progress_bar(hidden: bool) -> Iterator[Callable[[int, int], None] | None]:
         transient=True,
     )
     start = time.perf_counter()
-    task = bar.add_task("sweeping", total=None)
+    task = bar.add_task(_SWEEPING, total=None)
 
     def report(done: int, planned: int) -> None:
+        status.end()
         if not bar.live.is_started and time.perf_counter() - start > _PATIENCE:
             bar.start()
         bar.update(task, completed=done, total=planned)
 
+    def compiling(begins: bool) -> None:
+        known = bar.tasks[0]
+        if begins:
+            bar.update(task, description=COMPILING)
+        else:  # the rate before says nothing of that to come
+            bar.reset(task, description=_SWEEPING, completed=int(known.completed), total=known.total)
+
     try:
-        yield report
+        with told_of_compiling(compiling):
+            yield report
     finally:
         bar.stop()
 
 
 @contextmanager
-def bounds_line(hidden: bool) -> Iterator[tuple[Watch | None, Callable[[], None]]]:
-    """Yield a callback (both bounds, what is tried) that draws a line on a terminal, or None; and what ends it."""
+def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
+    """Yield a callback (what happens in a batch, its facts) that draws on a terminal how many rows are done."""
     if hidden or not sys.stderr.isatty():
-        yield None, lambda: None
+        yield lambda event, facts: None
         return
-    import time
-
     from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
-    line = Progress(*columns, console=Console(stderr=True), transient=True)
-    start = time.perf_counter()
-    task = line.add_task("", total=None)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("", total=None)
 
-    def watch(lower: Number | None, upper: Number | None, way: str) -> None:
-        if not line.live.is_started and time.perf_counter() - start > _PATIENCE:
-            line.start()
-        line.update(task, description=bounds_text(lower, upper, way))
+    def draw(event: str, facts: Mapping[str, Any]) -> None:
+        if event == "begin":
+            bar.update(task, total=facts["asked"])
+        elif event == "prices":  # a table is printed next
+            bar.stop()
+        elif event in ("pricing", "asking"):
+            rows = facts["rows"] if event == "asking" else [facts["row"]]
+            bar.update(task, description=_rows_text(event, rows))
+            bar.start()
+        elif event == "row" and "key" in facts:
+            bar.advance(task)
 
     try:
-        yield watch, line.stop
+        yield draw
     finally:
-        line.stop()
+        bar.stop()
+
+
+def _rows_text(event: str, rows: Sequence[Row]) -> str:
+    """Return what is done with which rows: names of lists are numbers where they say nothing else."""
+    first = rows[0]
+    named = f"row {first.number}" + (f" ({printable(first.name, 30)})" if first.name != str(first.number) else "")
+    others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
+    return f"{event} {named}{others}"
 
 
 def bounds_text(lower: Number | None, upper: Number | None, way: str) -> str:
-    """Return both bounds and how far they are apart, as a part of the larger one."""
+    """Return both bounds and how far they are apart, as a part of the larger one; only what is tried without any."""
+    if lower is None and upper is None:
+        return way
     gap = "" if lower is None or upper is None else f", gap {relative_gap(lower, upper):.3g}"
     return f"{way}: at least {shown_number(lower)}, at most {shown_number(upper)}{gap}"
 
@@ -87,11 +191,9 @@ def bounds_text(lower: Number | None, upper: Number | None, way: str) -> str:
 @contextmanager
 def progress_lines(hidden: bool) -> Iterator[tuple[Callable[[int, int], None] | None, Watch | None]]:
     """Yield both callbacks; where bytes are reported, bounds are no longer drawn."""
-    with progress_bar(hidden) as report, bounds_line(hidden) as (watch, end):
+    with status_line(hidden, _PLANNING) as status, progress_bar(hidden, status) as report:
 
-        def sweeping(done: int, planned: int) -> None:
-            end()
-            if report is not None:
-                report(done, planned)
+        def watch(lower: Number | None, upper: Number | None, way: str) -> None:
+            status.say(bounds_text(lower, upper, way))
 
-        yield report and sweeping, watch
+        yield report, report and watch

@@ -11,7 +11,8 @@ from rich.table import Table
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ..errors import BudgetError, format_bytes, format_cells, printable, shown_number
-from ..plans.plan import Plan
+from ..plans.plan import Plan, empty_plan
+from ..plans.planner import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
 from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table
@@ -25,29 +26,33 @@ _LARGEST_STEPS = 6
 
 
 def plan_json(found: Outlook) -> str:
-    """Return the plan as one line of JSON, None where none fits; ``seconds`` is the prediction for one core.
+    """Return the plan as one line of JSON: None where none fits, zeros where preprocessing gives the answer.
 
+    ``seconds`` is the prediction for one core, ``unswept`` what a method does that sweeps nothing,
     ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it,
     ``impossible`` the states and entries of functions that were found to be part of no assignment;
     ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that.
     """
     prepared, left = found.whole, found.remainder
-    shown: dict[str, Any] = {"query": found.question.query, "plan": None}
-    if prepared is None:
+    notes = found.question.model.notes
+    shown: dict[str, Any] = {"query": found.question.query, "method": found.effort.method, "plan": None}
+    if notes:
+        shown["notes"] = list(notes)
+    if found.unswept:
+        shown["unswept"] = found.unswept
+    elif prepared is None:
         shown["refused"] = found.refused
     else:
-        figures = {**(plan_figures(prepared.plan) or {}), **_details(prepared)}
-        shown |= {"plan": figures or None, "planning_seconds": prepared.seconds}
+        plan = prepared.plan or empty_plan()
+        shown["plan"] = {**(plan_figures(plan) or {}), **_details(prepared, plan)}
+        shown["planning_seconds"] = prepared.seconds
         shown["impossible"] = vars(prepared.network.fallen)
     shown["strategy"] = found.strategy.to_dict()
     return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
 
 
-def _details(prepared: Prepared) -> dict[str, Any]:
+def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     """What only ``plan`` shows of a plan."""
-    plan = prepared.plan
-    if plan is None:
-        return {}
     return {
         "steps": len(plan.steps),
         "parts": plan.part_count,
@@ -67,7 +72,7 @@ def print_plan(found: Outlook) -> None:
     """Print the plan's figures and its largest steps, and the same after preparation."""
     prepared, left = found.whole, found.remainder
     if prepared is None:
-        print_rows([("no plan", found.refused)])
+        print_rows([("method", found.unswept) if found.unswept else ("no plan", found.refused)])
     elif prepared.plan is None:
         click.echo("Nothing is left to eliminate: preprocessing gives the answer.")
         if rows := _fallen_rows(prepared):
@@ -78,7 +83,7 @@ def print_plan(found: Outlook) -> None:
     show(_offers(found.strategy))
     if left is not None:
         show(_comparison(prepared.plan if prepared else None, left))
-        print_rows(_remainder_rows(left))
+        print_rows(_remainder_rows(left, found.unswept))
 
 
 def _offers(strategy: Strategy) -> Table:
@@ -121,12 +126,12 @@ def _figures(plan: Plan | None, without: str) -> dict[str, str]:
     }
 
 
-def _remainder_rows(left: Remainder) -> list[tuple[str, str]]:
+def _remainder_rows(left: Remainder, unswept: str) -> list[tuple[str, str]]:
     bounds = left.bounds
     if bounds.status == "bounded":
         known = f"at least {shown_number(bounds.lower)}, at most {shown_number(bounds.upper)}"
         way = "by bounds: rows, diagrams, search and sweeps of what is left take turns; --time ends with an interval"
-        rows = [("optimum", known), ("solve", way)]
+        rows = [("optimum", known), *([] if unswept else [("solve", way)])]
     else:
         known = "no assignment is possible" if bounds.lower is None else f"{shown_number(bounds.lower)}, proved"
         rows = [("optimum", known)]
@@ -156,6 +161,7 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         if isinstance(way, BudgetError):
             rows.append((label, str(way)))
         elif way is not None:
+            way = remembered_with_rates(way, plan.around.rates)  # as the plan that was chosen is predicted
             rows.append(
                 (label, f"{way.tasks:,} tasks, peak {format_bytes(way.peak_bytes)}, {way.predicted_seconds:.3g} s")
             )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -18,9 +19,9 @@ from ...storage import ledger
 from ...storage.files import file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
-from ..errors import IncompatibleRunError, format_bytes, logarithm, printable
+from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
 from ..examples import examples
-from ..models.dcop import Dcop
+from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..preprocessing.preprocess import absorb, components
 
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
 _LARGEST_STEPS = 6
 # Characters of a labelled line.
 _LINE = 400
+# Characters beside each cell of a table.
+_BETWEEN = 3
+_NO_BREAK = "\u00a0"
 
 
 def facts_of(problem: Model | Dcop) -> dict[str, Any]:
@@ -40,7 +44,7 @@ def facts_of(problem: Model | Dcop) -> dict[str, Any]:
     most = max(owned, default=0)
     largest = problem.agents[owned.index(most)].name if owned else None
     return {
-        **model_facts(problem.model),
+        **model_facts(model_of(problem)),
         "agents": len(owned),
         "largest_agent": largest,
         "largest_agent_variables": most,
@@ -67,12 +71,13 @@ def model_facts(model: Model) -> dict[str, Any]:
         "unused_variables": len(model.dims) - len(used),
         "top": model.top,
         "evidence": len(model.evidence),
+        **({"notes": list(model.notes)} if model.notes else {}),
     }
 
 
 def print_facts(facts: dict[str, Any]) -> None:
-    """Print labelled facts, leaving out what does not apply."""
-    shown = {label: value for label, value in facts.items() if value is not None and value != ""}
+    """Print labelled facts, leaving out what does not apply; notes are printed by themselves."""
+    shown = {label: value for label, value in facts.items() if value is not None and value != "" and label != "notes"}
     print_rows((k.replace("_", " "), f"{v:,}" if isinstance(v, int) else str(v)) for k, v in shown.items())
 
 
@@ -94,14 +99,18 @@ def print_run(facts: dict[str, Any]) -> None:
     if facts["bounds"]:
         ends = ["unknown" if facts["bounds"][end] is None else str(facts["bounds"][end]) for end in ("lower", "upper")]
         head.append(("bounds", " … ".join(ends)))
-    disk = f"{format_bytes(facts['disk_bytes'])} of {format_bytes(facts['disk_bytes_planned'])} planned"
+    planned, expected = format_bytes(facts["disk_bytes_planned"]), facts["disk_bytes_expected"]
+    disk = f"{format_bytes(facts['disk_bytes'])} of {planned} planned"
+    if expected is not None:
+        disk = f"{format_bytes(facts['disk_bytes'])}, planned about {format_bytes(expected)} and at most {planned}"
     print_rows([*head, ("on disk", disk)])
     stages = table("stages", "table")
     for column in ("boxes", "chunks done", "bytes", "planned peak", "seconds"):
         stages.add_column(column, justify="right", no_wrap=True)
     for s in facts["stages"]:
         figures = (format_bytes(s["bytes"]), format_bytes(s["peak_bytes_planned"]), f"{s['seconds']:.2f}")
-        stages.add_row(s["table"], f"{s['boxes']:,}", f"{s['chunks_done']:,}", *figures)
+        boxes = f"{s['boxes_done']:,} of {s['boxes']:,}" if "boxes_done" in s else f"{s['boxes']:,}"
+        stages.add_row(s["table"], boxes, f"{s['chunks_done']:,}", *figures)
     if facts["stages"]:
         show(stages)
     for task in facts["slowest"]:
@@ -149,7 +158,7 @@ def show(shown: RenderableType, **how: Any) -> None:
     console = Console(markup=False, emoji=False)
     with console.capture() as capture:
         console.print(shown, **how)
-    click.echo(capture.get(), nl=False)
+    click.echo(encodable(capture.get()), nl=False)
 
 
 def table(title: str, *columns: str) -> Table:
@@ -158,6 +167,52 @@ def table(title: str, *columns: str) -> Table:
     for column in columns:
         made.add_column(column, overflow="fold")
     return made
+
+
+def fitted(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str], figures: Sequence[str] = ()
+) -> Table:
+    """A table whose words stay whole: lines break at blanks, and a narrow terminal shows fewer columns.
+
+    Parameters
+    ----------
+    title : str
+    columns : sequence of str
+    rows : sequence of sequence of str
+        A cell for each column.
+    spare : sequence of str
+        Columns to leave out where there is no room, the first one first.
+    figures : sequence of str
+        Columns of numbers with their units, which stay on one line.
+    """
+    cells = {name: [name, *(row[k] for row in rows)] for k, name in enumerate(columns)}
+    cells |= {name: [text.replace(" ", _NO_BREAK) for text in cells[name]] for name in figures}
+    width = Console().width
+    left_out = next(n for n in range(len(spare) + 1) if n == len(spare) or _room(cells, spare[:n], width) >= 0)
+    kept = [name for name in columns if name not in spare[:left_out]]
+    room = _room(cells, spare[:left_out], width)
+    made = table(title)
+    if left_out:
+        made.caption, made.caption_justify = f"not shown, for want of room: {', '.join(spare[:left_out])}", "left"
+    for name in kept:
+        least = _least_width(cells[name])
+        more = min(max(map(cell_len, cells[name])) - least, max(room, 0))
+        room -= more
+        made.add_column(name, width=least + more, justify="right" if name in figures else "left", overflow="fold")
+    for row in zip(*(cells[name][1:] for name in kept), strict=True):
+        made.add_row(*(cell.replace(_NO_BREAK, " ") for cell in row))
+    return made
+
+
+def _room(cells: Mapping[str, Sequence[str]], left_out: Sequence[str], width: int) -> int:
+    """Return what is left of a line whose columns are as wide as their longest words."""
+    kept = [texts for name, texts in cells.items() if name not in left_out]
+    return width - sum(map(_least_width, kept)) - _BETWEEN * len(kept)
+
+
+def _least_width(texts: Sequence[str]) -> int:
+    """Return the width of the longest word of a column."""
+    return max((cell_len(word) for text in texts for word in text.split(" ")), default=1)
 
 
 # What ``bucketflow inspect`` shows: how far a run directory is, from its plan and its ledger alone.
@@ -185,8 +240,11 @@ def run_facts(path: Path) -> dict[str, Any]:
         "status": "finished" if result else "unfinished",
         "answer": result and {name: result.get(name) for name in ("status", "value", "log10", "log10_evidence")},
         "bounds": _bounds(bounded) if bounded and not result else None,
-        "stages": [_stage(stage, receipts) for stage in plan["stages"]] if plan else [],
+        "stages": [*(_stage(stage, receipts) for stage in plan["stages"]), *_row_stages(plan, receipts)]
+        if plan
+        else [],
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
+        "disk_bytes_expected": plan["stored_bytes"][0] if plan and plan.get("rows_stored") else None,
         "disk_bytes": file_bytes(path, "c*"),
         "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[:_SLOWEST]],
     }
@@ -208,6 +266,32 @@ def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt]) -> dict[str, Any
         "peak_bytes_planned": stage["peak_bytes"],
         "seconds": round(sum(r.seconds for r in done), 3),
     }
+
+
+def _row_stages(plan: dict[str, Any], receipts: dict[Any, Receipt]) -> list[dict[str, Any]]:
+    """Describe the steps of a sweep by rows that are done in boxes, as they are cut by now, in the order of the sweep.
+
+    Steps whose tables fit memory leave no receipts.
+    """
+    from ..runs.row_ledger import counted_boxes, table_name
+
+    found = []
+    for name in map(table_name, plan.get("row_steps", ())):
+        done = [r for r in receipts.values() if r.table == name or r.table.startswith(f"{name}_")]
+        if done:
+            boxes, ended = counted_boxes(name, receipts)
+            found.append(
+                {
+                    "table": name,
+                    "boxes": boxes,
+                    "boxes_done": ended,
+                    "chunks_done": sum(bool(r.nbytes) for r in done),
+                    "bytes": sum(r.nbytes for r in done),
+                    "peak_bytes_planned": plan["peak_bytes"],
+                    "seconds": round(sum(r.seconds for r in done if r.table == name), 3),
+                }
+            )
+    return found
 
 
 def _slow(receipt: Receipt) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Unpack
 
@@ -16,6 +16,7 @@ from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
 from ..models.cases import CaseMarginals, Cases
+from ..models.certainty import check_log10
 from ..models.findings import case_likelihoods
 from ..options import Where
 from ..queries.expansion import expanded, loose_log
@@ -26,23 +27,30 @@ from .state import CompiledState
 
 Array = NDArray[Any]
 
+# Likelihoods are by case and state, states by case.
+_SOFT_AXES = 2
+
 
 def answer_cases(
-    compiled: CompiledState, cases: Cases, variables: Sequence[int], **options: Unpack[Where]
+    compiled: CompiledState,
+    findings: Mapping[int, Array],
+    cases: Cases,
+    variables: Sequence[int],
+    **options: Unpack[Where],
 ) -> Iterator[CaseMarginals]:
     """Yield the posteriors block by block, in order.
 
-    Findings of the compiled model hold in every case, except those on variables that the cases observe.
+    Findings hold in every case, except those on variables that the cases observe; those of the compiled model may be
+    changed meanwhile.
     """
     chosen = Resources(in_memory(**options) if options else compiled.options)
     if chosen.asked.gpus is not None and compiled.options.gpus is None:
         raise ModelError("batches run on GPUs if the model is compiled for them: compile(model, gpus=…)")
-    runner = _Runner(compiled, tuple(variables))
+    others = {v: f for v, f in findings.items() if v not in cases.columns}
+    runner = _Runner(compiled, others, tuple(variables))
     if compiled.device is not None:
-        others = {v: f for v, f in compiled.findings.items() if v not in cases.columns}
         where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
-        for block, answer in compiled.device.answers(cases, others, runner.targets, where):
-            yield runner.dressed(block, answer)
+        yield from runner.from_device(compiled.device.answers(cases, others, runner.targets, where))
         return
     runner.plan_blocks(cases, chosen)
     program, size = runner.program, runner.size
@@ -65,8 +73,8 @@ def _pool(resources: Resources, blocks: int) -> AbstractContextManager[Pool]:
 class _Runner:
     """One batch over a compiled model."""
 
-    def __init__(self, compiled: CompiledState, variables: tuple[int, ...]) -> None:
-        self.compiled = compiled
+    def __init__(self, compiled: CompiledState, findings: Mapping[int, Array], variables: tuple[int, ...]) -> None:
+        self.compiled, self.findings = compiled, findings
         self.variables = variables
         self.model, self.network = compiled.model, compiled.skeleton.network
         self.program: BatchProgram | None = None
@@ -81,7 +89,7 @@ class _Runner:
         """Choose the steps and the size of blocks for the CPU."""
         compiled = self.compiled
         self.size = max(cases.count, 1)
-        tables = compiled.shared_tables(cases.columns)
+        tables = compiled.shared_tables(self.findings)
         plan = compiled.plan
         if plan is None or tables is None:
             return
@@ -102,6 +110,16 @@ class _Runner:
         local = self.network.local
         return {local[v]: column for v, column in block.columns.items() if v in local}
 
+    def from_device(self, answers: Iterator[tuple[Cases, BlockAnswer | None]]) -> Iterator[CaseMarginals]:
+        """Turn a device's answers into posteriors; each is read before another thread may ask the same program."""
+        while True:
+            with self.compiled.lock:
+                found = next(answers, None)
+                if found is None:
+                    return
+                posteriors = self.dressed(*found)
+            yield posteriors
+
     def dressed(self, block: Cases, answer: BlockAnswer | None) -> CaseMarginals:
         """Turn a block's answer into posteriors over all states, and compute alone what it leaves open."""
         tables = {v: np.zeros((block.count, self.model.dims[v])) for v in self.variables}
@@ -114,11 +132,13 @@ class _Runner:
                 self._fill(tables[v], v, block, answer)
                 tables[v][~np.isfinite(logs)] = 0.0
         for case in np.flatnonzero(alone):
-            found = self.compiled.asked_alone(block, int(case), self.variables)
+            found = self.compiled.asked_alone(block, int(case), self.variables, self.findings)
             assert found.log10_evidence is not None
             logs[case] = found.log10_evidence
             for v in self.variables:
                 tables[v][case] = found.get(self.model.names[v], 0.0)
+        soft = [column for column in block.columns.values() if column.ndim == _SOFT_AXES]
+        check_log10(self.model, float(logs.max(initial=-math.inf)), [*self.compiled.findings.values(), *soft])
         return CaseMarginals(self.model, {self.model.names[v]: t for v, t in tables.items()}, logs)
 
     def _constants(self, block: Cases) -> Array:
@@ -126,8 +146,7 @@ class _Runner:
         skeleton = self.compiled.skeleton
         assert skeleton.fixed is not None
         total = np.full(block.count, skeleton.fixed)
-        others = {v: f for v, f in self.compiled.findings.items() if v not in block.columns}
-        total += loose_log(self.network, others)
+        total += loose_log(self.network, self.findings)
         for v, column in block.columns.items():
             found = case_likelihoods(column, self.network.domains[v])
             total += found.log_scale if v in self.network.local else found.log_means
@@ -142,4 +161,4 @@ class _Runner:
         elif variable in block.columns:
             table[:, states] = case_likelihoods(block.columns[variable], states).shares.T
         else:
-            table[:] = expanded(self.network, (variable,), {}, self.compiled.findings, maximum=False)
+            table[:] = expanded(self.network, (variable,), {}, self.findings, maximum=False)

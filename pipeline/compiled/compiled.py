@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
 from ..answering.question import Names, asked_of
 from ..api.marginals import in_memory
+from ..errors import checks_keywords
 from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..models.model import Model
 from ..options import Keywords, Where
 from .case_run import answer_cases
-from .state import CompiledState
+from .state import CompiledState, one_at_a_time
 from .structure import skeleton_of
 
 
+@partial(checks_keywords, name="compile")
 def compile_model(
     model: Model, *, joint: Iterable[Names] = (), families: bool = False, **options: Unpack[Keywords]
 ) -> Compiled:
@@ -48,8 +51,9 @@ def compile_model(
 
 
 class Compiled(CompiledState):
-    """A model with its tree, plan and messages; see :func:`bucketflow.compile`."""
+    """A model with its tree, plan and messages; see :func:`bucketflow.compile`. Threads that share it take turns."""
 
+    @checks_keywords
     def marginals_batch(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> CaseMarginals:
         """Return the posteriors of many cases at once, all in the same sweeps.
 
@@ -65,14 +69,16 @@ class Compiled(CompiledState):
         """
         return joined(self.model, list(self.batches(cases, query_vars, **options)))
 
+    @checks_keywords
     def batches(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> Iterator[CaseMarginals]:
         """Yield what :meth:`marginals_batch` returns block by block, so that not all of it is in memory."""
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         asked = asked_of(self.model, query_vars, (), False)
         if not found.count:
             return iter([no_cases(self.model, asked.variables)])
-        return answer_cases(self, found, asked.variables, **options)
+        return answer_cases(self, self.findings, found, asked.variables, **options)
 
+    @one_at_a_time
     def save(self, path: str | PathLike[str]) -> None:
         """Write the model with its tree, findings and messages to an ``.npz`` file.
 

@@ -1,36 +1,45 @@
-"""Compiled models in files: one ``.npz`` of plain arrays and a line of JSON, nothing that runs when it is read."""
+"""Compiled models in files: one ``.npz`` of plain arrays and a line of JSON, nothing that runs when it is read.
+
+The archive's comment is a checksum of all bytes before it: a file that is not as it was written is refused before
+anything in it is looked at.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
-from zipfile import BadZipFile
+from typing import Any, BinaryIO, TypeVar
+from zipfile import ZipFile
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.sweeps.scaled import Scaled
-from ..errors import FormatError, writing
+from ..errors import BucketflowError, FormatError, writing
 from ..formats.write import whole_file
 from ..models.model import Function, Model
 from ..options import Options
 from ..plans.planner import plan_tree
 from ..plans.problem import PlanOptions, Problem
-from ..preprocessing.preprocess import fixed_value, reduce_model, with_joints
-from ..queries.arithmetic import Partition
-from ..queries.asked import Asked, local_targets
+from ..preprocessing.preprocess import fixed_value
+from ..queries.arithmetic import ScaledPartition
+from ..queries.asked import BeliefRequest, local_targets
 from ..trees.costs import Rates
 from ..trees.tree import Tree
-from .structure import Skeleton
+from .structure import Skeleton, network_of
 
 Array = NDArray[Any]
 T = TypeVar("T")
 
-_FORMAT = "bucketflow compiled model 1"
+_FORMAT = "bucketflow compiled model 2"
+_SEAL, _DIGITS = b"crc32c ", 8
+_BLOCK = 1 << 20
 _OPTIONS = ("memory", "seed", "threads")
 
 
@@ -75,15 +84,17 @@ def save_compiled(saved: Saved, path: str | PathLike[str]) -> None:
         "tables": [[n, t.values.size, t.log_scale, t.low, t.high, t.logs] for n, t in tables.items()],
     }
     functions = skeleton.model.functions
-    with whole_file(path) as partial, writing(path), partial.open("wb") as file:
-        np.savez(
-            file,
-            header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
-            functions=_flat([f.values for f in functions]),
-            rows=_flat([f.rows for f in functions if f.rows is not None]).astype(np.int64),
-            findings=_flat([findings[v] for v in sorted(findings)]),
-            tables=_flat([t.values for t in tables.values()]),
-        )
+    with whole_file(path) as partial, writing(path):
+        with partial.open("wb") as file:
+            np.savez(
+                file,
+                header=np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
+                functions=_flat([f.values for f in functions]),
+                rows=_flat([f.rows for f in functions if f.rows is not None]).astype(np.int64),
+                findings=_flat([findings[v] for v in sorted(findings)]),
+                tables=_flat([t.values for t in tables.values()]),
+            )
+        _seal(partial)
 
 
 def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> T:
@@ -95,28 +106,73 @@ def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> 
         If the file is missing, damaged or something else.
     """
     try:
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in ("header", "functions", "rows", "findings", "tables")}
+        with Path(path).open("rb") as stream:
+            _check_seal(stream)
+            with np.load(stream, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in ("header", "functions", "rows", "findings", "tables")}
         header = json.loads(arrays["header"].tobytes())
         if header["format"] != _FORMAT:
             raise ValueError(header["format"])
         return restored(_rebuilt(header, arrays))
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, BadZipFile) as error:
+    except (BucketflowError, MemoryError):
+        raise
+    except _SealError as error:
+        raise FormatError(str(path), None, "a compiled model", str(error)) from None
+    except Exception as error:  # whatever a file makes of us that has its checksum right
         raise FormatError(str(path), None, "a compiled model", f"{type(error).__name__}: {error}") from None
+
+
+class _SealError(Exception):
+    """A file without the checksum of what it holds."""
+
+
+def _seal(path: Path) -> None:
+    """Append the checksum of a whole archive to it."""
+    with ZipFile(path, "a") as archive:
+        archive.comment = _SEAL + bytes(_DIGITS)
+    with path.open("r+b") as file:
+        checksum = _checksum(file, path.stat().st_size - _DIGITS)
+        file.seek(-_DIGITS, os.SEEK_END)
+        file.write(b"%08x" % checksum)
+
+
+def _check_seal(file: BinaryIO) -> None:
+    """Refuse a file that does not end with the checksum of all that stands before, and go back to its beginning."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(size - len(_SEAL) - _DIGITS, 0))
+    seal = file.read()
+    if not seal.startswith(_SEAL):
+        raise _SealError("no checksum at its end: it was cut short, or another version wrote it; compile it again")
+    if seal != _SEAL + b"%08x" % _checksum(file, size - _DIGITS):
+        raise _SealError("a damaged one: its checksum differs")
+    file.seek(0)
+
+
+def _checksum(file: BinaryIO, size: int) -> int:
+    """Return the checksum of the first bytes of a file."""
+    file.seek(0)
+    checksum = 0
+    for start in range(0, size, _BLOCK):
+        checksum = google_crc32c.extend(checksum, file.read(min(_BLOCK, size - start)))
+    return checksum
 
 
 def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
     model = _model_from(header["model"], arrays["functions"], arrays["rows"])
     functions = tuple(range(len(model.functions))) if header["families"] else ()
-    asked = Asked(tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"]), functions)
-    network = reduce_model(model, "partition", {}, asked.involved)
+    variables, joints = tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"])
+    if not {*chain(*joints), *header["findings"]} <= {*variables}:
+        raise ValueError("joints or findings of variables that are not there")
+    asked = BeliefRequest(variables, joints, functions)
+    network = network_of(model, asked)
     targets = local_targets(network, asked)
     plan = None
     if network.feasible and network.leaves:
-        network = with_joints(network, targets)
         tree = Tree(network.dims, network.scopes, tuple(tuple(kids) for kids in header["children"]))
-        semiring = Partition(network).semiring
-        problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, model.nbytes, tuple(targets))
+        semiring = ScaledPartition(network).semiring
+        problem = Problem(
+            network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes, tuple(targets)
+        )
         plan = plan_tree(problem, PlanOptions(), Rates(), tree)
     skeleton = Skeleton(model, network, plan, asked, fixed_value(network))
     findings = _cut(arrays["findings"], [model.dims[v] for v in header["findings"]])
@@ -136,6 +192,7 @@ def _model_facts(model: Model) -> dict[str, Any]:
         "dims": model.dims,
         "states": model.states,
         "name": model.name,
+        "notes": model.notes,
         "evidence": sorted(model.evidence.items()),
         "functions": [
             [f.scope, f.values.shape, None if f.rows is None else f.rows.shape, float(f.default), f.child]
@@ -161,6 +218,7 @@ def _model_from(facts: Mapping[str, Any], values: Array, rows: Array) -> Model:
         tuple(functions),
         name=facts["name"],
         evidence={int(v): int(s) for v, s in facts["evidence"]},
+        notes=tuple(facts.get("notes", ())),
     )
 
 

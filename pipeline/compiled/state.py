@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
+from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
 from ..models.cases import Cases
+from ..models.certainty import check_log10
 from ..models.findings import Finding, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
-from ..queries.arithmetic import Partition
-from ..queries.asked import Asked, local_targets
+from ..queries.arithmetic import ScaledPartition
+from ..queries.asked import BeliefRequest, local_targets
 from ..queries.beliefs import Beliefs, posteriors
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
@@ -33,6 +36,9 @@ if TYPE_CHECKING:
     from .device_cases import GpuPropagation
 
 Array = NDArray[Any]
+State = TypeVar("State", bound="CompiledState")
+Asking = ParamSpec("Asking")
+T = TypeVar("T")
 
 # A compiled model is asked again and again: compilers pay sooner than in a single run, and for small models
 # in the end.
@@ -40,31 +46,62 @@ _COMPILED_CELLS = 1 << 20
 _LOADING_SECONDS = 0.5
 
 
+def one_at_a_time(
+    method: Callable[Concatenate[State, Asking], T],
+) -> Callable[Concatenate[State, Asking], T]:
+    """Let threads that share a compiled model take turns."""
+
+    @wraps(method)
+    def alone(self: State, /, *args: Asking.args, **options: Asking.kwargs) -> T:
+        with self.lock:
+            return method(self, *args, **options)
+
+    return alone
+
+
 class CompiledState:
-    """A model with its tree, plan and messages, one question at a time."""
+    """A model with its tree, plan and messages, one question at a time.
+
+    An exception, Ctrl-C for one, may leave the tables half changed. So they count as unsound from before a change
+    (:meth:`_tables_under`) until all of it is done, which nothing reaches that was raised; and unsound tables are
+    forgotten before they are used again. Whatever else changes is replaced whole.
+
+    Attributes
+    ----------
+    findings : mapping of int to ndarray
+        Likelihoods by variable; a change replaces the mapping.
+    lock : threading.RLock
+        Held by the thread that asks or changes anything.
+    """
 
     def __init__(self, skeleton: Skeleton, options: Options) -> None:
         self.skeleton = skeleton
         self.options = options
         self.resources = Resources(options)
-        self.findings: dict[int, Array] = {}
-        self._partition = Partition(skeleton.network)
+        self.lock = threading.RLock()
+        self.findings: Mapping[int, Array] = {}
+        self._partition = ScaledPartition(skeleton.network)
         self._hosts = skeleton.hosts
         self._base: dict[int, Scaled] = {}
         self._tables: KeptTables | None = None
-        self._pending: set[int] = set()
+        self._entered: Mapping[int, Array] = {}
+        self._sound = True
         self.device: GpuPropagation | None = None
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
             self._base = self._partition.leaves(dict(enumerate(plan.layouts[: len(skeleton.network.leaves)])))
             several = plan.cells >= _COMPILED_CELLS or loops_are_loaded()
-            self._tables = kept_tables(plan, self._base, several)
+            self._keep_tables(several)
             if self.resources.gpu_count:
                 from .device_cases import GpuPropagation
 
                 self.device = GpuPropagation(
                     skeleton.network, plan, self._base, self._hosts, skeleton.fixed, self.resources.memory_bytes
                 )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel without tables, which are made again: compiled loops know theirs by address."""
+        return _again, (type(self), self.skeleton, self.options, self.findings)
 
     @property
     def model(self) -> Model:
@@ -81,111 +118,145 @@ class CompiledState:
         """Number of steps that were run so far."""
         return 0 if self._tables is None else self._tables.computed
 
+    @one_at_a_time
     def set_evidence(self, evidence: Mapping[str, Finding] | None) -> None:
         """Replace all findings."""
-        new = {} if evidence is None else findings_of(self.model, evidence)
-        self._change({**dict.fromkeys(self.findings), **new})
+        self.findings = {} if evidence is None else findings_of(self.model, evidence)
 
+    @one_at_a_time
     def add(self, name: str, finding: Finding) -> None:
         """Add a finding, or replace the one on that variable."""
-        self._change(findings_of(self.model, {name: finding}))
+        self.findings = {**self.findings, **findings_of(self.model, {name: finding})}
 
+    @one_at_a_time
     def clear(self, *names: str) -> None:
         """Take back the findings on some variables; all findings without names."""
-        self._change(dict.fromkeys([variable_index(self.model, n) for n in names] if names else self.findings))
+        cleared = {variable_index(self.model, n) for n in names} if names else self.findings.keys()
+        self.findings = {v: f for v, f in self.findings.items() if v not in cleared}
 
+    @one_at_a_time
     def reset(self) -> None:
         """Forget all findings and messages; the plan stays."""
-        self.findings.clear()
-        self._pending.clear()
-        if self._tables is not None:
-            self._tables.reset(self._base)
+        self.findings = {}
+        self._sound = False
+        self._forget_tables()
+        self._sound = True
 
+    @one_at_a_time
     def marginals(self, query_vars: Names = "all") -> Marginals:
         """Return the posteriors under the present findings; ``"all"`` includes what was compiled in."""
+        return self._marginals(query_vars, self.findings)
+
+    def _marginals(self, query_vars: Names, findings: Mapping[int, Array]) -> Marginals:
         start = time.perf_counter()
         skeleton = self.skeleton
         asked, targets = skeleton.asked, skeleton.targets
         if not is_every(query_vars):
             asked = asked_of(self.model, query_vars, (), False)
             targets = local_targets(skeleton.network, asked)
-        beliefs = self._beliefs(targets)
-        found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, self.findings)
+        beliefs = self._beliefs(targets, findings)
+        found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, findings)
+        check_log10(self.model, found.log10_evidence, findings.values())
         seconds = {"run": time.perf_counter() - start}
-        return replace(found, plan=skeleton.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
+        return replace(
+            found,
+            plan=skeleton.plan,
+            seconds=seconds,
+            peak_rss_bytes=peak_rss_bytes(),
+            notes=self.model.notes,
+        )
 
+    @one_at_a_time
     def partition(self) -> float:
         """Return log10 of the probability of the findings; -inf if they are impossible."""
-        network = self.skeleton.network
-        found = dressed(self.model, network, self._partition, Asked((), (), ()), self._beliefs([]), self.findings)
+        network, findings = self.skeleton.network, self.findings
+        beliefs = self._beliefs([], findings)
+        found = dressed(self.model, network, self._partition, BeliefRequest((), (), ()), beliefs, findings)
         assert found.log10_evidence is not None
+        check_log10(self.model, found.log10_evidence, findings.values())
         return found.log10_evidence
 
+    @one_at_a_time
     def current_tables(self) -> dict[int, Scaled]:
-        """Return the messages that are up to date, leaves not among them."""
+        """Return the messages that are up to date, leaves not among them; they may change with the next question."""
         if self._tables is None:
             return {}
-        self._enter_pending()
-        return self._tables.current()
+        found = self._tables_under(self.findings).current()
+        self._sound = True
+        return found
 
+    @one_at_a_time
     def restore(self, findings: Mapping[int, Array], tables: Mapping[int, Scaled]) -> None:
         """Enter findings with messages that were computed under them."""
-        self._change(findings)
+        self.findings = dict(findings)
         if self._tables is not None:
-            self._enter_pending()
-            self._tables.restore(tables)
+            self._tables_under(self.findings).restore(tables)
+            self._sound = True
 
-    def shared_tables(self, varying: Collection[int]) -> dict[int, Scaled] | None:
-        """Return all tables under the findings on variables that do not vary; None where there are none."""
-        plan, tables = self.plan, self._tables
-        if plan is None or tables is None:
+    @one_at_a_time
+    def shared_tables(self, findings: Mapping[int, Array]) -> dict[int, Scaled] | None:
+        """Return all tables under some findings; None where there are none."""
+        plan = self.plan
+        if plan is None or self._tables is None:
             return None
-        with self._findings({v: f for v, f in self.findings.items() if v not in varying}):
-            self._enter_pending()
-            made = [step.node for step in plan.steps]
-            tables.refresh(made, plan.kept_threads)
-            return tables.copies((*self._base, *made))
+        tables, made = self._tables_under(findings), [step.node for step in plan.steps]
+        tables.refresh(made, plan.kept_threads)
+        found = tables.copies((*self._base, *made))
+        self._sound = True
+        return found
 
-    def asked_alone(self, cases: Cases, case: int, variables: Iterable[int]) -> Marginals:
-        """Answer one case by itself, and forget it again."""
+    @one_at_a_time
+    def asked_alone(
+        self, cases: Cases, case: int, variables: Iterable[int], findings: Mapping[int, Array]
+    ) -> Marginals:
+        """Answer one case by itself, under findings on variables that it does not observe."""
         model = self.model
-        others = {v: f for v, f in self.findings.items() if v not in cases.columns}
         vectors = {v: finding_vector(model, v, f) for v, f in cases.findings(case).items()}
-        with self._findings({**others, **vectors}):
-            return self.marginals([model.names[v] for v in variables])
+        return self._marginals([model.names[v] for v in variables], {**findings, **vectors})
 
-    @contextmanager
-    def _findings(self, findings: Mapping[int, Array]) -> Iterator[None]:
-        """Answer under other findings for a while."""
-        before = dict(self.findings)
-        self._change({**dict.fromkeys(before), **findings})
-        try:
-            yield
-        finally:
-            self._change({**dict.fromkeys(self.findings), **before})
+    def _tables_under(self, findings: Mapping[int, Array]) -> KeptTables:
+        """Return the tables for a change, with some findings in their leaves; unsound until the caller is done."""
+        assert self._tables is not None
+        sound, self._sound = self._sound, False
+        if not sound:
+            self._forget_tables()
+        self._enter(findings)
+        return self._tables
 
-    def _beliefs(self, targets: list[Target]) -> Beliefs:
+    def _keep_tables(self, compiled: bool) -> None:
+        """Keep new tables, in compiled loops or as NumPy goes."""
+        assert self.plan is not None
+        self._sound = False
+        self._tables, self._entered = kept_tables(self.plan, self._base, compiled), {}
+        self._sound = True
+
+    def _forget_tables(self) -> None:
+        if self._tables is not None:
+            self._tables.reset(self._base)
+        self._entered = {}
+
+    def _beliefs(self, targets: list[Target], findings: Mapping[int, Array]) -> Beliefs:
         """Bring the tables up to date that some targets need, and read them."""
         skeleton = self.skeleton
         if skeleton.fixed is None or skeleton.plan is None or self._tables is None:
             return Beliefs(skeleton.fixed, {})
-        plan, tables = skeleton.plan, self._tables
+        plan = skeleton.plan
         if self.device is not None:
-            on_device = None if self.options.remote else self.device.beliefs(self.findings, targets)
+            on_device = None if self.options.remote else self.device.beliefs(findings, targets)
             if on_device is not None:
                 return on_device
             check_memory(plan, default_memory_bytes())
-            self._enter_pending()
-        threads = plan.kept_threads
+        tables, threads = self._tables_under(findings), plan.kept_threads
         tables.refresh(plan.tree.roots, threads)
         total = self._partition.total([tables.table(r) for r in plan.tree.roots])
-        if total == -math.inf:
-            return Beliefs(None, {})
-        nodes = tuple([plan.results[target] for target in targets])
-        tables.refresh(nodes, threads)
-        found = self._read(dict(zip(targets, nodes, strict=True)))
-        self._change_pace()
-        return Beliefs(skeleton.fixed + total, found)
+        found: dict[Target, Array] = {}
+        if total != -math.inf:
+            nodes = tuple([plan.results[target] for target in targets])
+            tables.refresh(nodes, threads)
+            found = self._read(dict(zip(targets, nodes, strict=True)))
+            self._change_pace()
+        self._sound = True
+        return Beliefs(None if total == -math.inf else skeleton.fixed + total, found)
 
     def _read(self, nodes: Mapping[Target, int]) -> dict[Target, Array]:
         """Normalise and shape the tables of some targets."""
@@ -207,42 +278,38 @@ class CompiledState:
             self._tables = kept_tables(plan, tables.copies(self._base), True)
             self._tables.restore(tables.current())
 
-    def _change(self, changes: Mapping[int, Array | None]) -> None:
-        """Enter findings (None takes one back) and rebuild the leaves that they are multiplied into."""
-        touched = set()
-        for v, vector in dict(changes).items():
-            old = self.findings.pop(v, None)
-            if vector is not None:
-                self.findings[v] = vector
-            local = self.skeleton.network.local.get(v)
-            if local is not None and not same_finding(old, vector):
-                touched.add(self._hosts[local])
-        self._pending |= touched
-        if self.device is None:
-            self._enter_pending()
+    def _enter(self, findings: Mapping[int, Array]) -> None:
+        """Rebuild the leaves whose findings are not those that were entered before."""
+        if findings is self._entered or self._tables is None:
+            return
+        before, local = self._entered, self.skeleton.network.local
+        changed = [v for v in {**before, **findings} if not same_finding(before.get(v), findings.get(v))]
+        for leaf in {self._hosts[local[v]] for v in changed if v in local}:
+            self._tables.set_leaf(leaf, self._leaf(leaf, findings))
+        self._entered = findings
 
-    def _enter_pending(self) -> None:
-        """Rebuild the leaves whose findings changed; with a GPU only when the CPU has to answer."""
-        if self._tables is not None:
-            for leaf in self._pending:
-                self._tables.set_leaf(leaf, self._leaf(leaf))
-        self._pending.clear()
-
-    def _leaf(self, leaf: int) -> Scaled:
+    def _leaf(self, leaf: int, findings: Mapping[int, Array]) -> Scaled:
         """Multiply a leaf table by the findings that it hosts."""
         assert self.plan is not None
         network, axes = self.skeleton.network, self.plan.layouts[leaf]
         found = {}
         for axis, v in enumerate(axes):
             variable = network.variables[v]
-            if self._hosts[v] == leaf and variable in self.findings:
-                found[axis] = self.findings[variable][network.domains[variable]]
+            if self._hosts[v] == leaf and variable in findings:
+                found[axis] = findings[variable][network.domains[variable]]
         return weighted(self._base[leaf], [network.dims[v] for v in axes], found) if found else self._base[leaf]
+
+
+def _again(kind: type[State], skeleton: Skeleton, options: Options, findings: Mapping[int, Array]) -> State:
+    """Return a compiled model with findings, of which no message is there yet."""
+    found = kind(skeleton, options)
+    found.findings = findings
+    return found
 
 
 def kept_tables(plan: Plan, leaves: Mapping[int, Scaled], compiled: bool) -> KeptTables:
     """Keep all tables of a plan, in compiled loops or as NumPy goes."""
-    if compiled:
+    if compiled and not unknown_numba():
         from ...tasks.incremental.packed import Packed
 
         algebra = QuickSumProduct(plan.tree.dims, True)

@@ -8,15 +8,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ..answering.prepared import cheapest_way, problem_of
-from ..answering.question import Names, asked_of
+from ..answering.question import Names, Question, asked_of
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..models.model import Model, checked_model
 from ..options import Options
 from ..plans.plan import Plan
-from ..preprocessing.preprocess import Network, fixed_value, reduce_model, with_joints
-from ..queries.arithmetic import Partition
-from ..queries.asked import Asked, local_targets
+from ..preprocessing.preprocess import Network, fixed_value
+from ..queries.arithmetic import ScaledPartition
+from ..queries.asked import BeliefRequest, local_targets
 from ..trees.tree import Target
 
 
@@ -39,7 +39,7 @@ class Skeleton:
     model: Model
     network: Network
     plan: Plan | None
-    asked: Asked
+    asked: BeliefRequest
     fixed: float | None
 
     @cached_property
@@ -63,16 +63,21 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     if checked_model(model).kind == "cost":
         raise ModelError("a cost network has no marginal probabilities; only other models can be compiled")
     asked = asked_of(model, "all", joint, families)
-    network = reduce_model(model, "partition", {}, asked.involved)
+    network = network_of(model, asked)
     targets = local_targets(network, asked)
-    network = with_joints(network, targets) if network.feasible else network
     plan = None
     if network.leaves:
-        arithmetic = Partition(network)
+        arithmetic = ScaledPartition(network)
         problem = problem_of(network, arithmetic, targets)
         plan = cheapest_way(problem, arithmetic, Resources(replace(options, memory=1 << 62, fit="auto"))).chosen
         check_memory(plan, Resources(options).memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network))
+
+
+def network_of(model: Model, asked: BeliefRequest) -> Network:
+    """Reduce a model without evidence to what is kept for all answers."""
+    question = Question(model, "marginals", asked=asked)
+    return question.chained.reduced[0]
 
 
 def check_memory(plan: Plan, memory_bytes: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.model import FORBIDDEN, Function, Model
-from ..preprocessing.leaf_groups import Group
+from ..preprocessing.leaf_groups import LeafGroup
 from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves, cost_scale, energy_leaves, in_scopes
 from ..preprocessing.preprocess import Network
 
@@ -148,9 +148,9 @@ class Units:
         return self.below == self.above == 0
 
     def at_least(self, total: int) -> int | float:
-        """Return a cost that no assignment of this total or a larger one is below, rounded downwards."""
+        """Return a cost that no assignment of this total or a larger one is below; energies are rounded downwards."""
         value = self.base + self.unit * (total - self.below)
-        return value if self.exact else math.nextafter(value, -math.inf)
+        return value if isinstance(value, int) else math.nextafter(value, -math.inf)
 
     def above_total(self, cost: int | float) -> int:
         """Return the least total that only assignments dearer than ``cost`` can have, for the cut-off of a search."""
@@ -193,7 +193,7 @@ def _from_costs(network: Network, most: float | None) -> tuple[CostNetwork, Unit
     bound = scale.bound if most is None else min(scale.bound, int(most))
     unit = max(1, 1 << (bound.bit_length() - LARGEST.bit_length() + 1)) if bound >= LARGEST else 1
 
-    def build(network: Network, group: Group) -> NDArray[np.float64]:
+    def build(network: Network, group: LeafGroup) -> NDArray[np.float64]:
         costs = cost_leaves(network, group)
         return np.where((costs >= COST_LIMIT) | (costs > bound), np.inf, costs // unit)
 

@@ -9,22 +9,26 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import shorten
 from ..models.model import Function, Model
+from .network_checks import Properties, checked, is_rounded, listed
 from .text.source import Source
 from .text.tables import full_table
 from .text.tokens import Tokens
 
-# Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation.
+# Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation. Comments may stand
+# directly behind a word, but not within an address.
 _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,"]+|"')
 # A float in a list, and in the table that is made of it.
 _NUMBER_BYTES = 48
-_COMMENT = re.compile(rb'("[^"\n]*")|/\*.*?(?:\*/|\Z)|(?<!\S)//[^\n]*', re.DOTALL)
+_COMMENT = re.compile(rb'("[^"\n]*")|/\*.*?(?:\*/|\Z)|//(?<!://)[^\n]*', re.DOTALL)
+_CELL = re.compile(r'(?:"[^"\n]*"|[^,"])+')
 # A `default` row may stand for this many entries, or else for three times as many as are written out.
 _FREE_DEFAULT_CELLS = 1024
 
 
 @dataclass
-class _Block:
+class _ProbabilityBlock:
     """One probability block: where it stands, and which tokens are its rows."""
 
     at: int
@@ -35,10 +39,29 @@ class _Block:
 
 
 @dataclass
-class _Reader:
+class _BifReader:
     tokens: Tokens
     names: dict[str, int] = field(default_factory=dict)
     states: list[dict[str, int]] = field(default_factory=list)
+    properties: Properties = field(default_factory=Properties)
+    slowest: list[str] = field(default_factory=list)
+
+    def network(self, opening: int) -> int:
+        """Read what stands in the block of the network and return the index behind it."""
+        tokens, at = self.tokens, opening + 1
+        while tokens.peek(at) != "}":
+            if tokens.peek(at) != "property":
+                raise tokens.fail(at, "a property of the network")
+            at = self._property(at)
+        return at + 1
+
+    def _property(self, at: int, variable: str = "") -> int:
+        """Read a property, note what it may mean, and return the index behind it."""
+        tokens = self.tokens
+        end = tokens.find(";", at)
+        if (found := self.properties.add(" ".join(tokens.items[at + 1 : end]), variable)) is not None:
+            raise tokens.fail(at, "one network", found)
+        return end + 1
 
     def variable(self, at: int) -> int:
         """Read a variable block and return the index behind it."""
@@ -52,7 +75,7 @@ class _Reader:
             if tokens.peek(at) == "type" and labels is None:
                 labels, at = self._labels(at + 1)
             elif tokens.peek(at) == "property":
-                at = tokens.find(";", at) + 1
+                at = self._property(at, name)
             else:
                 raise tokens.fail(at, "one 'type' or a 'property' of the variable")
         if labels is None:
@@ -70,13 +93,15 @@ class _Reader:
         end = tokens.find("}", at)
         labels = [label.strip('"') for label in tokens.items[at:end]]
         if len(labels) != count:
+            labels = _cells(tokens.between(at - 1, end), labels, count)
+        if len(labels) != count:
             raise tokens.fail(end, f"{count} states", f"{len(labels)} states")
         index = {label: k for k, label in enumerate(labels)}
         if len(index) < count:
             raise tokens.fail(at, "different states", "a state named twice")
         return index, tokens.expect(end + 1, ";")
 
-    def block_header(self, at: int) -> tuple[_Block, int]:
+    def block_header(self, at: int) -> tuple[_ProbabilityBlock, int]:
         """Read ``probability ( X | A, B )``; the scope is (A, B, X)."""
         tokens = self.tokens
         start = tokens.expect(at + 1, "(")
@@ -93,67 +118,69 @@ class _Reader:
             if self.names[name] in scope:
                 raise tokens.fail(place, "different variables")
             scope.append(self.names[name])
-        return _Block(at, scope), tokens.expect(end + 1, "{")
+        return _ProbabilityBlock(at, scope), tokens.expect(end + 1, "{")
 
     def function(self, at: int) -> Function:
         """Read a probability block into a dense function."""
         tokens = self.tokens
         block, at = self.block_header(at)
-        parents = block.scope[:-1]
         while (word := tokens.peek(at)) != "}":
-            if word == "(":
+            if word == "(" and block.table is None:
                 at = self._row(block, at)
-            elif word == "table" and block.table is None and not parents:
+            elif word == "table" and block.table is None and not block.rows:
                 block.table = at + 1
-                at = self._numbers_end(block, at + 1) + 1
+                at = self._numbers_end(at + 1, self._cells(block)) + 1
             elif word == "default" and block.default is None:
                 block.default = at + 1
-                at = self._numbers_end(block, at + 1) + 1
+                at = self._numbers_end(at + 1, len(self.states[block.scope[-1]])) + 1
             elif word == "property" and tokens.peek(at + 1) != "function":
-                at = tokens.find(";", at) + 1
+                at = self._property(at)
             elif word == "property":
                 raise tokens.fail(at, "a full table", f"a compact one ('function {tokens.peek(at + 2)}')")
             else:
                 raise tokens.fail(at, "a row of probabilities, such as (a, b) 0.1, 0.9;")
-        return self._filled(block)
+        return self._filled(block) if block.table is None else self._table(block)
 
-    def _row(self, block: _Block, at: int) -> int:
+    def _cells(self, block: _ProbabilityBlock) -> int:
+        return math.prod([len(self.states[v]) for v in block.scope])
+
+    def _row(self, block: _ProbabilityBlock, at: int) -> int:
         tokens, parents = self.tokens, block.scope[:-1]
         close = tokens.find(")", at)
         labels = tokens.items[at + 1 : close]
+        if len(labels) != len(parents):
+            labels = _cells(tokens.between(at, close), labels, len(parents))
         if len(labels) != len(parents):
             raise tokens.fail(at, f"{len(parents)} parent states", f"{len(labels)} states")
         try:
             key = tuple([self.states[v][s] for v, s in zip(parents, labels, strict=True)])
         except KeyError:
-            key = self._key_slowly(parents, at + 1)
+            key = self._key_slowly(parents, labels, at + 1)
         if block.rows.setdefault(key, close + 1) != close + 1:
             raise tokens.fail(at, "a parent configuration that has no row yet")
-        return self._numbers_end(block, close + 1) + 1
+        return self._numbers_end(close + 1, len(self.states[block.scope[-1]])) + 1
 
-    def _key_slowly(self, parents: list[int], at: int) -> tuple[int, ...]:
+    def _key_slowly(self, parents: list[int], labels: list[str], at: int) -> tuple[int, ...]:
         key = []
-        for k, v in enumerate(parents):
-            state = self.states[v].get(self.tokens.items[at + k].strip('"'))
+        for k, (v, label) in enumerate(zip(parents, labels, strict=True)):
+            state = self.states[v].get(label.strip('"'))
             if state is None:
-                raise self.tokens.fail(at + k, f"a state of variable {list(self.names)[v]!r}")
+                what = f"a state of variable {list(self.names)[v]!r}"
+                raise self.tokens.fail(at + k, what, repr(shorten(label.strip('"'))))
             key.append(state)
         return tuple(key)
 
-    def _numbers_end(self, block: _Block, at: int) -> int:
-        count = len(self.states[block.scope[-1]])
+    def _numbers_end(self, at: int, count: int) -> int:
         if self.tokens.peek(at + count) != ";":
             end = self.tokens.find(";", at)
             raise self.tokens.fail(at, f"{count} probabilities", f"{end - at} values")
         return at + count
 
-    def _filled(self, block: _Block) -> Function:
+    def _filled(self, block: _ProbabilityBlock) -> Function:
         tokens = self.tokens
         dims = [len(labels) for labels in self.states]
         shape = [dims[v] for v in block.scope]
-        rows = dict(block.rows)
-        if block.table is not None:
-            rows[()] = block.table
+        rows = block.rows
         configurations = math.prod(shape[:-1])
         if len(rows) < configurations and block.default is None:
             found = f"{len(rows)} rows"
@@ -169,7 +196,33 @@ class _Reader:
         table[order] = values
         return full_table(block.scope, dims, table.ravel(), tokens, block.at, child=block.scope[-1])
 
-    def _check_default(self, block: _Block, cells: int, listed: int) -> None:
+    def _table(self, block: _ProbabilityBlock) -> Function:
+        """Read a whole table: programs do not agree on its order, but rows sum to 1 in the right one."""
+        tokens, scope, dims = self.tokens, block.scope, [len(labels) for labels in self.states]
+        shape = [dims[v] for v in scope]
+        values = self._values([block.table or 0], math.prod(shape)).reshape(-1)
+        slowest = np.moveaxis(values.reshape([shape[-1], *shape[:-1]]), 0, -1).ravel()
+        tables = [values] if np.array_equal(values, slowest) else [values, slowest]
+        made = [full_table(scope, dims, table, tokens, block.at, child=scope[-1]) for table in tables]
+        if len(made) > 1:
+            fitting = [k for k, function in enumerate(made) if is_rounded(function, dims)]
+            if len(fitting) != 1:
+                found = "a table whose rows do so in both orders" if fitting else "a table whose rows do so in neither"
+                raise tokens.fail(block.at, "rows, or a table whose rows sum to 1 in one order only", found)
+            made = [made[fitting[0]]]
+            if fitting == [1]:
+                self.slowest.append(list(self.names)[scope[-1]])
+        return made[0]
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what the file says that answers do not show."""
+        notes = self.properties.notes()
+        if not self.slowest:
+            return notes
+        names = listed(self.slowest)
+        return (*notes, f"tables of {names} list their own states slowest: only so do rows sum to 1")
+
+    def _check_default(self, block: _ProbabilityBlock, cells: int, listed: int) -> None:
         if cells > max(4 * listed, _FREE_DEFAULT_CELLS):
             expected = f"at least a quarter of the {cells} probabilities beside a default"
             raise self.tokens.fail(block.at, expected, f"{listed}")
@@ -188,11 +241,13 @@ def read_bif(source: Source) -> Model:
     Raises
     ------
     FormatError
-        If the file is malformed, has compact distributions (``property function``), or a ``table``
-        for a variable with parents, whose order programs do not agree on.
+        If the file is malformed or no Bayesian network, has compact distributions (``property function``), or a
+        ``table`` for a variable with parents whose rows sum to 1 in both orders that programs have, or in none.
     """
-    tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
-    reader = _Reader(tokens)
+    if b"//" in source.data or b"/*" in source.data:
+        source.blank(_COMMENT)
+    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
+    reader = _BifReader(tokens)
     blocks: list[int] = []
     name, at = "", 0
     while at < len(tokens):
@@ -200,7 +255,7 @@ def read_bif(source: Source) -> Model:
         if word == "network" and at == 0:
             opening = tokens.find("{", at)
             name = " ".join(tokens.items[1:opening]).strip('"')
-            at = _block_end(tokens, opening) + 1
+            at = reader.network(opening)
         elif word == "variable":
             at = reader.variable(at)
         elif word == "probability":
@@ -210,25 +265,23 @@ def read_bif(source: Source) -> Model:
             raise tokens.fail(at, "a variable or probability block")
     if not reader.names:
         raise tokens.fail(len(tokens), "a network with variables")
-    return _model(reader, blocks, name or source.stem)
+    model = _model(reader, blocks, name or source.stem)
+    if not source.checked:
+        return model
+    return checked(model, lambda f, *what: tokens.fail(len(tokens) if f is None else blocks[f], *what))
 
 
-def _model(reader: _Reader, blocks: list[int], name: str) -> Model:
-    functions: list[Function] = []
-    done: set[int | None] = set()
-    for at in blocks:
-        functions.append(reader.function(at))
-        child = functions[-1].child
-        if child in done:
-            raise reader.tokens.fail(at, "one probability block for each variable")
-        done.add(child)
-    missing = [variable for variable, v in reader.names.items() if v not in done]
-    if missing:
-        raise reader.tokens.fail(len(reader.tokens), f"a probability block for {missing[0]!r}")
-    names = tuple(reader.names)
+def _model(reader: _BifReader, blocks: list[int], name: str) -> Model:
+    functions = tuple([reader.function(at) for at in blocks])
     dims = tuple(len(labels) for labels in reader.states)
     states = tuple(tuple(labels) for labels in reader.states)
-    return Model("bayes", names, dims, states, tuple(functions), name=name)
+    return Model("bayes", tuple(reader.names), dims, states, functions, name=name, notes=reader.notes())
+
+
+def _cells(text: str, words: list[str], count: int) -> list[str]:
+    """Return labels that only commas separate, as bnlearn writes them unquoted; words where these are not so many."""
+    labels = [" ".join(cell.split()).strip('"') for cell in _CELL.findall(text)]
+    return labels if len(labels) == count and all(labels) else words
 
 
 def _ravel(keys: list[tuple[int, ...]], shape: list[int]) -> NDArray[np.int64]:

@@ -13,8 +13,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
+from ...cluster.version import install_hint
 from ..errors import FormatError, ModelError, writing
 from ..models.cases import CaseMarginals, Cases, states_of
+from ..models.findings import finding_vector, likelihood
 from ..models.model import Model
 from .write import whole_file
 
@@ -25,6 +27,8 @@ Write = Callable[[CaseMarginals], None]
 
 def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = _CHUNK_ROWS) -> Iterator[Cases]:
     """Read a CSV file: a header of variable names, then one case a row; empty cells are unobserved.
+
+    A cell is a state, or a list of likelihoods such as ``[0.2 0.8]``.
 
     Raises
     ------
@@ -60,10 +64,25 @@ def _chunks(rows: Any, path: str, model: Model, chunk_rows: int) -> Iterator[Cas
 
 
 def _states(path: str, model: Model, name: str, cells: tuple[str, ...]) -> Any:
+    variable, cells = model.index[name], tuple([cell.strip() for cell in cells])
     try:
-        return states_of(model, model.index[name], [cell.strip() for cell in cells])
+        if any(_is_soft(model, variable, cell) for cell in cells):
+            return np.array([_likelihoods(model, variable, cell) for cell in cells])
+        return states_of(model, variable, cells)
     except ModelError as error:
         raise FormatError(path, None, "states of the model", str(error)) from None
+
+
+def _is_soft(model: Model, variable: int, cell: str) -> bool:
+    """Whether a cell lists likelihoods, such as ``[0.2, 0.8]``, and is no label."""
+    return cell.startswith("[") and cell.endswith("]") and cell not in (model.states[variable] or ())
+
+
+def _likelihoods(model: Model, variable: int, cell: str) -> Any:
+    """Return a likelihood a state for a cell of a column in which some cells list them."""
+    if _is_soft(model, variable, cell):
+        return likelihood(model, variable, cell[1:-1].replace(",", " ").split())
+    return finding_vector(model, variable, cell) if cell else np.ones(model.dims[variable])
 
 
 @contextmanager
@@ -89,7 +108,7 @@ def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
 @contextmanager
 def _text(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
     with writing(path):
-        file = partial.open("w", newline="", encoding="utf-8")
+        file = partial.open("w", newline="", encoding="utf-8", errors="backslashreplace")
     try:
         yield _checked(_TEXT[Path(path).suffix.lower()](file, model), path)
     finally:
@@ -152,7 +171,7 @@ def _parquet(path: str | PathLike[str], partial: Path, model: Model) -> Iterator
         import pyarrow
         from pyarrow import parquet
     except ImportError:
-        raise ModelError("writing .parquet needs pyarrow; install bucketflow[frames], or use .csv or .jsonl") from None
+        raise ModelError(f"writing .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl") from None
     count = 0
     opened: list[Any] = []
 

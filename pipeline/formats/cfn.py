@@ -6,10 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
-from .cfn_grammar import MAX_DECIMALS, TOKEN, CostTable, Reader, Table, decimal_places, scaled
+from .cfn_grammar import MAX_DECIMALS, TOKEN, CfnTable, Reader, StoredCosts, decimal_places, scaled
 from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens
@@ -59,7 +63,7 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
     if decimals > MAX_DECIMALS:
         raise tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
     at = 0
-    known: dict[int, CostTable] = {}  # by identity: a shared function is one list of costs
+    known: dict[int, StoredCosts] = {}  # by identity: a shared function is one list of costs
     try:
         for table in reader.tables:
             at = table.at
@@ -82,16 +86,28 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int]:
     return tuple(functions), None if bound == FORBIDDEN else bound, decimals
 
 
-def _function(table: Table, costs: CostTable, reader: Reader) -> Function:
+def _function(table: CfnTable, costs: StoredCosts, reader: Reader) -> Function:
     if table.rows is None:
         return full_table(table.scope, reader.dims, costs.values, reader.tokens, table.at)
-    return tuple_table(table.scope, reader.dims, table.rows, costs.values, costs.default or 0)
+    function = tuple_table(table.scope, reader.dims, table.rows, costs.values, costs.default or 0)
+    if len(function.scope) == len(table.scope) and _lists_twice(table.rows, function):
+        raise reader.tokens.fail(table.at, "each tuple once", "one of them twice")
+    return function
 
 
-def _stored(table: Table, decimals: int, maximize: bool) -> CostTable:
+def _lists_twice(rows: NDArray[np.integer[Any]], function: Function) -> bool:
+    """Whether some rows are equal, of which a function has one."""
+    if function.rows is not None:
+        return len(function.rows) < len(rows)
+    listed = np.zeros(function.values.shape, dtype=bool)
+    listed[tuple(rows.T)] = True
+    return int(np.count_nonzero(listed)) < len(rows)
+
+
+def _stored(table: CfnTable, decimals: int, maximize: bool) -> StoredCosts:
     values = scaled(table.costs, decimals, maximize)
     default = None if table.default is None else int(scaled([table.default], decimals, maximize)[0])
-    return CostTable(values, default)
+    return StoredCosts(values, default)
 
 
 # The CFN format, as toulbar2 reads it: names, labels, exact costs, a bound.

@@ -32,7 +32,7 @@ _INTEGERS = re.compile(r"[-+0-9]*")
 
 
 @dataclass(frozen=True, eq=False)
-class CostTable:
+class StoredCosts:
     """The stored costs of a function, ``FORBIDDEN`` where infinite; ``default`` is None for a full table."""
 
     values: NDArray[np.int64]
@@ -120,14 +120,29 @@ TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 
 
 @dataclass(frozen=True)
-class Table:
-    """A cost function as the file gives it; ``rows`` is None for a full table."""
+class CfnTable:
+    """A cost function as the file gives it.
+
+    Parameters
+    ----------
+    at : int
+        The token that its costs begin with.
+    scope : tuple of int
+    costs : sequence of numbers
+    rows : ndarray, shape (costs, arity), optional
+        The states of each cost; None for a full table.
+    default : number, optional
+        The cost of what is not listed.
+    lender : str
+        The function whose costs these are, while it is still to come.
+    """
 
     at: int
     scope: tuple[int, ...]
     costs: Sequence[Number]
     rows: NDArray[np.integer[Any]] | None = None
     default: Number | None = None
+    lender: str = ""
 
 
 @dataclass
@@ -141,26 +156,36 @@ class Reader:
     names: dict[str, int] = field(default_factory=dict)
     dims: list[int] = field(default_factory=list)
     labels: list[dict[str, int] | None] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    named: dict[str, Table] = field(default_factory=dict)
+    tables: list[CfnTable] = field(default_factory=list)
+    borrowers: dict[str, list[int]] = field(default_factory=dict)
+    """Tables whose costs are those of a function by name that comes later."""
 
     def sections(self) -> None:
         """Read the whole file."""
         tokens = self.tokens
         at = tokens.expect(0, "{")
+        if tokens.peek(at) in ("{", "["):
+            raise tokens.fail(at, "problem, variables or functions", "an object without names, which is not read")
+        seen: set[str] = set()
         # Published files lack the last brace, so the end of the file does as well.
         while at < len(tokens) and tokens.items[at] != "}":
             key = self.key(at)
+            self._once(key, seen, at)
             if key == "problem":
                 at = self.problem(tokens.expect(at + 1, "{"))
             elif key == "variables":
-                at = self.variables(tokens.expect(at + 1, "{"))
+                at = self.variables(at + 1)
             elif key == "functions":
                 at = self.functions(at + 1)
             else:
                 raise tokens.fail(at, "problem, variables or functions")
         if at + 1 < len(tokens):
             raise tokens.fail(at + 1, "the end of the file")
+
+    def _once(self, key: str, seen: set[str], at: int) -> None:
+        if key in seen:
+            raise self.tokens.fail(at, f"{key!r} once")
+        seen.add(key)
 
     def key(self, at: int) -> str:
         """Return a name: a word or a string."""
@@ -171,9 +196,10 @@ class Reader:
 
     def problem(self, at: int) -> int:
         """Read the name and the bound."""
-        tokens = self.tokens
+        tokens, seen = self.tokens, set[str]()
         while tokens.peek(at) != "}":
             key = self.key(at)
+            self._once(key, seen, at)
             if key == "name":
                 self.name = self.key(at + 1)
             elif key == "mustbe":
@@ -191,8 +217,15 @@ class Reader:
         self.bound = read_numbers(self.tokens, [text[1:].strip()], lambda _: at)[0]
 
     def variables(self, at: int) -> int:
-        """Read names and domains: a size, or a list of labels."""
+        """Read names and domains: a size, or a list of labels; in a list of domains variables have no names."""
         tokens = self.tokens
+        if tokens.peek(at) == "[":
+            at += 1
+            while tokens.peek(at) != "]":
+                self.names[f"x{len(self.names)}"] = len(self.names)
+                at = self._domain(at)
+            return at + 1
+        at = tokens.expect(at, "{")
         while tokens.peek(at) != "}":
             name = self.key(at)
             if name in self.names:
@@ -230,10 +263,25 @@ class Reader:
                 name, at = self.key(at), at + 1
             table, at = self._function(tokens.expect(at, "{"))
             self.tables.append(table)
-            self.named[name] = table
+            if table.lender:
+                self.borrowers.setdefault(table.lender, []).append(len(self.tables) - 1)
+            elif name in self.borrowers:
+                self._lend(table, self.borrowers.pop(name))
+        for borrowers in self.borrowers.values():
+            expected = "a list of costs, or the name of a function with one that comes later in the file"
+            raise tokens.fail(self.tables[borrowers[0]].at, expected)
         return at + 1
 
-    def _function(self, at: int) -> tuple[Table, int]:
+    def _lend(self, table: CfnTable, borrowers: list[int]) -> None:
+        """Give functions that named this one its costs."""
+        for k in borrowers:
+            borrower = self.tables[k]
+            dims, known = ([self.dims[v] for v in scope] for scope in (borrower.scope, table.scope))
+            if dims != known:
+                raise self.tokens.fail(borrower.at, f"a shared function over domains {dims}", f"domains {known}")
+            self.tables[k] = replace(table, scope=borrower.scope)
+
+    def _function(self, at: int) -> tuple[CfnTable, int]:
         tokens = self.tokens
         places: dict[str, int] = {}
         start = at
@@ -246,6 +294,8 @@ class Reader:
                 raise tokens.fail(at, "scope, costs or defaultcost, once each")
             places[key] = at + 1
             at = self._skip(at + 1)
+        if "params" in places:
+            raise tokens.fail(places["params"] - 1, "'type' before 'params'")
         if "scope" not in places or not places.keys() & {"costs", "defaultcost"}:
             raise tokens.fail(start, "a function with scope and costs")
         return self._table(places), at + 1
@@ -266,7 +316,7 @@ class Reader:
             if depth <= 0:
                 return at
 
-    def _table(self, places: dict[str, int]) -> Table:
+    def _table(self, places: dict[str, int]) -> CfnTable:
         tokens = self.tokens
         scope = self._scope(places["scope"])
         default = None
@@ -274,17 +324,19 @@ class Reader:
             at = places["defaultcost"]
             default = read_numbers(tokens, tokens.items[at : at + 1], lambda _: at)[0]
         if "costs" not in places:
-            return Table(places["scope"], scope, [], np.empty((0, len(scope)), dtype=np.uint8), default)
+            return CfnTable(places["scope"], scope, [], np.empty((0, len(scope)), dtype=np.uint8), default)
         at = places["costs"]
         if tokens.peek(at) != "[":
-            return self._shared(at, scope)
+            if default is not None:
+                raise tokens.fail(places["defaultcost"] - 1, "costs of another function without 'defaultcost'")
+            return CfnTable(at, scope, [], lender=self.key(at))
         end = tokens.find("]", at)
         if default is not None:
             return self._tuples(range(at + 1, end), scope, default)
         if cell_count(scope, self.dims) != end - at - 1:
             raise tokens.fail(at, f"{cell_count(scope, self.dims)} costs", f"{end - at - 1} costs")
         costs = read_numbers(tokens, tokens.items[at + 1 : end], lambda k: at + 1 + k)
-        return Table(at, scope, costs)
+        return CfnTable(at, scope, costs)
 
     def _scope(self, at: int) -> tuple[int, ...]:
         tokens = self.tokens
@@ -297,16 +349,7 @@ class Reader:
             scope.append(tokens.integer(k, "a variable, by name or", 0, high) if named is None else named)
         return tuple(scope)
 
-    def _shared(self, at: int, scope: tuple[int, ...]) -> Table:
-        table = self.named.get(self.key(at))
-        if table is None:
-            raise self.tokens.fail(at, "a list of costs or the name of a function before this one")
-        dims, known = ([self.dims[v] for v in s] for s in (scope, table.scope))
-        if dims != known:
-            raise self.tokens.fail(at, f"a shared function over domains {known}", f"domains {dims}")
-        return replace(table, scope=scope)
-
-    def _tuples(self, places: range, scope: tuple[int, ...], default: Number) -> Table:
+    def _tuples(self, places: range, scope: tuple[int, ...], default: Number) -> CfnTable:
         tokens, width = self.tokens, len(scope) + 1
         if len(places) % width:
             raise tokens.fail(places.start, f"tuples of {width - 1} states and a cost", f"{len(places)} items")
@@ -316,7 +359,7 @@ class Reader:
             rows[:, j] = self._states(places[j::width], variable)
         where = places[width - 1 :: width]
         part = tokens.items[where.start : where.stop : width]
-        return Table(places.start, scope, read_numbers(tokens, part, lambda k: where[k]), rows, default)
+        return CfnTable(places.start, scope, read_numbers(tokens, part, lambda k: where[k]), rows, default)
 
     def _states(self, places: range, variable: int) -> NDArray[np.int64]:
         tokens, dim = self.tokens, self.dims[variable]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from ..errors import FormatError
 from ..models.model import Model
 from .text.source import BLOCK_COMMENT, Source
-from .text.tokens import Words
+from .text.tokens import WordStream
+from .text.unread import beside_a_model
 
 
 def read_evidence(source: Source, model: Model) -> dict[int, int]:
@@ -19,7 +21,9 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     FormatError
         If the file is malformed, or names a variable or state that the model does not have.
     """
-    tokens = Words(source.blank(BLOCK_COMMENT))
+    if what := beside_a_model(source.suffix):
+        raise FormatError(source.path, None, "an evidence file", what)
+    tokens = WordStream(source.blank(BLOCK_COMMENT))
     if not len(tokens):
         return {}
     start = 0
@@ -39,12 +43,12 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     return states
 
 
-def _variable(tokens: Words, at: int, model: Model) -> int:
+def _variable(tokens: WordStream, at: int, model: Model) -> int:
     named = model.index.get(tokens.peek(at))
     return tokens.integer(at, "a variable", 0, len(model.names) - 1) if named is None else named
 
 
-def _state(tokens: Words, at: int, model: Model, variable: int) -> int:
+def _state(tokens: WordStream, at: int, model: Model, variable: int) -> int:
     labels = model.states[variable]
     if labels is not None and tokens.peek(at) in labels:
         return labels.index(tokens.peek(at))

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError
+from ..errors import FormatError, shorten
 from ..models.model import Function, Model
+from .network_checks import checked, listed, passed_over
 from .text.source import Source
 from .text.tables import cell_count, full_table
 from .text.tokens import Tokens
@@ -18,19 +19,24 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
 # A float in a list, and in the table that is made of it.
 _NUMBER_BYTES = 48
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|%[^\n]*', re.DOTALL)
-_REFUSED = ("continuous", "utility", "decision", "function", "instance")
+_REFUSED = ("continuous", "utility", "decision", "function", "instance", "temporal", "boolean", "interval", "number")
+# Attributes that are read; of the others none is about probabilities.
+_READ = ("states", "data", "inputs")
+_EXPRESSIONS = ("model_nodes", "model_data")
 # A potential without data is uniform; it may not claim more entries than this.
 _UNIFORM_CELLS = 1 << 20
 
 
 @dataclass
-class _Reader:
+class _HuginReader:
     tokens: Tokens
     names: dict[str, int] = field(default_factory=dict)
     states: list[tuple[str, ...]] = field(default_factory=list)
     potentials: list[int] = field(default_factory=list)
     name: str = ""
     uniform_cells: int = 0
+    passed: dict[str, None] = field(default_factory=dict)
+    uniform: list[str] = field(default_factory=list)
 
     def blocks(self) -> None:
         """Read all nodes, and note where the potentials start (a node may come after its potential)."""
@@ -40,8 +46,7 @@ class _Reader:
             if word == "net":
                 at = self._attributes(tokens.expect(at + 1, "{"))[1] + 1
             elif word == "class":
-                self.name = tokens.peek(at + 1)
-                at, depth = tokens.expect(at + 2, "{"), depth + 1
+                at, depth = self._class(at), depth + 1
             elif word == "}" and depth:
                 at, depth = at + 1, depth - 1
             elif word in ("node", "discrete"):
@@ -50,11 +55,19 @@ class _Reader:
                 self.potentials.append(at)
                 at = tokens.find("}", at) + 1
             elif depth and tokens.peek(at + 1) == "=":
-                at = tokens.find(";", at) + 1
+                at = self._attribute(at)[1] + 1
             else:
                 raise self._unknown(at)
         if depth:
             raise tokens.fail(at, "'}' at the end of the class")
+
+    def _class(self, at: int) -> int:
+        """Read how a class begins; one that stands alone, without inputs, is a network."""
+        tokens = self.tokens
+        if self.name or self.names or self.potentials:
+            raise tokens.fail(at, "one network", f"another class, {shorten(tokens.peek(at + 1))!r}, which is not read")
+        self.name = tokens.peek(at + 1)
+        return tokens.expect(at + 2, "{")
 
     def _unknown(self, at: int) -> FormatError:
         word = self.tokens.items[at]
@@ -85,17 +98,29 @@ class _Reader:
         while tokens.peek(at) != "}":
             if tokens.peek(at + 1) != "=":
                 raise tokens.fail(at, "an attribute (name = value;)")
-            end = tokens.find(";", at)
-            ranges[tokens.items[at]] = (at + 2, end)
+            name, end = self._attribute(at)
+            if name in _READ and name in ranges:
+                raise tokens.fail(at, f"one attribute {name!r}", "another")
+            ranges[name] = (at + 2, end)
             at = end + 1
         return ranges, at
+
+    def _attribute(self, at: int) -> tuple[str, int]:
+        """Return the name of an attribute and where it ends; one that is not read is noted."""
+        tokens = self.tokens
+        name, end = tokens.items[at], tokens.find(";", at)
+        if name == "inputs" and end > at + 4:
+            raise tokens.fail(at, "a network", "a class with inputs, which is a part of one")
+        if name not in _READ and name not in self.passed:
+            self.passed["HR_*" if name.startswith("HR_") else name] = None
+        return name, end
 
     def function(self, at: int) -> Function:
         """Read a potential into a dense function with scope (parents..., child)."""
         tokens = self.tokens
         scope, opening = self._scope(at)
         values, _ = self._attributes(tokens.expect(opening, "{"))
-        for key in ("model_nodes", "model_data"):
+        for key in _EXPRESSIONS:
             if key in values:
                 raise tokens.fail(values[key][0] - 2, "a table", f"{key!r}, an expression, which is not read")
         dims = [len(labels) for labels in self.states]
@@ -103,7 +128,7 @@ class _Reader:
             start, stop = values["data"]
             table = self._data(start, stop, cell_count(scope, dims), dims[scope[-1]])
         else:
-            table = self._uniform(at, cell_count(scope, dims))
+            table = self._uniform(at, cell_count(scope, dims), dims[scope[-1]])
         return full_table(scope, dims, table, tokens, at, child=scope[-1])
 
     def _scope(self, at: int) -> tuple[list[int], int]:
@@ -149,38 +174,47 @@ class _Reader:
         if depth:
             raise self.tokens.fail(start, "matching parentheses", "others")
 
-    def _uniform(self, at: int, cells: int) -> NDArray[np.float64]:
+    def _uniform(self, at: int, cells: int, width: int) -> NDArray[np.float64]:
+        self.uniform.append(self.tokens.peek(at + 2))
         self.uniform_cells += cells
         if self.uniform_cells > _UNIFORM_CELLS:
             expected = f"at most {_UNIFORM_CELLS} entries in potentials without data"
             raise self.tokens.fail(at, expected, f"{self.uniform_cells} entries")
-        return np.ones(cells)
+        return np.full(cells, 1 / width)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what the file says that answers do not show."""
+        found = list(passed_over(self.passed))
+        if self.uniform:
+            names = listed(self.uniform)
+            found.append(f"potentials without data are uniform: {names}")
+        return tuple(found)
 
 
 def read_hugin(source: Source) -> Model:
-    """Read a Hugin .net file; a potential without data is 1 everywhere.
+    """Read a Hugin .net file; tables may hold counts, and a potential without data is uniform.
 
     Raises
     ------
     FormatError
-        If the file is malformed, or has continuous, utility, decision or function nodes, or
-        tables given by expressions.
+        If the file is malformed or no Bayesian network, or has continuous, utility, decision or function nodes,
+        several classes, or tables given by expressions.
     """
-    tokens = Tokens(source.blank(_COMMENT), _TOKEN, _NUMBER_BYTES)
-    reader = _Reader(tokens)
+    if b"%" in source.data:
+        source.blank(_COMMENT)
+    tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
+    reader = _HuginReader(tokens)
     if tokens.peek(0) not in ("net", "class"):
         raise tokens.fail(0, "'net' or 'class'")
     reader.blocks()
-    functions: list[Function] = []
-    done: set[int | None] = set()
-    for at in reader.potentials:
-        functions.append(reader.function(at))
-        if functions[-1].child in done:
-            raise tokens.fail(at, "one potential for each node")
-        done.add(functions[-1].child)
-    names = tuple(reader.names)
-    dims = tuple(len(labels) for labels in reader.states)
-    return Model("bayes", names, dims, tuple(reader.states), tuple(functions), name=reader.name or source.stem)
+    functions = tuple([reader.function(at) for at in reader.potentials])
+    names, states = tuple(reader.names), tuple(reader.states)
+    name, dims = reader.name or source.stem, tuple(map(len, states))
+    model = Model("bayes", names, dims, states, functions, name=name, notes=reader.notes())
+    if not source.checked:
+        return model
+    places = reader.potentials
+    return checked(model, lambda f, *what: tokens.fail(len(tokens) if f is None else places[f], *what), counts=True)
 
 
 def _unquote(token: str) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib import import_module
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import BudgetError, ModelError, format_bytes
+from ..errors import BudgetError, format_bytes
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
@@ -31,7 +31,7 @@ _READERS = {
     "xmlbif": ("bayesian_xml", "read_xmlbif"),
     "xdsl": ("bayesian_xml", "read_xdsl"),
     "net": ("hugin", "read_hugin"),
-    "dimacs": ("dimacs", "read_dimacs"),
+    "dimacs": ("dimacs.reader", "read_dimacs"),
     "xcsp": ("dcop.xcsp", "read_xcsp"),
     "pydcop": ("dcop.pydcop", "read_pydcop"),
 }
@@ -41,21 +41,24 @@ def load(
     path: str | os.PathLike[str],
     evidence_path: str | os.PathLike[str] | None = None,
     memory: int | None = None,
+    *,
+    check: bool = True,
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
-    The format follows from the name (``.wcsp .cfn .uai .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
-    ``.gz`` or ``.xz``), or else from the content. Of a distributed problem it is the model without its agents.
-    Evidence files beside the model are never read on their own.
+    The format follows from the name (``.wcsp .cfn .uai .LG .erg .bif .bifxml .xdsl .net .cnf .wcnf .yaml``, also with
+    ``.gz`` or ``.xz``), which the content must not contradict, or else from the content. Of a distributed problem it is
+    the model without its agents. Evidence files beside the model are never read on their own. A Bayesian network is
+    checked, unless ``check`` is False.
 
     Raises
     ------
     FormatError
-        If a file cannot be read, is malformed, or is of no known format.
+        If a file cannot be read, is malformed, is of no known format, or its name and content contradict each other.
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
     """
-    model = model_of(load_any(path, memory))
+    model = model_of(load_any(path, memory, check=check))
     return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
 
 
@@ -83,9 +86,10 @@ def load_dcop(
     return with_agents(found)
 
 
-def load_any(path: str | os.PathLike[str], memory: int | None = None) -> Model | Dcop:
+def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: bool = True) -> Model | Dcop:
     """Read a model as :func:`load` does, with its agents where the format has some."""
     source = read_source(path, default_memory_bytes() if memory is None else memory)
+    source = source if check else replace(source, checked=False)
     try:
         found = _reader(detect_format(source))(source)
     except MemoryError:
@@ -128,45 +132,19 @@ def load_evidence(path: str | os.PathLike[str], model: Model) -> dict[int, int]:
     return read_evidence(read_source(file_or_example(path), default_memory_bytes()), model)
 
 
-# What ``--evidence`` gives: files and lists of ``x=v`` pairs, together.
-
-
-def evidence_of(model: Model, texts: Sequence[str]) -> dict[str, int] | None:
+def evidence_of(model: Model, texts: Sequence[str]) -> dict[str, int | list[float]] | None:
     """Read every ``--evidence``: a file if one is there, otherwise a list; None where none is given.
 
     Returns
     -------
-    dict of str to int
-        Variable name → state index, that of the model's own evidence too.
+    dict of str to int or list of float
+        Variable name → state index, or a likelihood for each state; that of the model's own evidence too.
 
     Raises
     ------
     ModelError
         If a list or a name is wrong, or a variable is observed in two states.
     """
-    if not texts:
-        return None
-    pairs = [pair for text in texts for pair in _pairs(model, text)]
-    return {model.names[v]: state for v, state in model.observe(pairs).items()}
+    from .evidence_texts import findings_of_texts
 
-
-def _pairs(model: Model, text: str) -> Iterator[tuple[str, str | int]]:
-    from ..examples import file_or_example
-
-    pass
-
-    path = file_or_example(text)
-    if os.path.exists(path):
-        for v, state in load_evidence(path, model).items():
-            yield model.names[v], state
-    elif "=" not in text:
-        raise ModelError(f"--evidence {text!r} is neither a file nor a list like x=1,y=0")
-    else:
-        yield from map(_pair, filter(None, (part.strip() for part in text.split(","))))
-
-
-def _pair(item: str) -> tuple[str, str]:
-    name, sign, state = item.rpartition("=")
-    if not sign or not name or not state:
-        raise ModelError(f"--evidence has {item!r} where x=v is expected")
-    return name, state
+    return findings_of_texts(model, texts, lambda path: load_evidence(path, model)) if texts else None

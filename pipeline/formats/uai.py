@@ -1,4 +1,4 @@
-"""The .uai format: Markov networks of potentials and Bayesian networks."""
+"""The .uai format: Markov networks of potentials and Bayesian networks; .LG has natural logarithms of them."""
 
 from __future__ import annotations
 
@@ -6,37 +6,55 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from math import prod
+from math import inf, prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, format_bytes, format_count
+from ..errors import FormatError, ModelError, format_bytes, format_count
 from ..models.model import Function, Kind, Model
+from .logarithms import exponentials, factors, holds_logarithms
+from .network_checks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
 from .text.tables import cell_count, full_table, take_function, take_variables
-from .text.tokens import MAX_DOMAIN, Tokens, Words
+from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 
 # pyAgrum writes comments behind a number sign: the variable's name after a scope of a Bayesian network, whose
 # tables it lists with the first parent fastest, not slowest as the format has it.
 _AGRUM = re.compile(rb"^[0-9][0-9 ]*   # \S", re.MULTILINE)
+# pgmpy writes tables with the first variable of the scope fastest, and nothing else beside the numbers.
+_PGMPY = re.compile(rb"BAYES\n\d+\n\d+(?: \d+)*\n\d+\n(?:\d+(?: \d+)+\n)+\n\d+\n")
 _COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)|#[^\n]*", re.DOTALL)
 _KINDS: dict[str, Kind] = {"MARKOV": "markov", "BAYES": "bayes"}
+_OTHERS = {
+    **dict.fromkeys(("ID", "LIMID"), "an influence diagram"),
+    **dict.fromkeys(("SPARSE", "S-MARKOV", "S-BAYES"), "a network of sparse tables"),
+    **dict.fromkeys(("CREDAL", "V-CREDAL", "H-CREDAL"), "a credal network"),
+    **dict.fromkeys(("WCSP", "CFN", "COST"), "a cost network: write .wcsp or .cfn"),
+    **dict.fromkeys(("DYNAMIC", "DBN"), "a dynamic network"),
+    **dict.fromkeys(("PR", "MAR", "MAP", "MPE", "MMAP"), "an answer of an evaluation, not a model"),
+}
+_LOGS = ("entries are read as natural logarithms, as in .LG files, since some are negative",)
 
 
 def read_uai(source: Source) -> Model:
     """Read a .uai file; in a ``BAYES`` file the last variable of each scope is the child.
 
+    In an .LG file entries are natural logarithms, and in one that is named neither if some are negative.
+
     Raises
     ------
     FormatError
-        If the file is malformed.
+        If the file is malformed, or a ``BAYES`` file no Bayesian network.
     """
+    reversed_rows = _PGMPY.match(source.data) is not None
     agrum = b"#" in source.data and _AGRUM.search(source.data) is not None
-    tokens = Words(source.blank(_COMMENT))
+    tokens = WordStream(source.blank(_COMMENT))
     kind = _KINDS.get(tokens.peek(0).upper())
     if kind is None:
-        raise tokens.fail(0, "MARKOV or BAYES")
+        other = _OTHERS.get(tokens.peek(0).upper())
+        raise tokens.fail(0, "MARKOV or BAYES", other and f"{other}, which is not read")
+    logs = holds_logarithms(source)
     n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
     dims = read_domains(tokens, 2, n_vars)
     at = 2 + n_vars
@@ -48,13 +66,36 @@ def read_uai(source: Source) -> Model:
         if agrum and kind == "bayes" and len(scopes[-1]) > 2:
             raise tokens.fail(at, "tables with the first parent slowest", "one of pyAgrum's; let it save .bif or .net")
         at += 1 + len(scopes[-1])
-    functions = []
+    functions, places, factor = [], [], 0.0
     for scope in scopes:
         child = scope[-1] if kind == "bayes" and scope else None
-        functions.append(read_table(tokens, at, scope, dims, child))
+        try:
+            function, shift = read_table(tokens, at, scope, dims, child, logs)
+        except FormatError as error:
+            raise _with_hint(error) from None
+        functions.append(function)
+        places.append(at)
+        factor += shift
         at += 1 + cell_count(scope, dims)
     check_end(tokens, at)
-    return potential_model(kind, dims, functions, source.stem)
+    model = potential_model(kind, dims, [*functions, *factors(tokens, factor)], source.stem)
+    if logs and source.suffix != ".lg":
+        model = replace(model, notes=_LOGS)
+    if kind != "bayes" or not source.checked:
+        return model
+    return checked_product(model, refusal(tokens, places), backwards=reversed_rows)
+
+
+def refusal(tokens: Tokens, places: list[int]) -> Refuse:
+    """Return what makes the error at a table, or at the end where one is missing."""
+    return lambda f, *what: tokens.fail(len(tokens) if f is None else places[f], *what)
+
+
+def _with_hint(error: FormatError) -> FormatError:
+    """Say where logarithms are read, if a negative entry is wrong."""
+    if not error.found.startswith("'-") or "at least 0" not in error.expected:
+        return error
+    return FormatError(error.path, error.line, error.expected, f"{error.found}: name a file of natural logarithms .LG")
 
 
 def read_domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
@@ -78,15 +119,30 @@ def read_scope(tokens: Tokens, at: int, n_vars: int) -> list[int]:
     return scope
 
 
-def read_table(tokens: Tokens, at: int, scope: list[int], dims: tuple[int, ...], child: int | None) -> Function:
-    """Read a table: its size, then its entries, the last variable of the scope fastest."""
+def read_table(
+    tokens: Tokens, at: int, scope: list[int], dims: tuple[int, ...], child: int | None, logs: bool = False
+) -> tuple[Function, float]:
+    """Read a table: its size, then its entries, the last variable of the scope fastest.
+
+    Returns
+    -------
+    function : Function
+    log : float
+        The natural logarithm of a factor that belongs to it.
+    """
     cells = cell_count(scope, dims)
     tokens.integer(at, "the number of table entries,", cells, cells)
     if at + 1 + cells > len(tokens):
         raise tokens.fail(len(tokens), f"{cells} table entries")
     tokens.allowance.take(8 * cells, f"a table of {cells} entries")
-    values = tokens.table(at + 1, at + 1 + cells)
-    return full_table(scope, dims, values, tokens, at, child)
+    values, log = tokens.table(at + 1, at + 1 + cells, logs), 0.0
+    if logs:
+        try:
+            values, log = exponentials(values, shifts=child is None)
+        except ValueError as error:
+            found = f"from {values[values > -inf].min():g} to {values.max():g}"
+            raise tokens.fail(at + 1, str(error), found) from None
+    return full_table(scope, dims, values, tokens, at, child), log
 
 
 def check_end(tokens: Tokens, at: int) -> None:
@@ -113,9 +169,9 @@ def read_erg(source: Source) -> Model:
     Raises
     ------
     FormatError
-        If the file is malformed.
+        If the file is malformed or no Bayesian network.
     """
-    tokens = Words(source.blank(BLOCK_COMMENT))
+    tokens = WordStream(source.blank(BLOCK_COMMENT))
     n_vars = tokens.integer(0, "the number of variables", 0, len(tokens))
     dims = read_domains(tokens, 1, n_vars)
     at = 1 + n_vars
@@ -126,15 +182,16 @@ def read_erg(source: Source) -> Model:
             raise tokens.fail(at, f"parents of variable {variable}", "the variable itself")
         at += 1 + len(parents)
         scopes.append([*parents, variable])
-    functions = []
+    functions, places = [], []
     for variable, scope in enumerate(scopes):
-        functions.append(read_table(tokens, at, scope, dims, variable))
+        places.append(at)
+        functions.append(read_table(tokens, at, scope, dims, variable)[0])
         at += 1 + cell_count(scope, dims)
-    model = potential_model("bayes", dims, functions, source.stem)
-    return _named(tokens, at, model)
+    model = _named(tokens, at, potential_model("bayes", dims, functions, source.stem))
+    return checked_product(model, refusal(tokens, places)) if source.checked else model
 
 
-def _named(tokens: Words, at: int, model: Model) -> Model:
+def _named(tokens: WordStream, at: int, model: Model) -> Model:
     """Read what may follow the tables: all variable names, then all state labels."""
     n_vars, dims = len(model.dims), model.dims
     labels_at = at + n_vars
@@ -157,7 +214,7 @@ def _named(tokens: Words, at: int, model: Model) -> Model:
     return replace(model, names=names, states=states)
 
 
-def _words(tokens: Words, start: int, stop: int) -> tuple[str, ...]:
+def _words(tokens: WordStream, start: int, stop: int) -> tuple[str, ...]:
     return tuple(word for _, part in tokens.parts(start, stop) for word in part)
 
 

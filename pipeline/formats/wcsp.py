@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, ModelError, shorten
+from ..errors import FormatError, ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
-from .text.tokens import MAX_DOMAIN, Tokens, Words
+from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 from .text.written_words import blocks
+
+_SHARED_WHOLE = 3
 
 
 @dataclass
@@ -39,12 +42,14 @@ class _Shared:
 
 
 @dataclass
-class _Reader:
+class _WcspReader:
     tokens: Tokens
     dims: tuple[int, ...] = ()
     file_top: int = 0
     at: int = 0
     shared: list[_Shared] = field(default_factory=list)
+    unlike: int = 0
+    """How many functions reuse one of another default cost."""
 
     @property
     def highest(self) -> int:
@@ -76,18 +81,27 @@ class _Reader:
             name = shorten(tokens.peek(at + 1))
             raise tokens.fail(at, "a table of costs", f"the global cost function {name!r}, which is not read")
         default = self._cost(at)
-        count = tokens.integer(at + 1, "the number of tuples", -len(self.shared), len(tokens))
+        count = tokens.integer(at + 1, "the number of tuples", -len(tokens), len(tokens))
         if count < 0:
             self.at = at + 2
-            return self._reuse(dims, at + 1, self.shared[-count - 1])
+            return self._reuse(dims, default, at, count)
         rows, values = self._tuples(scope, at + 2, count)
         self.at = at + 2 + count * (len(scope) + 1)
         return _Shared(dims, rows, values, default)
 
-    def _reuse(self, dims: tuple[int, ...], at: int, table: _Shared) -> _Shared:
+    def _reuse(self, dims: tuple[int, ...], default: int, at: int, count: int) -> _Shared:
+        """Return a table that was shared before; its default cost is to be said again."""
+        if -count > len(self.shared):
+            known = f"a number of tuples, or one of {len(self.shared)} shared functions before this one"
+            raise self.tokens.fail(at + 1, known)
+        table = self.shared[-count - 1]
         if dims != table.dims:
-            raise self.tokens.fail(at, f"a shared function over domains {table.dims}", f"domains {dims}")
-        return table
+            raise self.tokens.fail(at + 1, f"a shared function over domains {table.dims}", f"domains {dims}")
+        if default == table.default or len(table.rows) == prod(dims):
+            return table
+        self.unlike += 1
+        # toulbar2 shares whole tables of up to three variables, and the tuples alone of more
+        return table if len(dims) <= _SHARED_WHOLE else replace(table, default=default, function=None)
 
     def _tuples(self, scope: list[int], at: int, count: int) -> tuple[NDArray[np.integer[Any]], NDArray[np.int64]]:
         dims, width = [self.dims[v] for v in scope], len(scope) + 1
@@ -125,14 +139,16 @@ def read_wcsp(source: Source) -> Model:
     FormatError
         If the file is malformed, or has a global (intension) cost function.
     """
-    tokens = Words(source)
+    tokens = WordStream(source)
     if not len(tokens):
         raise tokens.fail(0, "the name of a problem")
     n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
+    if tokens.peek(2)[:1] == "-" and tokens.peek(2)[1:].isdecimal():
+        raise tokens.fail(2, "the largest domain size", f"{tokens.peek(2)}, of interval domains, which are not read")
     tokens.integer(2, "the largest domain size", 0)
     n_functions = tokens.integer(3, "the number of functions", 0, len(tokens))
     top = tokens.integer(4, "the top cost", 0)
-    reader = _Reader(tokens, _domains(tokens, n_vars), top, 5 + n_vars)
+    reader = _WcspReader(tokens, _domains(tokens, n_vars), top, 5 + n_vars)
     functions = tuple(reader.function() for _ in range(n_functions))
     if reader.at < len(tokens):
         raise tokens.fail(reader.at, f"the end of the file after {n_functions} functions")
@@ -144,7 +160,20 @@ def read_wcsp(source: Source) -> Model:
         functions=functions,
         top=reader.file_top,
         name=tokens.peek(0),
+        notes=tuple(_notes(reader)),
     )
+
+
+def _notes(reader: _WcspReader) -> Iterator[str]:
+    """Say where the file contradicts itself."""
+    said, largest = reader.tokens.integer(2, "the largest domain size", 0), max(reader.dims, default=0)
+    if reader.unlike:
+        yield (
+            f"shared functions are reused {reader.unlike} times with another default cost: as in toulbar2 that holds "
+            f"for more than {_SHARED_WHOLE} variables, the shared function's own for others"
+        )
+    if said < largest:
+        yield f"the header says domains of at most {said} states, one has {largest}, which are all read"
 
 
 def _domains(tokens: Tokens, n_vars: int) -> tuple[int, ...]:
@@ -163,6 +192,8 @@ def _domain_error(tokens: Tokens, at: int, size: int) -> FormatError:
 
 
 # The WCSP format: integer costs of at least 0, and a top.
+
+_LONGEST_NAME = 1000
 
 
 def wcsp_lines(model: Model) -> tuple[Iterator[str], list[str]]:
@@ -227,7 +258,7 @@ def _shift_notes(model: Model, stored: _Shifted) -> Iterator[str]:
 
 
 def _lines(model: Model) -> Iterator[str]:
-    name = "_".join(model.name.split()) or "model"
+    name = "_".join(printable(model.name, _LONGEST_NAME).split()) or "model"
     top = FORBIDDEN if model.top is None else model.top
     yield f"{name} {len(model.dims)} {max(model.dims, default=0)} {len(model.functions)} {top}"
     yield " ".join(map(str, model.dims))

@@ -5,15 +5,16 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import tempfile
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import ModelError, writing
+from ..errors import ModelError, checks_keywords, writing
+from ..models.bayesian_networks import network_fault
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .cfn import cfn_lines
@@ -41,24 +42,16 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return
-    with writing(path):
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.")
-        os.close(handle)
-    partial = Path(name)
+    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
     try:
+        with writing(path):
+            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
         yield partial
         with writing(path):
-            partial.chmod(0o666 & ~_umask())
             partial.replace(target)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 # Bytes that are written together.
@@ -66,7 +59,7 @@ _BUFFER_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
-class _Written:
+class _WrittenFile:
     """The lines of a file, what it does not keep, and how its variables are named where it has no agents."""
 
     lines: Iterable[str]
@@ -74,6 +67,7 @@ class _Written:
     names: tuple[str, ...] = ()
 
 
+@checks_keywords
 def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Write a model as its name says: .uai, .wcsp or .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP); ``.gz``, ``.xz`` too.
 
@@ -121,29 +115,42 @@ def _compressed(plain: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
     return lzma.open(plain, "wb") if suffix == ".xz" else nullcontext(plain)
 
 
-def _distributed(model: Model | Dcop, suffix: str) -> _Written:
+def _distributed(model: Model | Dcop, suffix: str) -> _WrittenFile:
     dcop = with_agents(model)
     if not dcop.model.names:
         raise ModelError(f"the model has no variables; {suffix} holds problems with some")
     highest_costs(dcop.model, suffix)
     lines, notes = xcsp_lines(dcop) if suffix == ".xml" else pydcop_lines(dcop)
-    return _Written(lines, [*notes, *_lost_evidence(dcop.model)])
+    return _WrittenFile(lines, [*notes, *_lost_questions(dcop.model)])
 
 
-def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _Written:
+def _plain(problem: Model | Dcop, suffix: str, path: str | os.PathLike[str]) -> _WrittenFile:
     model = model_of(problem)
-    lost = list(_lost_evidence(model))
+    lost = list(_lost_questions(model))
     if isinstance(problem, Dcop):
         lost += lost_of_agents(problem)
     if suffix == ".uai":
-        return _Written(uai_lines(model), [*_lost(model), *lost])
+        model, changed = _readable(model)
+        return _WrittenFile(uai_lines(model), [*_lost(model), *lost, *changed])
     if suffix == ".cfn":
         lines, names, notes = cfn_lines(model)
-        return _Written(lines, [*notes, *lost], names)
+        return _WrittenFile(lines, [*notes, *lost], names)
     if suffix != ".wcsp":
         raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .cfn, .xml or .yaml")
     lines, notes = wcsp_lines(model)
-    return _Written(lines, [*_lost(model), *lost, *notes], tuple(f"x{v}" for v in range(len(model.names))))
+    return _WrittenFile(lines, [*_lost(model), *lost, *notes], tuple(f"x{v}" for v in range(len(model.names))))
+
+
+def _readable(model: Model) -> tuple[Model, tuple[str, ...]]:
+    """Return potentials in place of distributions that are no Bayesian network, which would not be read again."""
+    if model.kind != "bayes":
+        return model, ()
+    fault = network_fault(model.functions, model.names, model.dims, model.states)
+    if fault is None:
+        return model, ()
+    functions = tuple(function.changed(child=None) for function in model.functions)
+    note = f"tables are written as potentials (MARKOV), as they are no Bayesian network: {fault.found}"
+    return replace(model, kind="markov", functions=functions), (note,)
 
 
 def _lost(model: Model) -> Iterator[str]:
@@ -154,6 +161,8 @@ def _lost(model: Model) -> Iterator[str]:
         yield "labels of states are not kept: states are numbered from 0 in the model's order"
 
 
-def _lost_evidence(model: Model) -> Iterator[str]:
+def _lost_questions(model: Model) -> Iterator[str]:
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
+    if model.projection:
+        yield f"that assignments of {len(model.projection.variables)} variables alone are counted is not kept"

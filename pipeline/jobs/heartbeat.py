@@ -30,13 +30,22 @@ class Pulse:
     job: JobDir
     client: Any
     _done: tuple[int, int] = (0, 0)
+    _begun: tuple[float, int] | None = None
     _bounds: tuple[Any, Any, str] | None = None
     _usage: tuple[int, int] = (0, 0)
     _beats: int = 0
     _said: tuple[Any, ...] = (0, 0, None)
 
+    def __post_init__(self) -> None:
+        """Begin with what was said last: the run begins where the driver before this one, which is gone, ended it."""
+        before = self.job.read_pulse()
+        self._done = before.get("done", 0), before.get("planned", 0)
+        self._bounds = before.get("bounds") and tuple(before["bounds"])
+
     def progress(self, done: int, planned: int) -> None:
         """Take bytes done and bytes planned."""
+        if self._begun is None:
+            self._begun = time.time(), done
         self._done = done, planned
 
     def bounds(self, lower: Number | None, upper: Number | None, way: str) -> None:
@@ -63,6 +72,7 @@ class Pulse:
             "at": time.time(),
             "done": done,
             "planned": planned,
+            "begun": self._begun,
             "bounds": self._bounds and list(self._bounds),
             "workers": workers,
             "peak_bytes": peak,
@@ -79,6 +89,10 @@ class Progress:
         Of tables.
     seconds : float
         Since it was last started.
+    begun_seconds : float
+        How long after that it began to sweep.
+    begun_bytes : int
+        What was done by then, which a run that goes on finds in its directory.
     lower, upper : number or None
         What an optimum lies between, where bounds prove it; else None.
     way : str
@@ -92,6 +106,8 @@ class Progress:
     done_bytes: int = 0
     planned_bytes: int = 0
     seconds: float = 0.0
+    begun_seconds: float = 0.0
+    begun_bytes: int = 0
     lower: Number | None = None
     upper: Number | None = None
     way: str = ""
@@ -102,9 +118,21 @@ class Progress:
     def of(cls, pulse: Mapping[str, Any], started: float) -> Progress:
         """Read a pulse."""
         lower, upper, way = pulse.get("bounds") or (None, None, "")
-        seconds = max(pulse.get("at", started) - started, 0.0)
+        at = max(pulse.get("at", started), started)
         done, planned = pulse.get("done", 0), pulse.get("planned", 0)
-        return cls(done, planned, seconds, lower, upper, way, pulse.get("workers", 0), pulse.get("peak_bytes", 0))
+        begun, before = pulse.get("begun") or (at, done)
+        return cls(
+            done_bytes=done,
+            planned_bytes=planned,
+            seconds=at - started,
+            begun_seconds=begun - started,
+            begun_bytes=before,
+            lower=lower,
+            upper=upper,
+            way=way,
+            workers=pulse.get("workers", 0),
+            peak_bytes=pulse.get("peak_bytes", 0),
+        )
 
     @property
     def share(self) -> float:
@@ -113,5 +141,8 @@ class Progress:
 
     @property
     def seconds_left(self) -> float | None:
-        """Seconds that are left at the rate so far; None where that is not known."""
-        return self.seconds * (1 - self.share) / self.share if self.share and self.seconds else None
+        """Seconds that are left at the rate since it was last started; None where nothing was swept since."""
+        swept_bytes, sweeping = self.done_bytes - self.begun_bytes, self.seconds - self.begun_seconds
+        if swept_bytes <= 0 or sweeping <= 0 or self.begun_seconds < 0:  # said before that start
+            return None
+        return (self.planned_bytes - self.done_bytes) * sweeping / swept_bytes

@@ -17,7 +17,7 @@ from ...storage.job_folder import JobDir, job_folders
 from ...storage.run_folder import stored_bounds, stored_result
 from ..answering.run_folder import resumable
 from ..api.resume import stored_question
-from ..errors import BucketflowError, ModelError, StoppedError
+from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
 from ..results.posteriors import Marginals, marginals_before
@@ -237,6 +237,7 @@ class Job:
 # Finding jobs: in a folder of run directories, or among those that a scheduler was given.
 
 
+@checks_keywords
 def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = None, client: Any = None) -> list[Job]:
     """Return the jobs of a folder of run directories, or those that a scheduler was given.
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...storage.job_folder import JobDir
 from ...storage.spec import StorageError
 from ..errors import IncompatibleRunError
-from ..options import Effort, Options
+from ..options import Options, ProofOptions
 
 State = Literal["waiting", "running", "finished", "cancelled", "interrupted", "failed"]
 #: States that a task leaves for good; one that was interrupted may be started again by the cluster itself.
@@ -89,9 +89,9 @@ class Record:
         """Return the options of its run with a client."""
         return Options(client=client, workdir=folder, **self.options)
 
-    def to_effort(self) -> Effort:
+    def to_effort(self) -> ProofOptions:
         """Return how an optimum is proved."""
-        return Effort(**self.effort)
+        return ProofOptions(**self.effort)
 
 
 def kept_options(options: Options) -> dict[str, Any]:
@@ -101,7 +101,7 @@ def kept_options(options: Options) -> dict[str, Any]:
     return {**kept, "order": order}
 
 
-def kept_effort(effort: Effort) -> dict[str, Any]:
+def kept_effort(effort: ProofOptions) -> dict[str, Any]:
     """Return what a job keeps of how an optimum is proved."""
     bound = effort.upper_bound
     return {**asdict(effort), "upper_bound": None if bound is None else str(bound)}

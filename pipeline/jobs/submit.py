@@ -19,10 +19,10 @@ from ..answering.question import Findings, Names, Question, question_of
 from ..answering.run_folder import RunFolder, check_space, run_folder, used_bytes
 from ..answering.running import planned_in
 from ..api.solve import load
-from ..errors import BucketflowError, ModelError
+from ..errors import BucketflowError, ModelError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
-from ..options import Effort, Method, Options, Sharing
+from ..options import Method, Options, ProofOptions, Sharing
 from .driver import hand_over, new_key
 from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
@@ -31,6 +31,7 @@ from .record import Record, kept_effort, kept_options, write_record
 _ENGINES = {"diagram": "decision diagrams", "search": "a search that counts components once"}
 
 
+@checks_keywords
 def submit(
     model: Model | str | PathLike[str],
     query: str = "optimum",
@@ -70,13 +71,13 @@ def submit(
     BucketflowError
         If there is no such cluster, or a worker lacks the package, its version, the file or the directory.
     """
-    effort = Effort(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
+    effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     model = model if isinstance(model, Model) else load(model, memory=options.get("memory"))
     question = question_of(model, query, evidence, query_vars, joint, families)
     return submitted(question, Options(**options), effort)
 
 
-def submitted(question: Question, options: Options, effort: Effort) -> Job:
+def submitted(question: Question, options: Options, effort: ProofOptions) -> Job:
     """Hand over a question; see :func:`submit`."""
     if options.folder is None:
         raise ModelError("a job needs a --workdir, on a file system that all workers share")
@@ -90,7 +91,7 @@ def submitted(question: Question, options: Options, effort: Effort) -> Job:
     return Job(folder, given)
 
 
-def _recorded(question: Question, options: Options, effort: Effort, folder: Path) -> JobDir:
+def _recorded(question: Question, options: Options, effort: ProofOptions, folder: Path) -> JobDir:
     """Write plan and record into the run directory."""
     job = JobDir(folder)
     if job.holds_job() and (state := Job(folder, options.client).status) in ("waiting", "running"):
@@ -121,7 +122,7 @@ def _stem(source: str) -> str:
     return os.path.basename(source).split(".")[0][:40] or "model"
 
 
-def _price(folder: RunFolder, question: Question, options: Options, effort: Effort) -> dict[str, str]:
+def _price(folder: RunFolder, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
     """Plan, keep the plan, and return what it costs; refuse what does not fit."""
     if question.query != "optimum":
         effort.refuse_for(question.query)

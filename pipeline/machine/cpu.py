@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ... import __version__
+from ...cluster.version import __version__
 from ...storage.files import cache_folder, write_whole
 from ...tasks.compiler.code_cache import is_compiled
 from ...tasks.cpu.dense import run

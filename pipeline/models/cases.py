@@ -146,6 +146,11 @@ class CaseMarginals(Mapping[str, Array]):
         """Which cases have evidence that is possible, shape (cases,)."""
         return np.asarray(np.isfinite(self.log10_evidence))
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else the caller should know, in sentences: what the model notes."""
+        return self.model.notes
+
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
 
@@ -157,9 +162,10 @@ class CaseMarginals(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         impossible = len(self.log10_evidence) - int(self.possible.sum())
-        return (
+        found = (
             f"posteriors of {len(self.tables)} variables in {len(self.log10_evidence)} cases, {impossible} impossible"
         )
+        return "\n".join([found, *(f"note: {text}" for text in self.notes)])
 
 
 def no_cases(model: Model, variables: Sequence[int]) -> CaseMarginals:

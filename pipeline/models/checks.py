@@ -162,13 +162,22 @@ def _tuple(items: Any) -> tuple[Any, ...]:
     return items if type(items) is tuple else tuple(items)
 
 
+def first_again(labels: Iterable[str]) -> str | None:
+    """Return the first label that was there before; None if all differ."""
+    seen: set[str] = set()
+    for label in labels:
+        if label in seen:
+            return label
+        seen.add(label)
+    return None
+
+
 def _check_labels(labels: Sequence[Any], what: str) -> None:
     """Check that labels are different strings."""
     if not all(isinstance(label, str) for label in labels):
         raise ModelError(f"the names of {what} must be strings")
     if len(set(labels)) < len(labels):
-        twice = next(label for k, label in enumerate(labels) if label in labels[:k])
-        raise ModelError(f"the names of {what} must differ; {twice!r} occurs twice")
+        raise ModelError(f"the names of {what} must differ; {first_again(labels)!r} occurs twice")
 
 
 def _converted(k: int, function: Function, dtype: np.dtype[Any]) -> Function:

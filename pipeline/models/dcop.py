@@ -8,7 +8,20 @@ from decimal import Decimal
 from functools import cached_property
 
 from ..errors import ModelError, shorten
+from .checks import first_again
 from .model import Model
+
+# Nobody means more, and what is written is as long as that.
+_AMOUNT_DIGITS = 40
+
+
+def amount_fault(amount: Decimal) -> str | None:
+    """Return what an amount that agents cost should be, or None if it is that."""
+    if not amount.is_finite() or amount < 0:
+        return "a number of at least 0"
+    _, digits, exponent = amount.as_tuple()
+    long = max(len(digits), abs(int(exponent))) > _AMOUNT_DIGITS
+    return f"a number of at most {_AMOUNT_DIGITS} digits" if long else None
 
 
 @dataclass(frozen=True)
@@ -91,8 +104,7 @@ class Dcop:
         model, names = self.model, [agent.name for agent in self.agents]
         if model.kind != "cost":
             raise ModelError("agents own variables of a model of costs; this one holds probabilities")
-        if len(set(names)) < len(names):
-            twice = next(name for k, name in enumerate(names) if name in names[:k])
+        if (twice := first_again(names)) is not None:
             raise ModelError(f"the agent {shorten(twice)!r} is there twice")
         if len(self.owners) != len(model.dims):
             raise ModelError(f"{len(self.owners)} owners are given for {len(model.dims)} variables")
@@ -109,11 +121,10 @@ class Dcop:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What answers leave out, in sentences."""
+        """What answers leave out, in sentences: the model's, and of the agents'."""
         count = sum(level > 0 for level in self.noise.values())
-        return (
-            (f"answers are for costs without the random noise of {count} variable{'s' * (count > 1)}",) if count else ()
-        )
+        noise = f"answers are for costs without the random noise of {count} variable{'s' * (count > 1)}"
+        return (*self.model.notes, noise) if count else self.model.notes
 
     @cached_property
     def owned(self) -> tuple[tuple[int, ...], ...]:
@@ -150,8 +161,11 @@ def with_agents(problem: Model | Dcop) -> Dcop:
 
 
 def model_of(problem: Model | Dcop) -> Model:
-    """Return a model, or that of a distributed problem."""
-    return problem.model if isinstance(problem, Dcop) else problem
+    """Return a model, or that of a distributed problem with all of its notes."""
+    if isinstance(problem, Model):
+        return problem
+    model, notes = problem.model, problem.notes
+    return model if notes == model.notes else replace(model, notes=notes)
 
 
 def owned_by(problem: Model | Dcop, variables: Mapping[str, Sequence[str]]) -> Dcop:

@@ -218,9 +218,11 @@ def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None
 def compact(function: Function) -> Function:
     """Return a large dense function of probabilities by its entries above 0, if these take far less memory."""
     values = function.values
+    if values.size < _LARGE_CELLS:
+        return function
     dtype = state_dtype(values.shape)
     row_bytes = values.ndim * dtype.itemsize + 8
-    if values.size < _LARGE_CELLS or _ROWS_PART * row_bytes * np.count_nonzero(values) > values.nbytes:
+    if _ROWS_PART * row_bytes * np.count_nonzero(values) > values.nbytes:
         return function
     flat = np.flatnonzero(values)
     rows = np.empty((len(flat), values.ndim), dtype)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError, shorten
+from ..errors import ModelError, checks_keywords, shorten
+from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
 from .function import FORBIDDEN as FORBIDDEN
@@ -20,6 +21,7 @@ from .function import Function as Function
 from .function import Scopes, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
+from .projection import Projection
 
 # Fewer functions are evaluated one by one.
 _FEW_FUNCTIONS = 32
@@ -97,6 +99,10 @@ class Model:
         Totals of at least this are forbidden; None for no such bound.
     hidden : int
         How many variables, the last ones, are not the model's own and follow from the others.
+    notes : tuple of str
+        What its file says that answers do not show, a sentence each; every answer repeats them.
+    projection : Projection, optional
+        Variables of which alone assignments are counted; None for all.
     """
 
     kind: Kind
@@ -111,6 +117,8 @@ class Model:
     source: str = ""
     evidence: Mapping[int, int] = field(default_factory=dict)
     hidden: int = 0
+    notes: tuple[str, ...] = ()
+    projection: Projection | None = None
 
     def __post_init__(self) -> None:
         kind = kind_named(self.kind)
@@ -132,6 +140,7 @@ class Model:
             object.__setattr__(self, name, value)
 
     @classmethod
+    @checks_keywords
     def build(
         cls,
         kind: Kind,
@@ -140,6 +149,7 @@ class Model:
         *,
         top: int | None = None,
         name: str = "",
+        check: bool = True,
     ) -> Model:
         """Build a model from names and arrays.
 
@@ -155,11 +165,14 @@ class Model:
             copied.
         top : int, optional
             Totals of costs of at least this are forbidden; of costs only.
+        check : bool, optional
+            Whether a Bayesian network has to be one: a distribution of each variable, rows that sum to 1, no cycle.
+            False takes the tables as they are, and answers are for their product.
 
         Raises
         ------
         ModelError
-            If names, shapes or values contradict each other.
+            If names, shapes or values contradict each other, or make no Bayesian network.
         """
         domains = [_domain(variable, given) for variable, given in variables.items()]
         states = tuple(domain if isinstance(domain, tuple) else None for domain in domains)
@@ -173,18 +186,21 @@ class Model:
             indices = tuple(places[v] for v in scope)
             child = indices[-1] if kind == "bayes" and indices else None
             made.append(_function_of(k, indices, values, child))
-        return cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
+        model = cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
+        if check and kind == "bayes":
+            check_network(model.functions, model.names, dims, model.states)
+        return model
 
     def __repr__(self) -> str:
         size, named = max(self.dims, default=0), f" {shorten(self.name)!r}" if self.name else ""
         counts = f"{len(self.dims)} variables of up to {size} states, {len(self.functions)} functions"
         return f"<{self.kind} model{named}: {counts}>"
 
-    def with_functions(self, others: Mapping[int, Function]) -> Model:
-        """Return a copy with other functions, by number, of the same scopes and kind of values."""
+    def with_functions(self, others: Mapping[int, Function], *notes: str) -> Model:
+        """Return a copy with other functions, by number, of the same scopes and kind of values, and further notes."""
         functions = Checked([others.get(f, function) for f, function in enumerate(self.functions)])
         functions.fits = (self.dims, self.kind)
-        return replace(self, functions=functions)
+        return replace(self, functions=functions, notes=(*self.notes, *notes))
 
     @cached_property
     def index(self) -> dict[str, int]:

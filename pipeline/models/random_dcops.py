@@ -11,7 +11,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, checks_keywords
 from .checks import integer
 from .dcop import Agent, Dcop, one_agent_each
 from .model import FORBIDDEN, Function, Model
@@ -66,7 +66,7 @@ _LIMITS = {"variables": 100_000, "domain": 10_000, "cost": 10**12, "links": 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shape:
+class DcopShape:
     """How large and how hard a problem is; see :func:`generate`."""
 
     variables: int = 10
@@ -88,6 +88,7 @@ class Shape:
         integer(self.seed, "seed")
 
 
+@checks_keywords
 def generate(
     kind: Kind,
     *,
@@ -132,7 +133,7 @@ def generate(
     """
     if kind not in KINDS:
         raise ModelError(f"unknown kind {kind!r}; one of {', '.join(KINDS)}")
-    shape = Shape(
+    shape = DcopShape(
         variables=variables,
         domain=domain,
         density=density,
@@ -146,16 +147,16 @@ def generate(
     return _meetings(shape, rng) if kind == "meetings" else _on_graph(kind, shape, rng)
 
 
-def _on_graph(kind: Kind, shape: Shape, rng: np.random.Generator) -> Dcop:
+def _on_graph(kind: Kind, shape: DcopShape, rng: np.random.Generator) -> Dcop:
     edges = _edges(kind, shape, rng)
-    table: Callable[[Shape, np.random.Generator], NDArray[np.int64]] = _conflict if kind == "coloring" else _costs
+    table: Callable[[DcopShape, np.random.Generator], NDArray[np.int64]] = _conflict if kind == "coloring" else _costs
     functions = tuple(Function(edge, table(shape, rng)) for edge in edges)
     names = tuple(f"x{k}" for k in range(shape.variables))
     name = f"{kind}_{shape.variables}_{shape.domain}_{shape.seed}"
     return one_agent_each(_model(shape, names, functions, name))
 
 
-def _edges(kind: Kind, shape: Shape, rng: np.random.Generator) -> Sequence[Edge]:
+def _edges(kind: Kind, shape: DcopShape, rng: np.random.Generator) -> Sequence[Edge]:
     if kind == "grid":
         return grid_graph(shape.variables)
     if kind == "scale-free":
@@ -163,7 +164,7 @@ def _edges(kind: Kind, shape: Shape, rng: np.random.Generator) -> Sequence[Edge]
     return random_graph(shape.variables, shape.density, rng)
 
 
-def _costs(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
+def _costs(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
     """Costs of a pair, of which a part are forbidden."""
     costs = rng.integers(0, shape.cost, (shape.domain, shape.domain), endpoint=True)
     forbidden = rng.choice(costs.size, int(shape.tightness * costs.size), replace=False)
@@ -171,12 +172,12 @@ def _costs(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
     return costs
 
 
-def _conflict(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
+def _conflict(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
     """What equal colours of a pair cost."""
     return np.eye(shape.domain, dtype=np.int64) * int(rng.integers(1, shape.cost, endpoint=True))
 
 
-def _meetings(shape: Shape, rng: np.random.Generator) -> Dcop:
+def _meetings(shape: DcopShape, rng: np.random.Generator) -> Dcop:
     """Private events as values (Maheswaran et al., AAMAS 2004): a variable for each participant of a meeting."""
     attending = min(shape.agents, max(2, round(shape.density * shape.agents)))
     present = [sorted(rng.choice(shape.agents, attending, replace=False).tolist()) for _ in range(shape.variables)]
@@ -204,13 +205,13 @@ def _meetings(shape: Shape, rng: np.random.Generator) -> Dcop:
     return Dcop(model, tuple(Agent(f"a{k}") for k in range(shape.agents)), owners, tuple(titles))
 
 
-def _model(shape: Shape, names: tuple[str, ...], functions: tuple[Function, ...], name: str) -> Model:
+def _model(shape: DcopShape, names: tuple[str, ...], functions: tuple[Function, ...], name: str) -> Model:
     """Costs of variables that all have the same states, numbers from 0."""
     states = tuple(map(str, range(shape.domain)))
     return Model("cost", names, (shape.domain,) * len(names), (states,) * len(names), functions, name=name)
 
 
-def _times(shape: Shape, rng: np.random.Generator) -> NDArray[np.int64]:
+def _times(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
     """What each time costs one participant; a part of them are forbidden."""
     costs = rng.integers(0, shape.cost, shape.domain, endpoint=True)
     costs[rng.choice(shape.domain, int(shape.tightness * shape.domain), replace=False)] = FORBIDDEN

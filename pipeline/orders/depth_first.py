@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ...tasks.compiler.code_cache import Patience
+from ...tasks.compiler.compile_limits import NotCompiledError
 from .min_fill import MAX_WORK, min_fill_order
 
 #: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
@@ -30,8 +32,9 @@ def depth_first_order(
     if searched or (_PATIENCE.compiled and cells > _LOADED_FROM):
         from .tree_search import search_order
 
-        fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)
-        first = found if fewer < cells else first
+        with suppress(NotCompiledError):
+            fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)
+            first = found if fewer < cells else first
     return rearranged(dims, scopes, first)
 
 
@@ -76,3 +79,8 @@ def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Se
     _, contexts = bucket_parents(len(dims), scopes, order)
     bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
     return math.fsum(2.0 ** min(b, 1000.0) for b in bits)
+
+
+def sweep_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int) -> float:
+    """Return how many cells the buckets of one greedy order have: about what a sweep takes."""
+    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed))

@@ -33,7 +33,7 @@ FUNCTION_SECONDS: Final = 1e-4
 
 
 @dataclass
-class Effort:
+class PlanningBudget:
     """An account of planning, in nominal seconds.
 
     Parameters

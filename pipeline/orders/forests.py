@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Units:
+class FunctionGroups:
     """Input functions grouped so that the first of a group stands for all, whose scopes it includes.
 
     ``private`` are variables that no other unit has; they are summed out before anything else.
@@ -46,7 +46,7 @@ class Forest:
     virtual: list[bool]
 
 
-def group_units(n_variables: int, scopes: Sequence[Sequence[int]]) -> Units:
+def group_units(n_variables: int, scopes: Sequence[Sequence[int]]) -> FunctionGroups:
     """Attach every function to one whose scope includes its own; functions of no variable are left out."""
     masks = [mask_of(s) for s in scopes]
     holders: list[list[int]] = [[] for _ in range(n_variables)]
@@ -64,13 +64,13 @@ def group_units(n_variables: int, scopes: Sequence[Sequence[int]]) -> Units:
             holders[v].append(i)
     private = [mask_of(v for v in scopes[i] if len(holders[v]) == 1) for i in members]
     groups = tuple(tuple(g) for g in members.values())
-    return Units(groups, tuple(masks[i] & ~p for i, p in zip(members, private, strict=True)), tuple(private))
+    return FunctionGroups(groups, tuple(masks[i] & ~p for i, p in zip(members, private, strict=True)), tuple(private))
 
 
-class _Joiner:
+class _ForestJoiner:
     """Builds a forest by joining tables; a variable is summed out when no other table has it."""
 
-    def __init__(self, units: Units, sizer: Sizer, n_variables: int) -> None:
+    def __init__(self, units: FunctionGroups, sizer: Sizer, n_variables: int) -> None:
         self.forest = Forest(list(units.masks), [], [False] * len(units.masks))
         self.holders: list[set[int]] = [set() for _ in range(n_variables)]
         self._sizer = sizer
@@ -117,18 +117,18 @@ class _Joiner:
         return node
 
 
-def pairwise_forest(units: Units, sizer: Sizer, n_variables: int, order: Sequence[int]) -> Forest:
+def pairwise_forest(units: FunctionGroups, sizer: Sizer, n_variables: int, order: Sequence[int]) -> Forest:
     """Join the buckets of an order two tables at a time."""
-    joiner = _Joiner(units, sizer, n_variables)
+    joiner = _ForestJoiner(units, sizer, n_variables)
     for v in order:
         if joiner.holders[v]:
             joiner.join(joiner.holders[v])
     return joiner.forest
 
 
-def split_steps(tree: Tree, units: Units, sizer: Sizer) -> Forest:
+def split_steps(tree: Tree, units: FunctionGroups, sizer: Sizer) -> Forest:
     """Turn the steps of a tree into joins of two tables; functions go where the one they belong to goes."""
-    joiner = _Joiner(units, sizer, len(tree.dims))
+    joiner = _ForestJoiner(units, sizer, len(tree.dims))
     unit_of = {members[0]: u for u, members in enumerate(units.members)}
     table: dict[int, int | None] = {i: unit_of.get(i) for i in range(tree.n_leaves)}
     for j, kids in enumerate(tree.children):
@@ -137,7 +137,7 @@ def split_steps(tree: Tree, units: Units, sizer: Sizer) -> Forest:
     return joiner.forest
 
 
-def forest_tree(forest: Forest, units: Units, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> Tree:
+def forest_tree(forest: Forest, units: FunctionGroups, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> Tree:
     """Turn a binary forest into a tree of k-ary steps: virtual joins dissolve into the step above."""
     n_leaves, first = len(scopes), len(units.members)
     below = {c for pair in forest.kids for c in pair}

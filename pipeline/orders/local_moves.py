@@ -13,7 +13,18 @@ from numpy.typing import NDArray
 
 from ...tasks.compiler.jit import njit
 from .greedy_orders import random_unit
-from .subtree_dp import BREADTH, LARGEST, RANDOM, Binary, Choice, best_splits, grow, new_choice, patterns, replace
+from .subtree_dp import (
+    BREADTH,
+    LARGEST,
+    RANDOM,
+    Binary,
+    SubtreeChoice,
+    best_splits,
+    grow,
+    new_choice,
+    patterns,
+    replace,
+)
 
 
 class Marks(NamedTuple):
@@ -123,7 +134,7 @@ def improve(t: Binary, first: int, k: int, how: int, seed: int, max_work: int, m
 
 
 @njit(cache=True, nogil=True)
-def _kick(t: Binary, first: int, k: int, state: NDArray[np.uint64], choice: Choice, marks: Marks) -> None:
+def _kick(t: Binary, first: int, k: int, state: NDArray[np.uint64], choice: SubtreeChoice, marks: Marks) -> None:
     """Rearrange a small subtree at random; dear steps are likelier to be its top."""
     weight = np.sqrt(t.seconds[first:])
     aim = random_unit(state) * weight.sum()

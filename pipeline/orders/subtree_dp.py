@@ -50,7 +50,7 @@ class Binary(NamedTuple):
     rates: NDArray[np.float64]
 
 
-class Choice(NamedTuple):
+class SubtreeChoice(NamedTuple):
     """Tables of the dynamic programme, indexed by sets of subtree inputs as bit patterns."""
 
     private: NDArray[np.float64]
@@ -165,7 +165,7 @@ def grow(
 
 
 @njit(cache=True, nogil=True)
-def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choice: Choice) -> None:
+def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choice: SubtreeChoice) -> None:
     """Sum the log2 sizes by the set of tables that have a variable, apart for those needed above."""
     private, shared = choice.private, choice.shared
     private[: 1 << count] = 0.0
@@ -194,7 +194,7 @@ def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choic
 
 
 @njit(cache=True, nogil=True)
-def best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.float64]) -> int:
+def best_splits(choice: SubtreeChoice, count: int, bound: float, rates: NDArray[np.float64]) -> int:
     """Fill the tables of the dynamic programme over sets of tables; return the splits looked at.
 
     ``cost``, ``reads`` and ``lazy`` of the single tables are given.
@@ -247,7 +247,9 @@ def best_splits(choice: Choice, count: int, bound: float, rates: NDArray[np.floa
 
 
 @njit(cache=True, nogil=True)
-def replace(t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: Choice) -> None:
+def replace(
+    t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: SubtreeChoice
+) -> None:
     """Write the best splits into the tree, reusing the ids of the inner nodes; ``inner[0]`` is the top."""
     above = t.masks[inner[0]].copy()
     sets = np.empty(count, dtype=np.int64)
@@ -279,10 +281,10 @@ def replace(t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], co
 
 
 @njit(cache=True, nogil=True)
-def new_choice(k: int) -> Choice:
+def new_choice(k: int) -> SubtreeChoice:
     """Allocate the tables for up to ``k`` inputs."""
     n = 1 << k
-    return Choice(
+    return SubtreeChoice(
         np.empty(n),
         np.empty(n),
         np.empty(n),

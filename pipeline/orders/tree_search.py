@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
@@ -26,11 +27,21 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.compiler.compile_limits import NotCompiledError
 from ..errors import ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
-from .effort import FUNCTION_SECONDS, Effort
-from .forests import Forest, Rearranger, Units, forest_tree, group_units, merge_steps, pairwise_forest, split_steps
+from .effort import FUNCTION_SECONDS, PlanningBudget
+from .forests import (
+    Forest,
+    FunctionGroups,
+    Rearranger,
+    forest_tree,
+    group_units,
+    merge_steps,
+    pairwise_forest,
+    split_steps,
+)
 from .min_fill import min_fill_order, primal_graph
 
 if TYPE_CHECKING:
@@ -82,7 +93,7 @@ def search_trees(
     seed: int = 0,
     rates: Rates | None = None,
     itemsize: int = 8,
-    effort: Effort | None = None,
+    effort: PlanningBudget | None = None,
     check: Callable[[Tree], None] | None = None,
     longest: float = LONGEST_PLANNING,
     starts: Starts | None = None,
@@ -118,29 +129,56 @@ def search_trees(
         If ``order`` is neither a rule nor a permutation of the variables.
     """
     starts = starts or Starts(dims, scopes)
-    search = _Search(starts, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
+    search = _OrderSearch(starts, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
     search.check = check if search.automatic else None
     if not isinstance(order, str):
         search.consider(_checked(order, len(dims)))
         budget = longest if seconds is None else seconds
-    elif order not in get_args(OrderName):
-        raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
     else:
-        search.consider(min_fill_order(dims, scopes, seed))
+        search.consider(first_order(dims, scopes, checked_rule(order), seed))
         budget = longest if seconds is None else seconds
     plain = not isinstance(order, str) or order in ("auto", "min-fill")
     small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
-    if not small and isinstance(order, str):
-        search.run(order, budget)
-    elif not small and tree == "refined":
-        search.refine_tree(search.best, budget)
+    with suppress(NotCompiledError):  # what is known by then has to do
+        if not small and isinstance(order, str):
+            search.run(order, budget)
+        elif not small and tree == "refined":
+            search.refine_tree(search.best, budget)
     if effort is not None:
         effort.spend(search.spent + FUNCTION_SECONDS * len(scopes))
     return [one for *_, one in search.trees]
 
 
+def checked_rule(order: str) -> OrderName:
+    """Return a heuristic by its name.
+
+    Raises
+    ------
+    ModelError
+        If there is no such heuristic.
+    """
+    if order not in get_args(OrderName):
+        raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
+    return order  # type: ignore[return-value]
+
+
+def first_order(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int = 0
+) -> tuple[int, ...]:
+    """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code."""
+    if rule not in ("auto", "min-fill"):
+        with suppress(NotCompiledError):
+            return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
+    return min_fill_order(dims, scopes, seed)
+
+
 def search_order(
-    dims: Sequence[int], scopes: Sequence[Sequence[int]], *, seconds: float, seed: int = 0
+    dims: Sequence[int],
+    scopes: Sequence[Sequence[int]],
+    *,
+    seconds: float,
+    seed: int = 0,
+    rule: OrderName = "auto",
 ) -> tuple[float, tuple[int, ...]]:
     """Return the order of the fewest cells among those tried in nominally so many seconds, after these cells.
 
@@ -149,7 +187,7 @@ def search_order(
     """
     if not dims:
         return 0.0, ()
-    orders = _Orders(dims, scopes, "auto", seed)
+    orders = _Orders(dims, scopes, rule, seed)
     orders.more(max(seconds / _SECONDS_PER_WORK, 1.0))
     return orders.least, next(orders.take(1))
 
@@ -168,7 +206,7 @@ def refine_tree(
     The result is never dearer than the tree given, as predicted for one slice.
     """
     dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
-    search = _Search(Starts(dims, tree.leaves), "refined", seed, rates or Rates(), itemsize)
+    search = _OrderSearch(Starts(dims, tree.leaves), "refined", seed, rates or Rates(), itemsize)
     search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds)
     return Tree(tree.dims, tree.leaves, search.best.children)
 
@@ -192,7 +230,7 @@ class Starts:
         self._forests: dict[tuple[int, ...], Forest] = {}
 
     @cached_property
-    def units(self) -> Units:
+    def units(self) -> FunctionGroups:
         """Functions that go together."""
         return group_units(len(self.dims), self.scopes)
 
@@ -216,7 +254,7 @@ class Starts:
 
 
 @dataclass
-class _Search:
+class _OrderSearch:
     """State of one search: the best tree so far and the work spent."""
 
     starts: Starts

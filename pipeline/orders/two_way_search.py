@@ -9,8 +9,16 @@ from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
 from ..trees.tree import Tree, bucket_tree, junction_tree
 from .forests import forest_tree, merge_steps, split_steps
-from .min_fill import min_fill_order
-from .tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, MOST_SAVED, OrderName, Starts, search_tree
+from .tree_search import (
+    HOPELESS_SECONDS,
+    LONGEST_PLANNING,
+    MOST_SAVED,
+    OrderName,
+    Starts,
+    checked_rule,
+    first_order,
+    search_tree,
+)
 
 # Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
 _TINY_CELLS = 1 << 23
@@ -41,7 +49,7 @@ def tree_for_both_ways(
     many inputs split where that makes no table larger. What is hopeless already one way is returned as it is.
     """
     given = None if isinstance(order, str) else order
-    first = min_fill_order(dims, scopes, seed) if given is None else tuple(given)
+    first = first_order(dims, scopes, checked_rule(order), seed) if isinstance(order, str) else tuple(order)
     if tree != "refined" and (given is not None or seconds is None):
         build = bucket_tree if tree == "bucket" else junction_tree
         return build(dims, scopes, first)

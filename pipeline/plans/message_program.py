@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...tasks.gpu.messages.layout import MOST_CELLS, Operation, layout_of
 from ...tasks.gpu.messages.propagation import ANSWER_CELLS, MessageProgram
-from ...tasks.gpu.messages.records import Constant, Records, least_exponents, records_of
+from ...tasks.gpu.messages.records import Constant, MessageRecords, least_exponents, records_of
 from ...tasks.gpu.tiling.device_limits import NOMINAL
 from ...tasks.steps.axes import fuse
 from ...tasks.steps.caches import Remembered
@@ -131,7 +131,7 @@ def device_needs(plan: Plan) -> DeviceNeeds:
     return DeviceNeeds(layout.fixed_bytes + layout.case_bytes(answers), layout.countable)
 
 
-def _places(records: Records, results: Sequence[int], cells: Sequence[int]) -> NDArray[np.uint32]:
+def _places(records: MessageRecords, results: Sequence[int], cells: Sequence[int]) -> NDArray[np.uint32]:
     places = np.zeros((len(results), 4), dtype=np.uint32)
     places[:, 0] = [records.slab_at[table] for table in results]
     places[:, 1] = cells
@@ -191,7 +191,7 @@ def _described(plan: Plan, hosts: Mapping[int, int], results: Collection[int]) -
 _Described = tuple[_Tables, list[Operation], dict[int, int]]
 # Describing thousands of steps takes far longer than running them.
 _DESCRIBED: Final[Remembered[_Described]] = Remembered()
-_RECORDS: Final[Remembered[Records]] = Remembered()
+_RECORDS: Final[Remembered[MessageRecords]] = Remembered()
 
 
 def _needed_operations(plan: Plan, results: Collection[int]) -> list[Operation]:

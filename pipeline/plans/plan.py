@@ -14,63 +14,11 @@ from ..errors import format_bytes, format_cells
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target, Tree
-from .prediction import CORES_OF_A_DEVICE, Around
+from .plan_parts import Evaluations, Parts
+from .prediction import CORES_OF_A_DEVICE, RunOverhead
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill
-
-
-# What a plan is divided into for workers, and what follows its sweep where it counts.
-
-Task = tuple[int, bool]
-"""The part that a task belongs to, by its top node or -1 for the roots, and whether it is on the way up."""
-
-
-@dataclass(frozen=True)
-class Parts:
-    """One sweep, or both, as tasks: a part goes up when those below it have, and back when those above it have.
-
-    Parameters
-    ----------
-    makers : mapping of int to (int, bool)
-        The task that makes each table.
-    heads : tuple of int
-        The top node of every part, or -1 for the roots; parts below before those above.
-    seconds : float
-        Predicted time with enough workers: that of the longest chain of tasks; 0 where nobody asked.
-    """
-
-    makers: Mapping[int, Task]
-    heads: tuple[int, ...]
-    seconds: float = 0.0
-
-
-@dataclass(frozen=True)
-class Evaluations:
-    """The sweeps modulo primes that follow a plan's own, for a count.
-
-    Parameters
-    ----------
-    points, primes : int
-        Where a polynomial is evaluated, and modulo how many primes at most.
-    together : int
-        Points that one sweep takes.
-    steps : tuple of Step
-        Of a sweep of several points.
-    seconds : float
-        Predicted for a sweep of several points.
-    """
-
-    points: int
-    primes: int
-    together: int = 1
-    steps: tuple[Step, ...] = ()
-    seconds: float = 0.0
-
-    @property
-    def sweeps(self) -> int:
-        """How many sweeps there are."""
-        return self.primes * -(-self.points // self.together)
 
 
 _Amount = TypeVar("_Amount", int, float)
@@ -166,7 +114,7 @@ class Plan:
     rows_stored: bool = False
     stored_bytes: int = 0
     most_stored_bytes: int = 0
-    around: Around = Around()  # noqa: RUF009 - a frozen value
+    around: RunOverhead = RunOverhead()  # noqa: RUF009 - a frozen value
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -275,12 +223,13 @@ class Plan:
         """
         around = self.around
         sweep = self.sweep_seconds if self.row_bounds is not None else self._predicted_sweep
-        later = self.evaluations
+        later, cells = self.evaluations, self.leaf_bytes // self.itemsize
         if later is not None:
-            sweep += later.sweeps * (around.steps_seconds(later.steps, self.itemsize) or sweep)
+            each = around.residues_seconds(later.steps, self.itemsize) if later.steps else later.share * sweep
+            sweep += later.sweeps * each + around.evaluation_seconds(later, cells)
         inputs = sum([len(step.inputs) for step in self.up])
         made = 3 if self._best_is_swept_again else 1  # for bounds of slices, for slices, for the best one
-        leaves = made * around.leaf_seconds(self.device, self.leaf_bytes // self.itemsize)
+        leaves = made * around.leaf_seconds(self.device, cells)
         return sweep + leaves + around.reading_seconds(self.device, inputs, len(self.results))
 
     @property
@@ -330,7 +279,10 @@ class Plan:
         found = self.evaluations
         if found is None:
             return 0.0
-        return found.sweeps * (found.seconds if found.together > 1 else self.sweep_seconds)
+        if found.points == 1:  # as a sweep of floats: plans are compared with others that have as many
+            return found.sweeps * self.sweep_seconds
+        each = found.seconds if found.together > 1 else found.share * self.sweep_seconds
+        return found.sweeps * each + self.around.evaluation_seconds(found, self.leaf_bytes // self.itemsize)
 
     @property
     def evaluated(self) -> int:
@@ -384,6 +336,8 @@ class Plan:
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the figures as labelled lines for a person."""
+        if not self.steps:
+            return [("steps", "0, preprocessing gives the answer")]
         most = "" if self.row_bounds is None else "<= "
         rows = [
             ("variables", f"{len(self.dims)} to eliminate in {len(self.steps)} steps"),
@@ -444,3 +398,28 @@ class Plan:
     def _repr_html_(self) -> str:
         body = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in self.rows())
         return f"<table>{body}</table>"
+
+
+def empty_plan() -> Plan:
+    """Return the plan of a question that preprocessing answers: no step, and nothing that it takes.
+
+    Examples
+    --------
+    >>> empty_plan()
+    steps           0, preprocessing gives the answer
+    """
+    nothing = TreeCost(cells=0, largest_table_cells=0, width=0, read_cells=0, written_cells=0, seconds=0.0, steps=0)
+    return Plan(
+        tree=Tree((), (), ()),
+        dims=(),
+        layouts=(),
+        up=(),
+        cuts=frozenset(),
+        sliced=(),
+        itemsize=8,
+        leaf_bytes=0,
+        model_bytes=0,
+        peak_bytes=0,
+        cost=nothing,
+        unsliced_cells=0,
+    )

@@ -12,7 +12,7 @@ from typing import Final
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.step import Step, make_step
 from ..errors import BudgetError, format_bytes, format_count
-from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, Effort
+from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Starts, search_tree, search_trees
 from ..orders.two_way_search import cheapest_both_ways, tree_for_both_ways
 from ..trees.costs import Rates, steps_cost, tree_cost
@@ -23,7 +23,7 @@ from ..trees.rewrites import with_joined_inputs, with_last_steps
 from ..trees.tree import Sizer, Tree, elimination_order
 from .lower_bounds import Outline, exceeds, least_bytes, outline
 from .plan import Plan
-from .prediction import Around
+from .prediction import RunOverhead
 from .problem import PlanOptions, Problem, sliced_dims
 from .recompute import cuts_for_decoding, remade
 from .residue_sweeps import repriced
@@ -109,7 +109,11 @@ Check = Callable[[Tree], None]
 
 
 def whole_plans(
-    problem: Problem, options: PlanOptions, rates: Rates, effort: Effort | None = None, check: Check | None = None
+    problem: Problem,
+    options: PlanOptions,
+    rates: Rates,
+    effort: PlanningBudget | None = None,
+    check: Check | None = None,
 ) -> Iterator[Plan | Outline]:
     """Plan without slices, whatever that needs, from each of the trees that a search finds, the cheapest first.
 
@@ -126,7 +130,7 @@ def whole_plans(
     HopelessError
         If a tree would take longer than anyone waits for by so much that no slices or disks help.
     """
-    effort = effort or Effort()
+    effort = effort or PlanningBudget()
     if problem.targets is not None:
         plan = whole_plan(problem, options, rates, check)
         effort.spend(planning_seconds(plan))
@@ -144,7 +148,7 @@ def whole_trees(
     problem: Problem,
     options: PlanOptions,
     rates: Rates,
-    effort: Effort,
+    effort: PlanningBudget,
     check: Check | None = None,
     longest: float = LONGEST_PLANNING,
     starts: Starts | None = None,
@@ -169,7 +173,7 @@ def whole_trees(
 
 
 def plan_or_outline(
-    tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, effort: Effort, *, first: bool = False
+    tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, effort: PlanningBudget, *, first: bool = False
 ) -> Plan | Outline:
     """Plan a tree, unless it is not the first one and its tables exceed memory by far."""
     if not first and least_bytes(problem, tree) > options.memory_bytes:
@@ -180,7 +184,9 @@ def plan_or_outline(
     return plan
 
 
-def _further_plans(problem: Problem, options: PlanOptions, rates: Rates, effort: Effort, found: Plan) -> Iterator[Plan]:
+def _further_plans(
+    problem: Problem, options: PlanOptions, rates: Rates, effort: PlanningBudget, found: Plan
+) -> Iterator[Plan]:
     """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
     seconds = min(_FURTHER_SEARCH, effort.left(found.seconds) / 2)
     if options.children is None and options.tree == "refined" and seconds > 0 and found.seconds < _SEARCHED_SECONDS:
@@ -353,7 +359,7 @@ def _lowered(
         shared_seconds=steps_cost(up[:variant_from], tree, rates, itemsize).seconds,
         threads=options.threads,
         device=options.device,
-        around=Around(problem.functions or len(problem.scopes), problem.evaluated if options.decode else 0, rates),
+        around=RunOverhead(problem.functions or len(problem.scopes), problem.evaluated if options.decode else 0, rates),
     )
     if options.by_rows:
         from .row_bounds import with_row_bounds

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING
 
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ..trees import costs
-from ..trees.costs import KernelRates, Rates, Work, lowered_work
+from ..trees.costs import KernelRates, Rates, StepWork, lowered_work, residue_rates
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...tasks.steps.step import Step
+    from .plan_parts import Evaluations
 
 #: A core of 2023 with CPython 3.11, as ``calibrate`` measures it; what it measures elsewhere scales all figures here.
 REFERENCE = Rates(1.4e9, 20e9, 23e9, 9.5e-6, fresh_bytes_per_second=2e9)
@@ -52,6 +53,9 @@ class Pace:
         Looking up the value of a function at the assignment.
     belief : float
         Reading a belief from its table.
+    sweep, power, point : float
+        Beginning a sweep modulo a prime, besides its leaf tables; each cell of these at a point, which is a power of a
+        root; reading the count from the values at all points, for each of them.
     """
 
     function: float
@@ -61,6 +65,9 @@ class Pace:
     decoded: float
     evaluated: float
     belief: float
+    sweep: float = 2.5e-4
+    power: float = 13e-9
+    point: float = 5e-7
 
 
 #: Where steps run on a core.
@@ -84,7 +91,7 @@ _FAR_BYTES, _FAR_CELL, _GATHERED_CELL = 1 << 25, 10.0, 2.0
 
 
 @dataclass(frozen=True)
-class Around:
+class RunOverhead:
     """What a run does besides its steps.
 
     Parameters
@@ -118,6 +125,18 @@ class Around:
         """Predict what begins launches and restricts leaf tables, besides the steps of a slice."""
         pace = DEVICE if device else CORE
         return self._slowness * (pace.launch * launched + pace.restricted * varying)
+
+    def evaluation_seconds(self, later: Evaluations, cells: int) -> float:
+        """Predict what sweeps modulo primes take besides their steps, with leaf tables of so many cells."""
+        made = CORE.power if later.points > 1 else CORE.cell
+        values = later.points * later.primes
+        begun = later.sweeps * (CORE.sweep + CORE.function * self.functions)
+        return self._slowness * (begun + values * (made * cells + CORE.point))
+
+    def residues_seconds(self, steps: Iterable[Step], itemsize: int) -> float:
+        """Predict lowered steps modulo a prime."""
+        rates = self.rates if isinstance(self.rates, KernelRates) else _measured(self.rates)
+        return steps_seconds(steps, residue_rates(rates), itemsize)
 
     def steps_seconds(self, steps: Iterable[Step], itemsize: int) -> float:
         """Predict lowered steps."""
@@ -182,7 +201,7 @@ def _gathered_cells(lowered: Lowered, itemsize: int) -> float:
     return cells
 
 
-def _begun(kind: tuple[float, float], work: Work, slowness: float) -> float:
+def _begun(kind: tuple[float, float], work: StepWork, slowness: float) -> float:
     step, table = kind
     return slowness * (step + table * work.tables)
 

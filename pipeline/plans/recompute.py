@@ -33,7 +33,7 @@ from ..trees.memory import Sizing, partition, parts_below, sweep_peak, table_byt
 from ..trees.tree import Tree
 from .plan import Plan
 from .problem import Problem, sliced_dims
-from .two_way_steps import Reading, StepBuilder, choose_readings
+from .two_way_steps import StepBuilder, TargetReading, choose_readings
 
 # Parts are halved so often at most.
 _HALVINGS = 12
@@ -124,7 +124,7 @@ def _back_through(plan: Plan, problem: Problem, builder: StepBuilder, cuts: Coll
     parts = parts_below(tree, plan.up, cuts)
     parts = {**parts, -1: parts.pop(-1, [])}
     home = {s.node: head for head, part in parts.items() for s in part}
-    readings: dict[int, list[Reading]] = {head: [] for head in parts}
+    readings: dict[int, list[TargetReading]] = {head: [] for head in parts}
     for reading in choose_readings(tree, problem.targets):
         node = reading.node if reading.join else tree.parent[reading.node]
         readings[home.get(node, -1)].append(reading)
@@ -140,7 +140,7 @@ def _back_through(plan: Plan, problem: Problem, builder: StepBuilder, cuts: Coll
 
 
 def _asked(
-    tree: Tree, parts: dict[int, list[Step]], home: dict[int, int], readings: dict[int, list[Reading]]
+    tree: Tree, parts: dict[int, list[Step]], home: dict[int, int], readings: dict[int, list[TargetReading]]
 ) -> set[int]:
     """Return the heads of the parts that something is read from, in them or below them."""
     asked = {-1}

@@ -10,14 +10,17 @@ from dataclasses import replace
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
-from ..trees.costs import Rates, lowered_seconds
+from ..trees.costs import Rates, lowered_seconds, residue_rates, steps_cost
 from ..trees.memory import Sizing, sweep_peak
-from .plan import Evaluations, Plan
+from .plan import Plan
+from .plan_parts import Evaluations
 
-# Numbers of points that are tried: rows of the first hide what a step costs besides.
+# Numbers of points that are tried: rows of 64 hide what a step costs besides.
 _TOGETHER = (64, 16, 4)
 # Tables of more cells leave the cache, and are as fast by themselves.
 _MOST_CELLS = 1 << 19
+# Longer rows hide what a sweep costs besides, where it has so few cells that this is most of it.
+_LONG_ROWS, _FEW_CELLS = (2048, 512), 1 << 18
 
 
 def with_evaluations(plan: Plan, semiring: Semiring, points: int, primes: int, rates: Rates, memory_bytes: int) -> Plan:
@@ -30,14 +33,22 @@ def with_evaluations(plan: Plan, semiring: Semiring, points: int, primes: int, r
     semiring : Semiring
         Residues modulo any of the primes.
     """
-    alone = Evaluations(points, primes)
+    share = 1.0 if plan.row_bounds is not None else _residue_share(plan, rates)
+    alone = Evaluations(points, primes, share=share)
     if points > 1 and plan.row_bounds is None and plan.spill is None and plan.slices == 1 and not plan.cuts:
-        for most in [count for count in _TOGETHER if count * plan.cost.largest_table_cells <= _MOST_CELLS]:
+        wide = [count for count in _LONG_ROWS if count * plan.cells <= _FEW_CELLS]
+        for most in wide + [count for count in _TOGETHER if count * plan.cost.largest_table_cells <= _MOST_CELLS]:
             found = _together(plan, semiring, replace(alone, together=min(points, most)), rates)
             peak = _peak(plan, found)
-            if peak <= memory_bytes and found.seconds < found.together * plan.sweep_seconds:
+            if peak <= memory_bytes and found.seconds < found.together * share * plan.sweep_seconds:
                 return replace(plan, evaluations=found, peak_bytes=max(plan.peak_bytes, peak))
     return replace(plan, evaluations=alone)
+
+
+def _residue_share(plan: Plan, rates: Rates) -> float:
+    """Return how many times as long the steps of a plan take with residues."""
+    floats, residues = (steps_cost(plan.up, plan.tree, r, plan.itemsize).seconds for r in (rates, residue_rates(rates)))
+    return residues / floats if floats else 1.0
 
 
 def _together(plan: Plan, semiring: Semiring, wanted: Evaluations, rates: Rates) -> Evaluations:
@@ -53,7 +64,8 @@ def _peak(plan: Plan, found: Evaluations) -> int:
 
 
 def repriced(evaluations: Evaluations, rates: Rates, itemsize: int) -> Evaluations:
-    """Predict the seconds of a sweep of several points from other rates."""
+    """Predict the seconds of a sweep of several points from other rates of floats."""
+    rates = residue_rates(rates)
     return replace(evaluations, seconds=sum(lowered_seconds(s, rates, itemsize) for s in evaluations.steps))
 
 

@@ -71,7 +71,7 @@ _WORTH_STORING = 256
 
 
 @dataclass(frozen=True)
-class Reading:
+class TargetReading:
     """Targets that are read from the belief of a node's table, or from the join of a node's inputs."""
 
     node: int
@@ -96,7 +96,7 @@ def ordered_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
     return tuple([tuple(sorted(scope, key=rank.__getitem__)) for scope in tree.scopes])
 
 
-def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Reading, ...]:
+def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[TargetReading, ...]:
     """Choose the cheapest place for each target.
 
     A place is a message with what comes from above it; for what only leaves have it is the join above such a
@@ -117,7 +117,7 @@ def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Rea
         if len(target) > 1:
             nodes = [node for node in nodes if tree.scopes[node].issuperset(target)]
         found.setdefault(place[min(nodes, key=price.__getitem__)], []).append(target)
-    return tuple([Reading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
+    return tuple([TargetReading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
 
 
 class StepBuilder:
@@ -156,7 +156,7 @@ class StepBuilder:
         return self.step(node, self.tree.children[node - self.tree.n_leaves], self._layouts[node])
 
     def backward(
-        self, readings: Sequence[Reading], tops: Sequence[int] | None = None, ends: Collection[int] = ()
+        self, readings: Sequence[TargetReading], tops: Sequence[int] | None = None, ends: Collection[int] = ()
     ) -> Iterator[Step]:
         """Messages from above, depth first, each subtree with its readings; only what a reading or an end needs.
 
@@ -168,7 +168,7 @@ class StepBuilder:
             Nodes to which messages are made too, each a table in the axes of the node's own.
         """
         tree, first = self.tree, self.tree.n_leaves
-        at: dict[int, list[Reading]] = {}
+        at: dict[int, list[TargetReading]] = {}
         for reading in readings:
             at.setdefault(reading.node, []).append(reading)
         load = [0] * len(tree.scopes)
@@ -203,7 +203,7 @@ class StepBuilder:
                 axes = tuple([v for v in axes if v in held])
             yield self.step(self.number.down(node), inputs, axes)
 
-    def _read(self, reading: Reading) -> Iterator[Step]:
+    def _read(self, reading: TargetReading) -> Iterator[Step]:
         tables = self.tree.children[reading.node - self.tree.n_leaves] if reading.join else (reading.node,)
         inputs = (*self.above[reading.node], *tables)
         if len(reading.targets) > 1 < len(inputs):

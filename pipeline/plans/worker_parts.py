@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
-from .plan import Parts, Plan, Task
+from .plan import Plan
+from .plan_parts import Parts, Task
 from .planner import with_rates
 from .prediction import CORES_OF_A_DEVICE
 from .recompute import recomputing_peak

@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from ..models.function import Function, joined, runs
 from ..models.model import Model
-from .leaf_rows import Listed
+from .leaf_rows import ListedCells
 from .preprocess import Leaf, Network
 
 Array = NDArray[Any]
-Cells = Sequence[int] | Listed
+Cells = Sequence[int] | ListedCells
 """Where a leaf table is wanted: all cells, by the order of their axes, or some, each with its value in a flat array."""
 
 # Tables of larger functions are made one by one, and so many cells of small ones together.
@@ -35,7 +35,7 @@ _NONE = np.zeros(0, np.intp)
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class LeafGroup:
     """One leaf table, or several small ones: those of more functions first, of fewer cells first among equals.
 
     Parameters
@@ -60,7 +60,7 @@ class Group:
     counts: Array
 
     @classmethod
-    def alone(cls, leaf: Leaf, axes: Cells, node: int = 0) -> Group:
+    def alone(cls, leaf: Leaf, axes: Cells, node: int = 0) -> LeafGroup:
         """Return one table."""
         return cls((node,), (leaf,), (axes,), _NONE, _NONE, _NONE)
 
@@ -77,9 +77,9 @@ class Group:
         """The functions of the leaves, those of the first place before those of the second."""
         return [leaf.functions[place] for place, head in enumerate(self.heads) for leaf in self.leaves[:head]]
 
-    def some(self, places: Sequence[int]) -> Group:
+    def some(self, places: Sequence[int]) -> LeafGroup:
         """Return several of the tables, in this order."""
-        return Group(
+        return LeafGroup(
             tuple([self.nodes[k] for k in places]),
             tuple([self.leaves[k] for k in places]),
             tuple([self.axes[k] for k in places]),
@@ -101,11 +101,11 @@ class Group:
         return found
 
 
-def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[Group]:
+def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[LeafGroup]:
     """Put the leaf tables of some nodes into groups; large ones are alone."""
     known = network.leaves
     if len(axes) < _FEW_TABLES:
-        yield from (Group.alone(known[node], own, node) for node, own in axes.items())
+        yield from (LeafGroup.alone(known[node], own, node) for node, own in axes.items())
         return
     nodes, wanted = [*axes], [*axes.values()]
     leaves = [known[node] for node in nodes]
@@ -127,13 +127,15 @@ def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[Gr
             alone[small[some]] = True
         else:
             which = itemgetter(*small[some].tolist())
-            yield Group(which(nodes), which(leaves), which(wanted), cells[some], variables[some], counts[small[some]])
+            yield LeafGroup(
+                which(nodes), which(leaves), which(wanted), cells[some], variables[some], counts[small[some]]
+            )
     for k in np.flatnonzero(alone).tolist():
-        yield Group.alone(leaves[k], wanted[k], nodes[k])
+        yield LeafGroup.alone(leaves[k], wanted[k], nodes[k])
 
 
 def made_together(
-    network: Network, axes: Mapping[int, tuple[int, ...]], build: Callable[[Group], Iterable[Any]]
+    network: Network, axes: Mapping[int, tuple[int, ...]], build: Callable[[LeafGroup], Iterable[Any]]
 ) -> dict[int, Any]:
     """Build the leaf tables of some nodes, by node; ``build`` makes those of a group, in their order."""
     found = {
@@ -164,7 +166,7 @@ class Spread:
     places: list[Array]
 
 
-def spread(network: Network, group: Group) -> Spread:
+def spread(network: Network, group: LeafGroup) -> Spread:
     """Return the values of the functions of several tables."""
     model, left, scopes = network.model, network.left, network.model.scopes
     numbers = np.array(group.functions, np.intp)

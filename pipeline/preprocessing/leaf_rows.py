@@ -19,7 +19,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Listed:
+class ListedCells:
     """Some cells of a table, in no order.
 
     Parameters
@@ -54,7 +54,7 @@ def is_listed(network: Network, f: int) -> bool:
     return function.rows is not None and not allowed(network.model, f, np.asarray(function.default)).item()
 
 
-def listed_cells(network: Network, leaf: Leaf, axes: Sequence[int]) -> Listed | None:
+def listed_cells(network: Network, leaf: Leaf, axes: Sequence[int]) -> ListedCells | None:
     """Return the only cells of a leaf table that may be allowed; None where no function lists them."""
     drivers = [f for f in leaf.functions if is_listed(network, f) and _local_scope(network, f) == {*leaf.scope}]
     if not drivers:
@@ -63,7 +63,7 @@ def listed_cells(network: Network, leaf: Leaf, axes: Sequence[int]) -> Listed | 
     return replace(found, axes=tuple(axes), states=tuple(found.states[found.axes.index(v)] for v in axes))
 
 
-def rows_left(network: Network, f: int) -> Listed:
+def rows_left(network: Network, f: int) -> ListedCells:
     """Return the rows of a function on the states that are left; only allowed ones, if it forbids all others."""
     function = network.model.functions[f]
     assert function.rows is not None
@@ -79,10 +79,10 @@ def rows_left(network: Network, f: int) -> Listed:
     kept: Any = slice(None) if inside.all() else inside
     axes = [v for v in function.scope if _wide(network, v)]
     local = tuple(network.local[v] for v in axes)
-    return Listed(local, tuple(places[v][kept] for v in axes), f, function.values[kept])
+    return ListedCells(local, tuple(places[v][kept] for v in axes), f, function.values[kept])
 
 
-def values_at(network: Network, f: int, cells: Listed) -> Array:
+def values_at(network: Network, f: int, cells: ListedCells) -> Array:
     """Return what a function that is stored by rows is worth at some cells, one value each."""
     if f == cells.function:
         return cells.values

@@ -20,8 +20,8 @@ from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from ..models.function import greatest_costs, know_positive
 from ..models.model import Model
-from .leaf_groups import Cells, Group, made_together, spread
-from .leaf_rows import Listed, values_at
+from .leaf_groups import Cells, LeafGroup, made_together, spread
+from .leaf_rows import ListedCells, values_at
 from .preprocess import Leaf, Network
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
     raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
 
 
-def cost_leaves(network: Network, group: Group) -> Array:
+def cost_leaves(network: Network, group: LeafGroup) -> Array:
     """Build leaf tables of costs, int64; forbidden entries are ``COST_LIMIT``.
 
     Returns
@@ -110,20 +110,20 @@ def cost_leaves(network: Network, group: Group) -> Array:
         np.add(total, values, out=total)
         np.minimum(total, _FORBIDDEN, out=total)
 
-    return _combine(network, group, _Making(np.zeros((), dtype=np.int64), convert, add))
+    return _combine(network, group, _LeafMaking(np.zeros((), dtype=np.int64), convert, add))
 
 
 def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
     """Build one leaf table of costs, flat, axes in the given order; see :func:`cost_leaves`."""
-    return cost_leaves(network, Group.alone(leaf, axes))
+    return cost_leaves(network, LeafGroup.alone(leaf, axes))
 
 
-def energy_leaves(network: Network, group: Group) -> Array:
+def energy_leaves(network: Network, group: LeafGroup) -> Array:
     """Build leaf tables of ``-ln p``, float64, flat, one after another; +inf where the probability is 0."""
-    return _combine(network, group, _Making(np.zeros(()), lambda _, v, __: energies(v), _add_into))
+    return _combine(network, group, _LeafMaking(np.zeros(()), lambda _, v, __: energies(v), _add_into))
 
 
-def in_scopes(network: Network, build: Callable[[Network, Group], Array]) -> list[Array]:
+def in_scopes(network: Network, build: Callable[[Network, LeafGroup], Array]) -> list[Array]:
     """Build all leaf tables of a network, each with the axes of its scope."""
     found = made_together(network, dict(enumerate(network.scopes)), lambda group: group.split(build(network, group)))
     dims = network.dims
@@ -138,7 +138,7 @@ def energies(probabilities: Array) -> Array:
         return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
 
 
-def probability_leaves(network: Network, group: Group) -> list[Scaled]:
+def probability_leaves(network: Network, group: LeafGroup) -> list[Scaled]:
     """Build leaf tables of probabilities, flat float64 with no value above 1, with bounds.
 
     Products that might underflow are taken as logarithms first, and stay such where they span too much.
@@ -149,9 +149,9 @@ def probability_leaves(network: Network, group: Group) -> list[Scaled]:
     if any(extreme):
         if len(extreme) > 1:
             return _apart(network, group, extreme)
-        logs = _combine(network, group, _Making(np.zeros(()), lambda _, v, __: -energies(v), _add_into))
+        logs = _combine(network, group, _LeafMaking(np.zeros(()), lambda _, v, __: -energies(v), _add_into))
         return [scaled.from_logs(logs, 0.0, scaled.LOWEST)]
-    values = group.split(_combine(network, group, _Making(np.ones(()), lambda _, v, __: v, _multiply_into)))
+    values = group.split(_combine(network, group, _LeafMaking(np.ones(()), lambda _, v, __: v, _multiply_into)))
     made = [scaled.Scaled(table, 0.0, low, high) for table, (low, high, _, _) in zip(values, bounds, strict=True)]
     large = [k for k, (_, high, _, _) in enumerate(bounds) if high > 0.0]
     for k, table in zip(large, scaled.measured_each([values[k] for k in large]), strict=True):
@@ -159,17 +159,17 @@ def probability_leaves(network: Network, group: Group) -> list[Scaled]:
     return made
 
 
-def _apart(network: Network, group: Group, extreme: Sequence[bool]) -> list[Scaled]:
+def _apart(network: Network, group: LeafGroup, extreme: Sequence[bool]) -> list[Scaled]:
     """Build leaf tables of probabilities, those whose products might underflow one by one."""
     near = [k for k, far in enumerate(extreme) if not far]
     found = dict(zip(near, probability_leaves(network, group.some(near)) if near else (), strict=True))
     for k, (leaf, axes) in enumerate(zip(group.leaves, group.axes, strict=True)):
         if extreme[k]:
-            found[k] = probability_leaves(network, Group.alone(leaf, axes))[0]
+            found[k] = probability_leaves(network, LeafGroup.alone(leaf, axes))[0]
     return [found[k] for k in range(len(extreme))]
 
 
-def _log_bounds(network: Network, group: Group) -> list[tuple[float, float, float, float]]:
+def _log_bounds(network: Network, group: LeafGroup) -> list[tuple[float, float, float, float]]:
     """Return ln-bounds of the entries of leaf tables, and of the products of some of their functions beside 1."""
     functions = network.model.functions
     know_positive([functions[f] for leaf in group.leaves for f in leaf.functions])
@@ -195,9 +195,9 @@ def _scaled() -> Any:
     return scaled
 
 
-def indicator_leaves(network: Network, group: Group) -> Array:
+def indicator_leaves(network: Network, group: LeafGroup) -> Array:
     """Build leaf tables of 0 (impossible) and 1 (possible), float64, flat, one after another."""
-    possible = _Making(np.ones(()), lambda _, v, __: (v != 0).astype(np.float64), _multiply_into)
+    possible = _LeafMaking(np.ones(()), lambda _, v, __: (v != 0).astype(np.float64), _multiply_into)
     return _combine(network, group, possible)
 
 
@@ -209,7 +209,7 @@ def _multiply_into(total: Array, values: Array) -> None:
     np.multiply(total, values, out=total)
 
 
-class _Making(NamedTuple):
+class _LeafMaking(NamedTuple):
     """How leaf tables are made of functions.
 
     Parameters
@@ -228,7 +228,7 @@ class _Making(NamedTuple):
     combine: Callable[[Array, Array], None]
 
 
-def _combine(network: Network, group: Group, making: _Making) -> Array:
+def _combine(network: Network, group: LeafGroup, making: _LeafMaking) -> Array:
     """Combine the functions of leaves on the states that are left, into tables that are flat, one after another."""
     if len(group.leaves) == 1:
         return _combine_one(network, group, making)
@@ -240,11 +240,11 @@ def _combine(network: Network, group: Group, making: _Making) -> Array:
     return total
 
 
-def _combine_one(network: Network, group: Group, making: _Making) -> Array:
+def _combine_one(network: Network, group: LeafGroup, making: _LeafMaking) -> Array:
     """Combine the functions of one leaf, which may be large."""
     one, convert, combine = making
     (leaf,), (axes,), dims = group.leaves, group.axes, network.dims
-    shape = (len(axes),) if isinstance(axes, Listed) else tuple([dims[v] for v in axes])
+    shape = (len(axes),) if isinstance(axes, ListedCells) else tuple([dims[v] for v in axes])
     if (cells := math.prod(shape)) >= _LARGE_CELLS:
         _check_dense(network, leaf, cells)
     total: Array | None = None
@@ -278,7 +278,7 @@ def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:
 
 def _aligned(network: Network, f: int, axes: Cells) -> Array:
     """Return a function's values on the states that are left, with the axes given; one cell along those it lacks."""
-    if isinstance(axes, Listed):
+    if isinstance(axes, ListedCells):
         return _values_at(network, f, axes)
     scope, values = restricted(network, f)
     if scope != axes:
@@ -286,7 +286,7 @@ def _aligned(network: Network, f: int, axes: Cells) -> Array:
     return values if len(scope) == len(axes) else values.reshape([network.dims[v] if v in scope else 1 for v in axes])
 
 
-def _values_at(network: Network, f: int, cells: Listed) -> Array:
+def _values_at(network: Network, f: int, cells: ListedCells) -> Array:
     """Return a function's values at some cells."""
     if network.model.functions[f].rows is not None:
         return values_at(network, f, cells)

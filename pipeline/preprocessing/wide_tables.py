@@ -31,12 +31,22 @@ Automaton = list[dict[Prefix, int]]
 """For each link what it reads, the state before it first, and the state behind it, or the number of a value."""
 
 
-def with_links(model: Model) -> Model:
-    """Return a model of the same optima without functions that only chains of small ones can stand for.
+def with_links(model: Model, cells: int | None = None) -> Model:
+    """Return a model of the same optima, sums and counts with chains of small functions in place of very wide ones.
 
     The model itself where there are none. Variables of links come last, and are not shown.
+
+    Parameters
+    ----------
+    model : Model
+    cells : int, optional
+        Functions of more cells than this are wide; by default those that are too large for an array.
     """
-    wide = [f for f, function in enumerate(model.functions) if _is_wide(model, f, function)]
+    most = _LARGE_CELLS if cells is None else cells
+    # no function of fewer variables has so many cells
+    least = most.bit_length() // max(1, (max(model.dims, default=1) - 1).bit_length())
+    listed = [f for f, g in enumerate(model.functions) if g.rows is not None and len(g.scope) >= least]
+    wide = [f for f in listed if _is_wide(model, f, model.functions[f], most)]
     if not wide:
         return model
     order = {v: at for at, v in enumerate(_order(model, wide))}
@@ -58,16 +68,24 @@ def with_links(model: Model) -> Model:
         return model
     kind: Kind = "cost" if model.kind == "cost" else "markov"
     plain = [replace(function, child=None) for function in functions] if model.kind == "bayes" else functions
-    hidden = len(dims) - len(model.dims)
-    states = (*model.states, *[None] * hidden)
+    added = len(dims) - len(model.dims)
+    states = (*model.states, *[None] * added)
     return replace(
-        model, kind=kind, names=tuple(names), dims=tuple(dims), states=states, functions=tuple(plain), hidden=hidden
+        model,
+        kind=kind,
+        names=tuple(names),
+        dims=tuple(dims),
+        states=states,
+        functions=tuple(plain),
+        hidden=model.hidden + added,
     )
 
 
-def _is_wide(model: Model, f: int, function: Function) -> bool:
-    """Whether a function has very many cells and is worth something in those that it does not list."""
-    if function.rows is None or prod([model.dims[v] for v in function.scope]) <= _LARGE_CELLS:
+def _is_wide(model: Model, f: int, function: Function, most: int) -> bool:
+    """Whether a function has more cells than that, few rows, and is worth something in cells that it does not list."""
+    if function.rows is None or (cells := prod([model.dims[v] for v in function.scope])) <= most:
+        return False
+    if cells <= _LARGE_CELLS and len(function.rows) ** 2 > cells:
         return False
     return bool(allowed(model, f, np.asarray(function.default)).item())
 

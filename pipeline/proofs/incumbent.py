@@ -1,33 +1,57 @@
-"""What is known of an optimum: bounds and the best assignment, what preparation made of the network, and an order."""
+"""The incumbent: what is known of an optimum (bounds, the best assignment), and the network that is left of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
-from ...tasks.compiler.work_clock import working_seconds
+from ...tasks.compiler.compile_limits import NotCompiledError
+from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork, States
-from ..cost_networks.preparation import WORK, Prepared, Report, prepare
-from ..orders.depth_first import bucket_cells, depth_first_order
-from .limits import Limits
-from .outcome import Method, Outcome
-from .turns import Turns, Way
+from ..cost_networks.preparation import Report
+from ..orders.depth_first import bucket_cells
+from .limits import ProofLimits
+from .outcome import Outcome
 
-#: Another preparation pays if the last one closed this part of the gap, or removed this part of the cells.
-_PAYS = 0.05
-#: Preparing again pays where the cut-off fell by this part of the gap.
-_FELL = 0.02
-#: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
-_WORK_PER_SECOND = 50_000_000
-#: An order is searched for this share of the time spent, and at least so long.
-_ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.1
+if TYPE_CHECKING:
+    from .provers.layer_files import Finished
+
+#: A prover that holds more than this part of the memory between two turns leaves the others too little.
+_HELD_PART = 4
+
+
+OnAssignment = Callable[[CostNetwork, States], None]
+
+
+class Holder(Protocol):
+    """What holds memory between two turns."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held."""
+        ...
+
+
+class Sharper(Protocol):
+    """A prover that shifts costs of the network, such that others have an easier one."""
+
+    @property
+    def sharpened(self) -> CostNetwork | None:
+        """The network with the costs that were shifted, where that is of use."""
+        ...
+
+    @property
+    def small(self) -> bool:
+        """Whether it still is at what costs little, which others had better wait for."""
+        ...
 
 
 @dataclass
-class Known:
-    """What is known of the least total below ``upper``, and the network as far as it was prepared.
+class Incumbent:
+    """What all provers know together of the least total below ``upper``, and the network as far as it was prepared.
 
     Parameters
     ----------
@@ -35,44 +59,58 @@ class Known:
         Not made smaller yet; states are of its variables.
     upper : int or None
         Exclusive; None for no limit. Falls with the best total, to just above the next that there can be.
-    method : str
-        Only this way after preparation, "auto" for all of them in turn.
-    limits : Limits
+    limits : ProofLimits
+    alone : bool
+        Whether one prover has all the time and memory.
 
     Attributes
     ----------
     lower, total, best
         No total is below ``lower``; the best assignment and its total, None where none was found.
-    done, way
-        Whether nothing is left to search, and what completed the proof.
+    done, prover
+        Whether nothing is left to search, and the name of the prover that completed the proof.
     small : CostNetwork
         What preparation made of the network.
     order : tuple of int
         Of its variables, the first to be eliminated first; empty while none was looked for.
     nearby : tuple of int or None
-        The best assignment of ``small`` that one of the ways found.
-    again_from, order_from : float
-        Preparing again, and another order, are not tried before so many seconds were spent.
-    turns : Turns
-        Whose turn it is, and what the ways took and brought.
+        The best assignment of ``small`` that a prover returned.
+    sharper : Sharper or None
+        The prover that shifts costs of ``small``.
+    finished : Finished or None
+        Layers of rows of ``small`` in this order that an earlier search finished, for the prover that goes on with
+        them.
+    holders : dict
+        By name, what holds memory between two turns.
+    listeners : list of callable
+        Are told every assignment of a prepared network, and that network.
+    reports : list of Report
+        What preparations did.
+    tried : dict
+        CPU seconds by prover, and those of the preparation.
+    uncompiled : dict
+        Those that were left out, as their loops would not have been compiled in time.
     """
 
     network: CostNetwork
     upper: int | None
-    method: Method | Way
-    limits: Limits
+    limits: ProofLimits
+    alone: bool = False
     lower: int = 0
     best: States | None = None
     total: int | None = None
-    way: str = ""
+    prover: str = ""
     done: bool = False
     small: CostNetwork = field(init=False)
     order: tuple[int, ...] = ()
     nearby: States | None = None
+    sharper: Sharper | None = None
+    finished: Finished | None = None
+    holders: dict[str, Holder] = field(default_factory=dict)
+    listeners: list[OnAssignment] = field(default_factory=list)
     reports: list[Report] = field(default_factory=list)
-    again_from: float = 0.0
-    order_from: float = 0.0
-    turns: Turns = field(init=False)
+    tried: dict[str, float] = field(default_factory=dict)
+    uncompiled: dict[str, None] = field(default_factory=dict)
     started: float = field(default_factory=working_seconds)
 
     def __post_init__(self) -> None:
@@ -80,10 +118,9 @@ class Known:
         if self.upper is not None:
             self.upper = self.network.totals.cut_off(self.upper)
         self.small = self.network
-        self.turns = Turns(self.method)
 
     def outcome(self) -> Outcome:
-        """What is known."""
+        """Return what is known."""
         if self.done and self.best is None:
             return Outcome(self.lower if self.upper is None else self.at_least(self.upper), feasible=False)
         lower = self.lower if self.total is None else min(self.lower, self.total)
@@ -94,154 +131,118 @@ class Known:
         """CPU seconds since the beginning, without those that compiling took."""
         return working_seconds() - self.started
 
+    def is_over(self) -> bool:
+        """Whether the proof is complete, or to end with what is known."""
+        return self.done or self.limits.stop()
+
+    @property
+    def sharpened(self) -> CostNetwork:
+        """The network with the costs that a prover shifted, where that is of use."""
+        return (self.sharper and self.sharper.sharpened) or self.small
+
+    @property
+    def memory_bytes(self) -> int:
+        """What is left for a prover while the others wait for their next turn."""
+        return self.limits.memory_bytes - sum(holder.nbytes for holder in self.holders.values())
+
+    def is_much(self, holder: Holder) -> bool:
+        """Whether a prover leaves the others too little memory."""
+        return _HELD_PART * holder.nbytes > self.limits.memory_bytes and not self.alone
+
+    def cells(self, order: tuple[int, ...]) -> float:
+        """Cells of the buckets of an order."""
+        return bucket_cells(self.small.dims, self.small.scopes, order)
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Count CPU seconds for a prover, or for the preparation."""
+        start = working_seconds()
+        self.limits.on_prover(name)
+        try:
+            yield
+        finally:
+            self.tried[name] = self.tried.get(name, 0.0) + working_seconds() - start
+
+    @contextmanager
+    def if_compiled(self, name: str) -> Iterator[None]:
+        """Leave out what a prover, or the preparation, does with loops that would not be compiled in time."""
+        self.uncompiled.pop(name, None)
+        try:
+            yield
+        except NotCompiledError:
+            self.uncompiled[name] = None
+
     def at_least(self, lower: int) -> int:
         """Return the least total that there can be by a bound, which holds of what is below the cut-off."""
         return self.network.totals.at_least(lower if self.upper is None else min(lower, self.upper))
 
-    def _over(self) -> bool:
-        return self.done or self.limits.stop()
-
-    @contextmanager
-    def _timed(self, way: str) -> Iterator[None]:
-        start = working_seconds()
-        self.limits.on_way(way)
-        try:
-            yield
-        finally:
-            self.turns.tried[way] = self.turns.tried.get(way, 0.0) + working_seconds() - start
-
-    def _hear(self, lower: int, total: int | None = None) -> None:
-        """Take a bound that a way tells before it ends."""
-        lower = self.at_least(lower)
-        if lower > self.lower:
-            self.lower = lower
-            self.limits.on_bounds(lower, self.total)
-
-    def _see(self, states: States) -> None:
-        """Take an assignment that a way shows before it ends."""
-        self._take(self.small, states)
-
-    def _take(self, network: CostNetwork, states: States) -> None:
-        """Take an assignment of a network that preparation made."""
-        self.improve(network.restored(states))
-
-    def improve(self, states: States) -> None:
-        """Take an assignment of the first network, if it is the best so far."""
-        total = self.network.total(states)
-        if total < (math.inf if self.upper is None else self.upper):
-            self.best = states  # first: whoever interrupts here has an assignment for the total
-            self.total, self.upper = int(total), self.network.totals.cut_off(int(total))
-            self.limits.on_bounds(self.lower, self.total)
-
-    def learn(self, upper: int | None) -> None:
-        """Search only below a total that was found elsewhere; forget an assignment that is not."""
-        upper = None if upper is None else self.network.totals.cut_off(upper)
-        if upper is None or (self.upper is not None and self.upper <= upper):
-            return
-        before, self.upper, self.total, self.best = self.upper, upper, None, None
-        if self.lower >= upper:
-            self._finish("preparation")
-        self._prepare_again(before)
-
-    def take(self, lower: float, states: States | None, way: str) -> None:
-        """Take what was proved and found elsewhere: no total is below `lower`, inf if none is below the cut-off."""
-        if states is not None:
-            self.improve(states)
-        if lower < math.inf:
-            self._hear(int(lower))
-        if lower == math.inf or (self.upper is not None and self.upper <= self.lower):
-            self._finish(way)
-
-    def _finish(self, way: str) -> None:
-        self.done, self.way = True, way
-
-    def _closed(self, lower: int, upper: int | None) -> float:
+    def closed_since(self, lower: int, upper: int | None) -> float:
         """The part of the gap that is closed since the bounds were these; what is far open counts by its lower end."""
         if self.upper is None:
             return (self.lower - lower) / max(self.lower - self.small.constant, 1)
         upper = self.upper if upper is None else upper
         return (self.lower - lower + upper - self.upper) / max(upper - lower, 1)
 
-    def _paid(self, lower: int, upper: int | None, cells: int) -> bool:
-        """Whether a preparation closed or removed enough for another, with more work, to be of use."""
-        removed = 1 - self.small.cells / max(cells, 1)
-        return upper is None or self._closed(lower, upper) + removed >= _PAYS
+    # What provers report before their turn ends.
 
-    def _prepare(self, work: int = WORK) -> None:
-        """Make the network smaller, or only fold what it must not have."""
-        if not self.limits.prune:
-            self._settle_trivial()
-            return
-        with self._timed("preparation"):
-            found = prepare(self.small, self.upper, work=work, stop=self.limits.stop)
-            self.reports.append(found.report)
-            self._learn_prepared(found)
-        if not self.done:
-            self._settle_trivial()
+    def raise_lower(self, lower: int, total: int | None = None) -> None:
+        """Take a bound; the total is ignored, as assignments are offered."""
+        lower = self.at_least(lower)
+        if lower > self.lower:
+            self.lower = lower
+            self.limits.on_bounds(lower, self.total)
 
-    def _learn_prepared(self, found: Prepared) -> None:
-        if found.total is not None and found.states is not None:
-            self._take(self.small, found.states)
-        if not found.feasible:
-            self._finish("preparation")
-            return
-        self._hear(found.lower)
-        if self.order and not self._simpler(found.network):
-            return
-        self.small = found.network
-        self._begin_anew()
+    def offer(self, states: States) -> None:
+        """Take an assignment of the prepared network."""
+        self.offer_of(self.small, states)
 
-    def _begin_anew(self) -> None:
-        """Forget what was found out about the network that was prepared before."""
-        self.order, self.nearby = (), None
-        self.turns.hopeless.clear()
+    def offer_of(self, network: CostNetwork, states: States) -> None:
+        """Take an assignment of a network that preparation made."""
+        self.improve(network.restored(states))
+        for hear in self.listeners:
+            hear(network, states)
 
-    def _simpler(self, network: CostNetwork) -> bool:
-        """Whether a network that stands for the present one is worth beginning anew with it."""
-        rose = network.constant - self.small.constant
-        left = math.inf if self.upper is None else self.upper - self.small.constant
-        return network.cells < (1 - _FELL) * self.small.cells or rose > _FELL * left or not network.tables
+    def improve(self, states: States) -> None:
+        """Take an assignment of the first network, if it is the best so far."""
+        total = self.network.total(states)
+        if total < (math.inf if self.upper is None else self.upper):
+            self.limits.on_states(states)
+            self.best = states  # first: a caller that interrupts here has an assignment for the total
+            self.total, self.upper = int(total), self.network.totals.cut_off(int(total))
+            self.limits.on_bounds(self.lower, self.total)
 
-    def _settle_trivial(self) -> None:
-        """A network without functions costs its constant, whatever its states."""
-        if self.small.tables:
-            return
-        self.improve(self.small.restored((0,) * len(self.small.dims)))
-        self._finish("preparation")
+    def take_outcome(self, outcome: Outcome, prover: str) -> None:
+        """Take what a turn ended with, of the prepared network."""
+        if outcome.states is not None:
+            self.nearby = outcome.states
+            self.offer(outcome.states)
+        # a prover leaves out what reaches the cut-off, so what it says above that holds of nothing else
+        self.lower = max(self.lower, self.at_least(outcome.lower))
+        if outcome.proved or (self.total is not None and self.total <= self.lower):
+            self.finish(prover)
+        self.limits.on_bounds(self.lower, self.total)
 
-    def _prepare_again(self, before: int | None) -> None:
-        """Use a better assignment to remove more."""
-        if self.done or not self.limits.prune or self.upper is None or self.upper == before:
-            return
-        if before is not None and before - self.upper < _FELL * (before - self.lower):
-            return
-        if self.spent < self.again_from:
-            return
-        network = self.small
-        self._prepare(int(min(WORK, _WORK_PER_SECOND * self.spent)))
-        if self.small is network:
-            self.again_from = 2 * self.spent
+    # What was found out elsewhere.
 
-    def _find_order(self) -> None:
-        """Begin with a network that preparation has changed."""
-        if not self.order:
-            with self._timed("preparation"):
-                self.order = self._searched_order(self._sharpened)
-            self.turns.suit(self.small.dims)
+    def cut(self, upper: int | None) -> bool:
+        """Search only below a total that was found elsewhere; forget an assignment that is not below it."""
+        upper = None if upper is None else self.network.totals.cut_off(upper)
+        if upper is None or (self.upper is not None and self.upper <= upper):
+            return False
+        self.upper, self.total, self.best = upper, None, None
+        if self.lower >= upper:
+            self.finish("preparation")
+        return True
 
-    def _searched_order(self, network: CostNetwork) -> tuple[int, ...]:
-        """An order that is searched for the longer, the more time was spent."""
-        start = self.spent
-        seconds = max(_ORDER_SECONDS, _ORDER_SHARE * start)
-        order = depth_first_order(network.dims, network.scopes, seconds=seconds, seed=self.limits.seed)
-        # large networks take longer for one order than they are given
-        self.order_from = self.spent + (self.spent - start) / _ORDER_SHARE
-        return order
+    def take(self, lower: float, states: States | None, prover: str) -> None:
+        """Take what was proved and found elsewhere: no total is below `lower`, inf if none is below the cut-off."""
+        if states is not None:
+            self.improve(states)
+        if lower < math.inf:
+            self.raise_lower(int(lower))
+        if lower == math.inf or (self.upper is not None and self.upper <= self.lower):
+            self.finish(prover)
 
-    def _cells(self, order: Sequence[int]) -> float:
-        return bucket_cells(self.small.dims, self.small.scopes, order)
-
-    @property
-    def _sharpened(self) -> CostNetwork:
-        """The network that an order is searched for."""
-        return self.small
+    def finish(self, prover: str) -> None:
+        """Nothing is left to search."""
+        self.done, self.prover = True, prover

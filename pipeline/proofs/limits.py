@@ -1,4 +1,4 @@
-"""How far the chain of ways goes, and what it asks of whoever calls it."""
+"""How far a proof goes, and what it asks of its caller."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from ..cost_networks.cost_network import CostNetwork
+from ..cost_networks.cost_network import CostNetwork, States
 from .outcome import Outcome
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ OnBounds = Callable[[int, int | None], None]
 """Is told a proven lower bound, and the total of the best assignment so far."""
 
 
-class Elimination(Protocol):
+class PlannedElimination(Protocol):
     """A planned elimination of all cells of a network."""
 
     @property
@@ -29,18 +29,20 @@ class Elimination(Protocol):
         ...
 
 
-PlanElimination = Callable[[CostNetwork, int | None], Elimination | None]
+PlanElimination = Callable[[CostNetwork, int | None], PlannedElimination | None]
 """Plans to sweep every cell, for totals below a cut-off; None if that does not fit."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProofLimits:
     """How far to go.
 
     Parameters
     ----------
     memory_bytes : int
-        For one way at a time.
+        Of host memory, for all provers together.
+    seed : int
+        Of orders and of local searches.
     prune : bool
         Whether to make the network smaller first.
     eliminate : callable
@@ -49,6 +51,8 @@ class Limits:
         Whether to end with what was proved.
     on_bounds : callable
         Told a lower bound and the total of the best assignment, whenever one improved.
+    on_states : callable
+        Told every assignment whose total is the least so far. Totals in units may hide that it is forbidden.
     device_bytes : int, optional
         Memory of a GPU that may be used.
     threads : int
@@ -57,10 +61,11 @@ class Limits:
         Return where layers may be that exceed memory.
     finished : callable
         Return layers there that an earlier search finished, if any.
-    on_way : callable
-        Told which way is tried next.
+    on_prover : callable
+        Told the name of each prover, or "preparation", when its turn begins.
     swept_cells : float
-        Networks of so few, in the buckets of an order found at once, are swept as soon as they prove not easy.
+        Networks of at most so many cells, in the buckets of an order found at once, are swept as soon as they prove
+        not easy.
     """
 
     memory_bytes: int
@@ -69,9 +74,10 @@ class Limits:
     eliminate: PlanElimination = lambda network, upper: None
     stop: Callable[[], bool] = bool
     on_bounds: OnBounds = lambda lower, total: None
+    on_states: Callable[[States], None] = lambda states: None
     device_bytes: int | None = None
     threads: int = 1
     files: Callable[[], RowFiles] | None = None
     finished: Callable[[], Finished | None] = lambda: None
-    on_way: Callable[[str], None] = lambda way: None
+    on_prover: Callable[[str], None] = lambda name: None
     swept_cells: float = 0.0

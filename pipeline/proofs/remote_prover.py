@@ -1,4 +1,4 @@
-"""A search that helps another one elsewhere: it hears of better totals while it runs, and tells what it finds."""
+"""A portfolio that helps another one elsewhere: it polls for better totals while it runs, and reports what it finds."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ from typing import Protocol
 
 from ..cost_networks.cost_network import CostNetwork, CostTable, States
 from ..orders.depth_first import bucket_cells
-from .limits import Limits
-from .outcome import Method, Outcome
-from .portfolio import Chain
-from .turns import Way
+from .limits import ProofLimits
+from .outcome import Outcome
+from .portfolio import Portfolio
 
-#: Bounds alone are told so often at most; assignments always.
+#: Bounds alone are reported so often at most; assignments always.
 _OFTEN_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
-class Part:
+class Subproblem:
     """What a helper searches.
 
     Parameters
@@ -29,8 +28,8 @@ class Part:
     upper : int or None
         Exclusive; None for no limit.
     method : str
-        By which way; "auto" for all of them in turn.
-    limits : Limits
+        By which prover; "auto" for all of them in turn.
+    limits : ProofLimits
         Only memory, seed, pruning, threads and devices.
     seconds : float
         Wall seconds after which it ends with what it knows.
@@ -38,82 +37,82 @@ class Part:
 
     network: CostNetwork
     upper: int | None
-    method: Method | Way
-    limits: Limits
+    method: str
+    limits: ProofLimits
     seconds: float = math.inf
 
 
-class Post(Protocol):
-    """What connects a helper with whom it helps."""
+class Channel(Protocol):
+    """What connects a helper with the portfolio that it helps."""
 
     @property
-    def alone(self) -> bool:
-        """Whether nobody is there any more."""
+    def closed(self) -> bool:
+        """Whether the portfolio has ended, or cannot be reached."""
         ...
 
-    def heard(self) -> int | None:
+    def poll(self) -> int | None:
         """Return the best total that is known."""
         ...
 
-    def tell(self, message: tuple[int, list[int] | None]) -> None:
-        """Tell an assignment of the part's network, or None, and a total that none of that is below."""
+    def report(self, lower: int, states: list[int] | None) -> None:
+        """Send a total that no assignment of the subproblem is below, and an assignment or None."""
         ...
 
 
 @dataclass
 class Helper:
-    """The search for the least total of a part that is below what others found.
+    """The search for the least total of a subproblem that is below what others found.
 
     Parameters
     ----------
-    part : Part
-    post : Post
+    subproblem : Subproblem
+    channel : Channel
     """
 
-    part: Part
-    post: Post
-    chain: Chain = field(init=False)
+    subproblem: Subproblem
+    channel: Channel
+    portfolio: Portfolio = field(init=False)
     _until: float = field(init=False)
-    _told: int | None = None
-    _told_at: float = -math.inf
+    _reported: int | None = None
+    _reported_at: float = -math.inf
 
     def __post_init__(self) -> None:
-        part = self.part
-        self._until = time.monotonic() + part.seconds
-        limits = replace(part.limits, stop=self._stop, on_bounds=self._on_bounds)
-        self.chain = Chain(part.network, part.upper, part.method, limits)
+        sub = self.subproblem
+        self._until = time.monotonic() + sub.seconds
+        limits = replace(sub.limits, stop=self._stop, on_bounds=self._on_bounds)
+        self.portfolio = Portfolio(sub.network, sub.upper, sub.method, limits)
 
     def run(self) -> Outcome:
-        """Search until the proof is complete, nothing more can be done, the time is over or nobody is there."""
-        self.chain.run()
-        while not (self.chain.done or self._ended) and self._is_news():
-            self.chain.learn(self.post.heard())
-            self.chain.go_on()
-        return self.chain.outcome()
+        """Search until the proof is complete, nothing more can be done, or the time is over or the channel closed."""
+        outcome = self.portfolio.run()
+        while not (self.portfolio.incumbent.done or self._ended) and self._is_news():
+            self.portfolio.learn(self.channel.poll())
+            outcome = self.portfolio.run()
+        return outcome
 
     @property
     def _ended(self) -> bool:
-        return self.post.alone or time.monotonic() >= self._until
+        return self.channel.closed or time.monotonic() >= self._until
 
     def _is_news(self) -> bool:
-        best = self.post.heard()
-        return best is not None and (self.chain.upper is None or best < self.chain.upper)
+        best, upper = self.channel.poll(), self.portfolio.incumbent.upper
+        return best is not None and (upper is None or best < upper)
 
     def _stop(self) -> bool:
         return self._is_news() or self._ended
 
     def _on_bounds(self, lower: int, total: int | None) -> None:
-        now = time.monotonic()
-        if total != self._told or now - self._told_at >= _OFTEN_SECONDS:
-            states = None if total == self._told or self.chain.best is None else [int(a) for a in self.chain.best]
-            self._told, self._told_at = total, now
-            self.post.tell((lower, states))
+        now, best = time.monotonic(), self.portfolio.incumbent.best
+        if total != self._reported or now - self._reported_at >= _OFTEN_SECONDS:
+            states = None if total == self._reported or best is None else [int(a) for a in best]
+            self._reported, self._reported_at = total, now
+            self.channel.report(lower, states)
 
 
-def helped(post: Post, part: Part) -> tuple[Outcome, float]:
-    """Task: search a part; return what is known of it, and the seconds that took."""
+def helped(channel: Channel, subproblem: Subproblem) -> tuple[Outcome, float]:
+    """Task: search a subproblem; return what is known of it, and the seconds that took."""
     start = time.perf_counter()
-    outcome = Helper(part, post).run()
+    outcome = Helper(subproblem, channel).run()
     return outcome, time.perf_counter() - start
 
 
@@ -130,11 +129,11 @@ def restricted(network: CostNetwork, states: Mapping[int, int]) -> CostNetwork:
     for table in network.tables:
         places = tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in table.scope)
         tables.append(CostTable(table.scope, table.costs[places].copy()))
-    return network.smaller(dims, tuple(tables), network.constant, _Given(tuple(states.items())))
+    return network.smaller(dims, tuple(tables), network.constant, _FixedStates(tuple(states.items())))
 
 
-class _Given:
-    """Puts given states where a slice has its only ones."""
+class _FixedStates:
+    """Puts the states of a slice where it has one state each."""
 
     def __init__(self, states: tuple[tuple[int, int], ...]) -> None:
         self._states = dict(states)

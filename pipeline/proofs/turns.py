@@ -1,41 +1,19 @@
-"""Whose turn it is among the ways to an optimum, and for how long, by what each closed of the gap so far."""
+"""Whose turn it is among the provers, and for how long, by what each closed of the gap so far."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
-from ...tasks.compiler.code_cache import is_compiled
-from ...tasks.compiler.work_clock import working_seconds
-from .outcome import Method
-from .provers.neighbourhood_search import is_wide
+from ...tasks.compiler.working_time import working_seconds
+from .prover_registry import Registered, traits_of
 
-Way = Literal["dense", "rows", "local", "diagram", "search", "clusters", "triangles", "dolls", "subtrees"]
-_EVERYONE: tuple[Way, ...] = (
-    *("dolls", "clusters", "triangles", "subtrees"),
-    *("rows", "local", "diagram", "search", "dense"),
-)
-#: CPU seconds of the first round, for each way; each round takes twice as long as the one before.
+#: CPU seconds of the first round, for each prover; each round takes twice as long as the one before.
 FIRST_SECONDS = 0.25
-#: Ways of which this function is not compiled yet wait until turns are so long, as it takes several seconds.
-_COMPILED: dict[Way, tuple[str, str, float]] = {
-    "local": ("tasks.search.annealing", "anneal", 1.0),
-    "diagram": ("tasks.diagrams.min_plus_loops", "merge", 0.5),
-    "search": ("tasks.search.branch_and_bound", "explore", 1.0),
-    "clusters": ("tasks.networks.clusters", "sweep", 0.5),
-    "triangles": ("tasks.networks.triangles", "sweep", 1.0),
-    "dolls": ("tasks.search.russian_dolls", "explore", 0.5),
-    "subtrees": ("tasks.search.branch_and_bound", "explore", 1.0),
-}
-#: The way that closed most has the longest turns where one may close this part of the gap.
-_NOTABLE = 0.02
+#: The prover that closed most has the longest turns where one may close this part of the gap.
+NOTABLE = 0.02
 #: What closed this part of it in one turn has another at once.
 _NEARLY_ALL = 0.5
-#: Networks of so few assignments, in bits, over domains of so many on average are searched rather than represented;
-#: of those of so many a search sees only a part, if short ones found no proof.
-_FEW_BITS, _LARGE_BITS, _MANY_BITS = 128, 3, 512
 #: What a turn of a local search is worth where its last one found something better, and where not.
 _GOING, _RESTING = 0.5, 0.25
 #: Turns are not shorter, for what they closed in a second.
@@ -62,94 +40,86 @@ class Turn:
 
 @dataclass
 class Turns:
-    """The ways, and what their turns took and brought.
+    """The provers, and what their turns brought.
+
+    Parameters
+    ----------
+    provers : mapping of str to Registered
+        All that may have turns, by name.
+    alone : bool
+        Whether there is one that has all the time.
 
     Attributes
     ----------
-    method : str
-        Only this way, "auto" for all of them.
     closed : dict
-        By way, the part of the gap between the bounds that it closed in a second of its last turn.
-    tried : dict
-        CPU seconds by way, and those of the preparation.
-    owing : dict
-        By way, the CPU seconds that its last turn took too long, as it could not be stopped; later ones make up for it.
+        By prover, the part of the gap between the bounds that it closed in a second of its last turn.
+    debt_seconds : dict
+        By prover, the CPU seconds that its last turn took too long, as it could not be stopped; later ones make up for
+        it.
     hopeless : set
-        Ways that are not tried any more.
-    suited : dict
-        By way, how much longer its turns are for what the network looks like.
+        Provers that are not tried any more.
+    weight_of : dict
+        By prover, how much longer its turns are for what the network looks like; 1 where it is not there.
     """
 
-    method: Method | Way
-    closed: dict[Way, float] = field(default_factory=dict)
-    tried: dict[str, float] = field(default_factory=dict)
-    owing: dict[Way, float] = field(default_factory=dict)
-    hopeless: set[Way] = field(default_factory=set)
-    suited: dict[Way, float] = field(default_factory=dict)
+    provers: Mapping[str, Registered]
+    alone: bool = False
+    closed: dict[str, float] = field(default_factory=dict)
+    debt_seconds: dict[str, float] = field(default_factory=dict)
+    hopeless: set[str] = field(default_factory=set)
+    weight_of: dict[str, float] = field(default_factory=dict)
 
     @property
-    def candidates(self) -> tuple[Way, ...]:
-        """The ways that may be tried."""
-        return _EVERYONE if self.method == "auto" else (self.method,)
-
-    @property
-    def alone(self) -> bool:
-        """Whether one way has all the time and memory."""
-        return len(self.candidates) == 1
-
-    @property
-    def left(self) -> tuple[Way, ...]:
+    def left(self) -> tuple[str, ...]:
         """Those that are not hopeless."""
-        return tuple(way for way in self.candidates if way not in self.hopeless)
-
-    @property
-    def none_left(self) -> bool:
-        """Whether no way is worth trying."""
-        return not self.left
+        return tuple(name for name in self.provers if name not in self.hopeless)
 
     def suit(self, dims: Sequence[int]) -> None:
         """Take note of what a network to solve looks like."""
-        bits = math.fsum(math.log2(d) for d in dims)
-        self.suited = {}
-        if bits <= _FEW_BITS and bits >= _LARGE_BITS * len(dims):
-            self.suited = {"rows": 0.5, "diagram": 0.25, "search": 4.0}
-        elif bits > _MANY_BITS:
-            self.suited = {"search": 0.5}
-        if is_wide(dims):
-            self.suited["local"] = 4.0
+        traits = traits_of(dims)
+        self.weight_of = {name: prover.weight_of(traits) for name, prover in self.provers.items()}
 
-    def shares(self, seconds: float) -> Iterator[tuple[Way, float]]:
-        """The ways that are left, with how many turns of so many seconds they get: at first all those that suit.
+    def _weight(self, name: str) -> float:
+        return self.weight_of.get(name, 1.0)
+
+    def _proves(self, name: str) -> bool:
+        return self.provers[name].proves
+
+    def shares(self, seconds: float) -> Iterator[tuple[str, float]]:
+        """The provers that are left, with how many turns of so many seconds they get: at first all those that suit.
 
         What closed most of the gap is first and has twice as long if it suits, from the third round on: the first part
         of a gap is closed easily by what never closes the last. What closed nothing loses nothing, as searches,
         diagrams and layers of rows may do so until they end; but a local search proves nothing.
         """
         beginning = seconds <= 2 * FIRST_SECONDS
-        able = [way for way in self.closed if way != "local" and self.suited.get(way, 1.0) >= 1.0]
-        first = max((self.closed[way] for way in able), default=0.0)
-        for way in sorted(self.left, key=lambda way: (-self.closed.get(way, 0.0), -self.suited.get(way, 1.0))):
-            closed = self.closed.get(way)
-            if way == "local" and closed is not None:
-                yield way, self.suited.get(way, 1.0) * (_GOING if self.is_notable(way, seconds) else _RESTING)
+        able = [name for name in self.closed if self._proves(name) and self._weight(name) >= 1.0]
+        first = max((self.closed[name] for name in able), default=0.0)
+        for name in sorted(self.left, key=lambda name: (-self.closed.get(name, 0.0), -self._weight(name))):
+            closed = self.closed.get(name)
+            if closed is not None and not self._proves(name):
+                yield name, self._weight(name) * (_GOING if self.is_notable(name, seconds) else _RESTING)
             else:
-                leads = way in able and closed == first and first * seconds >= _NOTABLE and not beginning
-                yield way, (2.0 if leads else 1.0) * self.suited.get(way, 1.0)
+                leads = name in able and closed == first and first * seconds >= NOTABLE and not beginning
+                yield name, (2.0 if leads else 1.0) * self._weight(name)
 
-    def nearly_done(self, way: Way, seconds: float) -> bool:
+    def nearly_done(self, name: str, seconds: float) -> bool:
         """Whether a turn of so many seconds, as long as the last one, is likely to complete the proof."""
-        return way != "local" and self.closed.get(way, 0.0) * seconds >= _NEARLY_ALL
+        return self._proves(name) and self.closing(name, seconds) >= _NEARLY_ALL
 
-    def is_notable(self, way: Way, seconds: float) -> bool:
+    def is_notable(self, name: str, seconds: float) -> bool:
         """Whether a turn of so many seconds, as long as the last one, is likely to close a part of the gap."""
-        return self.closed.get(way, 0.0) * seconds >= _NOTABLE
+        return self.closing(name, seconds) >= NOTABLE
 
-    def begin(self, way: Way, seconds: float) -> Turn | None:
-        """Begin a turn of so many CPU seconds, less what the way owes; None if it is not worth compiling for."""
-        if self.method == "auto" and way in _COMPILED:
-            module, function, least = _COMPILED[way]
-            if seconds < least and not is_compiled(module, function):
-                return None
-        seconds -= self.owing.get(way, 0.0)
-        self.owing[way] = max(0.0, -seconds)
+    def closing(self, name: str, seconds: float) -> float:
+        """The part of the gap that a turn of so many seconds closes, if it goes on like the last one."""
+        return self.closed.get(name, 0.0) * seconds
+
+    def begin(self, name: str, seconds: float) -> Turn | None:
+        """Begin a turn of so many CPU seconds, less the prover's debt; None if it is not worth compiling for."""
+        loop = self.provers[name].loop
+        if not self.alone and loop is not None and seconds < loop.from_seconds and not loop.is_compiled:
+            return None
+        seconds -= self.debt_seconds.get(name, 0.0)
+        self.debt_seconds[name] = max(0.0, -seconds)
         return Turn(seconds) if seconds > 0.0 else None

@@ -15,7 +15,7 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
 from ..errors import InternalError
-from ..preprocessing.leaf_groups import Cells, Group
+from ..preprocessing.leaf_groups import Cells, LeafGroup
 from ..preprocessing.leaf_tables import (
     CostScale,
     cost_leaves,
@@ -134,7 +134,7 @@ class CostOptimum(Least):
         """Return min-plus on saturating integers."""
         return Plain(self.semiring, compiled)
 
-    def together(self, group: Group) -> list[Array]:
+    def together(self, group: LeafGroup) -> list[Array]:
         """Build leaf tables with forbidden entries at the saturating infinity."""
         tables = np.minimum(cost_leaves(self.network, group), self.semiring.zero).astype(self.semiring.dtype)
         return group.split(tables)
@@ -174,7 +174,7 @@ class EnergyOptimum(Least):
         """Return min-plus on floats."""
         return Plain(self.semiring, compiled)
 
-    def together(self, group: Group) -> list[Array]:
+    def together(self, group: LeafGroup) -> list[Array]:
         """Build leaf tables of ``-ln p``."""
         return group.split(energy_leaves(self.network, group))
 
@@ -196,7 +196,7 @@ class EnergyOptimum(Least):
 
 
 @dataclass(frozen=True, eq=False)
-class Partition(Sums):
+class ScaledPartition(Sums):
     """Sum of products, with scales."""
 
     network: Network
@@ -206,7 +206,7 @@ class Partition(Sums):
         """Return the algebra of scaled tables."""
         return QuickSumProduct(tuple(sizes), compiled)
 
-    def together(self, group: Group) -> list[Scaled]:
+    def together(self, group: LeafGroup) -> list[Scaled]:
         """Build leaf tables with bounds."""
         return probability_leaves(self.network, group)
 
@@ -228,5 +228,5 @@ def arithmetic_for(network: Network) -> Arithmetic[Any]:
     if network.query == "optimum":
         return optimum_arithmetic(network)
     if network.query == "partition":
-        return Partition(network)
+        return ScaledPartition(network)
     return CountEstimate(network, cost_scale(network) if network.model.kind == "cost" else None)

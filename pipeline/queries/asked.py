@@ -10,7 +10,7 @@ from ..trees.tree import Target
 
 
 @dataclass(frozen=True)
-class Asked:
+class BeliefRequest:
     """What is wanted, as indices of the model's variables and functions."""
 
     variables: tuple[int, ...]
@@ -29,7 +29,7 @@ def local_part(network: Network, variables: Iterable[int]) -> Target:
     return tuple(sorted([local[v] for v in variables if v in local]))
 
 
-def local_targets(network: Network, asked: Asked) -> list[Target]:
+def local_targets(network: Network, asked: BeliefRequest) -> list[Target]:
     """What has to be read from the tree: the parts of the asked sets that are left in the network."""
     sets = [(v,) for v in asked.variables] + list(asked.joints)
     targets = (local_part(network, variables) for variables in sets)

@@ -16,7 +16,7 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
-from ..preprocessing.leaf_groups import Cells, Group, made_together
+from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
 from ..preprocessing.preprocess import Leaf
 from ..results.result import Result
 from ..trees.tree import Target
@@ -143,13 +143,13 @@ class Defaults:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "network": None}
 
-    def together(self, group: Group) -> list[Any]:
+    def together(self, group: LeafGroup) -> list[Any]:
         """Build the leaf tables of a group."""
         raise NotImplementedError
 
     def leaf(self, leaf: Leaf, axes: Cells) -> Any:
         """Build a leaf table, or some of its cells."""
-        return self.together(Group.alone(leaf, axes))[0]
+        return self.together(LeafGroup.alone(leaf, axes))[0]
 
     def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Any]:
         """Build leaf tables, by node, small ones together."""

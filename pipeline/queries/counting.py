@@ -21,8 +21,8 @@ from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
 from ..errors import InternalError, ModelError
-from ..preprocessing.leaf_groups import Cells, Group, made_together
-from ..preprocessing.leaf_rows import Listed
+from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
+from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_leaves, indicator_leaves
 from ..preprocessing.preprocess import Leaf, Network
 from ..trees.tree import Target
@@ -58,7 +58,7 @@ class CountEstimate(Sums):
         """Return the algebra of scaled tables."""
         return SumProduct(tuple(sizes), compiled)
 
-    def together(self, group: Group) -> list[Scaled]:
+    def together(self, group: LeafGroup) -> list[Scaled]:
         """Build leaf tables of 0 and 1."""
         if self.scale is None:
             tables = indicator_leaves(self.network, group)
@@ -107,8 +107,8 @@ class CountResidue(Defaults):
     def leaf(self, leaf: Leaf, axes: Cells) -> Array:
         """Build a leaf table of powers of the points, 0 where an assignment is impossible."""
         if self.scale is None:
-            return self.together(Group.alone(leaf, axes))[0]
-        own = axes if isinstance(axes, Listed) else tuple(v for v in axes if v < len(self.network.dims))
+            return self.together(LeafGroup.alone(leaf, axes))[0]
+        own = axes if isinstance(axes, ListedCells) else tuple(v for v in axes if v < len(self.network.dims))
         levels, where = self._levels(leaf, own)
         order = len(self.powers)
         values: Array = self.powers[np.multiply.outer(levels // self.unit % order, self.points) % order]
@@ -121,13 +121,13 @@ class CountResidue(Defaults):
             return made_together(self.network, axes, self.together)
         return {node: self.leaf(self.network.leaves[node], own) for node, own in axes.items()}
 
-    def together(self, group: Group) -> list[Array]:
+    def together(self, group: LeafGroup) -> list[Array]:
         """Build leaf tables of 0 and 1, of a probabilistic model."""
         return group.split(indicator_leaves(self.network, group).astype(np.int64))
 
     def _levels(self, leaf: Leaf, own: Cells) -> tuple[Array, Array]:
         """Return the different costs of a leaf table, ascending, and which of them each cell has."""
-        key = None if isinstance(own, Listed) else (leaf.functions, own)
+        key = None if isinstance(own, ListedCells) else (leaf.functions, own)
         if key in self.levels:
             return self.levels[key]
         levels, where = np.unique(cost_leaf(self.network, leaf, own), return_inverse=True)
@@ -140,7 +140,8 @@ class CountResidue(Defaults):
         result = np.ones(len(self.points), np.int64)
         for root in roots:
             result = result * on_host(root) % self.semiring.modulus
-        return [int(x) for x in result]
+        residues: list[int] = result.tolist()
+        return residues
 
     def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
         """Refuse: messages on a device are no residues."""
@@ -157,7 +158,9 @@ class CountResidue(Defaults):
 
     def joined(self, totals: Iterable[list[int]]) -> list[int]:
         """Return the residues of the sum of slices."""
-        return [sum(values) % self.semiring.modulus for values in zip(*totals, strict=True)]
+        parts = np.array([*totals], dtype=np.int64)
+        residues: list[int] = (parts.sum(axis=0) % self.semiring.modulus).tolist() if len(parts) else []
+        return residues
 
 
 @dataclass(frozen=True)
@@ -252,15 +255,31 @@ def powers_of(root: int, order: int, prime: int) -> Array:
 
 
 def prefix_sum(values: Sequence[int], limit: int, root: int, prime: int) -> int:
-    """Return the sum of the first ``limit`` coefficients of a polynomial given at all powers of ``root``."""
+    """Return the sum of the first ``limit`` coefficients of a polynomial given at all powers of ``root``.
+
+    The coefficients are an inverse transform of the values, so that value ``j`` counts ``1 + s + ... + s**(limit-1)``
+    times for ``s = root**-j``, in all over the number of values.
+    """
     n = len(values)
-    inverse = pow(root, -1, prime)
-    total = 0
-    for j, value in enumerate(values):
-        step = pow(inverse, j, prime)
-        series = limit if step == 1 else (pow(step, limit, prime) - 1) * pow(step - 1, -1, prime)
-        total += value * series
+    steps = powers_of(pow(root, -1, prime), n, prime)
+    # of a step all powers are powers of the root; products of two residues fit 64 bits, as primes are below 2**31
+    upto = steps[np.arange(n, dtype=np.int64) * (limit % n) % n]
+    series = (upto - 1) * _inverses(steps - 1, prime) % prime
+    series[steps == 1] = limit % prime
+    total = int((np.array(values, dtype=np.int64) * series % prime).sum())
     return total * pow(n, -1, prime) % prime
+
+
+def _inverses(residues: Array, prime: int) -> Array:
+    """Return the inverses modulo a prime below 2**31, by Fermat; those of multiples of the prime are 0."""
+    base, found = residues % prime, np.ones_like(residues)
+    exponent = prime - 2
+    while exponent:
+        if exponent & 1:
+            found = found * base % prime
+        base = base * base % prime
+        exponent >>= 1
+    return found
 
 
 def combine(residues: Sequence[tuple[int, int]]) -> int:

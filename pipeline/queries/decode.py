@@ -18,11 +18,11 @@ from ...tasks.gpu.decoding import decode_there, decodes
 from ...tasks.rows.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
-from ...tasks.steps.views import Slice, slice_of
+from ...tasks.steps.views import TableSlice, slice_of
 from ...tasks.sweeps.best_states import JOINED_CELLS, best_states, first_best
 
 if TYPE_CHECKING:
-    from ...tasks.rows.memory_account import Room
+    from ...tasks.rows.memory_account import MemoryAccount
 
 Array = NDArray[Any]
 
@@ -39,7 +39,7 @@ def decode(
     semiring: Semiring,
     assignment: dict[int, int],
     compiled: bool = True,
-    room: Room | None = None,
+    room: MemoryAccount | None = None,
 ) -> None:
     """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
 
@@ -77,7 +77,7 @@ def _best_of(
     semiring: Semiring,
     assignment: Mapping[int, int],
     compiled: bool,
-    room: Room | None,
+    room: MemoryAccount | None,
 ) -> dict[int, int]:
     """Return the best states of what a step eliminated, however many there are and whatever its tables are."""
     read = list(zip(step.inputs, step.input_axes, strict=True))
@@ -108,7 +108,7 @@ def _is_mostly_there(table: Table) -> bool:
     return bool(table.cells * table.values.itemsize <= WHOLE_BYTES * table.nbytes)
 
 
-def _whole(table: Table, assignment: Mapping[int, int], semiring: Semiring) -> Slice:
+def _whole(table: Table, assignment: Mapping[int, int], semiring: Semiring) -> TableSlice:
     """Return all cells of a table; of variables with one state none is left that was assigned one."""
     values = to_dense(table, semiring).values if isinstance(table, Relation) else table.values
     sizes = [table.keys.sizes.get(v, 1) for v in range(max(table.keys.variables, default=0) + 1)]

@@ -16,7 +16,7 @@ from ..preprocessing.preprocess import Network
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .arithmetic import Arithmetic, CostOptimum
-from .asked import Asked, local_part
+from .asked import BeliefRequest, local_part
 from .beliefs import Beliefs
 
 Array = NDArray[Any]
@@ -29,7 +29,7 @@ def dressed(
     model: Model,
     network: Network,
     arithmetic: Arithmetic[Any],
-    asked: Asked,
+    asked: BeliefRequest,
     beliefs: Beliefs,
     findings: Mapping[int, Array] | None = None,
 ) -> Marginals:

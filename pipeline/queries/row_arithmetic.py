@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from math import prod
 from typing import Any
 
-from ...tasks.rows.algebra import Choice, PlainRows
+from ...tasks.rows.algebra import PlainRows, Representation
 from ...tasks.rows.keys import Keys
-from ...tasks.rows.memory_account import Room
+from ...tasks.rows.memory_account import MemoryAccount
 from ...tasks.rows.scaled_rows import SumProductRows
 from ...tasks.sweeps.scaled import SumProduct
 from ..errors import BudgetError, format_bytes, format_count
@@ -19,11 +19,11 @@ RowsAlgebra = PlainRows | SumProductRows
 
 
 def rows_algebra(
-    arithmetic: Arithmetic[Any], sizes: Sequence[int], compiled: bool, room: Room, whole: Collection[int]
+    arithmetic: Arithmetic[Any], sizes: Sequence[int], compiled: bool, room: MemoryAccount, whole: Collection[int]
 ) -> RowsAlgebra:
     """Return the algebra of a query's tables by rows; tables in ``whole`` are read as arrays."""
     base = arithmetic.algebra(sizes, compiled)
-    choice = Choice(arithmetic.semiring, tuple(sizes), room, frozenset(whole))
+    choice = Representation(arithmetic.semiring, tuple(sizes), room, frozenset(whole))
     return SumProductRows(choice, base) if isinstance(base, SumProduct) else PlainRows(choice, base)
 
 

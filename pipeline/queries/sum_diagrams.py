@@ -27,7 +27,7 @@ class EdgesSpentError(NoRoomError):
 
 
 @dataclass(frozen=True)
-class Work:
+class DiagramBudget:
     """What an elimination may take.
 
     Parameters
@@ -71,7 +71,9 @@ class Total:
     nodes: int
 
 
-def total(dims: Sequence[int], tables: Iterable[Table], order: Sequence[int], work: Work, modulus: int = 0) -> Total:
+def total(
+    dims: Sequence[int], tables: Iterable[Table], order: Sequence[int], work: DiagramBudget, modulus: int = 0
+) -> Total:
     """Sum the product of all tables over all assignments.
 
     Parameters
@@ -96,7 +98,7 @@ def total(dims: Sequence[int], tables: Iterable[Table], order: Sequence[int], wo
     StoppedError
         If it was told to stop.
     """
-    return _Elimination(dims, order, work, modulus).run(tables)
+    return _SumElimination(dims, order, work, modulus).run(tables)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,7 +111,7 @@ class _Entry:
 
 
 @dataclass(eq=False)
-class _Elimination:
+class _SumElimination:
     """Buckets by the variable that is eliminated first, and what came out of them so far.
 
     Variables are numbered by depth: 0 is eliminated last and stands on top of every diagram.
@@ -117,7 +119,7 @@ class _Elimination:
 
     dims: Sequence[int]
     order: Sequence[int]
-    work: Work
+    work: DiagramBudget
     modulus: int
     held: int = 0
     edges: int = 0

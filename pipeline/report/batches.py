@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,13 @@ def batch_sections(folder: Path) -> Sections:
         summary = json.loads((folder / "summary.json").read_text())
         with open(folder / "summary.csv", newline="") as file:
             rows = list(csv.DictReader(file))
-    except (OSError, ValueError) as error:
-        raise IncompatibleRunError(f"{folder} cannot be read: {error}") from None
+        return _sections(summary, rows)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why = str(error) if isinstance(error, OSError | ValueError) else "its summary is damaged"
+        raise IncompatibleRunError(f"{folder} cannot be read: {why}") from None
+
+
+def _sections(summary: Mapping[str, Any], rows: Sequence[dict[str, str]]) -> Sections:
     facts = [(name.replace("_", " "), str(value)) for name, value in summary.items() if value != 0]
     columns = {name: [_cell(name, row.get(name) or "") for row in rows] for name in _COLUMNS}
     sections: Sections = [("Summary", facts)]

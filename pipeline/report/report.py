@@ -15,7 +15,9 @@ from ..formats.write import whole_file
 from ..pages import page, verify_installed
 from ..results.dpop_result import DpopResult
 from .batches import batch_sections, is_batch
+from .fact_pages import command_of, fact_sections
 from .runs import Sections, answer_sections, run_sections
+from .shapes import ANSWER, ShapeError
 
 # What an answer of ``dpop`` shows: the answer, its pseudo-tree, what it cost, and what went over which link.
 
@@ -77,41 +79,59 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
     IncompatibleRunError
         If the folder is neither.
     FormatError
-        If the file is no answer.
+        If the file holds nothing that a command printed, or something damaged.
     ModelError
         If the page cannot be written.
     BucketflowError
         If bokeh is not installed.
     """
     verify_installed()
-    text = page(f"bucketflow: {Path(source).name}", _sections(Path(source)))
+    folder, title = Path(source), f"bucketflow: {Path(source).name}"
+    if isdir(source):
+        text = page(title, batch_sections(folder) if is_batch(folder) else run_sections(folder))
+    else:
+        text = _page_of_file(title, folder)
     with whole_file(out) as path, writing(out):
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
-def _sections(source: Path) -> Sections:
-    if not isdir(source):
-        found = _answer(source)
-        if is_dpop(found):
-            return _agents(found, source)
-        return answer_sections(found, str(found.get("query", "")))
-    return batch_sections(source) if is_batch(source) else run_sections(source)
-
-
-def _agents(found: dict[str, Any], path: Path) -> Sections:
+def _page_of_file(title: str, path: Path) -> str:
+    """Return the page about what ``--json`` printed."""
+    found = _read(path)
+    command = _command(found)
+    if not command:
+        raise FormatError(str(path), None, "what a command of bucketflow printed with --json", "another one")
     try:
-        return dpop_sections(found)
-    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
-        raise FormatError(str(path), None, "the JSON object of dpop", "a damaged one") from None
+        return page(title, _sections(found, command))
+    except ShapeError as error:
+        raise FormatError(str(path), None, error.expected, error.found) from None
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
+        raise FormatError(str(path), None, f"the JSON of the command {command}", "a damaged one") from None
 
 
-def _answer(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> Any:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise FormatError(str(path), None, "a folder or an answer", error.strerror or str(error)) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise FormatError(str(path), None, "the JSON object of an answer", "something else") from None
-    if not isinstance(found, dict) or "status" not in found or "seconds" not in found:
-        raise FormatError(str(path), None, "the JSON object of an answer", "another one")
-    return found
+
+
+def _command(found: Any) -> str:
+    """Return the command whose ``--json`` printed it; nothing if none did."""
+    if not isinstance(found, dict | list):
+        return ""
+    if isinstance(found, dict) and is_dpop(found):
+        return "dpop"
+    return "solve" if "status" in found and "seconds" in found else command_of(found)
+
+
+def _sections(found: Any, command: str) -> Sections:
+    """Return the sections about what a command printed; raises whatever a damaged one leads to."""
+    if command == "dpop":
+        return dpop_sections(found)
+    if command == "solve":
+        ANSWER(found, "")
+        return answer_sections(found, str(found.get("query", "")))
+    return fact_sections(found, command)

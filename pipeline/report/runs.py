@@ -66,7 +66,7 @@ def _unit(found: Mapping[str, Any]) -> str:
 
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("status", str(found["status"]))]
-    for name in ("value", "log10", "log10_evidence"):
+    for name in ("value", "log10", "log10_evidence", "lower", "upper", "gap"):
         if found.get(name) is not None:
             rows.append((name, shown_number(found[name])))
     proof = found.get("proof")
@@ -182,7 +182,7 @@ def _label(prepared: Prepared, step: Step, back: bool) -> str:
 _SAME_SECONDS = 1e-4
 
 
-class Task(NamedTuple):
+class RunTask(NamedTuple):
     """A task that left receipts: who ran it, the table it wrote, when."""
 
     writer: str
@@ -192,7 +192,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class History:
+class TaskHistory:
     """What tasks left in a ledger.
 
     Parameters
@@ -214,13 +214,13 @@ class History:
         return len(self.written) - len(self.latest)
 
     @cached_property
-    def tasks(self) -> list[Task]:
+    def tasks(self) -> list[RunTask]:
         """The tasks that say when they ended; several chunks of one have the same begin."""
         timed = sorted(
-            (Task(writer, r.table, r.ended - r.seconds, r.ended) for writer, r in self.written if r.ended),
+            (RunTask(writer, r.table, r.ended - r.seconds, r.ended) for writer, r in self.written if r.ended),
             key=lambda task: (task.writer, task.table, task.begin),
         )
-        found: list[Task] = []
+        found: list[RunTask] = []
         for task in timed:
             before = found[-1] if found else None
             if before and before[:2] == task[:2] and task.begin - before.begin < _SAME_SECONDS:
@@ -240,7 +240,7 @@ def run_sections(folder: Path) -> Sections:
     """
     try:
         stored, found = stored_plan(folder), stored_result(folder) or stored_bounds(folder)
-        history = History(ledger.history(folder / "tables"))
+        history = TaskHistory(ledger.history(folder / "tables"))
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
     sections: Sections = [("Question", _question_rows(stored))]
@@ -254,10 +254,10 @@ def _question_rows(stored: dict[str, Any]) -> list[tuple[str, str]]:
     same = stored["identity"]
     evidence = ", ".join(f"{name}={state}" for name, state in same["evidence"].items())
     rows = [("model", stored["source"] or "in memory"), ("query", same["query"]), ("evidence", evidence or "none")]
-    return [*rows, ("bucketflow", same["version"]), ("hash of the model", same["model"])]
+    return [*rows, ("bucketflow", stored["bucketflow"]), ("hash of the model", same["model"])]
 
 
-def _plan_sections(folder: Path, stored: dict[str, Any], history: History, found: dict[str, Any]) -> Sections:
+def _plan_sections(folder: Path, stored: dict[str, Any], history: TaskHistory, found: dict[str, Any]) -> Sections:
     """Show the plan, made again from the model's file; without that file, what is stored of it."""
     try:
         prepared = _prepared(folder, stored)
@@ -283,7 +283,7 @@ def _prepared(folder: Path, stored: dict[str, Any]) -> Prepared | None:
     return prepare(question, Resources(Options()), stored["plan"])
 
 
-def _stages(prepared: Prepared, plan: Plan, history: History) -> Any:
+def _stages(prepared: Prepared, plan: Plan, history: TaskHistory) -> Any:
     """Bars of seconds by stage: as steps are predicted in every box, and as tasks took."""
     assert plan.spill is not None
     rates = cached_rates(prepared.problem.semiring) or Rates()
@@ -301,7 +301,7 @@ def _stages(prepared: Prepared, plan: Plan, history: History) -> Any:
     return charts.bars("Seconds by stage", names, series, "seconds")
 
 
-def _work_rows(plan: Plan, history: History) -> list[tuple[str, str]]:
+def _work_rows(plan: Plan, history: TaskHistory) -> list[tuple[str, str]]:
     latest = history.latest
     peak = max((receipt.peak_bytes for receipt in latest), default=0)
     stored = sum(receipt.nbytes for receipt in latest)
@@ -319,7 +319,7 @@ def _work_rows(plan: Plan, history: History) -> list[tuple[str, str]]:
     return rows
 
 
-def _history_sections(history: History) -> Sections:
+def _history_sections(history: TaskHistory) -> Sections:
     tasks = history.tasks
     begin = min((task.begin for task in tasks), default=0.0)
     spans = [(task.writer, task.begin - begin, task.end - begin, task.table) for task in tasks]

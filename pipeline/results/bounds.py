@@ -17,7 +17,7 @@ BoundStatus = Literal["optimal", "bounded", "infeasible"]
 
 
 @dataclass(frozen=True)
-class Round:
+class BoundRound:
     """One elimination with mini-buckets of a size.
 
     Parameters
@@ -77,6 +77,8 @@ class Bounds:
         Wall seconds of ``read``, ``plan`` and ``run``.
     peak_rss_bytes : int
         Largest resident size of this process.
+    notes : tuple of str
+        What else the caller should know, in sentences.
     """
 
     query: Query
@@ -86,9 +88,10 @@ class Bounds:
     value: int | Decimal | None = None
     log10: float | None = None
     assignment: dict[str, str | int] | None = None
-    rounds: Sequence[Round] = ()
+    rounds: Sequence[BoundRound] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def gap(self) -> Number | None:
@@ -111,6 +114,7 @@ class Bounds:
             "rounds": [_plain_round(each) for each in self.rounds],
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
+            **({"notes": list(self.notes)} if self.notes else {}),
         }
 
     def to_json(self) -> str:
@@ -139,7 +143,7 @@ class Bounds:
         ]
         if self.seconds:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
-        return rows
+        return rows + [("note", text) for text in self.notes]
 
     def __repr__(self) -> str:
         width = max(len(label) for label, _ in self.rows())
@@ -152,7 +156,7 @@ def relative_gap(lower: Number, upper: Number) -> float:
     return float(upper - lower) / largest if lower < upper else 0.0  # type: ignore[operator]
 
 
-def _plain_round(each: Round) -> dict[str, Any]:
+def _plain_round(each: BoundRound) -> dict[str, Any]:
     return {
         "z": each.variables,
         "cells_limit": each.limit,

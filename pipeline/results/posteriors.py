@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.version import install_hint
 from ..errors import logarithm, printable, writing
 from ..models.model import Model
 from ..plans.plan import Plan
@@ -143,9 +144,12 @@ class Marginals(Mapping[str, Array]):
         Raises
         ------
         ImportError
-            If pandas is not installed; ``bucketflow[frames]`` brings it.
+            If pandas is not installed; the extra ``frames`` brings it.
         """
-        import pandas  # type: ignore[import-untyped,unused-ignore]
+        try:
+            import pandas  # type: ignore[import-untyped,unused-ignore]
+        except ImportError:
+            raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
 
         rows = [
             (name, label, p)
@@ -156,7 +160,7 @@ class Marginals(Mapping[str, Array]):
 
     def __repr__(self) -> str:
         if self.status == "infeasible":
-            return "impossible evidence: there are no marginals"
+            return "\n".join(["impossible evidence: there are no marginals", *self._note_lines()])
         lines = (
             [f"log10 {logarithm(self.log10_evidence)}"] if self.log10_evidence is not None else [f"cost {self.value}"]
         )
@@ -168,9 +172,12 @@ class Marginals(Mapping[str, Array]):
             lines += [", ".join(map(printable, names)), *_bars(self._combinations(names), table.ravel())]
             if table.size > _SHOWN:
                 lines.append(f"  … and {table.size - _SHOWN} more combinations")
-        lines += [f"note: {text}" for text in self.notes]
+        lines += self._note_lines()
         lines += [f"by rows: {self.rows_work.text}"] if self.rows_work else []
         return "\n".join(lines)
+
+    def _note_lines(self) -> list[str]:
+        return [f"note: {text}" for text in self.notes]
 
     def _printable_labels(self, name: str) -> list[str]:
         return [printable(label, _LABEL) for label in self.labels(name)]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import log2
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..errors import format_bytes, printable, shown_number
 
@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 
-# Figures of answers as JSON has them, and assignments on one line.
+# Figures of answers as JSON has them, assignments on one line, and notes.
+
+A = TypeVar("A", bound="_Noted")
+
+
+class _Noted(Protocol):
+    """An answer, a dataclass."""
+
+    @property
+    def notes(self) -> tuple[str, ...]: ...
 
 
 def plan_dict(plan: Plan | None) -> dict[str, int] | None:
@@ -60,6 +69,15 @@ def plain_number(value: Any) -> Any:
     if isinstance(value, Decimal):
         return float(value) if Decimal(repr(float(value))) == value else str(value)
     return value
+
+
+def noted(found: A, notes: Iterable[str]) -> A:
+    """Return an answer whose notes begin with those of its model, each once."""
+    every = tuple(dict.fromkeys((*notes, *found.notes)))
+    if every == found.notes:
+        return found
+    changed: A = replace(cast(Any, found), notes=every)
+    return changed
 
 
 #: Ways are named that took more than this part of all.

@@ -15,10 +15,10 @@ from ..plans.planner import lowered_step
 from ..plans.problem import sliced_dims
 from ..plans.stages import Stage
 from ..queries.decode import decode
-from .dense_boxes import ATTEMPTS, Boxes
+from .dense_boxes import ATTEMPTS, BoxRun
 
 
-def swept_roots(boxes: Boxes[Any]) -> list[list[Any]]:
+def swept_roots(boxes: BoxRun[Any]) -> list[list[Any]]:
     """Run every box that is not done yet; return the root tables of the boxes at the roots and their parts, in order.
 
     They are rebuilt from their receipts.
@@ -28,7 +28,7 @@ def swept_roots(boxes: Boxes[Any]) -> list[list[Any]]:
     return [roots for _, roots in ends(boxes)]
 
 
-def ends(boxes: Boxes[Any]) -> Iterator[tuple[dict[int, int], list[Any]]]:
+def ends(boxes: BoxRun[Any]) -> Iterator[tuple[dict[int, int], list[Any]]]:
     """Yield what every box at the roots fixes, with its root tables; where it was done in parts, each of them."""
     spill, dtype = boxes.spill, boxes.run.problem.semiring.dtype
     stage, name = spill.stages[spill.top], boxes.found[spill.top].name
@@ -40,7 +40,7 @@ def ends(boxes: Boxes[Any]) -> Iterator[tuple[dict[int, int], list[Any]]]:
             yield fixed, [root_table(root, dtype) for root in roots]
 
 
-def decoded(boxes: Boxes[Any], best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
+def decoded(boxes: BoxRun[Any], best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
     """Return the optimal states, given the best of :func:`ends`; chunks lost or damaged by now are computed again.
 
     Slices are read without their chunks' checksums, which need whole chunks; so all checksums are verified
@@ -60,7 +60,7 @@ def decoded(boxes: Boxes[Any], best: int, is_optimal: Callable[[dict[int, int]],
     raise InternalError(f"chunks of {boxes.store.folder} are lost as fast as they are written")
 
 
-def _states(boxes: Boxes[Any], best: int) -> dict[int, int]:
+def _states(boxes: BoxRun[Any], best: int) -> dict[int, int]:
     """Decode stage by stage from the roots on; reads only the slices it needs."""
     assignment = dict(next(islice(ends(boxes), best, None))[0])
     for stage in reversed(boxes.spill.stages):
@@ -69,7 +69,7 @@ def _states(boxes: Boxes[Any], best: int) -> dict[int, int]:
     return assignment
 
 
-def _decoded_stage(boxes: Boxes[Any], stage: Stage, fixed: Mapping[int, int]) -> dict[int, int]:
+def _decoded_stage(boxes: BoxRun[Any], stage: Stage, fixed: Mapping[int, int]) -> dict[int, int]:
     """Sweep a stage again with the variables above it fixed, keeping its messages, and decode it.
 
     Where workers hold the devices, this process does it on its CPU.

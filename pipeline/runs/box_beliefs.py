@@ -14,10 +14,10 @@ from ..plans.problem import sliced_dims
 from ..queries.beliefs import Beliefs, place
 from ..trees.tree import Target
 from .box_answers import ends
-from .dense_boxes import ATTEMPTS, Boxes
+from .dense_boxes import ATTEMPTS, BoxRun
 
 
-def propagated(boxes: Boxes[Any]) -> Beliefs:
+def propagated(boxes: BoxRun[Any]) -> Beliefs:
     """Run every box that is not done yet and add up what all have found; tables between stages are removed."""
     boxes.resume()
     for _ in range(ATTEMPTS):
@@ -33,7 +33,7 @@ def propagated(boxes: Boxes[Any]) -> Beliefs:
     raise InternalError(f"chunks of {boxes.store.folder} are lost as fast as they are written")
 
 
-def _beliefs(boxes: Boxes[Any]) -> Beliefs:
+def _beliefs(boxes: BoxRun[Any]) -> Beliefs:
     """Add up what the boxes have found."""
     arithmetic = boxes.run.arithmetic
     total = arithmetic.joined(arithmetic.total(roots) for _, roots in ends(boxes))
@@ -45,7 +45,7 @@ def _beliefs(boxes: Boxes[Any]) -> Beliefs:
     return Beliefs(total, tables)
 
 
-def _stage_beliefs(boxes: Boxes[Any], index: int, spec: TableSpec) -> dict[Target, Any]:
+def _stage_beliefs(boxes: BoxRun[Any], index: int, spec: TableSpec) -> dict[Target, Any]:
     """Add up the beliefs of the boxes of one stage, each target's with weights of its own."""
     stage, dims = boxes.spill.stages[index], boxes.spill.dims
     if not stage.results:

@@ -17,7 +17,7 @@ from .run import Run
 from .slices import Slices
 
 if TYPE_CHECKING:
-    from ...tasks.rows.algebra import Choice
+    from ...tasks.rows.algebra import Representation
 
 T = TypeVar("T")
 
@@ -88,7 +88,7 @@ def decode_part(
     roots: list[Any] = [on_host(tables[node]) for node in program.outputs]
     states = dict(fixed)
     start = time.perf_counter()
-    choice: Choice | None = getattr(program.algebra, "choice", None)  # which algebras of rows have
+    choice: Representation | None = getattr(program.algebra, "choice", None)  # which algebras of rows have
     room = None if choice is None else choice.room
     decode(steps, tables, inner, problem.semiring, states, program.algebra.compiled, room)
     return Decoded(states, roots, time.perf_counter() - start)

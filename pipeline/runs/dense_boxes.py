@@ -41,7 +41,7 @@ _MOST_PARTS = 1 << 6
 
 
 @dataclass
-class Boxes(Generic[T]):
+class BoxRun(Generic[T]):
     """The boxes of all stages of a plan, over a store.
 
     Parameters
@@ -322,11 +322,11 @@ class Boxes(Generic[T]):
 
 
 @contextmanager
-def opened_boxes(run: Run[T], name: str, keep: bool) -> Iterator[Boxes[T]]:
+def opened_boxes(run: Run[T], name: str, keep: bool) -> Iterator[BoxRun[T]]:
     """Open the boxes of a plan: over files in the run's folder if it has one, otherwise over host memory."""
     store = _store(run, name)
     try:
-        yield Boxes(run, store, keep)
+        yield BoxRun(run, store, keep)
     finally:
         store.close()
 

@@ -10,7 +10,8 @@ from typing import Any, Generic, TypeVar
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import pick, run_part
-from ..plans.plan import Parts, Plan, Task
+from ..plans.plan import Plan
+from ..plans.plan_parts import Parts, Task
 from ..plans.worker_parts import parts_of
 from .run import Run
 

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from ...cluster.pool import Node
 from ...storage.spec import ChunkLostError
 from ...tasks.boxes.row_box import INPUT_SHARE, Path, RowBoxes, TooMuchToReadError, run_row_box
-from ...tasks.rows.memory_account import NoRoomError
+from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
 from ..errors import BudgetError, format_bytes
@@ -59,7 +59,7 @@ class BoxedStep(Generic[T]):
         for path, outcome in self.run.pool.run_graph(nodes):
             if isinstance(outcome, ChunkLostError):
                 lost.append(outcome)
-            elif isinstance(outcome, NoRoomError):
+            elif isinstance(outcome, RowsNoRoomError):
                 self._cut_further(boxes, samples, path, waiting[path], outcome)
             elif isinstance(outcome, BaseException):
                 raise outcome
@@ -91,7 +91,7 @@ class BoxedStep(Generic[T]):
         return True
 
     def _cut_further(
-        self, boxes: RowBoxes[T], samples: Sequence[Sample], path: Path, ranges: Ranges, error: NoRoomError
+        self, boxes: RowBoxes[T], samples: Sequence[Sample], path: Path, ranges: Ranges, error: RowsNoRoomError
     ) -> None:
         """Cut a box that did not fit.
 
@@ -110,7 +110,7 @@ class BoxedStep(Generic[T]):
             raise refusal(error)
 
 
-def refusal(error: NoRoomError) -> BudgetError:
+def refusal(error: RowsNoRoomError) -> BudgetError:
     """Return what is said where a box does not fit."""
     return BudgetError(
         f"by rows a box of a step needs {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "

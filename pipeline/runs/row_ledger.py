@@ -19,7 +19,7 @@ from ...tasks.boxes.row_box import Path, known_run, run_of
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles, Key
 from ...tasks.rows.keys import Keys, Words
-from ...tasks.rows.memory_account import NoRoomError, Room
+from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import Ranges, inside
 from ...tasks.rows.relation import Relation
 from ...tasks.steps.step import Step
@@ -156,7 +156,7 @@ class RowsOnDisk:
     store: ChunkFiles
     steps: Mapping[int, Step]
     sizes: tuple[int, ...]
-    room: Room
+    room: MemoryAccount
     allowed: int | None = None
     receipts: dict[Key, Receipt] = field(default_factory=dict)
     nbytes: int = field(default=0, init=False)
@@ -174,7 +174,7 @@ class RowsOnDisk:
 
     def name(self, node: int) -> str:
         """Name of a table."""
-        return f"rows_{node}"
+        return table_name(node)
 
     @cached_property
     def keys(self) -> dict[int, Keys]:
@@ -290,7 +290,7 @@ class RowsOnDisk:
         self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
         if (most := self.room.nbytes // 2) < self.room.beside:
             axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
-            raise NoRoomError(tuple(axes), self.room.beside, most)
+            raise RowsNoRoomError(tuple(axes), self.room.beside, most)
 
     def delete(self, nodes: Collection[int]) -> None:
         """Delete tables; first the receipts of what was made from them are forced to disk.
@@ -333,5 +333,24 @@ class RowsOnDisk:
         return {spec.name: spec for node in nodes for run in self.runs(node) for spec in run.specs}
 
 
+def table_name(node: int) -> str:
+    """Name of the table of a step, by which its boxes have their receipts."""
+    return f"rows_{node}"
+
+
 def _told_key(node: int) -> Key:
     return f"told_{node}", ()
+
+
+def counted_boxes(table: str, receipts: Mapping[Key, Receipt]) -> tuple[int, int]:
+    """Return how many boxes a step is cut into by now, and how many of them are done; by receipts alone."""
+    stack: list[Path] = [()]
+    boxes = done = 0
+    while stack:
+        path = stack.pop()
+        receipt = receipts.get((table, path))
+        if receipt is not None and "cuts" in receipt.value:
+            stack += [(*path, part) for part in range(len(receipt.value["cuts"]) + 1)]
+        else:
+            boxes, done = boxes + 1, done + (receipt is not None)
+    return boxes, done

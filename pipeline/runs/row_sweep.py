@@ -18,7 +18,7 @@ from ...storage.spec import ChunkLostError
 from ...tasks.boxes.row_box import INPUT_SHARE, RowBoxes, RowsAlgebra, read_table, stored_run
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles
-from ...tasks.rows.memory_account import NoRoomError, Room, possible
+from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
 from ...tasks.steps.semiring import LOG_SUM
@@ -27,6 +27,7 @@ from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import InternalError
 from ..queries.decode import decode, entry
+from ..trees.memory import step_bytes
 from .dense_boxes import ATTEMPTS
 from .pools import open_tables
 from .row_boxes import BoxedStep, refusal
@@ -82,7 +83,7 @@ class RowTables(Generic[T]):
         return self.program.algebra  # type: ignore[return-value]
 
     @property
-    def room(self) -> Room:
+    def room(self) -> MemoryAccount:
         """What tables take in this process."""
         assert self.run.room is not None
         return self.run.room
@@ -126,7 +127,7 @@ class RowTables(Generic[T]):
                 states = self._states()
             except ChunkLostError as error:
                 lost = [(error.table, error.chunk)]
-            except NoRoomError as error:
+            except RowsNoRoomError as error:
                 raise refusal(error) from None
             else:
                 lost = [] if is_optimal(states) else self.disk.damaged()
@@ -162,14 +163,18 @@ class RowTables(Generic[T]):
 
     def _sweep(self) -> None:
         self._collect()
-        needed, report = self._behind(lambda node: node in self.held or self.disk.has(node))[0], self.run.on_table()
+        needed = self._behind(lambda node: node in self.held or self.disk.has(node))[0]
+        self.run.report(sum(map(self._moved, (step for step in self.program.steps if step.node not in needed))))
         for step, gone in zip(self.program.steps, self._freed, strict=True):
             if step.node in needed:
                 self._make(step)
                 self._free(gone)
-            if report is not None:
-                report(step, None)
+                self.run.report(self._moved(step))
         self._collect()
+
+    def _moved(self, step: Step) -> int:
+        """Bytes that a step is reported with, whether it runs here, on workers or not again."""
+        return step_bytes(step, self.run.plan.tree.dims, self.run.plan.itemsize)
 
     @cached_property
     def _freed(self) -> Sequence[Sequence[int]]:
@@ -205,7 +210,7 @@ class RowTables(Generic[T]):
             if inputs is None:
                 return False
             made = self.algebra.step(step, inputs, self.run.threads)
-        except NoRoomError:
+        except RowsNoRoomError:
             return False
         del inputs
         self._enter(step, made, self.room.joined - before, start)

@@ -18,7 +18,7 @@ from ..queries.arithmetic import Arithmetic
 from ..trees.memory import step_bytes
 
 if TYPE_CHECKING:
-    from ...tasks.rows.memory_account import Room
+    from ...tasks.rows.memory_account import MemoryAccount
 
 T = TypeVar("T")
 
@@ -73,7 +73,7 @@ class Run(Generic[T]):
     device: bool = False
     least_cells: int | None = None
     device_bytes: int = 0
-    room: Room | None = None
+    room: MemoryAccount | None = None
     disk_bytes: int | None = None
     note: Callable[[str], None] = _ignored
 

@@ -40,7 +40,7 @@ TABLES = "tables"
 
 
 @dataclass(frozen=True)
-class Found:
+class GroupResult:
     """What a group of slices found: the value of every slice, and for each target a belief, shaped."""
 
     totals: list[Any]
@@ -136,7 +136,7 @@ def run_group(
     threads: int,
     on_table: OnTable | None = None,
     worth: Sequence[bool] | None = None,
-) -> Found:
+) -> GroupResult:
     """Task: sweep the slices of a group; the tables that all slices share stay for the worker's next task.
 
     Of those that are not ``worth`` it, if any, nothing is found: None. Beliefs are of all.
@@ -144,10 +144,10 @@ def run_group(
     chosen, dims = slices.states(number), sliced_dims(slices.program.dims, slices.sliced)
     if worth is not None:
         some = _swept(slices, [s for s, w in zip(chosen, worth, strict=True) if w], threads, on_table)
-        return Found([next(some)[0] if w else None for w in worth], {})
+        return GroupResult([next(some)[0] if w else None for w in worth], {})
     swept = _swept(slices, chosen, threads, on_table)
     if not slices.results:
-        return Found([total for total, _ in swept], {})
+        return GroupResult([total for total, _ in swept], {})
     if slices.slices == 1:
         return _whole(slices.arithmetic, *next(swept), dims)
     combiner, totals = slices.arithmetic.combiner(slices.shapes), []
@@ -155,7 +155,7 @@ def run_group(
         totals.append(total)
         found = combiner.read(tables, dims)
         combiner.add(total, {target: (table, place(target, states)) for target, table in found.items()})
-    return Found(totals, combiner.beliefs().tables)
+    return GroupResult(totals, combiner.beliefs().tables)
 
 
 def _swept(
@@ -182,9 +182,9 @@ def _read(
     return total, {target: tables[node] for target, node in results.items()}
 
 
-def _whole(arithmetic: Arithmetic[T], total: Any, tables: Mapping[Target, T], dims: tuple[int, ...]) -> Found:
+def _whole(arithmetic: Arithmetic[T], total: Any, tables: Mapping[Target, T], dims: tuple[int, ...]) -> GroupResult:
     possible = arithmetic.joined([total]) is not None
-    return Found([total], arithmetic.combiner({}).read(tables, dims) if possible else {})
+    return GroupResult([total], arithmetic.combiner({}).read(tables, dims) if possible else {})
 
 
 def whole_beliefs(arithmetic: Arithmetic[T], plan: Plan, tables: Mapping[int, T]) -> Beliefs:
@@ -221,22 +221,22 @@ def store_group(
     return receipt
 
 
-def stored_group(slices: Slices[Any], receipt: Receipt) -> Found:
+def stored_group(slices: Slices[Any], receipt: Receipt) -> GroupResult:
     """Read what a group found."""
     assert slices.folder is not None
     totals = receipt.value["totals"]
     if not slices.results or slices.arithmetic.joined(totals) is None:
-        return Found(totals, {})
+        return GroupResult(totals, {})
     values = np.empty(slices.table.shape[1], slices.table.dtype)
     read_chunk(slices.folder, slices.table, receipt, values)
     tables, start = {}, 0
     for target, shape in slices.shapes.items():
         tables[target] = values[start : start + prod(shape)].reshape(shape)
         start += prod(shape)
-    return Found(totals, tables)
+    return GroupResult(totals, tables)
 
 
-def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterator[Found]:
+def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterator[GroupResult]:
     """Run every group that has no receipt yet and yield what all found, in the order of their numbers.
 
     Parameters
@@ -251,10 +251,11 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     sent = run.pool.put(slices) if sent is None and missing else sent
     task = run_group if slices.folder is None else store_group
     stream = run.pool.stream(task, ((sent, number, run.threads, by_step) for number in missing))
+    run.report(len(receipts) * (moved // slices.groups))
     try:
         for number in range(slices.groups):
             found: Any = receipts[number] if number in receipts else next(stream)
-            if by_step is None or number in receipts:
+            if by_step is None and number not in receipts:
                 run.report(moved // slices.groups)
             yield found if slices.folder is None else _reread(run, slices, number, found)
         run.report(moved)
@@ -278,6 +279,7 @@ def group_totals(
     """
     by_step = run.on_table()
     receipts = {} if slices.folder is None else _receipts(run, slices)
+    run.report(len(receipts) * (run.plan.moved_bytes // slices.groups))
     yield from ((number, receipt.value["totals"]) for number, receipt in receipts.items())
     task, under_way = run_group if slices.folder is None else store_group, deque[int]()
 
@@ -312,7 +314,7 @@ def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:
     return {number: receipt for number, receipt in receipts.items() if receipt.key not in lost}
 
 
-def _reread(run: Run[Any], slices: Slices[Any], number: int, receipt: Receipt) -> Found:
+def _reread(run: Run[Any], slices: Slices[Any], number: int, receipt: Receipt) -> GroupResult:
     """Read what a group found; one that was damaged since it was verified or written is swept again."""
     try:
         return stored_group(slices, receipt)

@@ -7,7 +7,7 @@ All of that follows from scopes, so a search, slices, boxes and lowered steps ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import ceil, log2
 from operator import or_
@@ -89,7 +89,7 @@ class KernelRates(Rates):
     reduced_cells_per_second: float = float("inf")
     table_share: float = 0.0
 
-    def seconds(self, work: Work, itemsize: int) -> float:
+    def seconds(self, work: StepWork, itemsize: int) -> float:
         """Predict one step on tables that are on the device."""
         overhead = self.step_seconds * (1.0 + self.table_share * work.tables)
         # what one launch does not read is joined before, a few tables at a time, in tables of all cells
@@ -109,6 +109,24 @@ def gpu_rates(semiring: Semiring) -> KernelRates:
     cells, products, moved = _GPU.get(semiring.dtype if semiring.name == "min_plus" else semiring.name, _GPU["int64"])
     return KernelRates(
         cells, products, 3e12, 20e-6, moved_cell_seconds=moved, reduced_cells_per_second=0.1e12, table_share=0.2
+    )
+
+
+# Beside sums of floats on a CPU, residues take so many times for a cell of a loop, and of a product of matrices, which
+# no library has, and for beginning a step.
+_RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP = 11.0, 15.0, 2.0
+
+
+def residue_rates(rates: Rates) -> Rates:
+    """Return what a machine does modulo a prime that sums floats at some rates: each product is divided."""
+    cells, products, step = _RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP
+    if isinstance(rates, KernelRates):
+        (cells, products), step = (a / b for a, b in zip(_GPU["sum_product"][:2], _GPU["int64"][:2], strict=True)), 1.0
+    return replace(
+        rates,
+        cells_per_second=rates.cells_per_second / cells,
+        matmul_cells_per_second=rates.matmul_cells_per_second / products,
+        step_seconds=rates.step_seconds * step,
     )
 
 
@@ -145,7 +163,7 @@ class TreeCost:
     steps: int
 
 
-class Work(NamedTuple):
+class StepWork(NamedTuple):
     """What the price of a step depends on.
 
     Parameters
@@ -179,7 +197,7 @@ class Work(NamedTuple):
     joined_cells: float = 0.0
 
 
-def step_seconds(work: Work, rates: Rates, itemsize: int) -> float:
+def step_seconds(work: StepWork, rates: Rates, itemsize: int) -> float:
     """Predict one step: the slower of arithmetic and memory, after a fixed overhead (roofline)."""
     if isinstance(rates, KernelRates):
         return rates.seconds(work, itemsize)
@@ -197,7 +215,7 @@ def lowered_seconds(step: Step, rates: Rates, itemsize: int) -> float:
     return step_seconds(lowered_work(step.lowered), rates, itemsize)
 
 
-def lowered_work(lowered: Lowered) -> Work:
+def lowered_work(lowered: Lowered) -> StepWork:
     """What a lowered step sweeps, moves and reads."""
     axes, reading = lowered.axes, _Reading()
     if lowered.cells > SMALL_CELLS:
@@ -216,7 +234,7 @@ def least_seconds(cells: int, rates: Rates) -> float:
     return rates.step_seconds + _ratio(cells, fastest) * (1.0 - rates.read_share)
 
 
-def sized_work(sizer: Sizer, inputs: Sequence[int], output: int, known: list[int] | None = None) -> Work:
+def sized_work(sizer: Sizer, inputs: Sequence[int], output: int, known: list[int] | None = None) -> StepWork:
     """What a step of the given scopes, as bit sets, will sweep, move and read once it is lowered.
 
     The cells of the inputs are counted unless they are ``known``.
@@ -232,15 +250,17 @@ def sized_work(sizer: Sizer, inputs: Sequence[int], output: int, known: list[int
 
 
 class _Reading(NamedTuple):
-    """See :class:`Work`."""
+    """See :class:`StepWork`."""
 
     reads: int = _READS_RATED
     further: float = 0.0
     joined_cells: float = 0.0
 
 
-def _work(cells: int, sizes: Sequence[int], out: int, reading: _Reading, matrix: bool = False, sides: int = 0) -> Work:
-    return Work(cells, sum(sizes) + out, reading.reads, matrix, len(sizes), out, sides, *reading[1:])
+def _work(
+    cells: int, sizes: Sequence[int], out: int, reading: _Reading, matrix: bool = False, sides: int = 0
+) -> StepWork:
+    return StepWork(cells, sum(sizes) + out, reading.reads, matrix, len(sizes), out, sides, *reading[1:])
 
 
 def _sides(sizes: Sequence[int], cells: int, out: int) -> int:
@@ -377,7 +397,7 @@ def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
             own &= ~tables[i]
         often = own.bit_count()
         if often > 1 and up.cells <= STORED_CELLS:  # made once, and each variable summed from it
-            seconds += often * step_seconds(Work(up.cells, up.cells, 1, False, further=-1.0), rates, itemsize)
+            seconds += often * step_seconds(StepWork(up.cells, up.cells, 1, False, further=-1.0), rates, itemsize)
             often = 1
         if len(tables) > 3 or up.cells <= SMALL_CELLS:
             often += len(below)

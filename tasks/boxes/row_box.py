@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...storage import ledger
 from ...storage.spec import Receipt
 from ..rows.keys import Keys
-from ..rows.memory_account import NoRoomError, Room, possible
+from ..rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ..rows.ordering import Ranges, forget_layouts, put_back
 from ..rows.relation import Relation, Table
 from ..steps.semiring import LOG_SUM, Semiring
@@ -39,14 +39,14 @@ _CHUNK_SHARE, _CHUNK_BYTES = 64, (1 << 14, 1 << 26)
 _KEY_BYTES_OF_A_HEADER: Final = 128
 
 
-class TooMuchToReadError(NoRoomError):
+class TooMuchToReadError(RowsNoRoomError):
     """The inputs of a box do not fit."""
 
 
 class RowsAlgebra(Algebra[T], Protocol[T]):
     """What boxes need of an algebra of rows."""
 
-    def in_room(self, room: Room) -> Self:
+    def in_room(self, room: MemoryAccount) -> Self:
         """Return the algebra with another account."""
         ...
 
@@ -130,7 +130,7 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
         return [*there.values()]
     try:
         return _done(boxes, path, ranges, threads, there, before)
-    except NoRoomError as error:
+    except RowsNoRoomError as error:
         failure = type(error)(*error.args)
     finally:
         forget_layouts()
@@ -174,7 +174,7 @@ def _done(
             read += nbytes
         tables[node] = boxes.algebra.within(table, axes, ranges)
         del table
-    room, step = Room(boxes.nbytes - _COPIES * read), boxes.step
+    room, step = MemoryAccount(boxes.nbytes - _COPIES * read), boxes.step
     sizes = sizes_within(boxes.sizes, ranges)
     step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
     made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)

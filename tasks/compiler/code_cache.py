@@ -3,6 +3,9 @@
 A file is found by what its code was made from: the sources of the function and of the modules that it may inline, the
 types of its arguments, the compiler, the processor. So it outlives a reinstallation, never fits another version, and
 many processes may write the same file at once. Nothing here needs a compiler.
+
+Whoever can write such files can run whatever they like in the processes that load them. So folders and files are left
+alone that others may write to than this user, root, and the owner of the package itself.
 """
 
 from __future__ import annotations
@@ -17,18 +20,112 @@ from hashlib import sha256
 from pathlib import Path
 
 from ...storage.files import cache_folder
+from ...storage.trust import UntrustedError, check_entry, check_folder, read_trusted
+from .compile_limits import may_compile
+from .numba_parts import unknown_numba
 
 _PACKAGE = Path(__file__).parents[2]
-_COMPILER = "machine_code"
+_COMPILER = Path(__file__).with_name("jit.py")
 _IMPORT = re.compile(r"^from (\.+)([\w.]*) import \(?([\w, ]*)", re.MULTILINE)
 
 
-def code_folders(source: Path) -> tuple[Path, ...]:
-    """Return where the code of a module is looked for; it is written to the first that can be written to."""
+def code_roots() -> tuple[Path, ...]:
+    """Return where machine code belongs: in the cache folder, or beside the package."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     first = Path(given) / "bucketflow" if given else cache_folder() / "machine-code"
+    return first, _PACKAGE / "__pycache__" / "machine-code"
+
+
+def code_folders(source: Path) -> tuple[Path, ...]:
+    """Return where the code of a module is looked for; it is written to the first that can be written to.
+
+    Folders that others may write to are left out, which is said once.
+    """
     name = f"{source.stem}-{sources_digest(source)[:16]}"
-    return first / name, _PACKAGE / "__pycache__" / "machine-code" / name
+    found = []
+    for root in code_roots():
+        try:
+            folder = _place_of(root) / name
+            check_entry(folder, _owners())
+            found.append(folder)
+        except UntrustedError as error:
+            _say(root, error)
+    return tuple(found)
+
+
+#: Where folders for machine code are that were looked at, and whether they were there: what was there then, nobody else
+#: can have changed since.
+_places: dict[Path, tuple[Path, bool]] = {}
+
+
+def _place_of(root: Path) -> Path:
+    """Return where a folder for machine code is, without links; refuse one that others may write to."""
+    place, there = _places.get(root, (root, False))
+    if root not in _places or (not there and os.path.lexists(place)):
+        place = check_folder(root, _owners())
+        _places[root] = place, place.is_dir()
+    return place
+
+
+def read_code(path: Path) -> bytes:
+    """Read a file of a folder that :func:`code_folders` returned; nothing where others may have written it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    """
+    try:
+        return read_trusted(path, _owners())
+    except UntrustedError as error:
+        _say(path.parents[1], error)
+        return b""
+
+
+def code_home() -> Path:
+    """Return where code is kept from now on.
+
+    Raises
+    ------
+    OSError
+        If that is nowhere; it says why.
+    """
+    why = list[str]()
+    for root in code_roots():
+        try:
+            place = check_folder(root, _owners())
+        except UntrustedError as error:
+            why.append(_unused(root, error))
+            continue
+        there = next(one for one in (place, *place.parents) if one.exists())
+        if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+            return place
+        why.append(f"{root} cannot be written to")
+    raise OSError("; ".join(why))
+
+
+def _owners() -> frozenset[int]:
+    """Return who may write code: who runs it, and who could change this program too."""
+    return frozenset((0, os.geteuid(), _PACKAGE.stat().st_uid))
+
+
+_said: set[Path] = set()
+
+
+def _say(root: Path, error: UntrustedError) -> None:
+    """Say, once, that what is in a folder is not used."""
+    if root not in _said:
+        _said.add(root)
+        import logging
+
+        logging.getLogger(__name__).warning("bucketflow: %s", _unused(root, error))
+
+
+def _unused(root: Path, error: UntrustedError) -> str:
+    return (
+        f"machine code is neither read from {root} nor kept there, because {error}, and whoever changes it could run "
+        "anything as you: take that right away (chmod go-w), or set BUCKETFLOW_CACHE to a folder of your own"
+    )
 
 
 def is_compiled(module: str, function: str) -> bool:
@@ -50,7 +147,7 @@ def sources_of(source: Path) -> set[Path]:
     """Return a module and all modules of the package that it imports, but for the compiler's own."""
     found, waiting = {source}, [source]
     while waiting:
-        fresh = {path for path in _imported(waiting.pop()) if path.stem != _COMPILER} - found
+        fresh = {path for path in _imported(waiting.pop()) if path != _COMPILER} - found
         found |= fresh
         waiting += fresh
     return found
@@ -103,8 +200,11 @@ class Patience:
     def ends(self, seconds: float, ahead: float = 0.0) -> bool:
         """Return whether loops should do what takes NumPy so many seconds, and likely more ``ahead``.
 
-        If not, these seconds are spent. Compiling takes too long to be begun for what is only likely.
+        If not, these seconds are spent. Compiling takes too long to be begun for what is only likely, and is not begun
+        where it would not end in the time that is left.
         """
+        if not may_compile(self._compiling) and not is_compiled(self._module, self._function):
+            return False
         if _impatient[0] or f"{_PACKAGE.name}.{self._module}" in sys.modules:
             return True
         self._spent += seconds
@@ -136,4 +236,5 @@ def compiler_pays(cells: int) -> bool:
     """
     if cells < _WARM_CELLS:
         return False
-    return _PATIENCE.ends(cells / _CELLS_PER_SECOND, ahead=_LOADING if "numba" in sys.modules else 0.0)
+    ahead = _LOADING if "numba" in sys.modules else 0.0
+    return _PATIENCE.ends(cells / _CELLS_PER_SECOND, ahead=ahead) and not unknown_numba()

@@ -11,24 +11,11 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba.core import cgutils
-from numba.core.pythonapi import PythonAPI
 
 _LOOKUP, _PATIENT = "numba_unpickle", "bucketflow.unpickled"
-_api: Any = PythonAPI
-_get_function: Callable[..., Any] = _api._get_function
-_declare: Callable[..., Any] = cgutils.get_or_insert_function
-
-
-def _get(api: Any, kind: ir.FunctionType, name: str) -> Any:
-    """Declare a function of the interpreter, or generate the one that looks objects up."""
-    if name != _LOOKUP:
-        return _get_function(api, kind, name)
-    return api.module.globals.get(_PATIENT) or _patient(api, kind)
 
 
 def _patient(api: Any, kind: ir.FunctionType) -> ir.Function:
@@ -37,12 +24,15 @@ def _patient(api: Any, kind: ir.FunctionType) -> ir.Function:
     What was raised is raised again at the next instruction of this thread that is not in here: its kind alone, as
     exceptions are that another thread raises.
     """
+    from numba.core.cgutils import get_or_insert_function
+
+    declare: Any = get_or_insert_function
     function = ir.Function(api.module, kind, _PATIENT)
     function.linkage = "internal"
     builder = ir.IRBuilder(function.append_basic_block())
 
     def call(name: str, result: ir.Type, *given: Any) -> Any:
-        declared = _declare(api.module, ir.FunctionType(result, [value.type for value in given]), name)
+        declared = declare(api.module, ir.FunctionType(result, [value.type for value in given]), name)
         return builder.call(declared, given)
 
     def is_null(value: Any) -> Any:
@@ -79,14 +69,21 @@ class Uninterrupted:
 
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._depth += 1
-            if self._depth == 1:
-                self._hold()
+            depth = self._depth
+            try:
+                if not depth:
+                    self._hold()
+                self._depth = depth + 1
+            except BaseException:  # of a signal that was not held yet
+                self._depth = depth
+                if not depth:
+                    self._release()
+                raise
 
     def __exit__(self, *_: object) -> None:
         if threading.current_thread() is threading.main_thread():
             self._depth -= 1
-            if self._depth == 0:
+            if not self._depth:
                 self._release()
 
     def _hold(self) -> None:
@@ -102,11 +99,21 @@ class Uninterrupted:
         self._came.append(number)
 
     def _release(self) -> None:
-        for number in list(self._handlers):
-            signal.signal(number, self._handlers.pop(number))
+        """Give all signals back, also if the handler of one raises as soon as it is back, and raise those that came."""
+        try:
+            self._give_back()
+        except BaseException:
+            self._give_back()
+            self._came = []
+            raise
         came, self._came = self._came, []
         for number in came:
             signal.raise_signal(number)
+
+    def _give_back(self) -> None:
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        self._handlers = {}
 
 
 uninterrupted = Uninterrupted()
@@ -114,4 +121,15 @@ uninterrupted = Uninterrupted()
 
 def survive_interruptions() -> None:
     """Let whatever is compiled from now on look objects up so."""
-    _api._get_function = _get
+    from numba.core.pythonapi import PythonAPI
+
+    api: Any = PythonAPI
+    get_function = api._get_function
+
+    def get(api: Any, kind: ir.FunctionType, name: str) -> Any:
+        """Declare a function of the interpreter, or generate the one that looks objects up."""
+        if name != _LOOKUP:
+            return get_function(api, kind, name)
+        return api.module.globals.get(_PATIENT) or _patient(api, kind)
+
+    api._get_function = get

@@ -34,7 +34,7 @@ class MinPlus(NamedTuple):
     one: Any
 
 
-class SumProduct(NamedTuple):
+class SumProductLaw(NamedTuple):
     """Plain sums of products."""
 
     zero: Any
@@ -50,13 +50,13 @@ class Residues(NamedTuple):
     inverse: Any
 
 
-def law_of(semiring: Semiring) -> MinPlus | SumProduct | Residues:
+def law_of(semiring: Semiring) -> MinPlus | SumProductLaw | Residues:
     """Return the compiled form of a semiring (all but ``log_sum``)."""
     dtype = np.dtype(semiring.dtype).type
     zero, one = dtype(semiring.zero), dtype(semiring.one)
     if semiring.name == "mod_sum_product":
         return Residues(zero, one, np.int64(semiring.modulus), np.float64(1 / semiring.modulus))
-    return MinPlus(zero, one) if semiring.name == "min_plus" else SumProduct(zero, one)
+    return MinPlus(zero, one) if semiring.name == "min_plus" else SumProductLaw(zero, one)
 
 
 class Vector(types.Type):
@@ -94,7 +94,7 @@ def splat_like(builder: ir.IRBuilder, scalar: ir.Value, like: ir.Type) -> ir.Val
     return builder.shuffle_vector(head, ir.Constant(like, ir.Undefined), zeros)
 
 
-class Arithmetic:
+class VectorLaw:
     """Emits the operations of one law, on scalars and vectors alike."""
 
     def __init__(self, builder: ir.IRBuilder, law_type: Any, law: ir.Value) -> None:
@@ -118,7 +118,7 @@ class Arithmetic:
         b = self.builder
         if self.kind is Residues:
             return self.remainder(b.mul(x, y))
-        if self.kind is SumProduct:
+        if self.kind is SumProductLaw:
             return b.fmul(x, y)
         return b.fadd(x, y) if self.floating else b.add(x, y)
 
@@ -136,7 +136,7 @@ class Arithmetic:
 
     def add_product(self, total: ir.Value, x: ir.Value, y: ir.Value) -> ir.Value:
         """Semiring sum of `total` and the product of `x` and `y`."""
-        if self.kind is SumProduct:
+        if self.kind is SumProductLaw:
             kind = ir.FunctionType(x.type, [x.type] * 3)
             return self.builder.call(_declare(self.builder, f"llvm.fmuladd.{_suffix(x.type)}", kind), [x, y, total])
         return self.add(total, self.product(x, y))
@@ -189,7 +189,7 @@ def _operation(method: str, arity: int) -> Any:
     """Make an intrinsic of a law's operation; its operands are all vectors or all scalars."""
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
-        return getattr(Arithmetic(builder, signature.args[0], args[0]), method)(*args[1:])
+        return getattr(VectorLaw(builder, signature.args[0], args[0]), method)(*args[1:])
 
     typers: dict[int, Callable[..., Any]] = {
         1: lambda typing, law, x: (x(law, x), emit),

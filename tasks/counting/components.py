@@ -22,15 +22,15 @@ from .count_state import (
     USED,
     WORK,
     Clauses,
-    Known,
-    State,
+    ComponentCache,
+    CountState,
 )
 
 _FACTOR = 0x5851F42D4C957F2D
 
 
 @njit(nogil=True, cache=True)
-def component(clauses: Clauses, state: State, variable: int) -> int:
+def component(clauses: Clauses, state: CountState, variable: int) -> int:
     """Write the component of an open variable behind the last part; return how many clauses it has, counted or not.
 
     Its variables are ascending, as are its clauses that lost literals. Others follow from the variables: they are the
@@ -72,7 +72,7 @@ def component(clauses: Clauses, state: State, variable: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def hash_of(state: State, p: int) -> int:
+def hash_of(state: CountState, p: int) -> int:
     """Return the hash of a part, int64."""
     found = state.part_middle[p] - state.part_first[p]
     for k in range(state.part_first[p], state.part_first[p + 1]):
@@ -82,7 +82,7 @@ def hash_of(state: State, p: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def find(state: State, known: Known, p: int, hashed: int) -> int:
+def find(state: CountState, known: ComponentCache, p: int, hashed: int) -> int:
     """Return the entry of a part that was counted before, or -1."""
     mask = len(known.slots) - 1
     n_variables = state.part_middle[p] - state.part_first[p]
@@ -107,7 +107,7 @@ def find(state: State, known: Known, p: int, hashed: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def is_crowded(state: State, known: Known) -> bool:
+def is_crowded(state: CountState, known: ComponentCache) -> bool:
     """Whether one more component may not find room."""
     counters = state.counters
     longest = len(state.value) + len(state.n_true)
@@ -119,7 +119,7 @@ def is_crowded(state: State, known: Known) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def remember(state: State, known: Known, p: int, f: int) -> None:
+def remember(state: CountState, known: ComponentCache, p: int, f: int) -> None:
     """Keep what was counted of a part, the sum of a frame; there is room."""
     counters = state.counters
     length = state.part_first[p + 1] - state.part_first[p]
@@ -142,7 +142,7 @@ def remember(state: State, known: Known, p: int, f: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _enter(known: Known, e: int) -> None:
+def _enter(known: ComponentCache, e: int) -> None:
     mask = len(known.slots) - 1
     slot = known.hashes[e] & mask
     while known.slots[slot]:
@@ -151,7 +151,7 @@ def _enter(known: Known, e: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def forget(state: State, known: Known) -> None:
+def forget(state: CountState, known: ComponentCache) -> None:
     """Forget the half of the entries that were of no use for longest."""
     counters, entries = state.counters, known.entries
     count = counters[ENTRIES]
@@ -177,7 +177,7 @@ def forget(state: State, known: Known) -> None:
 
 
 @njit(nogil=True, cache=True)
-def enter_all(state: State, known: Known) -> None:
+def enter_all(state: CountState, known: ComponentCache) -> None:
     """Fill the slots anew."""
     known.slots[:] = 0
     for e in range(state.counters[ENTRIES]):

@@ -24,8 +24,8 @@ from .count_state import (
     WORK,
     Array,
     Clauses,
-    Known,
-    State,
+    ComponentCache,
+    CountState,
     grown,
     nbytes,
     new_known,
@@ -44,7 +44,7 @@ _KNOWN_PART = 3 / 4
 _FIRST_ENTRIES = 1 << 14
 
 
-class NoRoomError(Exception):
+class CountNoRoomError(Exception):
     """A count does not fit its memory."""
 
 
@@ -155,14 +155,14 @@ class _Search:
 
     def _check_room(self) -> None:
         if nbytes(self.clauses, self.state, self.known) > self.memory_bytes:
-            raise NoRoomError
+            raise CountNoRoomError
 
     def found(self) -> Counted:
         """Return what was counted."""
         return _found(self.clauses, self.state) if self.possible else Counted(0, -math.inf, 0, 0, 0)
 
 
-def _begun(clauses: Clauses, state: State, known: Known) -> bool:
+def _begun(clauses: Clauses, state: CountState, known: ComponentCache) -> bool:
     """Decide units, and begin with what is left; return whether no clause is violated."""
     lengths = np.diff(clauses.first)
     if len(lengths) and lengths.min() == 0:
@@ -181,7 +181,7 @@ def _begun(clauses: Clauses, state: State, known: Known) -> bool:
     return True
 
 
-def _with_room(known: Known, state: State, memory_bytes: int) -> Known:
+def _with_room(known: ComponentCache, state: CountState, memory_bytes: int) -> ComponentCache:
     """Make room for more components: more memory for what is half full, or else half of them are forgotten."""
     counters = state.counters
     changes: dict[str, Array] = {}
@@ -200,7 +200,7 @@ def _with_room(known: Known, state: State, memory_bytes: int) -> Known:
     return larger
 
 
-def _found(clauses: Clauses, state: State) -> Counted:
+def _found(clauses: Clauses, state: CountState) -> Counted:
     counters = state.counters
     figures = int(counters[NODES]), int(counters[HITS]), int(counters[FORGOTTEN])
     if len(clauses.weights):

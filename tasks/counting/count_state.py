@@ -34,7 +34,7 @@ class Clauses(NamedTuple):
     weights: Array
 
 
-class State(NamedTuple):
+class CountState(NamedTuple):
     """What is decided, and the components on the way down.
 
     ``value`` is 1, 0 or -1 (open) for each variable, ``trail`` in which order they were decided; ``n_true`` and
@@ -65,7 +65,7 @@ class State(NamedTuple):
     counters: Array
 
 
-class Known(NamedTuple):
+class ComponentCache(NamedTuple):
     """Components that were counted, found by the hash of their variables and of the clauses that lost literals.
 
     ``slots`` holds numbers of entries (from 1), probed in order; entries say where keys and limbs are.
@@ -102,7 +102,7 @@ def clauses_of(n: int, clauses: Sequence[Sequence[int]], rank: Array, weights: A
     return Clauses(first, literals, uses_first, uses, np.asarray(rank, dtype=np.float64), made)
 
 
-def new_state(clauses: Clauses) -> State:
+def new_state(clauses: Clauses) -> CountState:
     """Return the state of a count that has not begun."""
     n, m = len(clauses.rank), len(clauses.first) - 1
     limbs = 1 if len(clauses.weights) else n // 31 + 3
@@ -111,7 +111,7 @@ def new_state(clauses: Clauses) -> State:
     def numbers(*shape: int) -> Array:
         return np.zeros(shape, dtype=np.int64)
 
-    return State(
+    return CountState(
         np.full(n, -1, dtype=np.int8),
         np.zeros(n, dtype=np.int32),
         np.zeros(m, dtype=np.int32),
@@ -133,10 +133,10 @@ def new_state(clauses: Clauses) -> State:
     )
 
 
-def new_known(entries: int, keys: int, limbs: int, wide: bool) -> Known:
+def new_known(entries: int, keys: int, limbs: int, wide: bool) -> ComponentCache:
     """Return room for so many components, variables and clauses of their keys, and limbs of their counts."""
     slots = 1 << (2 * entries - 1).bit_length()
-    return Known(
+    return ComponentCache(
         np.zeros(slots, dtype=np.int32),
         np.zeros(entries, dtype=np.int64),
         np.zeros((entries, 6), dtype=np.int64),
@@ -146,7 +146,7 @@ def new_known(entries: int, keys: int, limbs: int, wide: bool) -> Known:
     )
 
 
-def grown(state: State, depth: bool) -> State:
+def grown(state: CountState, depth: bool) -> CountState:
     """Return the same state with twice the room, for frames or for what parts consist of."""
 
     def twice(array: Array) -> Array:

@@ -27,8 +27,8 @@ from .count_state import (
     VARIABLE,
     Array,
     Clauses,
-    Known,
-    State,
+    ComponentCache,
+    CountState,
 )
 from .numbers import accumulate, add, double, multiply, scale
 
@@ -36,7 +36,7 @@ from .numbers import accumulate, add, double, multiply, scale
 
 
 @njit(nogil=True, cache=True)
-def decide(clauses: Clauses, state: State, literal: int) -> bool:
+def decide(clauses: Clauses, state: CountState, literal: int) -> bool:
     """Let a literal of an open variable hold, and what follows; return whether no clause is violated."""
     counters, trail, value = state.counters, state.trail, state.value
     at = counters[TRAIL]
@@ -73,7 +73,7 @@ def decide(clauses: Clauses, state: State, literal: int) -> bool:
 
 
 @njit(nogil=True, cache=True)
-def _open(clauses: Clauses, state: State, c: int) -> int:
+def _open(clauses: Clauses, state: CountState, c: int) -> int:
     """Return the open literal of a clause; -1 where one holds already, -2 where none can."""
     for k in range(clauses.first[c], clauses.first[c + 1]):
         literal = clauses.literals[k]
@@ -86,7 +86,7 @@ def _open(clauses: Clauses, state: State, c: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def undo(clauses: Clauses, state: State, mark: int) -> None:
+def undo(clauses: Clauses, state: CountState, mark: int) -> None:
     """Take back what was decided since the trail was so long."""
     for at in range(state.counters[TRAIL] - 1, mark - 1, -1):
         literal = state.trail[at]
@@ -102,7 +102,7 @@ FINISHED, PAUSED, SHALLOW, FULL, CROWDED = range(5)
 
 
 @njit(nogil=True, cache=True)
-def count(clauses: Clauses, state: State, known: Known, most_nodes: int) -> int:
+def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes: int) -> int:
     """Count until all is done, or so many nodes were made, or room is wanted; then it goes on when called again."""
     counters, frames = state.counters, state.frames
     room = len(state.store) - 2 * len(state.value) - len(state.n_true)
@@ -137,7 +137,7 @@ def count(clauses: Clauses, state: State, known: Known, most_nodes: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def _down(clauses: Clauses, state: State, p: int) -> int:
+def _down(clauses: Clauses, state: CountState, p: int) -> int:
     """Begin to count a component; return its frame."""
     counters = state.counters
     best, best_score = -1, -1.0
@@ -160,7 +160,7 @@ def _down(clauses: Clauses, state: State, p: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def begin_branch(clauses: Clauses, state: State, known: Known, f: int) -> None:
+def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: int) -> None:
     """Multiply what was decided, what is free, and the components that are known; the others are parts to come."""
     counters, frame = state.counters, state.frames[f]
     weighted = len(clauses.weights) > 0
@@ -198,7 +198,7 @@ def begin_branch(clauses: Clauses, state: State, known: Known, f: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _end_branch(clauses: Clauses, state: State, f: int) -> None:
+def _end_branch(clauses: Clauses, state: CountState, f: int) -> None:
     """Add what was counted of a branch, and take its decisions back."""
     frame = state.frames[f]
     if frame[BRANCH] >= 0:
@@ -212,12 +212,12 @@ def _end_branch(clauses: Clauses, state: State, f: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _times(state: State, f: int, limbs: Array, length: int) -> None:
+def _times(state: CountState, f: int, limbs: Array, length: int) -> None:
     state.lengths[f, 1] = multiply(state.products[f], state.lengths[f, 1], limbs, length, state.scratch)
 
 
 @njit(nogil=True, cache=True)
-def _times_sum(clauses: Clauses, state: State, f: int, g: int) -> None:
+def _times_sum(clauses: Clauses, state: CountState, f: int, g: int) -> None:
     """Multiply the branch of a frame by the sum of another."""
     if len(clauses.weights):
         scale(state.float_products[f], state.float_sums[g, 0], int(state.float_sums[g, 1]))
@@ -226,12 +226,12 @@ def _times_sum(clauses: Clauses, state: State, f: int, g: int) -> None:
 
 
 @njit(nogil=True, cache=True)
-def _is_zero(clauses: Clauses, state: State, f: int) -> bool:
+def _is_zero(clauses: Clauses, state: CountState, f: int) -> bool:
     return bool(state.float_products[f, 0] == 0.0 if len(clauses.weights) else state.lengths[f, 1] == 0)
 
 
 @njit(nogil=True, cache=True)
-def _set_zero(state: State, f: int) -> None:
+def _set_zero(state: CountState, f: int) -> None:
     state.lengths[f, 1] = 0
     state.float_products[f] = 0.0
     state.frames[f, NEXT] = state.frames[f, LAST] = state.frames[f, FIRST]

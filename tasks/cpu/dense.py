@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compiler.numba_parts import unknown_numba
 from ..steps.lowering import Lowered, lower
 from ..steps.semiring import Semiring
 from .numpy_blocks import run_blocks, run_merged
@@ -91,7 +92,8 @@ def contract(
 
 @cache
 def _have_compiler() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    """Whether there is a compiler whose vectors are known."""
+    return importlib.util.find_spec("numba") is not None and not unknown_numba()
 
 
 def _check(lowered: Lowered, tables: Sequence[NDArray[Any]]) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..steps.blocks import Blocks, cut, needs_buffer
 from ..steps.semiring import Semiring
-from ..steps.streaming import Loops
+from ..steps.streaming import StreamLoops
 
 
 def run_blocks(blocks: Blocks, semiring: Semiring, tables: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:
@@ -159,7 +159,7 @@ def accumulate(semiring: Semiring, out: NDArray[Any], rest: NDArray[Any]) -> Non
 Array = NDArray[Any]
 
 
-def run_merged(loops: Loops, blocks: Blocks, semiring: Semiring, inputs: Sequence[Array], out: Array) -> None:
+def run_merged(loops: StreamLoops, blocks: Blocks, semiring: Semiring, inputs: Sequence[Array], out: Array) -> None:
     """Run a streaming step block by block over what is left once small inputs are merged.
 
     Parameters
@@ -173,7 +173,7 @@ def run_merged(loops: Loops, blocks: Blocks, semiring: Semiring, inputs: Sequenc
 
 
 def run_nest(
-    loops: Loops,
+    loops: StreamLoops,
     semiring: Semiring,
     inputs: Sequence[Array],
     out: Array,

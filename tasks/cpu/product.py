@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ..compiler.jit import njit
 from ..compiler.vectors import (
     VECTOR_BYTES,
-    Arithmetic,
+    VectorLaw,
     add,
     clamp,
     element_pointer,
@@ -56,7 +56,7 @@ def _tile(typing: Any, law: Any, left: Any, right: Any, tile: Any, depth: Any) -
 
     def emit(context: Any, builder: ir.IRBuilder, signature: Any, args: Any) -> ir.Value:
         law_value, left, right, tile, depth = args
-        ops = Arithmetic(builder, law, law_value)
+        ops = VectorLaw(builder, law, law_value)
         element, vector, word = law.types[0], ir_vector(law.types[0]), ir.IntType(64)
         zero = ops.constant(0, vector)
         totals = [cgutils.alloca_once_value(builder, zero) for _ in range(TILE_ROWS * _VECTORS)]  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ def _tile(typing: Any, law: Any, left: Any, right: Any, tile: Any, depth: Any) -
     return types.void(law, types.int64, types.int64, types.int64, types.int64), emit
 
 
-class _Factor(NamedTuple):
+class _FactorNest(NamedTuple):
     """Addresses and counts of one factor, int64; offset tables are in cells, one row a table.
 
     `panel` is a field because numbers that the compiler knows would have it compile a function once for each.
@@ -264,9 +264,9 @@ def multiply(law: Any, given: Any, buffers: int, batch_start: int, batch_stop: i
     packed_right = buffers + given.left_cells * size
     tile, tables = packed_right + given.right_cells * size, given.left_tables
     starts = given.left_batch, given.left_rows, given.left_depth
-    left = _Factor(given.addresses, starts[0], starts[1], starts[2], tables, buffers, given.left_panel)
+    left = _FactorNest(given.addresses, starts[0], starts[1], starts[2], tables, buffers, given.left_panel)
     starts = given.right_batch, given.right_columns, given.right_depth
-    right = _Factor(
+    right = _FactorNest(
         given.addresses + 8 * tables,
         *(starts[0], starts[1], starts[2], given.right_tables, packed_right, given.right_panel),
     )

@@ -14,7 +14,7 @@ from numba.core import cgutils
 
 from ..compiler.vectors import (
     VECTOR_BYTES,
-    Arithmetic,
+    VectorLaw,
     element_pointer,
     intrinsic,
     ir_vector,
@@ -31,7 +31,7 @@ _WIDE = 4
 _WORD = ir.IntType(64)
 
 
-class _Block(NamedTuple):
+class _RowPart(NamedTuple):
     """A part of a row, from a byte on: some whole vectors, or the first lanes of one."""
 
     start: ir.Value
@@ -39,7 +39,7 @@ class _Block(NamedTuple):
     lanes: ir.Value | None = None
 
 
-Factors = Callable[[_Block, ir.Value, ir.Value], list[tuple[ir.Value, ir.Value]]]
+Factors = Callable[[_RowPart, ir.Value, ir.Value], list[tuple[ir.Value, ir.Value]]]
 """From a block, a step of depth and the number there to the two factors of what it adds to each vector."""
 
 
@@ -49,7 +49,7 @@ class _Row:
     def __init__(self, builder: ir.IRBuilder, law_type: Any, args: Any) -> None:
         law, self.out, self.fresh, self.numbers, self.depth, self.rows, self.count, self.at, self.cells = args
         self.builder = builder
-        self.ops = Arithmetic(builder, law_type, law)
+        self.ops = VectorLaw(builder, law_type, law)
         self.element = law_type.types[0]
         self.vector = ir_vector(self.element)
 
@@ -58,16 +58,16 @@ class _Row:
         b, lanes = self.builder, self.vector.count
         wide = b.udiv(self.cells, _WORD(_WIDE * lanes))
         with cgutils.for_range(b, wide, intp=_WORD) as loop:
-            self.block(_Block(b.mul(loop.index, _WORD(_WIDE * VECTOR_BYTES)), _WIDE), factors)
+            self.block(_RowPart(b.mul(loop.index, _WORD(_WIDE * VECTOR_BYTES)), _WIDE), factors)
         first = b.mul(wide, _WORD(_WIDE))
         end = b.udiv(b.add(self.cells, _WORD(lanes - 1)), _WORD(lanes))
         with cgutils.for_range(b, b.sub(end, first), intp=_WORD) as loop:
             number = b.add(first, loop.index)
             left = b.sub(self.cells, b.mul(number, _WORD(lanes)))
             some = b.select(b.icmp_unsigned("<", left, _WORD(lanes)), left, _WORD(lanes))
-            self.block(_Block(b.mul(number, _WORD(VECTOR_BYTES)), 1, some), factors)
+            self.block(_RowPart(b.mul(number, _WORD(VECTOR_BYTES)), 1, some), factors)
 
-    def block(self, block: _Block, factors: Factors) -> None:
+    def block(self, block: _RowPart, factors: Factors) -> None:
         """Sum one block over the depth."""
         b, ops = self.builder, self.ops
         out = b.add(self.out, block.start)
@@ -88,14 +88,14 @@ class _Row:
         """Load one int64."""
         return self.builder.load(element_pointer(self.builder, address, index, _WORD))
 
-    def load(self, block: _Block, address: ir.Value, cell: ir.Value, vector: int) -> ir.Value:
+    def load(self, block: _RowPart, address: ir.Value, cell: ir.Value, vector: int) -> ir.Value:
         """Load a vector of a block whose first cell has this number in a table."""
         cell = self.builder.add(cell, _WORD(vector * self.vector.count))
         if block.lanes is None:
             return load_vector(self.builder, address, cell, self.element)
         return load_part(self.builder, address, cell, self.element, block.lanes)
 
-    def store(self, block: _Block, address: ir.Value, vector: int, value: ir.Value) -> None:
+    def store(self, block: _RowPart, address: ir.Value, vector: int, value: ir.Value) -> None:
         """Store a vector of a block."""
         cell = _WORD(vector * self.vector.count)
         if block.lanes is None:
@@ -107,7 +107,7 @@ class _Row:
         """Factors of one table."""
         b, table = self.builder, self.word(self.rows, _WORD(0))
 
-        def factors(block: _Block, k: ir.Value, number: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
+        def factors(block: _RowPart, k: ir.Value, number: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
             a, i = b.add(table, block.start), self.word(self.at, k)
             return [(self.load(block, a, i, v), number) for v in range(block.vectors)]
 
@@ -117,7 +117,7 @@ class _Row:
         """Factors of two tables."""
         b, tables = self.builder, [self.word(self.rows, _WORD(i)) for i in range(2)]
 
-        def factors(block: _Block, k: ir.Value, number: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
+        def factors(block: _RowPart, k: ir.Value, number: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
             first, second = (b.add(table, block.start) for table in tables)
             i, j = self.word(self.at, k), self.word(self.at, b.add(self.depth, k))
             left = [self.ops.product(self.load(block, first, i, v), number) for v in range(block.vectors)]
@@ -129,12 +129,12 @@ class _Row:
         """Factors of any number of tables, clamped after every one."""
         b, ops, last = self.builder, self.ops, self.builder.sub(self.count, _WORD(1))
 
-        def table(block: _Block, number: ir.Value, k: ir.Value) -> list[ir.Value]:
+        def table(block: _RowPart, number: ir.Value, k: ir.Value) -> list[ir.Value]:
             address = b.add(self.word(self.rows, number), block.start)
             cell = self.word(self.at, b.add(b.mul(number, self.depth), k))
             return [self.load(block, address, cell, v) for v in range(block.vectors)]
 
-        def factors(block: _Block, k: ir.Value, number: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
+        def factors(block: _RowPart, k: ir.Value, number: ir.Value) -> list[tuple[ir.Value, ir.Value]]:
             products = [cgutils.alloca_once_value(b, number) for _ in range(block.vectors)]  # type: ignore[no-untyped-call]
             with cgutils.for_range(b, last, intp=_WORD) as loop:
                 for x, y in zip(products, table(block, loop.index, k), strict=True):

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from ..compiler.jit import njit
 from ..compiler.vectors import VECTOR_BYTES, clamp, fill, lanes, law_of, load, product, put_word, store, word
 from ..steps.semiring import Semiring
-from ..steps.streaming import Loops
+from ..steps.streaming import StreamLoops
 from .numpy_blocks import run_nest
 from .row_sums import row, row_many
 from .threads import share, split
 
 
-class Nest(NamedTuple):
+class StreamNest(NamedTuple):
     """Addresses and counts of a nest, all int64; offset tables are in cells, one row an operand."""
 
     addresses: int
@@ -125,7 +125,7 @@ def stream(law: Any, nest: Any, scratch: Any, start: int, stop: int) -> None:
 
 
 def run_loops(
-    loops: Loops, semiring: Semiring, inputs: Sequence[NDArray[Any]], out: NDArray[Any], threads: int
+    loops: StreamLoops, semiring: Semiring, inputs: Sequence[NDArray[Any]], out: NDArray[Any], threads: int
 ) -> None:
     """Run a streaming step; threads share the outer loop.
 
@@ -138,7 +138,7 @@ def run_loops(
 
 
 def _run_nest(
-    loops: Loops, semiring: Semiring, tables: Sequence[NDArray[Any]], out: NDArray[Any], threads: int
+    loops: StreamLoops, semiring: Semiring, tables: Sequence[NDArray[Any]], out: NDArray[Any], threads: int
 ) -> None:
     offsets = np.empty(loops.offsets.cells, np.int64)
     code = np.array(loops.offsets.code, np.int64)
@@ -159,7 +159,7 @@ def _run_nest(
     share(work, ranges)
 
 
-def nest_of(loops: Loops, semiring: Semiring, addresses: int, offsets: int, inside: int) -> Nest:
+def nest_of(loops: StreamLoops, semiring: Semiring, addresses: int, offsets: int, inside: int) -> StreamNest:
     """Return the nest of a streaming step, from where its arrays are.
 
     Parameters
@@ -179,4 +179,4 @@ def nest_of(loops: Loops, semiring: Semiring, addresses: int, offsets: int, insi
     clamping = rows + gathers > 2 or (semiring.saturates and terms > semiring.max_inputs)
     inside += 8 * (numbers + rows)
     counts = [loops.cells(group) for group in groups]
-    return Nest._make((addresses, *starts, inside, numbers, rows, gathers, *counts, int(clamping)))
+    return StreamNest._make((addresses, *starts, inside, numbers, rows, gathers, *counts, int(clamping)))

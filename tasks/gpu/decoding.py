@@ -92,7 +92,7 @@ def decode_there(
         Finds the best states of a step with more than `JOINT_STATES` at what ``assignment`` holds by then.
     """
     fixed = frozenset(assignment)
-    records = _RECORDS.of(steps, (tuple(sizes), fixed), lambda: Records.of(steps, sizes, fixed))
+    records = _RECORDS.of(steps, (tuple(sizes), fixed), lambda: DecodeRecords.of(steps, sizes, fixed))
     found = _Found(records, tables, sizes, semiring, assignment)
     for first, last in records.launches():
         if records.joint[first] > JOINT_STATES:
@@ -105,7 +105,7 @@ def decode_there(
 
 
 @dataclass
-class Records:
+class DecodeRecords:
     """What a launch is told of each step that has something to find, roots first; see ``cuda/decode.cu``.
 
     Parameters
@@ -140,7 +140,7 @@ class Records:
     line: int = 1
 
     @classmethod
-    def of(cls, steps: Sequence[Step], sizes: Sequence[int], known: Collection[int]) -> Records:
+    def of(cls, steps: Sequence[Step], sizes: Sequence[int], known: Collection[int]) -> DecodeRecords:
         """Describe the steps of a sweep, given which variables have states before."""
         records, seen = cls(), set(known)
         for step in reversed(steps):
@@ -181,7 +181,7 @@ class Records:
             yield first, len(self.joint)
 
 
-_RECORDS: Final[Remembered[Records]] = Remembered()
+_RECORDS: Final[Remembered[DecodeRecords]] = Remembered()
 
 
 class _Found:
@@ -189,7 +189,7 @@ class _Found:
 
     def __init__(
         self,
-        records: Records,
+        records: DecodeRecords,
         tables: Mapping[int, Any],
         sizes: Sequence[int],
         semiring: Semiring,

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.views import Slice, slice_of
+from ..steps.views import TableSlice, slice_of
 from . import arrays
 from .kernels import Kernel, cupy, kernel, processors
 from .tiling.streams import THREADS
@@ -47,7 +47,7 @@ def restrict(array: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapp
     return packed(slice_of(array, axes, sizes, states))
 
 
-def packed(s: Slice) -> Any:
+def packed(s: TableSlice) -> Any:
     """Return the cells of a slice of a device table in C order: a copy, unless they are the whole table."""
     if s.cells == s.table.size:
         return s.table.reshape(-1)
@@ -56,7 +56,7 @@ def packed(s: Slice) -> Any:
     return out
 
 
-def fetched(slices: Sequence[Slice]) -> list[Slice]:
+def fetched(slices: Sequence[TableSlice]) -> list[TableSlice]:
     """Copy slices of device tables to the host, all at once; each becomes a table of its own."""
     tables = pinned([(s.cells, s.table.dtype) for s in slices])
     _gather(slices, [table.ctypes.data for table in tables])
@@ -96,7 +96,7 @@ def pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
     return [np.frombuffer(block, dtype, cells, at) for (cells, dtype), at in zip(shapes, places, strict=True)]
 
 
-def _gather(slices: Sequence[Slice], targets: Sequence[int]) -> None:
+def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
     """Copy the cells of slices, in C order, to given addresses."""
     for start in range(0, len(slices), _SLICES):
         some = slices[start : start + _SLICES]
@@ -115,7 +115,7 @@ def _gather(slices: Sequence[Slice], targets: Sequence[int]) -> None:
         gather_kernel(some[0].table.dtype.itemsize)((blocks, len(some)), (THREADS,), (record,))
 
 
-def _fused(s: Slice) -> list[tuple[int, int]]:
+def _fused(s: TableSlice) -> list[tuple[int, int]]:
     """Sizes and strides of a slice's axes, merged where one goes on where the next ends."""
     axes: list[tuple[int, int]] = []
     for n, stride in zip(s.shape, s.strides, strict=True):

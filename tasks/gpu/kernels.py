@@ -57,9 +57,9 @@ class Kernel:
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
         if nbytes > self._shared_bytes:
-            self._shared_bytes = nbytes
             if self._function is not None:
                 self._function.max_dynamic_shared_size_bytes = nbytes
+            self._shared_bytes = nbytes
 
     def load(self) -> Any:
         """Compile (or take from CuPy's cache on disk) and return CuPy's function."""

@@ -107,7 +107,12 @@ class Pinned:
             if self.held_bytes + nbytes > self.limit_bytes:
                 self._drop()
             self.held_bytes += nbytes
-        return _page_locked(nbytes)
+        try:
+            return _page_locked(nbytes)
+        except BaseException:
+            with self._lock:
+                self.held_bytes -= nbytes
+            raise
 
     def give(self, block: Array) -> None:
         """Take a block back."""

@@ -92,7 +92,7 @@ def _in_order(requests: Sequence[Request], order: Sequence[int]) -> tuple[list[i
 
 
 @dataclass(frozen=True)
-class Room:
+class DeviceBlock:
     """A block of device memory, and where in it the output and the workspace of each step lie.
 
     Parameters
@@ -106,9 +106,9 @@ class Room:
     places: Mapping[int, tuple[int | None, int | None]]
     block: Any = None
 
-    def begun(self) -> Room:
+    def begun(self) -> DeviceBlock:
         """Return the same with memory."""
-        return Room(self.nbytes, self.places, arrays.block(self.nbytes)) if self.nbytes else self
+        return DeviceBlock(self.nbytes, self.places, arrays.block(self.nbytes)) if self.nbytes else self
 
     def of(self, step: Step) -> tuple[Any, Any]:
         """Return where the output and the workspace of a step lie, None where they are not placed."""
@@ -124,7 +124,7 @@ def room_for(
     runs: Mapping[int, DeviceRun],
     freed: Sequence[Collection[int]],
     others: Collection[int],
-) -> Room:
+) -> DeviceBlock:
     """Place what a sweep needs on the device.
 
     Parameters
@@ -158,4 +158,4 @@ def room_for(
     for at, (_, step_id, is_output) in zip(offsets, requests, strict=True):
         out, workspace = places.get(step_id, (None, None))
         places[step_id] = (at, workspace) if is_output else (out, at)
-    return Room(nbytes, places)
+    return DeviceBlock(nbytes, places)

@@ -27,6 +27,8 @@ SAME = 1e-14
 class KeptTables(ABC):
     """The tables of a propagation, brought up to date on demand: after a change only what depends on it.
 
+    After an exception they may be half changed, and have to be reset.
+
     Parameters
     ----------
     steps : sequence of Step

@@ -15,10 +15,10 @@ from ..steps.step import Step
 from ..sweeps.scaled import Scaled, SumProduct, einsum_step
 from ..sweeps.sweep import useful_threads
 from .kept_tables import KeptTables
-from .packed_loops import LIMITS, Layout, State, normalise, put_given
+from .packed_loops import LIMITS, PackedLayout, PackedState, normalise, put_given
 from .schedule import arena_words, scheduled
 from .stages import MOST_PLACES, is_small, nests, small_cells
-from .thread_crew import Crew, Tables, functions
+from .thread_crew import CrewTables, ThreadTeam, functions
 
 Array = NDArray[Any]
 
@@ -55,7 +55,7 @@ class Packed(KeptTables):
         self._layout = self._laid_out(self._forward)
         tables, schedule = len(self._cells), scheduled(steps, self._threads)
         arena = self._starts[-1] + self._threads * self._shift
-        self._state = State(
+        self._state = PackedState(
             values=np.empty(arena + arena_words(steps, self._threads)),
             scale=np.zeros(tables),
             low=np.zeros(tables),
@@ -70,8 +70,8 @@ class Packed(KeptTables):
         )
         inputs = [[self._starts[self._index[i]] for i in step.inputs] for step in steps]
         made = [self._index[step.node] for step in steps]
-        found = Tables(self._layout, self._state, inputs, made, [step.lowered.axes for step in steps])
-        self._crew = Crew(schedule, found, arena, self._threads)
+        found = CrewTables(self._layout, self._state, inputs, made, [step.lowered.axes for step in steps])
+        self._crew = ThreadTeam(schedule, found, arena, self._threads)
         self._reads: dict[tuple[int, ...], tuple[Array, list[int]]] = {}
 
     def table(self, node: int) -> Scaled:
@@ -148,7 +148,7 @@ class Packed(KeptTables):
         bounds = float(table.log_scale), float(table.low), float(table.high)
         put_given(self._crew.where, self._index[node], values.ctypes.data, *bounds, int(table.logs))
 
-    def _laid_out(self, n_forward: int) -> Layout:
+    def _laid_out(self, n_forward: int) -> PackedLayout:
         """Put all steps into arrays."""
         index, starts = self._index, self._starts
         codes: list[int] = []
@@ -179,7 +179,7 @@ class Packed(KeptTables):
         makers = [-1] * len(self._cells)
         for k, step in enumerate(self._steps):
             makers[index[step.node]] = k
-        return Layout(
+        return PackedLayout(
             codes=_words(codes),
             joins=_words(joins).reshape(-1, 3),
             join_start=_words(join_start),

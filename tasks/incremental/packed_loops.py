@@ -25,7 +25,7 @@ LIMITS: Final = (LOWEST, HIGHEST, LOOSE, SAME)
 LOWEST_AT, HIGHEST_AT, LOOSE_AT, SAME_AT = range(4)
 
 
-class Layout(NamedTuple):
+class PackedLayout(NamedTuple):
     """What never changes: arrays, or their addresses for loops; all int64 but ``log_summed`` and ``limits``.
 
     Lists of lists are cut by a ``*_start`` array.
@@ -57,7 +57,7 @@ class Layout(NamedTuple):
     limits: Any
 
 
-class State(NamedTuple):
+class PackedState(NamedTuple):
     """What changes, arrays or their addresses: float64 are values, scale, bounds and maximum, the others int64.
 
     Values of all tables and scratch; by table its scale, bounds, maximum (-1 if nobody asked for it), whether it holds
@@ -78,9 +78,9 @@ class State(NamedTuple):
     places: Any
 
 
-_read_layout, _read_state = reader(Layout), reader(State)
+_read_layout, _read_state = reader(PackedLayout), reader(PackedState)
 
-STATE_AT: Final = 8 * len(Layout._fields)
+STATE_AT: Final = 8 * len(PackedLayout._fields)
 
 
 @njit(nogil=True)

@@ -9,7 +9,7 @@ from ..compiler.jit import njit
 from ..compiler.pthreads import calling, reader
 from ..compiler.vectors import fill, number, put_number, put_word, word
 from ..cpu.product import Multiplication
-from ..cpu.stream_loops import Nest, Scratch
+from ..cpu.stream_loops import Scratch, StreamNest
 from ..steps.products import TILE_ROWS
 from .message_loops import spread
 from .packed_loops import (
@@ -82,7 +82,7 @@ class Large(NamedTuple):
 
 
 LARGE_WORDS: Final = len(Large._fields)
-_NEST_WORDS: Final = len(Nest._fields)
+_NEST_WORDS: Final = len(StreamNest._fields)
 _PRODUCT_WORDS: Final = len(Multiplication._fields)
 _STEP, _TABLE, _OUT_PARTS, _CODE, _CODE_WORDS, _OFFSETS, _ADDRESSES, _OPERANDS = range(8)
 _PARTS_AT, _PLACES, _WORDS, _TARGET, _SUMMED, _ROOM, _RANGES = range(8, LARGE_WORDS)
@@ -120,7 +120,7 @@ class Course(NamedTuple):
     parts: int
 
 
-_call, _read_nest = calling(5), reader(Nest)
+_call, _read_nest = calling(5), reader(StreamNest)
 _call_product, _read_product = calling(7), reader(Multiplication)
 _BOUNDS: Final = 6
 

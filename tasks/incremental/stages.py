@@ -17,7 +17,7 @@ from ..steps.lowering import Lowered, Quick
 from ..steps.products import TILE_ROWS, Product, buffer_cells
 from ..steps.products import cells as cells_of
 from ..steps.step import Step
-from ..steps.streaming import Loops
+from ..steps.streaming import StreamLoops
 
 # Small steps of sums of products as nested loops over strides, for compiled code to run. Pure: no values.
 
@@ -29,7 +29,7 @@ MOST_PLACES: Final = 128
 """Inputs, output and axes of a nest together."""
 
 
-class Nest(NamedTuple):
+class StageNest(NamedTuple):
     """A join as nested loops.
 
     Parameters
@@ -65,10 +65,10 @@ def is_small(step: Step) -> bool:
 
 
 @lru_cache(maxsize=1 << 13)
-def nests(quick: Quick) -> tuple[Nest, ...]:
+def nests(quick: Quick) -> tuple[StageNest, ...]:
     """Turn a step's subscripts into nested loops."""
     operands = list(range(len(quick.shapes)))
-    found: list[Nest] = []
+    found: list[StageNest] = []
     sizes: dict[str, int] = {}
     last, _, _ = quick.subscripts.partition("->")
     # names of the axes of the inputs: those that are joined first are named there, the others at the end
@@ -89,7 +89,7 @@ def nests(quick: Quick) -> tuple[Nest, ...]:
     return tuple(found)
 
 
-def _nest(subscripts: str, operands: tuple[int, ...], sizes: Mapping[str, int]) -> Nest:
+def _nest(subscripts: str, operands: tuple[int, ...], sizes: Mapping[str, int]) -> StageNest:
     left, _, out = subscripts.partition("->")
     terms = left.split(",")
     gone = [x for x in dict.fromkeys(left) if x != "," and x not in out]
@@ -103,7 +103,7 @@ def _nest(subscripts: str, operands: tuple[int, ...], sizes: Mapping[str, int]) 
     code += [sizes.get(x, 1) for x in (row, lane, *axes)]
     for each in [*(strides[i] for i in varying), _strides(out, sizes)]:
         code += [each.get(x, 0) for x in (row, lane, *axes)]
-    return Nest(tuple(code), tuple(operands[i] for i in varying), code[2], prod(sizes[x] for x in (*out, *gone)))
+    return StageNest(tuple(code), tuple(operands[i] for i in varying), code[2], prod(sizes[x] for x in (*out, *gone)))
 
 
 def _row_worth(axis: str, kept: bool, sizes: Mapping[str, int], strides: Sequence[Mapping[str, int]]) -> float:
@@ -159,7 +159,7 @@ class LargeStep(NamedTuple):
         All of them.
     """
 
-    loops: Loops | None
+    loops: StreamLoops | None
     product: Product | None
     by_batch: bool
     offset_cells: int
@@ -207,7 +207,7 @@ def large_step(step: Step, threads: int) -> LargeStep:
     return _large_loops(lowered, lowered.loops, threads)
 
 
-def _large_loops(lowered: Lowered, loops: Loops, threads: int) -> LargeStep:
+def _large_loops(lowered: Lowered, loops: StreamLoops, threads: int) -> LargeStep:
     outer = loops.cells(loops.outer_high) * loops.cells(loops.outer_low)
     parts = min(threads, outer, -(-lowered.cells // GRAIN))
     depth = loops.cells(loops.depth_low)
@@ -232,7 +232,7 @@ def _large_product(lowered: Lowered, product: Product, threads: int) -> LargeSte
 
 def _laid(
     lowered: Lowered,
-    kernel: Loops | Product,
+    kernel: StreamLoops | Product,
     by_batch: bool,
     threads: int,
     parts: int,

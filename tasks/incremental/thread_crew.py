@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from ..compiler.jit import njit
 from ..compiler.pthreads import address_of, awaited, blocks, calling, fetch_add, publish, reader, together
-from ..compiler.vectors import SumProduct, law_of, put_word, word
+from ..compiler.vectors import SumProductLaw, law_of, put_word, word
 from ..cpu.product import Multiplication, multiplication, multiply
-from ..cpu.stream_loops import Nest, Scratch, nest_of, stream
+from ..cpu.stream_loops import Scratch, StreamNest, nest_of, stream
 from ..steps.axes import Axes
 from ..steps.semiring import SUM_PRODUCT
-from ..steps.streaming import Loops
+from ..steps.streaming import StreamLoops
 from .message_loops import iterate_nest
-from .packed_loops import STATE_AT, Layout, State, is_due, run_small
+from .packed_loops import STATE_AT, PackedLayout, PackedState, is_due, run_small
 from .schedule import STAGES, Item, Schedule
 from .stage_loops import GROUP, IDLE, Course, Large, Stages, run_stage
 from .stages import MOST_PARTS, LargeStep, spread_code
@@ -68,10 +68,10 @@ class Queue(NamedTuple):
 
 
 _call_small, _call_stage, _call_work = calling(4), calling(10), calling(4)
-_read_layout, _read_state, _read_stages = reader(Layout), reader(State), reader(Stages)
+_read_layout, _read_state, _read_stages = reader(PackedLayout), reader(PackedState), reader(Stages)
 _read_course, _read_items, _read_queue = reader(Course), reader(Items), reader(Queue)
 
-_STAGES_AT: Final = STATE_AT + 8 * len(State._fields)
+_STAGES_AT: Final = STATE_AT + 8 * len(PackedState._fields)
 _COURSE_AT: Final = _STAGES_AT + 8 * len(Stages._fields)
 _ITEMS_AT: Final = _COURSE_AT + 8 * len(Course._fields)
 _QUEUE_AT: Final = _ITEMS_AT + 8 * len(Items._fields)
@@ -111,7 +111,7 @@ def work(law: Any, where: int, worker: int, most: int) -> None:
 @njit(nogil=True, cache=True)
 def work_in_thread(given: int, worker: int) -> None:
     """Work as :func:`work`, whose address, where things are and how many cells are words at an address."""
-    _call_work(word(given, 0), SumProduct(0.0, 1.0), word(given, 1), worker, word(given, 2))
+    _call_work(word(given, 0), SumProductLaw(0.0, 1.0), word(given, 1), worker, word(given, 2))
 
 
 @njit(nogil=True)
@@ -148,17 +148,17 @@ _ALONE_CELLS: Final = 1 << 17
 
 
 @dataclass
-class Tables:
+class CrewTables:
     """The tables of a propagation: layout and state; by step places of its inputs, the table it makes, and its axes."""
 
-    layout: Layout
-    state: State
+    layout: PackedLayout
+    state: PackedState
     inputs: Sequence[Sequence[int]]
     made: Sequence[int]
     axes: Sequence[Axes]
 
 
-class Crew:
+class ThreadTeam:
     """Threads that run steps that are stale and needed, all but those that need more care.
 
     Parameters
@@ -170,7 +170,7 @@ class Crew:
     threads : int
     """
 
-    def __init__(self, schedule: Schedule, tables: Tables, arena: int, threads: int) -> None:
+    def __init__(self, schedule: Schedule, tables: CrewTables, arena: int, threads: int) -> None:
         self._law = law_of(SUM_PRODUCT)
         self._stages = _Laid(schedule, tables, arena).stages()
         self._items = _items(schedule)
@@ -237,11 +237,11 @@ class Functions(NamedTuple):
 def functions() -> Functions:
     """Return where the functions are that loops call."""
     law, none = law_of(SUM_PRODUCT), [0] * 64
-    layout, state = Layout(*none[: len(Layout._fields)]), State(*none[: len(State._fields)])
+    layout, state = PackedLayout(*none[: len(PackedLayout._fields)]), PackedState(*none[: len(PackedState._fields)])
     stages, course = Stages(*none[: len(Stages._fields)]), Course(*none[: len(Course._fields)])
     return Functions(
         address_of(iterate_nest, *none[:5]),
-        address_of(stream, law, Nest(*none[:18]), Scratch(*none[:4]), 0, 0),
+        address_of(stream, law, StreamNest(*none[:18]), Scratch(*none[:4]), 0, 0),
         address_of(multiply, law, Multiplication(*none[: len(Multiplication._fields)]), *none[:5]),
         address_of(run_small, layout, state, 0, 0),
         address_of(run_stage, law, layout, state, stages, course, *none[:5]),
@@ -280,7 +280,7 @@ def _first_words(items: Sequence[Item], tickets: int) -> Array:
 class _Laid:
     """Lays out large steps; what their loops read as words is kept in one array."""
 
-    def __init__(self, schedule: Schedule, tables: Tables, arena: int) -> None:
+    def __init__(self, schedule: Schedule, tables: CrewTables, arena: int) -> None:
         self._tables, self._schedule, self._arena = tables, schedule, arena
         self._values: int = tables.state.values.ctypes.data
         self._words = np.zeros(sum([_own_words(each) for each in schedule.large.values()]), np.int64)
@@ -295,7 +295,7 @@ class _Laid:
         rows = [self._large(step, large, self._arena + area) for (step, large), area in pairs]
         return Stages(
             large=_words([row for row, *_ in rows]).reshape(-1, len(Large._fields)),
-            nests=_words([nest for _, nest, _ in rows]).reshape(-1, len(Nest._fields)),
+            nests=_words([nest for _, nest, _ in rows]).reshape(-1, len(StreamNest._fields)),
             products=_words([product for *_, product in rows]).reshape(-1, len(Multiplication._fields)),
             spreads=_words([spread for each in self._spreads for spread in each]).reshape(-1, 3),
             spread_start=_starts(self._spreads),
@@ -312,7 +312,7 @@ class _Laid:
         addresses = self._kept([*[self._address(table) for table in tables], 0])
         code, offsets = self._kept(large.code), self._address(area + large.offsets)
         self._spreads.append([])
-        nest: tuple[int, ...] = (0,) * len(Nest._fields)
+        nest: tuple[int, ...] = (0,) * len(StreamNest._fields)
         product: tuple[int, ...] = (0,) * len(Multiplication._fields)
         if large.loops is not None:
             nest = self._nest(large.loops, inputs, merged, target, (addresses, offsets))
@@ -339,8 +339,8 @@ class _Laid:
         return row, nest, product
 
     def _nest(
-        self, loops: Loops, inputs: Sequence[int], merged: Sequence[int], target: int, at: tuple[int, int]
-    ) -> Nest:
+        self, loops: StreamLoops, inputs: Sequence[int], merged: Sequence[int], target: int, at: tuple[int, int]
+    ) -> StreamNest:
         inside = self._kept([int(loops.gathered_inside(operand)) for operand in loops.operands])
         for merge, out in zip(loops.merges, merged, strict=True):
             places = [inputs[i] for i in merge.inputs]

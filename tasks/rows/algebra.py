@@ -21,7 +21,7 @@ from ..steps.views import slice_of
 from ..sweeps.sweep import Algebra, restrict
 from . import CELLS_OF_A_ROW as CELLS_OF_A_ROW
 from .keys import Keys, Words
-from .memory_account import NoRoomError, Room, possible, rows_bytes
+from .memory_account import MemoryAccount, RowsNoRoomError, possible, rows_bytes
 from .numpy_rows import product
 from .ordering import Ranges, gathered, union, within
 from .relation import Dense, Relation, Table, from_dense, restricted, to_dense
@@ -41,7 +41,7 @@ def takes_less(dense_bytes: int, rows_bytes: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Representation:
     """What is an array, and what is rows.
 
     Parameters
@@ -57,7 +57,7 @@ class Choice:
 
     semiring: Semiring
     sizes: tuple[int, ...]
-    room: Room
+    room: MemoryAccount
     whole: frozenset[int] = frozenset()
 
     def keys(self, axes: Sequence[int]) -> Keys:
@@ -202,7 +202,7 @@ class Choice:
         lead = tables[first]
         assert isinstance(lead, Dense)
         if (needed := 2 * rows_bytes(lead, self.semiring)) > (free := self.room.free):
-            raise NoRoomError(lead.keys.variables, self.room.nbytes - free + needed, self.room.nbytes)
+            raise RowsNoRoomError(lead.keys.variables, self.room.nbytes - free + needed, self.room.nbytes)
         return [*tables[:first], from_dense(lead, self.semiring), *tables[first + 1 :]]
 
 
@@ -217,7 +217,7 @@ class PlainRows:
         What loops over all cells.
     """
 
-    choice: Choice
+    choice: Representation
     base: Algebra[Array]
 
     @property
@@ -254,7 +254,7 @@ class PlainRows:
         """Return a leaf table as whichever takes fewer bytes."""
         return self.choice.smaller(table, axes)
 
-    def in_room(self, room: Room) -> Self:
+    def in_room(self, room: MemoryAccount) -> Self:
         """Return the algebra with another account."""
         return replace(self, choice=replace(self.choice, room=room))
 

@@ -11,7 +11,7 @@ from ..steps.semiring import Semiring
 from ..steps.views import slice_of
 from .joins import joined_reduced
 from .keys import Keys
-from .memory_account import Room
+from .memory_account import MemoryAccount
 from .relation import Dense, Relation, Table, from_dense, on_host, restricted
 
 #: Up to so many joint states are compared at once, and so many rows of a join are made.
@@ -31,7 +31,7 @@ def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping
     return Dense(Keys(view.scope, view.shape), np.ascontiguousarray(view.view()).reshape(-1))
 
 
-def best_row(tables: Iterable[Table], semiring: Semiring, room: Room | None = None) -> dict[int, int]:
+def best_row(tables: Iterable[Table], semiring: Semiring, room: MemoryAccount | None = None) -> dict[int, int]:
     """Return a state of every variable of several states, jointly of the least sum; 0 where nothing is possible.
 
     ``room`` is what joins may take of; None where memory is not limited.

@@ -26,7 +26,7 @@ _COUNT: Final = (1 << 62) - 1
 _SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
 
 
-class Device:
+class DeviceSide:
     """Operations; see :class:`.operations.Side`."""
 
     @property
@@ -64,10 +64,10 @@ class Device:
         _launch("heads", len(words), (words, _copied(bits), len(words), heads), width)
         return cp.flatnonzero(heads)
 
-    def index(self, words: Any, keys: Keys, ascending: bool) -> Index:
+    def index(self, words: Any, keys: Keys, ascending: bool) -> DeviceIndex:
         """Return where rows are that are looked for by their keys."""
         few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))
-        return Index(words, keys.span if few else 0)
+        return DeviceIndex(words, keys.span if few else 0)
 
     def expanded(
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
@@ -140,7 +140,7 @@ class Device:
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
+class DeviceIndex:
     """Rows in ascending order of their keys, and how many keys there may be, if they are few; else 0."""
 
     words: Any
@@ -315,4 +315,4 @@ def _radix(entry: str, carried: Any) -> Any:
     return kernel("radix", "min_plus", carried.dtype.name, entry=entry)
 
 
-DEVICE: Final = Device()
+DEVICE: Final = DeviceSide()

@@ -18,11 +18,11 @@ from ..gpu.kernels import compile_waiting
 from ..gpu.memory import out_of_memory
 from ..gpu.tiling.device_lowering import device_step
 from ..steps.step import Step
-from ..sweeps.device_sweep import DeviceProgram, Places, on_device
+from ..sweeps.device_sweep import DevicePlaces, DeviceProgram, on_device
 from ..sweeps.program import Program
 from ..sweeps.scaled import Scaled
 from . import algebra
-from .algebra import Choice, PlainRows, bare
+from .algebra import PlainRows, Representation, bare
 from .memory_account import LargeJoinError
 from .relation import Dense, Relation, Table, on_host
 from .scaled_rows import ScaledRows, SumProductRows, values_of, with_values
@@ -41,10 +41,10 @@ _MANY: Final = 1 << 1000
 
 
 @dataclass(frozen=True)
-class DeviceChoice(Choice):
+class DeviceChoice(Representation):
     """What is an array and what is rows, and which steps run on the device."""
 
-    places: Places = field(default_factory=Places, compare=False)
+    places: DevicePlaces = field(default_factory=DevicePlaces, compare=False)
 
     def _workspace_bytes(self, step: Step) -> int:
         if step.lowered.cells < _WORKED_CELLS:
@@ -132,7 +132,7 @@ def _of_parts(one: Any, parts: Iterator[Any]) -> Any:
 def rows_there(given: PlainRows | SumProductRows, least_cells: int | None = None) -> PlainRows | SumProductRows:
     """Return the same algebra with large steps on the device: loops of ``least_cells``, if that is given."""
     base: Any = on_device(given.base, least_cells)
-    own = {f.name: getattr(given.choice, f.name) for f in fields(Choice)}
+    own = {f.name: getattr(given.choice, f.name) for f in fields(Representation)}
     return replace(given, choice=DeviceChoice(**own, places=base.places), base=base)
 
 

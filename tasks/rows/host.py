@@ -80,12 +80,12 @@ class Host:
         out = np.empty(len(words) + 1, np.int64)
         return out[: join_loops.starts(words, np.full(words.shape[1], _ALL) if mask is None else mask, out)]
 
-    def index(self, words: Array, keys: Keys, ascending: bool) -> Places | Sorted:
+    def index(self, words: Array, keys: Keys, ascending: bool) -> KeyPlaces | Sorted:
         """Return where rows are that are looked for by their keys."""
         few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))
         if few and not ascending:
             counts = np.bincount(words[:, 0].view(np.int64), minlength=keys.span)
-            return Places(self, np.concatenate([[0], np.cumsum(counts)]))
+            return KeyPlaces(self, np.concatenate([[0], np.cumsum(counts)]))
         return Sorted(self, words, ascending)
 
     def expanded(
@@ -169,7 +169,7 @@ class Host:
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class KeyPlaces:
     """Rows by keys of few bits: those of key k are ``ends[k]`` to ``ends[k + 1]``."""
 
     host: Host

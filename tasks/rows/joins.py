@@ -93,7 +93,7 @@ class _Meeting:
 
 
 @dataclass(frozen=True, eq=False)
-class _Factor:
+class _DenseFactor:
     """A dense table that rows are multiplied with, which have all its variables."""
 
     keys: Keys
@@ -109,7 +109,7 @@ class _Factor:
 
 
 @dataclass(frozen=True)
-class _Making:
+class _JoinMaking:
     """How joins are made: with which products, how many rows at a time, who is told, and whether the last is summed."""
 
     semiring: Semiring
@@ -135,7 +135,7 @@ class _Chain:
     """
 
     first: Relation
-    stages: Sequence[_Meeting | _Factor]
+    stages: Sequence[_Meeting | _DenseFactor]
     keys: Keys
     order: tuple[int, ...]
     scope: Keys
@@ -146,18 +146,18 @@ class _Chain:
         grouping = leading(self.first.keys, self.scope)
         return [np.invert(keys.mask(grouping)) for keys in (*[stage.keys for stage in self.stages], self.first.keys)]
 
-    def blocks(self, making: _Making) -> Iterator[tuple[Any, Any, bool]]:
+    def blocks(self, making: _JoinMaking) -> Iterator[tuple[Any, Any, bool]]:
         """Yield words, values, and whether groups begin behind those before."""
         words, values = self.first.words, self.first.values
         sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
         for start, stop, begins in row_blocks(words, self._groups[-1], *sizes):
             yield from self._from(0, (words[start:stop], values[start:stop], begins), making)
 
-    def _from(self, at: int, block: tuple[Any, Any, bool], making: _Making) -> Iterator[tuple[Any, Any, bool]]:
+    def _from(self, at: int, block: tuple[Any, Any, bool], making: _JoinMaking) -> Iterator[tuple[Any, Any, bool]]:
         words, values, follows = block
         # not one inside the other: there may be thousands
-        stage: _Meeting | _Factor | None = None
-        while at < len(self.stages) and isinstance(stage := self.stages[at], _Factor):
+        stage: _Meeting | _DenseFactor | None = None
+        while at < len(self.stages) and isinstance(stage := self.stages[at], _DenseFactor):
             words, values = stage.product(words, values, making.semiring)
             at += 1
         if not isinstance(stage, _Meeting):
@@ -228,7 +228,7 @@ def _assembled(
     missing = disorder(chain.order, chain.scope)
     assembly = Assembly(semiring, budget_rows, most_rows)
     summed = isinstance(chain.stages[-1] if chain.stages else None, _Meeting) and not missing.mask.any()
-    for words, values, follows in chain.blocks(_Making(semiring, budget_rows, on_join, summed)):
+    for words, values, follows in chain.blocks(_JoinMaking(semiring, budget_rows, on_join, summed)):
         found = words, values
         if not summed:
             words = moved(words, chain.keys, chain.scope)
@@ -248,10 +248,10 @@ def _chain(inputs: Sequence[Table], scope: Keys, semiring: Semiring) -> _Chain:
         tables.append(best if covered or isinstance(best, Relation) else from_dense(best, semiring))
         known.update(best.keys.variables)
     keys, order = first.keys, tuple(first.keys.varying)
-    stages: list[_Meeting | _Factor] = []
+    stages: list[_Meeting | _DenseFactor] = []
     for at, table in enumerate(tables, start=1):
         if isinstance(table, Dense):
-            stages.append(_Factor(keys, table))
+            stages.append(_DenseFactor(keys, table))
             continue
         needed = {*scope.variables, *(v for later in tables[at:] for v in later.keys.variables)}
         both = joined(keys, table.keys)

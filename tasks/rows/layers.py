@@ -25,7 +25,7 @@ _BLOCK_CELLS = 4096
 _SMALLEST_BLOCK = 16
 
 
-class Term(Protocol):
+class LayerTable(Protocol):
     """A table of a layer: flat ``costs (cells,) float64``, C-ordered, the last variable of ``scope`` fastest."""
 
     @property
@@ -71,8 +71,8 @@ class Layer:
     next_keys: Keys
     variable: int
     d: int
-    added: Sequence[Term]
-    subtracted: Sequence[Term]
+    added: Sequence[LayerTable]
+    subtracted: Sequence[LayerTable]
     constant: float = 0.0
 
     @property
@@ -101,7 +101,7 @@ def first_rows(cost: float) -> Rows:
     return Rows(np.zeros((1, 1), np.uint64), np.array([float(cost)]))
 
 
-def lowered(layer: Layer) -> tuple[Words, list[tuple[Term, int, int, int]]]:
+def lowered(layer: Layer) -> tuple[Words, list[tuple[LayerTable, int, int, int]]]:
     """Return the parts of offsets in a layer's tables, and for each table (term, first part, last part, sign)."""
     dims = dict(zip(layer.keys.variables, layer.keys.dims, strict=True)) | {layer.variable: layer.d}
     parts: list[tuple[int, int, int, int]] = []
@@ -120,7 +120,7 @@ def lowered(layer: Layer) -> tuple[Words, list[tuple[Term, int, int, int]]]:
 
 
 def next_rows_numpy(rows: Rows, layer: Layer, upper: float, most: int) -> tuple[Rows, Origin, float]:
-    """Go on to the next layer; see :func:`next_rows`."""
+    """Go on to the next layer; see :func:`next_rows_numpy`."""
     sums = _sums(rows, layer).reshape(-1)
     origin = np.flatnonzero(sums < upper)
     keys, costs = _keys(rows.keys, layer, origin), sums[origin]

@@ -24,7 +24,7 @@ _MERGING: Final = 5
 T = TypeVar("T", bound=Any)
 
 
-class NoRoomError(Exception):
+class RowsNoRoomError(Exception):
     """A table does not fit: ``needed`` bytes at least, of ``allowed``.
 
     ``axes`` are the variables of its join; none where fewer rows would not help.
@@ -75,7 +75,7 @@ def possible(values: Any, semiring: Semiring) -> int:
 
 
 @dataclass(eq=False)
-class Room:
+class MemoryAccount:
     """An account of memory and work.
 
     Parameters
@@ -209,7 +209,7 @@ class Room:
         block, most = free // (2 * block_row), free // (2 * _MERGING * (out + 8))
         if block < _LEAST_BLOCK:
             needed = 2 * _LEAST_BLOCK * block_row
-            raise NoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
+            raise RowsNoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
         each = len(inputs) / max(sum(isinstance(table, Relation) for table in inputs), 1)
 
         def on_join(rows: int) -> None:
@@ -220,4 +220,4 @@ class Room:
         try:
             return joined_reduced(inputs, axes, semiring, block, most, on_join)
         except TooManyRowsError as error:
-            raise NoRoomError(scope, self.nbytes - free + error.rows * out, self.nbytes) from None
+            raise RowsNoRoomError(scope, self.nbytes - free + error.rows * out, self.nbytes) from None

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ..steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring
 from ..steps.step import Step
 from ..sweeps.scaled import Scaled, SumProduct, from_logs, in_range, joined_scales, measured
-from .algebra import Choice, bare, narrowed
+from .algebra import Representation, bare, narrowed
 from .keys import Keys, Words
-from .memory_account import Room
+from .memory_account import MemoryAccount
 from .ordering import Ranges, gathered, union
 from .relation import Relation, Table, to_dense
 
@@ -50,7 +50,7 @@ class SumProductRows:
         What loops over all cells.
     """
 
-    choice: Choice
+    choice: Representation
     base: SumProduct
 
     @property
@@ -103,7 +103,7 @@ class SumProductRows:
         choice = replace(self.choice, semiring=_semiring(table))
         return with_values(table, choice.smaller(table.values, axes))
 
-    def in_room(self, room: Room) -> Self:
+    def in_room(self, room: MemoryAccount) -> Self:
         """Return the algebra with another account."""
         return replace(self, choice=replace(self.choice, room=room))
 

@@ -69,8 +69,8 @@ class Memo(Generic[T]):
             if self.nbytes + nbytes > self._limit_bytes:
                 self._forget()
             if key not in self._values and nbytes <= self._limit_bytes:
+                self.nbytes += nbytes  # rather too many than too few, if the next line is interrupted
                 self._values[key] = value
-                self.nbytes += nbytes
         return value
 
     def forget(self) -> None:

@@ -32,7 +32,7 @@ from .blocks import Blocks, cut
 from .blocks import workspace_bytes as blocks_bytes
 from .products import Product, as_product
 from .semiring import Semiring
-from .streaming import Loops, as_loops, merged_blocks
+from .streaming import StreamLoops, as_loops, merged_blocks
 
 Regime = Literal["small", "streaming", "matrix"]
 
@@ -95,7 +95,7 @@ class Lowered:
     thread_bytes: int
     blocks: Blocks
     merged: Blocks | None = None
-    loops: Loops | None = None
+    loops: StreamLoops | None = None
     product: Product | None = None
     quick: Quick | None = None
 
@@ -160,7 +160,7 @@ def lower(
 
 
 def _kernel_bytes(
-    axes: Axes, semiring: Semiring, loops: Loops | None, merged: Blocks | None, product: Product | None
+    axes: Axes, semiring: Semiring, loops: StreamLoops | None, merged: Blocks | None, product: Product | None
 ) -> tuple[int, int]:
     """Bytes of the temporaries of the kernel chosen with one thread, and those of each further thread."""
     itemsize = semiring.itemsize

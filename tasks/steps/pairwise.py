@@ -34,13 +34,13 @@ def pairwise(terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> tuple[
     cells : int
         Cells of the results that are there at the same time, at most.
     """
-    joiner = _Joiner(terms, out, sizes)
+    joiner = _PairJoiner(terms, out, sizes)
     while len(joiner.alive) > 2:
         joiner.join(*joiner.best())
     return tuple(joiner.joins), joiner.left, joiner.peak
 
 
-class _Joiner:
+class _PairJoiner:
     """The tables that are left, and the pairs that may be joined next, the best first.
 
     Tables are bit sets of axes, numbered as they come. One bit more is an axis of one state that all of them have:

@@ -47,7 +47,7 @@ SUMMED_CELLS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class OutputTurn:
     """How a small output that the loops make in another order is put in its own.
 
     Attributes
@@ -62,13 +62,13 @@ class Turn:
     order: tuple[int, ...]
 
 
-def ordered(axes: Axes, largest: int) -> tuple[Axes, int, Turn | None, Group | None]:
+def ordered(axes: Axes, largest: int) -> tuple[Axes, int, OutputTurn | None, Group | None]:
     """Choose axes, the cells of a row that is summed later, the output's turn and the row: the output's own order,
     if no other takes far less.
     """
     kept, summed = _keep_last(axes, largest)
     cost, row = _choose_row(kept, largest)
-    found: tuple[Axes, int, Turn | None, Group | None] = kept, summed, None, row
+    found: tuple[Axes, int, OutputTurn | None, Group | None] = kept, summed, None, row
     if summed > 1:
         return found
     turned, turn = _turned(axes, largest)
@@ -83,7 +83,7 @@ def ordered(axes: Axes, largest: int) -> tuple[Axes, int, Turn | None, Group | N
     return found
 
 
-def _turned(axes: Axes, largest: int) -> tuple[Axes | None, Turn | None]:
+def _turned(axes: Axes, largest: int) -> tuple[Axes | None, OutputTurn | None]:
     """Put the axes of a small output in the order of the largest input, if that is another."""
     first, mine = axes.eliminated, axes.strides[largest]
     kept = range(first, len(axes.sizes))
@@ -97,7 +97,7 @@ def _turned(axes: Axes, largest: int) -> tuple[Axes | None, Turn | None]:
         strides=tuple([tuple([strides[axis] for axis in places]) for strides in axes.strides]),
         out=(*axes.out[:first], *[math.prod(sizes[i + 1 :]) for i in range(len(sizes))]),
     )
-    return turned, Turn(tuple(sizes), tuple([order.index(axis) for axis in kept]))
+    return turned, OutputTurn(tuple(sizes), tuple([order.index(axis) for axis in kept]))
 
 
 def _split_last(axes: Axes, largest: int) -> Axes | None:
@@ -155,7 +155,7 @@ def _keep_last(axes: Axes, largest: int) -> tuple[Axes, int]:
 def _choose_row(axes: Axes, largest: int) -> tuple[float, Group | None]:
     """Choose how many trailing axes of the output make the row, by the predicted time of a cell; return both."""
     best, choice = math.inf, None
-    count, reading = len(axes.sizes), Reading(axes, largest)
+    count, reading = len(axes.sizes), RowReading(axes, largest)
     tables = _tables(axes, reading.cells)
     cells = 1
     for start in range(count - 1, reading.eliminated - 1, -1):
@@ -182,7 +182,7 @@ def _tables(axes: Axes, cells: Sequence[int]) -> list[tuple[int, int, int]]:
     return found
 
 
-def _cost(reading: Reading, start: int, cells: int, tables: Sequence[tuple[int, int, int]]) -> float:
+def _cost(reading: RowReading, start: int, cells: int, tables: Sequence[tuple[int, int, int]]) -> float:
     """Predict the nanoseconds of a cell: overhead shared by the row, loads, and gathers where not reused."""
     overhead, per_cell = 8.0, 0.1
     most = min(SPREAD_CELLS, reading.all_cells // 16)
@@ -196,7 +196,7 @@ def _cost(reading: Reading, start: int, cells: int, tables: Sequence[tuple[int, 
     return per_cell + overhead / cells
 
 
-class Reading:
+class RowReading:
     """What inputs that are not laid out as the row take, for rows from an axis on to the last.
 
     Attributes

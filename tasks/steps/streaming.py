@@ -17,16 +17,7 @@ from typing import Final
 from .axes import Axes, Enumeration, enumerate_groups
 from .blocks import UFUNC_CELLS, Blocks, cut
 from .blocks import workspace_bytes as blocks_bytes
-from .row_order import (
-    MERGED_CELLS,
-    SPREAD_CELLS,
-    Group,
-    Reading,
-    Turn,
-    ordered,
-    role_of,
-    size_of,
-)
+from .row_order import MERGED_CELLS, SPREAD_CELLS, Group, OutputTurn, RowReading, ordered, role_of, size_of
 from .semiring import Semiring
 
 _MERGE_CELLS: Final = 1 << 16
@@ -63,7 +54,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Loops:
+class StreamLoops:
     """A streaming step; groups hold axis numbers.
 
     Attributes
@@ -86,7 +77,7 @@ class Loops:
     row: Group
     summed: int
     offsets: Enumeration
-    turn: Turn | None = None
+    turn: OutputTurn | None = None
 
     def cells(self, group: Group) -> int:
         """Cells of a group of axes."""
@@ -97,7 +88,7 @@ class Loops:
         return any(operand.strides[axis] for axis in self.inner)
 
 
-def thread_bytes(loops: Loops, itemsize: int) -> int:
+def thread_bytes(loops: StreamLoops, itemsize: int) -> int:
     """Bytes of one thread's buffers."""
     gathers = sum(operand.role == "gather" for operand in loops.operands)
     depth = loops.cells(loops.depth_low)
@@ -105,7 +96,7 @@ def thread_bytes(loops: Loops, itemsize: int) -> int:
     return 8 * words + itemsize * depth * (1 + gathers * loops.cells(loops.row))
 
 
-def workspace_bytes(loops: Loops, blocks: Blocks | None, semiring: Semiring) -> int:
+def workspace_bytes(loops: StreamLoops, blocks: Blocks | None, semiring: Semiring) -> int:
     """Return the bytes of temporaries of one thread's run: merged tables, then offsets and buffers, or NumPy's."""
     itemsize = semiring.itemsize
     merged = sum(merge.axes.cells for merge in loops.merges) * itemsize
@@ -122,7 +113,7 @@ def workspace_bytes(loops: Loops, blocks: Blocks | None, semiring: Semiring) -> 
     return merged + max(merging, running)
 
 
-def merged_blocks(loops: Loops) -> Blocks | None:
+def merged_blocks(loops: StreamLoops) -> Blocks | None:
     """How NumPy runs what is left once small inputs are merged, or None where reading every input takes less."""
     merging = sum([_MERGE_CELLS + len(merge.inputs) * merge.axes.cells for merge in loops.merges])
     saved = sum([len(merge.inputs) - 1 for merge in loops.merges]) * loops.axes.cells
@@ -131,7 +122,7 @@ def merged_blocks(loops: Loops) -> Blocks | None:
     return cut(Axes(loops.axes.sizes, tuple([operand.strides for operand in loops.operands]), loops.axes.out))
 
 
-def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:
+def as_loops(axes: Axes, semiring: Semiring) -> StreamLoops | None:
     """Return the loop nest of a step, or None if it has no row that is worth a loop."""
     if semiring.name == "log_sum":
         return None
@@ -154,7 +145,7 @@ def as_loops(axes: Axes, semiring: Semiring) -> Loops | None:
     tables = [*[operand.strides for operand in operands], axes.out]
     gathered = [operand.strides for operand in operands if operand.role == "gather"]
     groups = [(group, tables) for group in (outer_high, low, inner, depth_high, depth_low)]
-    return Loops(
+    return StreamLoops(
         axes=axes,
         merges=merges,
         operands=operands,
@@ -182,7 +173,7 @@ def _tail(axes: Axes, group: Sequence[int], limit: int) -> Group:
 
 def _operands(axes: Axes, row: Group, largest: int) -> tuple[tuple[Merge, ...], tuple[Operand, ...]]:
     """Merge small inputs of one kind, spread those with a part of the row, copy or leave the others."""
-    reading, row_cells = Reading(axes, largest), math.prod([axes.sizes[axis] for axis in row])
+    reading, row_cells = RowReading(axes, largest), math.prod([axes.sizes[axis] for axis in row])
     groups: list[tuple[list[int], set[int]]] = []
     single: list[int] = []
     copied: list[tuple[list[int], set[int]]] = []

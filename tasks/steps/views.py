@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Array = NDArray[Any]
 
 
-class Slice(NamedTuple):
+class TableSlice(NamedTuple):
     """Where the cells of a slice lie in a contiguous table, which may be on a device.
 
     Attributes
@@ -56,17 +56,17 @@ class Slice(NamedTuple):
             strides[places[v]] = stride * size
         return np.ndarray(shape, table.dtype, table, self.offset * size, strides)
 
-    def of(self, table: Any) -> Slice:
+    def of(self, table: Any) -> TableSlice:
         """Return the same variables of a C-ordered table of this slice's cells."""
-        return Slice(
+        return TableSlice(
             table, 0, self.scope, self.shape, tuple([prod(self.shape[i + 1 :]) for i in range(len(self.shape))])
         )
 
-    def fixed(self, states: Mapping[int, int]) -> Slice:
+    def fixed(self, states: Mapping[int, int]) -> TableSlice:
         """Fix the variables that have a state."""
         axes = list(zip(self.scope, self.shape, self.strides, strict=True))
         kept = [axis for axis in axes if axis[0] not in states]
-        return Slice(
+        return TableSlice(
             self.table,
             self.offset + sum([states[v] * stride for v, _, stride in axes if v in states]),
             tuple([v for v, _, _ in kept]),
@@ -75,7 +75,7 @@ class Slice(NamedTuple):
         )
 
 
-def slice_of(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Slice:
+def slice_of(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> TableSlice:
     """Fix the variables of a C-ordered table that have a state; where one has a single cell, it has that for any."""
     offset, stride = 0, 1
     scope, shape, strides = [], [], []
@@ -89,4 +89,4 @@ def slice_of(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapp
         elif n > 1:
             offset += state * stride
         stride *= n
-    return Slice(table, offset, tuple(scope[::-1]), tuple(shape[::-1]), tuple(strides[::-1]))
+    return TableSlice(table, offset, tuple(scope[::-1]), tuple(shape[::-1]), tuple(strides[::-1]))

@@ -20,7 +20,7 @@ from ..gpu.arrays import on_host
 from ..steps.lowering import lower
 from ..steps.semiring import Semiring
 from ..steps.step import Step
-from ..steps.views import Slice, slice_of
+from ..steps.views import TableSlice, slice_of
 
 Array = NDArray[Any]
 
@@ -32,7 +32,7 @@ JOINED_CELLS: Final = 1 << 16
 
 
 def best_states(
-    slices: Iterable[Slice], sizes: Sequence[int], semiring: Semiring, compiled: bool = True
+    slices: Iterable[TableSlice], sizes: Sequence[int], semiring: Semiring, compiled: bool = True
 ) -> dict[int, int]:
     """Return a state of every variable of ``slices``, jointly of the least sum.
 
@@ -49,7 +49,7 @@ def best_states(
     """
     left = [s for s in slices if s.scope]
     states: dict[int, int] = {}
-    joins: list[Slice] = []
+    joins: list[TableSlice] = []
     while left:
         left = _eliminated(_near(left), sizes, semiring, joins)
         chosen = _every(left)
@@ -111,7 +111,7 @@ def _states_at(code: int, scope: Sequence[int], sizes: Sequence[int]) -> dict[in
     return states
 
 
-def _near(slices: list[Slice]) -> list[Slice]:
+def _near(slices: list[TableSlice]) -> list[TableSlice]:
     """Bring the small slices of device tables to the host, all at once."""
     far = [s for s in slices if not s.here and s.cells <= JOINED_CELLS]
     if not far:
@@ -121,7 +121,9 @@ def _near(slices: list[Slice]) -> list[Slice]:
     return [s for s in slices if s.here or s.cells > JOINED_CELLS] + fetched(far)
 
 
-def _eliminated(left: list[Slice], sizes: Sequence[int], semiring: Semiring, joins: list[Slice]) -> list[Slice]:
+def _eliminated(
+    left: list[TableSlice], sizes: Sequence[int], semiring: Semiring, joins: list[TableSlice]
+) -> list[TableSlice]:
     """Eliminate variables while more than a few joint states are left and a join is small; ``joins`` gets the joins."""
     near: dict[int, set[int]] = {v: set() for v in _every(left)}
     if _cells(near, sizes) <= JOINT_STATES:
@@ -152,7 +154,7 @@ def _eliminated(left: list[Slice], sizes: Sequence[int], semiring: Semiring, joi
 
 
 def _minimised(
-    left: Sequence[Slice], chosen: tuple[int, ...], sizes: Sequence[int], semiring: Semiring, compiled: bool
+    left: Sequence[TableSlice], chosen: tuple[int, ...], sizes: Sequence[int], semiring: Semiring, compiled: bool
 ) -> Array:
     """Return the least sum at each joint state of ``chosen``, flat."""
     tables = _merged(left, sizes, semiring)
@@ -160,7 +162,7 @@ def _minimised(
     return on_host(run(lowered, [_contiguous(s) for s in tables], compiled=compiled))
 
 
-def _last_axes(left: Iterable[Slice], sizes: Sequence[int]) -> tuple[int, ...]:
+def _last_axes(left: Iterable[TableSlice], sizes: Sequence[int]) -> tuple[int, ...]:
     """Choose the last axes of the largest table, along which it is swept fastest."""
     largest = max(left, key=lambda s: s.cells).scope
     start = len(largest) - 1
@@ -169,10 +171,10 @@ def _last_axes(left: Iterable[Slice], sizes: Sequence[int]) -> tuple[int, ...]:
     return largest[start:]
 
 
-def _merged(left: Iterable[Slice], sizes: Sequence[int], semiring: Semiring) -> list[Slice]:
+def _merged(left: Iterable[TableSlice], sizes: Sequence[int], semiring: Semiring) -> list[TableSlice]:
     """Join small tables into fewer: a large join is the slower the more inputs it has."""
-    large: list[Slice] = []
-    groups: list[tuple[set[int], list[Slice]]] = []
+    large: list[TableSlice] = []
+    groups: list[tuple[set[int], list[TableSlice]]] = []
     for s in sorted(left, key=lambda s: -s.cells):
         if s.cells > JOINT_STATES:
             large.append(s)
@@ -188,7 +190,7 @@ def _merged(left: Iterable[Slice], sizes: Sequence[int], semiring: Semiring) -> 
     return large + [slice_of(join, scope, sizes, {}) for join, scope in joined]
 
 
-def _joined(slices: Iterable[Slice], scope: Sequence[int], sizes: Sequence[int], semiring: Semiring) -> Array:
+def _joined(slices: Iterable[TableSlice], scope: Sequence[int], sizes: Sequence[int], semiring: Semiring) -> Array:
     """Sum tables over the joint states of ``scope``, saturating like the sweep."""
     total: Array = np.zeros([sizes[v] for v in scope], dtype=semiring.dtype)
     places = {v: i for i, v in enumerate(scope)}
@@ -199,7 +201,7 @@ def _joined(slices: Iterable[Slice], scope: Sequence[int], sizes: Sequence[int],
     return total
 
 
-def _contiguous(s: Slice) -> Any:
+def _contiguous(s: TableSlice) -> Any:
     """Return the cells of a slice in C order, copied only where they lie apart."""
     if s.here:
         return np.ascontiguousarray(s.view())
@@ -208,7 +210,7 @@ def _contiguous(s: Slice) -> Any:
     return packed(s)
 
 
-def _every(slices: Iterable[Slice]) -> tuple[int, ...]:
+def _every(slices: Iterable[TableSlice]) -> tuple[int, ...]:
     return tuple(dict.fromkeys([v for s in slices for v in s.scope]))
 
 

@@ -18,7 +18,7 @@ from ..gpu.decoding import decode_kernel
 from ..gpu.gather import gather_kernel, pinned
 from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
-from ..gpu.placement import Room, room_for
+from ..gpu.placement import DeviceBlock, room_for
 from ..steps.caches import Remembered
 from ..steps.lowering import SMALL_CELLS, Lowered
 from ..steps.semiring import LOG_SUM
@@ -33,28 +33,28 @@ LEAST_CELLS: Final = SMALL_CELLS
 """A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables are
 copied and a kernel launched; above, the CPU's kernels would have to be compiled for what are then few steps."""
 
-_ROOMS: Final[Remembered[tuple[Room, tuple[tuple[int, ...], ...]]]] = Remembered()
+_ROOMS: Final[Remembered[tuple[DeviceBlock, tuple[tuple[int, ...], ...]]]] = Remembered()
 
 _LARGE_BYTES: Final = 1 << 24
 """Larger results of a slice are not kept in page-locked memory."""
 
 
-class Places:
+class DevicePlaces:
     """Which steps run on the device, and their launches, chosen once and used for every slice."""
 
     def __init__(self, least_cells: int = LEAST_CELLS) -> None:
         self.least_cells = least_cells
         self._runs: dict[int, tuple[Lowered, gpu.DeviceRun]] = {}
-        self._room: Room | None = None
+        self._room: DeviceBlock | None = None
 
-    def within(self, room: Room) -> Places:
+    def within(self, room: DeviceBlock) -> DevicePlaces:
         """Return the same launches for one sweep at a time, whose tables have their places."""
-        same = Places(self.least_cells)
+        same = DevicePlaces(self.least_cells)
         same._runs, same._room = self._runs, room
         return same
 
-    def __reduce__(self) -> tuple[type[Places], tuple[int]]:
-        return Places, (self.least_cells,)
+    def __reduce__(self) -> tuple[type[DevicePlaces], tuple[int]]:
+        return DevicePlaces, (self.least_cells,)
 
     def run(self, step: Step, tables: Sequence[Any], threads: int, compiled: bool) -> Any:
         """Run a step where it belongs."""
@@ -88,7 +88,7 @@ class Places:
 class DevicePlain(Plain):
     """Bare arrays, on either side."""
 
-    places: Places = field(default_factory=Places, compare=False)
+    places: DevicePlaces = field(default_factory=DevicePlaces, compare=False)
 
     def step(self, step: Step, tables: Sequence[Any], threads: int) -> Any:
         """Return the output array of ``step``."""
@@ -99,7 +99,7 @@ class DevicePlain(Plain):
 class DeviceSumProduct(SumProduct):
     """Scaled tables, on either side."""
 
-    places: Places = field(default_factory=Places, compare=False)
+    places: DevicePlaces = field(default_factory=DevicePlaces, compare=False)
 
     def _moved(self, tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
         return centred(tables, summed)
@@ -118,7 +118,7 @@ class DeviceSumProduct(SumProduct):
 
 def on_device(algebra: Algebra[Any], least_cells: int | None = None) -> Algebra[Any]:
     """Return the same algebra with large steps on the device: those of ``least_cells``, if that is given."""
-    places = Places() if least_cells is None else Places(least_cells)
+    places = DevicePlaces() if least_cells is None else DevicePlaces(least_cells)
     if isinstance(algebra, SumProduct):
         return DeviceSumProduct(algebra.sizes, algebra.compiled, places)
     if isinstance(algebra, Plain):
@@ -145,7 +145,7 @@ class DeviceProgram(Program[T]):
     @cached_property
     def _steps_there(self) -> tuple[Step, ...]:
         places = getattr(self.algebra, "places", None)
-        nodes = places.device_nodes(self.steps) if isinstance(places, Places) else frozenset()
+        nodes = places.device_nodes(self.steps) if isinstance(places, DevicePlaces) else frozenset()
         return tuple(step for step in self.steps if step.node in nodes)
 
     @cached_property
@@ -190,7 +190,7 @@ class DeviceProgram(Program[T]):
         if not isinstance(algebra, DevicePlain | DeviceSumProduct):
             return self.algebra, freed_tables(steps, kept)
 
-        def described() -> tuple[Room, tuple[tuple[int, ...], ...]]:
+        def described() -> tuple[DeviceBlock, tuple[tuple[int, ...], ...]]:
             runs = {step.node: algebra.places.prepared(step) for step in steps if step.node in self._nodes_there}
             freed = freed_tables(steps, kept)
             return room_for(steps, runs, freed, others), freed

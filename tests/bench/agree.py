@@ -34,10 +34,10 @@ from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cost_networks.cost_network import cost_network
 from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, Model
-from bucketflow.pipeline.options import Effort, Method, Options
+from bucketflow.pipeline.options import Method, Options, ProofOptions
 from bucketflow.pipeline.preprocessing.preprocess import fixed_value
-from bucketflow.pipeline.proofs.limits import Limits
-from bucketflow.pipeline.proofs.portfolio import Chain
+from bucketflow.pipeline.proofs.limits import ProofLimits
+from bucketflow.pipeline.proofs.portfolio import Portfolio
 
 METHODS = get_args(Method)
 #: None is so small that it is simply swept.
@@ -273,7 +273,7 @@ def _worth(model: Model, result: bucketflow.Result) -> Any:
 def _solved(case: Case, method: Method, memory: Any = None, **effort: Any) -> bucketflow.Result:
     """Answer by one method, or by all of them in turn."""
     question = question_of(case.model, "optimum", case.evidence)
-    return valued(question, Options(memory=memory), Effort(method=method, **effort), policy=_POLICY)
+    return valued(question, Options(memory=memory), ProofOptions(method=method, **effort), policy=_POLICY)
 
 
 def check_methods(case: Case, checks: Checks, **limits: Any) -> None:
@@ -328,18 +328,17 @@ def _noted(seen: list[tuple[int, int | None]]) -> Callable[[int, int | None], No
 
 
 def check_steps(case: Case, checks: Checks) -> None:
-    """Look at all bounds that the chain tells."""
+    """Look at all bounds that the portfolio tells."""
     network, _ = question_of(case.model, "optimum").reduced
     if fixed_value(network) is None or not network.leaves:
         return
     costs, _ = cost_network(network)
     for method, prune in itertools.product(("auto", "rows", "diagram", "search"), (True, False)):
         seen: list[tuple[int, int | None]] = []
-        limits = Limits(1 << 28, prune=prune, on_bounds=_noted(seen))
-        chain = Chain(costs, None, method, limits)  # type: ignore[arg-type]
-        seen.append((chain.lower, None))
-        chain.run()
-        outcome = chain.outcome()
+        limits = ProofLimits(1 << 28, prune=prune, on_bounds=_noted(seen))
+        portfolio = Portfolio(costs, None, method, limits)
+        seen.append((portfolio.incumbent.lower, None))
+        outcome = portfolio.run()
         checks.done["steps"] += len(seen)
         about = f"{case.name} {method}{'' if prune else ' unpruned'} steps"
         checks.that(outcome.proved, about, "not proved")

@@ -83,7 +83,7 @@ def shell_loop(rows: list[Question]) -> None:
 _LOOP = """
 import csv, json, sys
 import bucketflow
-from bucketflow.pipeline.evidence.texts import evidence_of
+from bucketflow.pipeline.formats.read import evidence_of
 
 models = {}
 with open(sys.argv[1]) as rows, open(sys.argv[2], "w") as out:

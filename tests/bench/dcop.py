@@ -32,7 +32,7 @@ from rich.table import Table
 import bucketflow
 from bucketflow import BudgetError, Dcop
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.agents.solving import Asked, Planned, Ran, plan_dcop, run_dcop
+from bucketflow.pipeline.agents.solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 from bucketflow.pipeline.errors import format_bytes
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import Plain
@@ -199,7 +199,7 @@ def _instance(case: Case, seed: int, options: argparse.Namespace) -> Row:
         density=case.density,
         seed=seed,
     )
-    asked = Asked(order=options.order, z=case.z)
+    asked = AgentOptions(order=options.order, z=case.z)
     planned = plan_dcop(dcop, asked, 1 << 200)
     checks = sum(plan.checks for plan in planned.plans.values())
     cells = [plan.message_cells * planned.semiring.itemsize for plan in planned.plans.values()]
@@ -234,7 +234,7 @@ def _simulated(ran: Ran) -> float:
     return ran.found.util.seconds + ran.found.value.seconds
 
 
-def _of_planned(dcop: Dcop, asked: Asked, options: argparse.Namespace) -> float | None:
+def _of_planned(dcop: Dcop, asked: AgentOptions, options: argparse.Namespace) -> float | None:
     """Simulated seconds on the tree of a good elimination order."""
     if asked.z is not None:
         return None

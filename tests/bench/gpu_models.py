@@ -21,7 +21,7 @@ import bucketflow
 from bucketflow.pipeline.answering.prepared import Prepared
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.running import answered
-from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
+from bucketflow.pipeline.budget.device_fit import HostBudget, fitted_for_device
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
@@ -123,7 +123,7 @@ def planned(case: Case, children: Any, search: float | None, memory_bytes: int =
         tree = copied_tree(children, len(prepared.network.scopes) // case.copies, case.copies)
         options = replace(options, children=tuple(tuple(kids) for kids in tree))
     prices = fitted_for_device(
-        prepared.problem, options, "slice", Around(0, True, 1 << 62, lambda: 1e9), devices=devices
+        prepared.problem, options, "slice", HostBudget(0, True, 1 << 62, lambda: 1e9), devices=devices
     )
     spent = time.perf_counter() - start
     return replace(prepared, prices=prices, seconds=spent)

@@ -29,7 +29,7 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering.prepared import Prepared, problem_of
 from bucketflow.pipeline.answering.question import Question, question_of
 from bucketflow.pipeline.answering.running import answered
-from bucketflow.pipeline.budget.device_fit import Around, fitted_for_device
+from bucketflow.pipeline.budget.device_fit import HostBudget, fitted_for_device
 from bucketflow.pipeline.budget.fit import Prices, fitted
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.formats.read import load
@@ -115,7 +115,7 @@ def planned(name: str, budget: int) -> tuple[Prices, float, float | None] | str:
     problem = unplanned(name).problem
     options = PlanOptions(memory_bytes=budget, decode=CASES[name][1] == "optimum")
     try:
-        prices = fitted_for_device(problem, options, "auto", Around(64 << 30, False, 1 << 62, lambda: 1e9))
+        prices = fitted_for_device(problem, options, "auto", HostBudget(64 << 30, False, 1 << 62, lambda: 1e9))
     except BudgetError as refused:
         return str(refused)
     spent = time.process_time() - start
@@ -123,7 +123,22 @@ def planned(name: str, budget: int) -> tuple[Prices, float, float | None] | str:
         here = fitted(problem, replace(options, memory_bytes=1 << 60), Rates(), "auto", 1 << 60, lambda: 1e9).chosen
     except BudgetError:
         return prices, spent, None
-    return prices, spent, prices.chosen.cells / here.cells
+    return prices, spent, share(prices.chosen.cells, here.cells)
+
+
+def share(part: float, whole: float) -> float | None:
+    """Return what part of a whole something is; None of nothing."""
+    return part / whole if whole else None
+
+
+def size(cells: float) -> str:
+    """Say how many cells a plan sweeps; one whose tables are all the model's own sweeps none."""
+    return f"2^{log2(cells):.1f} cells" if cells else "no cells"
+
+
+def times(share: float | None) -> str:
+    """Say how many times something else is; nothing has no multiple."""
+    return "-" if share is None else f"{share:.2f}"
 
 
 def measured_ceilings() -> Ceilings:
@@ -247,9 +262,10 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings) 
     measured = measured or slice_seconds * plan.slices
     beside = "" if ratio is None else f" ({ratio:.2f} of the CPU's)"
     print(
-        f"{name:20s} {dtype:7s} 2^{log2(plan.cells):.1f} cells{beside}, {plan.slices} slices, "
+        f"{name:20s} {dtype:7s} {size(plan.cells)}{beside}, {plan.slices} slices, "
         f"planned {prepared.seconds:.1f} CPU-s, predicted {plan.predicted_seconds:.4g} s, measured {measured:.4g} "
-        f"({measured / plan.predicted_seconds:.2f}), {measured / floor:.1f} x floor, decode {decode * 1e3:.1f} ms, "
+        f"({times(share(measured, plan.predicted_seconds))}), {times(share(measured, floor))} x floor, "
+        f"decode {decode * 1e3:.1f} ms, "
         f"{most / 1e9:.2f} GB of {plan.peak_bytes / 1e9:.2f} planned, {told}",
         flush=True,
     )
@@ -258,14 +274,14 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings) 
 
 def print_summary(taken: Sequence[Took]) -> None:
     """Say how the runs that are not short compare with their floors, and with what was predicted."""
-    long = [took for took in taken if took.measured > 0.05]
+    long = [took for took in taken if took.measured > 0.05 and took.floor > 0.0]
     if not long:
         return
-    times, foreseen = [took.measured / took.floor for took in long], [took.measured / took.predicted for took in long]
-    within = sum(0.5 <= share <= 2 for share in foreseen)
+    floors, foreseen = [took.measured / took.floor for took in long], [took.measured / took.predicted for took in long]
+    within = sum(0.5 <= part <= 2 for part in foreseen)
     print(
-        f"{len(long)} runs over 50 ms: {geometric_mean(times):.2f} x floor in geometric "
-        f"mean, {max(times):.2f} at most; {within} within a factor 2 of what was predicted"
+        f"{len(long)} runs over 50 ms: {geometric_mean(floors):.2f} x floor in geometric "
+        f"mean, {max(floors):.2f} at most; {within} within a factor 2 of what was predicted"
     )
 
 
@@ -275,7 +291,7 @@ def shown(name: str, prepared: Prepared, ratio: float | None) -> None:
     assert plan is not None
     beside = "" if ratio is None else f" ({ratio:.2f} of the CPU's)"
     print(
-        f"{name:20s} 2^{log2(plan.cells):.1f} cells{beside}, {len(plan.steps)} steps, {plan.slices} slices, "
+        f"{name:20s} {size(plan.cells)}{beside}, {len(plan.steps)} steps, {plan.slices} slices, "
         f"peak {plan.peak_bytes / 1e9:.2f} GB, planned {prepared.seconds:.1f} CPU-s, "
         f"predicted {plan.predicted_seconds:.4g} s",
         flush=True,

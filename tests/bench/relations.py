@@ -5,7 +5,7 @@ there is one; else those that go in) per CPU-second, or per second of a GPU; byt
 joined, and come out, each counted once. "/ keys" is the time beside that of np.sort or cupy.sort of as many keys as
 come out, "/ rows" beside that of sorting them with their values by argsort, as all of these operations deliver them,
 and "/ copy" beside that of reading and writing as many bytes. Peers are shown by their rates. DuckDB and Polars
-(``pip install bucketflow[bench]``) run in one thread, with a column for each variable. CUBE's published method
+(``pip install -e '.[bench]'``) run in one thread, with a column for each variable. CUBE's published method
 (Bistaffa, Bombieri & Farinelli 2016, section IV) is in NumPy or CuPy: columns are reordered and sorted by the shared
 variables, an index table of their states counts the rows of each, an output row finds its group in it, and the result
 is sorted again.

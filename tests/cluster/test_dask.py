@@ -80,13 +80,13 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
 
 @pytest.fixture
 def helpers_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Optima are proved by bounds, and a chain leaves everything but preparing to its helpers."""
+    """Optima are proved by bounds, and a portfolio leaves everything but preparing to its helpers."""
     monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
-    monkeypatch.setattr(turns.Turns, "begin", lambda self, way, seconds: None)
+    monkeypatch.setattr(turns.Turns, "begin", lambda self, name, seconds: None)
 
 
 @pytest.mark.parametrize(("method", "kind"), [("auto", "cost"), ("search", "markov")])
-def test_workers_prove_what_the_chain_leaves_to_them(client: Any, method: Any, kind: str, helpers_only: None) -> None:
+def test_workers_prove_what_is_left_to_them(client: Any, method: Any, kind: str, helpers_only: None) -> None:
     model = grid(5, 5, 4, kind)
     wanted = bucketflow.solve(model, method="dense")
     found = solve_by(NEVER_QUICK, model, method=method, prune=False, client=client)
@@ -102,7 +102,7 @@ def test_time_ends_what_workers_do(client: Any, helpers_only: None) -> None:
 
 
 def test_a_lost_worker_changes_nothing(client: Any, helpers_only: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, start, left = grid(5, 5, 4), crew.Crew.start, [1]
+    model, start, left = grid(5, 5, 4), crew.WorkerCrew.start, [1]
 
     def started(self: Any, key: Any, *call: Any) -> None:
         start(self, key, *call)
@@ -111,7 +111,7 @@ def test_a_lost_worker_changes_nothing(client: Any, helpers_only: None, monkeypa
             ((_, pid),) = client.run(os.getpid, workers=[next(iter(client.nthreads()))]).items()
             os.kill(pid, signal.SIGKILL)
 
-    monkeypatch.setattr(crew.Crew, "start", started)
+    monkeypatch.setattr(crew.WorkerCrew, "start", started)
     found = bucketflow.solve(model, method="search", prune=False, client=client)
     assert not left
     assert found.value == bucketflow.solve(model, method="dense").value

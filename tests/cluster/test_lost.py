@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -12,13 +15,18 @@ from typing import Any
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
+from distributed.process import AsyncProcess
 
 import bucketflow
-from bucketflow.cluster import address, connect, dask_pool
+from bucketflow.cluster import address, dask_pool
 from bucketflow.cluster.address import ClusterError, host_and_port
 from bucketflow.cluster.connect import local_client, remote_client
 from bucketflow.cluster.dask_pool import DaskPool
+from bucketflow.cluster.web_servers import NO_DASHBOARD
 from bucketflow.pipeline.answering import placement
+from bucketflow.pipeline.machine.resources import Resources
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.runs.pools import DaskPools
 from tests.models import grid
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -143,7 +151,7 @@ def test_workers_ignore_what_the_terminal_sends_to_all() -> None:
         (blocked,) = client.run(lambda: signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])).values()
         assert blocked
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
-    assert connect.NO_DASHBOARD["dashboard_address"].startswith("127.0.0.1")
+    assert NO_DASHBOARD["dashboard_address"].startswith("127.0.0.1")
 
 
 def test_results_that_take_longer_than_a_glance_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,3 +164,29 @@ def test_results_that_take_longer_than_a_glance_are_fetched(monkeypatch: pytest.
         pool = DaskPool(c, "glance")
         for n in range(100):
             assert len(pool.get(pool.submit(np.arange, n))) == n
+
+
+@pytest.mark.parametrize("deaths", [1, 99])
+def test_a_worker_that_dies_as_it_starts(
+    deaths: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """All are started again; if one dies again, that is one sentence."""
+    start, left = AsyncProcess.start, [deaths]
+
+    async def killed(process: Any) -> None:
+        await start(process)
+        if left[0]:
+            left[0] -= 1
+            os.kill(process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(AsyncProcess, "start", killed)
+    if deaths == 1:
+        with local_client(2) as client:
+            assert len(client.nthreads()) == 2
+    else:
+        pools = DaskPools(Resources(Options(workers=2)))
+        with pytest.raises(bucketflow.BucketflowError, match="2 worker processes did not start: ") as found:
+            pools.__enter__()
+        assert found.value.exit_code == 2
+    gc.collect()  # what nobody looked at would be told now
+    assert capfd.readouterr() == ("", "")

@@ -195,7 +195,7 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     first = RunDir(tmp_path / "run")
     with pytest.raises(StorageError, match="in use"):
         RunDir(tmp_path / "run")
-    first.write_plan({"a": 1})
+    first.write_plan({"a": 1}, "0.1")
     first.close()
     second = RunDir(tmp_path / "run")
     assert second.read_plan() == {"a": 1}

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bucketflow.tasks.gpu.messages.layout import AXIS_WORDS, HEAD_WORDS, INPUT_WORDS
-from bucketflow.tasks.gpu.messages.records import COMPUTED, CONSTANT, FINDING, Records
+from bucketflow.tasks.gpu.messages.records import COMPUTED, CONSTANT, FINDING, MessageRecords
 from bucketflow.tasks.gpu.messages.tiles import LINE_CELLS
 
 SAFE_EXPONENT = 995
@@ -40,7 +40,7 @@ def offsets(words: NDArray[np.uint32], cells: NDArray[np.int64]) -> NDArray[np.i
 
 
 def interpret(
-    records: Records, constants: NDArray[Any], slab: NDArray[Any], law: str = "sum_product"
+    records: MessageRecords, constants: NDArray[Any], slab: NDArray[Any], law: str = "sum_product"
 ) -> tuple[NDArray[Any], NDArray[np.bool_]]:
     """Run all items in order on one group of cases, whose slabs lie behind each other.
 

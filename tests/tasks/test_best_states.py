@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
 from bucketflow.tasks.steps.step import make_step
-from bucketflow.tasks.steps.views import Slice, slice_of
+from bucketflow.tasks.steps.views import TableSlice, slice_of
 from bucketflow.tasks.sweeps import best_states
 from bucketflow.tasks.sweeps.sweep import restrict
 from tests.device_stand_in import device
@@ -22,7 +22,7 @@ SEMIRINGS = (min_plus("int16", 4), min_plus("int32", 2), min_plus("int64", 2), M
 LIMITS = ((1 << 11, 1 << 16), (1, 1 << 16), (4, 1), (4, 16))
 
 
-def draw(seed: int, semiring: Semiring, variables: int) -> tuple[list[Slice], tuple[int, ...]]:
+def draw(seed: int, semiring: Semiring, variables: int) -> tuple[list[TableSlice], tuple[int, ...]]:
     """Draw tables over some of the variables, a third of whose entries are infinite, and fix one variable of each."""
     rng = np.random.default_rng(seed)
     sizes = tuple(int(n) for n in rng.integers(1, 5, variables))
@@ -36,12 +36,12 @@ def draw(seed: int, semiring: Semiring, variables: int) -> tuple[list[Slice], tu
     return slices, sizes
 
 
-def value(slices: list[Slice], states: dict[int, int], semiring: Semiring) -> float:
+def value(slices: list[TableSlice], states: dict[int, int], semiring: Semiring) -> float:
     """Return the sum of all slices at some states."""
     return min(sum(float(s.view()[tuple(states[v] for v in s.scope)]) for s in slices), float(semiring.zero))
 
 
-def check(slices: list[Slice], sizes: tuple[int, ...], semiring: Semiring) -> None:
+def check(slices: list[TableSlice], sizes: tuple[int, ...], semiring: Semiring) -> None:
     every = sorted({v for s in slices for v in s.scope})
     states = best_states.best_states(slices, sizes, semiring, compiled=False)
     assert sorted(states) == every

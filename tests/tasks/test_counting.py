@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bucketflow.tasks.counting import count as counting
-from bucketflow.tasks.counting.count import Count, Counted, NoRoomError
+from bucketflow.tasks.counting.count import Count, Counted, CountNoRoomError
 from bucketflow.tasks.counting.count_state import clauses_of
 from bucketflow.tasks.counting.numbers import LIMB_BITS, accumulate, add, as_integer, double, multiply, scale
 
@@ -109,7 +109,7 @@ def test_what_is_known_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     grown = Count([clauses_of(n, formula, np.arange(n) * 1e3)], 1 << 28).run(math.inf)
     assert grown is not None
     assert (grown.value, grown.forgotten) == (small.value, 0)
-    with pytest.raises(NoRoomError):
+    with pytest.raises(CountNoRoomError):
         Count([clauses_of(n, formula, np.arange(n))], 1000)
 
 

@@ -73,7 +73,7 @@ def check(seed: int, semiring: Semiring, monkeypatch: pytest.MonkeyPatch, limits
         decode(steps, tables, sizes, semiring, expected, compiled=False)
         decode(steps, there, sizes, semiring, found, compiled=False)
         assert found.keys() == expected.keys() == read
-        if limits[1] >= max(decoding.Records.of(steps, sizes, known).joint):
+        if limits[1] >= max(decoding.DecodeRecords.of(steps, sizes, known).joint):
             assert found == expected
         if not known:
             assert cost(steps, tables, sizes, found) == cost(steps, tables, sizes, expected)

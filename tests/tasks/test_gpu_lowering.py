@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.cpu.numpy_blocks import run_blocks
 from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
-from bucketflow.tasks.gpu.tiling.brick_layout import Brick, Slice
+from bucketflow.tasks.gpu.tiling.brick_layout import Brick, BrickSlice
 from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, one_launch
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.gpu.tiling.passes import (
@@ -129,7 +129,7 @@ def mixed(sizes: Sequence[int], steps: Sequence[int]) -> np.ndarray:
     return at
 
 
-def fetched(piece: Slice, table: np.ndarray, base: int, threads: int) -> np.ndarray:
+def fetched(piece: BrickSlice, table: np.ndarray, base: int, threads: int) -> np.ndarray:
     """Copy a brick's part of an input, as all threads together do."""
     shared = np.full(piece.cells, np.nan)
     assert math.prod(c.size for c in piece.near) <= threads

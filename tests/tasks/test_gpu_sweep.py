@@ -22,7 +22,7 @@ if not cupy.cuda.is_available():
 
 @pytest.fixture(autouse=True)
 def everything_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_sweep.Places.__init__, "__defaults__", (64,))
+    monkeypatch.setattr(gpu_sweep.DevicePlaces.__init__, "__defaults__", (64,))
 
 
 def network(kind: str, seed: int, variables: int = 24, domain: int = 4, tiny: float = 1.0) -> Model:
@@ -71,7 +71,7 @@ def test_slices_and_parts_fit_a_small_budget() -> None:
 
 
 def test_a_chain_stays_on_the_device_and_small_subtrees_on_the_host() -> None:
-    places = gpu_sweep.Places(1000)
+    places = gpu_sweep.DevicePlaces(1000)
 
     class Fake:
         def __init__(self, node: int, inputs: tuple[int, ...], cells: int) -> None:

@@ -19,6 +19,7 @@ from numba import extending, types
 from bucketflow.cluster.driver import interrupt
 from bucketflow.tasks.compiler.jit import njit
 from bucketflow.tasks.compiler.signals import Uninterrupted
+from tests.interrupting import at_every_line
 
 raise_signal = ctypes.CDLL(None)["raise"]
 raise_signal.argtypes, raise_signal.restype = [ctypes.c_int], ctypes.c_int
@@ -170,3 +171,17 @@ def test_threads_are_interrupted_when_they_have_compiled() -> None:
     assert len(compiled.overloads) == 1
     assert came[-1:] == ["interrupted"]
     assert compiled() == 5
+
+
+def test_signals_are_given_back_wherever_one_comes() -> None:
+    def quiet(held: Uninterrupted) -> None:
+        with held, held:
+            pass
+
+    for held, how in at_every_line(quiet, Uninterrupted, errors=(KeyboardInterrupt,)):
+        assert how.came is KeyboardInterrupt, how
+        before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        quiet(held)
+        assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before, how
+        assert signal.SIG_DFL in before, how
+        assert not held._depth, how

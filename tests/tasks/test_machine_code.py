@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,7 @@ import pytest
 from bucketflow.storage.files import cache_folder, write_whole
 from bucketflow.tasks.compiler import code_cache
 from bucketflow.tasks.compiler.jit import njit
-from bucketflow.tasks.compiler.work_clock import working_seconds
+from bucketflow.tasks.compiler.working_time import working_seconds
 
 
 def twice(x: Any) -> Any:
@@ -182,3 +186,79 @@ def test_numpy_goes_on_for_as_long_as_compiling_would_take(kept: Path, monkeypat
     assert ends(0.3, ahead=0.3) == [True, True, True]
     monkeypatch.setitem(sys.modules, f"{kept.parent.name}.loops", sys)
     assert ends(0.0) == [True, True, True]
+
+
+class Planted:
+    """A pickle that makes a folder when it is read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.mkdir, (str(self.folder),)
+
+
+def plant(path: Path, harm: Path) -> None:
+    """Replace a file of machine code by one that does something else."""
+    code = pickle.dumps(Planted(harm))
+    path.write_bytes(sha256(code).digest() + code)
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """What was said of folders that are not used."""
+    monkeypatch.setattr(code_cache, "_said", set())
+    monkeypatch.setattr(code_cache, "_places", {})
+    return lambda: [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("wrong", ["root", "folder", "file", "link"])
+def test_code_that_others_may_have_planted_is_not_run(
+    wrong: str, kept: Path, tmp_path: Path, said: Callable[[], list[str]]
+) -> None:
+    assert njit(cache=True)(twice)(3) == 6
+    (path,) = files(kept)
+    plant(path, tmp_path / "harm")
+    changed = {"root": kept / "machine-code", "file": path}.get(wrong, path.parent)
+    if wrong == "link":
+        path.parent.rename(tmp_path / "moved")
+        path.parent.symlink_to(tmp_path / "moved")
+    else:
+        changed.chmod(0o777)
+    code_cache._places.clear()  # as in a new process
+    for _ in range(2):
+        again = njit(cache=True)(twice)
+        assert again(3) == 6
+        assert not (tmp_path / "harm").exists()
+    (sentence,) = said()
+    assert sentence.startswith(f"bucketflow: machine code is neither read from {kept / 'machine-code'} nor kept there")
+    assert f"{changed} is a symbolic link" in sentence or f"everybody may write to {changed}" in sentence
+    assert "BUCKETFLOW_CACHE" in sentence
+    # what cannot be kept there is kept beside the package
+    assert len(files(tmp_path / "__pycache__")) == (wrong != "file")
+    assert hits(again) == 1
+
+
+def test_code_that_belongs_to_others_is_not_run(
+    kept: Path, tmp_path: Path, said: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert njit(cache=True)(twice)(3) == 6
+    plant(files(kept)[0], tmp_path / "harm")
+    monkeypatch.setattr(code_cache, "_owners", lambda: frozenset({54321}))
+    code_cache._places.clear()
+    assert njit(cache=True)(twice)(3) == 6
+    assert not (tmp_path / "harm").exists()
+    assert len(said()) == 2, "neither the cache nor the folder beside the package is ours"
+    assert "belongs to" in said()[0]
+
+
+def test_whether_a_function_is_compiled_is_not_asked_of_others(
+    kept: Path, tmp_path: Path, said: Callable[[], list[str]]
+) -> None:
+    (tmp_path / "loops.py").write_text("")
+    write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
+    assert code_cache.is_compiled("loops", "advance")
+    (kept / "machine-code").chmod(0o777)
+    code_cache._places.clear()
+    assert not code_cache.is_compiled("loops", "advance")
+    assert len(said()) == 1

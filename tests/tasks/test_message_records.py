@@ -10,7 +10,7 @@ import pytest
 
 from bucketflow.tasks.cpu.dense import contract
 from bucketflow.tasks.gpu.messages.layout import HEAD_WORDS, INPUT_WORDS, Operation
-from bucketflow.tasks.gpu.messages.records import COMPUTED, Constant, Records, least_exponents, records_of
+from bucketflow.tasks.gpu.messages.records import COMPUTED, Constant, MessageRecords, least_exponents, records_of
 from bucketflow.tasks.gpu.messages.tiles import HIGH_WORDS, LINE_CELLS, LOW_WORDS, THREADS, cells_of, message_tiles
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
@@ -20,7 +20,7 @@ Scopes = list[tuple[int, ...]]
 
 
 def run(
-    records: Records, tables: dict[int, np.ndarray], law: str = "sum_product"
+    records: MessageRecords, tables: dict[int, np.ndarray], law: str = "sum_product"
 ) -> tuple[np.ndarray, np.ndarray, bool]:
     """Interpret records on constant tables; returns the slab of the last case, its maxima and whether it failed."""
     constants = np.full(records.constant_cells, np.nan)
@@ -50,7 +50,7 @@ def random_costs(scopes: Scopes, sizes: dict[int, int], seed: int) -> dict[int, 
 
 def check(
     scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float | None, group: int = 1
-) -> Records:
+) -> MessageRecords:
     tables = random_tables(scopes, sizes, len(scopes))
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
     constants = {i: Constant(t.size, least_exponents([t])[0]) for i, t in tables.items()}

@@ -126,7 +126,7 @@ def test_a_model_that_is_asked_often_changes_pace(monkeypatch: pytest.MonkeyPatc
     model = named_model("markov", [3] * 6, [Function((i, i + 1), rng.random((3, 3))) for i in range(5)])
     compiled = bucketflow.compile(model)
     assert compiled.plan is not None
-    compiled._tables = kept_tables(compiled.plan, compiled._base, False)
+    compiled._keep_tables(False)
     monkeypatch.setattr(compiled_module, "_LOADING_SECONDS", 0.0)
     before = {name: table.copy() for name, table in compiled.marginals().items()}
     assert isinstance(compiled._tables, Packed)

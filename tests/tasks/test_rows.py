@@ -14,7 +14,16 @@ from bucketflow.tasks.rows import layer_loops, layers
 from bucketflow.tasks.rows.device_layers import DEVICE
 from bucketflow.tasks.rows.device_layers import order_of_groups as device_order
 from bucketflow.tasks.rows.keys import WORD_BITS, Keys
-from bucketflow.tasks.rows.layers import Layer, Rows, Space, Term, first_rows, next_rows, order_of_groups, row_bytes
+from bucketflow.tasks.rows.layers import (
+    Layer,
+    LayerTable,
+    Rows,
+    Space,
+    first_rows,
+    next_rows,
+    order_of_groups,
+    row_bytes,
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +65,7 @@ def expected(rows: Rows, layer: Layer, upper: float, most: int) -> tuple[list[An
     before = layer.keys.unpack(rows.keys)
     dims = {**dict(zip(layer.keys.variables, layer.keys.dims, strict=True)), layer.variable: layer.d}
 
-    def entry(term: Term, states: dict[int, int]) -> float:
+    def entry(term: LayerTable, states: dict[int, int]) -> float:
         return float(term.costs.reshape([dims[v] for v in term.scope])[tuple(states[v] for v in term.scope)])
 
     best: dict[tuple[int, ...], tuple[float, int]] = {}

@@ -8,7 +8,7 @@ from functools import cached_property
 from math import inf
 
 from ...machine.resources import Resources
-from ...options import Effort, Options
+from ...options import Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
 from ..question import Question
 from ..question_sizes import rounded
@@ -34,7 +34,7 @@ class Asking:
     ----------
     question : Question
     options : Options
-    effort : Effort
+    effort : ProofOptions
     progress : callable, optional
         Called with (bytes done, bytes planned) of a sweep.
     watch : Watch, optional
@@ -49,7 +49,7 @@ class Asking:
 
     question: Question
     options: Options
-    effort: Effort = field(default_factory=Effort)
+    effort: ProofOptions = field(default_factory=ProofOptions)
     progress: Progress | None = None
     watch: Watch | None = None
     folder: RunFolder | None = None

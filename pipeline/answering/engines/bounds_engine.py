@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
+from ....tasks.compiler.compile_limits import NotCompiledError
 from ...errors import BudgetError
+from ...results.result import Result
 from ..optimum import Task
 from ..question_sizes import rounded, tables_fit
 from ..run_folder import resumable
@@ -48,7 +51,7 @@ class BoundsEngine:
         if stop is not bool:
             options = replace(options, memory=asking.resources.host_bytes - asking.reserved_bytes)
         task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
-        task.stop = stop
+        task.stop, task.sweep = stop, self._swept
         with resumable(None if folder is None else folder.path):
             found = task.watched(asking.watch).kept_result()
         if found is not None:
@@ -57,9 +60,18 @@ class BoundsEngine:
             return Unfinished("another engine was through first", hopeless=True)
         if asking.effort.method != "auto":
             raise BudgetError(
-                f"the method {asking.effort.method!r} does not fit memory; {task.known}; give more --memory, or run "
+                f"the method {asking.effort.method!r} does not fit memory; {task.interval}; give more --memory, or run "
                 "with --time to get the best in a given time"
             )
         self.sweep.in_folder = False
-        advice = f"{task.known}; run with --time to get the best in a given time"
-        return Unfinished(f"unproved: {task.known}", hopeless=True, advice=advice)
+        advice = f"{task.interval}; run with --time to get the best in a given time"
+        return Unfinished(f"unproved: {task.interval}", hopeless=True, advice=advice)
+
+    def _swept(self, stop: Stop) -> Result | None:
+        """Sweep every cell until it is told to end, and keep its plan nowhere; None where that is not possible."""
+        self.sweep.in_folder = False
+        try:
+            found = self.sweep.run(math.inf, stop)
+        except (BudgetError, NotCompiledError):
+            return None
+        return found if isinstance(found, Result) else None

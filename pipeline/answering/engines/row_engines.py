@@ -16,11 +16,11 @@ from .sweep_engine import SweepEngine
 
 def _tried(trial: Prepared, notes: list[str]) -> Answer | Unfinished:
     """Answer by rows within what the trial may take."""
-    from ....tasks.rows.memory_account import NoRoomError, TooMuchWorkError
+    from ....tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
 
     try:
         return answered(trial, None, None, notes)
-    except (NoRoomError, TooMuchWorkError, BudgetError) as error:
+    except (RowsNoRoomError, TooMuchWorkError, BudgetError) as error:
         ended = "took too long" if isinstance(error, TooMuchWorkError) else "did not fit memory"
         return Unfinished(f"they {ended}", True, f"by rows it was tried first, {trial.why_rows}, and {ended}")
 

@@ -36,8 +36,8 @@ class _SumEngine:
     @cached_property
     def diagrams(self) -> DiagramSum:
         """The elimination on diagrams, which knows how a count is put together."""
-        asking = self.asking
-        return DiagramSum(asking.question, asking.options, asking.network, asking.started)
+        asking, small = self.asking, self.asking.question.chained
+        return DiagramSum(small, asking.options, small.reduced[0], asking.started)
 
     def better_price(self, aim: Certainty) -> Bid:
         """Return that nobody knows."""
@@ -68,7 +68,7 @@ class SearchEngine(_SumEngine):
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the search."""
-        from ....tasks.counting.count import NoRoomError
+        from ....tasks.counting.count import CountNoRoomError
 
         self._keep_question()
         if self.asking.effort.method == "search":
@@ -76,7 +76,7 @@ class SearchEngine(_SumEngine):
         self.search.reserved_bytes = self.asking.reserved_bytes
         try:
             found = self.search.run(_WORK_PER_SECOND * seconds, _late(seconds, stop))
-        except NoRoomError:
+        except CountNoRoomError:
             return Unfinished("it does not fit memory", hopeless=True)
         return Unfinished("its work was done") if found is None else found
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from ....cluster.driver import leave_slot
-from ....tasks.compiler.work_clock import working_seconds
+from ....tasks.compiler.compile_limits import NotCompiledError
+from ....tasks.compiler.working_time import working_seconds
 from ...errors import BudgetError
 from ...results.proof import Tried
 from ..running import Answer
@@ -92,6 +93,9 @@ class _Walk:
             return self.engines[move.engine].run(move.seconds, stop)
         except BudgetError as error:
             self.refusals[move.engine] = error
+            return Unfinished(f"refused: {error}", hopeless=True)
+        except NotCompiledError as error:
+            self.refusals[move.engine] = BudgetError(str(error))
             return Unfinished(f"refused: {error}", hopeless=True)
 
     def _enter(self, account: TurnAccount, move: Move, seconds: float, found: Answer | Unfinished) -> None:

@@ -9,7 +9,7 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import FormatError, ModelError, shorten
+from ...errors import FormatError, ModelError, format_count, shorten
 from ...models.dcop import Agent, Dcop, External
 from ...models.model import FORBIDDEN, Function, Model, dense_function
 from ..cfn_grammar import MAX_DECIMALS, Number, decimal_places, scaled, scaled_array
@@ -21,6 +21,9 @@ _VARIABLE_BYTES = 512
 _STATE_BYTES = 96
 _FUNCTION_BYTES = 1024
 _COST_BYTES = 136
+# Evaluating so many parts of expressions on columns takes minutes; what Python evaluates takes as long as so many.
+_MOST_WORK = 1 << 36
+_PYTHON_WORK = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,6 +67,8 @@ class Draft:
     default_route: Decimal = Decimal(1)
     noise: dict[str, Decimal] = field(default_factory=dict)
     externals: list[External] = field(default_factory=list)
+    work: int = 0
+    passed: dict[str, tuple[int, str, int]] = field(default_factory=dict)
 
     @property
     def forbidden(self) -> Decimal:
@@ -78,6 +83,19 @@ class Draft:
     def fail(self, line: int | None, expected: str, found: str) -> FormatError:
         """Return the error for a line."""
         return FormatError(self.source.path, line, expected, found)
+
+    def note(self, line: int, what: str, why: str) -> None:
+        """Remember what of the file is passed over, once for all that is alike."""
+        first, said, count = self.passed.get(what, (line, why, 0))
+        self.passed[what] = first, said, count + 1
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is passed over, in sentences."""
+        return tuple(
+            f"{what} (line {line}{f', and {count - 1} more' if count > 1 else ''}) {why}"
+            for what, (line, why, count) in self.passed.items()
+        )
 
     def agent(self, line: int, agent: Agent) -> None:
         """Add an agent."""
@@ -122,6 +140,14 @@ class Draft:
         cells = cell_count(scope, self.dims) if dense else count
         self.source.allowance.take((8 + 4 * len(scope)) * cells, f"a table of {cells} costs", _COST_BYTES * cells)
 
+    def take_work(self, line: int, count: int, parts: int, *, python: bool = False) -> None:
+        """Count the work of an expression of so many parts, which is about to be evaluated so many times."""
+        unit = _PYTHON_WORK if python else 1
+        self.work += count * parts * unit
+        if self.work > _MOST_WORK:
+            most = f"expressions that evaluate at most {format_count(_MOST_WORK // unit)} parts in all"
+            raise self.fail(line, most, f"one of {format_count(parts)} parts for {format_count(count)} assignments")
+
     def dcop(self) -> Dcop:
         """Return the problem."""
         if not self.names:
@@ -139,6 +165,7 @@ class Draft:
             decimals=decimals,
             maximize=self.maximize,
             name=self.name or self.source.stem,
+            notes=self.notes,
         )
         owners = tuple(index[self.owners[v]] for v in range(len(self.names)))
         try:

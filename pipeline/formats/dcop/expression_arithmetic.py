@@ -18,6 +18,7 @@ DECIMALS = 9
 """Costs that are computed with decimals are rounded to so many."""
 
 _MAX_BITS = 1024
+_MAX_LETTERS = 256
 _MAX_EXPONENT = 64
 _MAX_DIGITS = 30
 _MAX_NUMERAL = 40
@@ -31,27 +32,37 @@ def number(value: Value) -> Value:
     """Return a value that is a number."""
     if isinstance(value, int | float):
         return value
-    raise ExpressionError(f"arithmetic with {shorten(repr(value))}")
+    raise ExpressionError(f"arithmetic with {shown(value)}")
+
+
+def shown(value: Value) -> str:
+    """Return a value in few words; a tuple may hold many."""
+    return f"a tuple of {len(value)} values" if isinstance(value, tuple) else shorten(repr(value))
 
 
 def bounded(value: Value) -> Value:
-    """Return a value of a kind and size that may be computed with."""
+    """Return a value of a kind and size that may be computed with; the size of tuples is known before they are made."""
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
         raise ExpressionError(f"an integer of more than {_MAX_BITS} bits")
+    if isinstance(value, str) and len(value) > _MAX_LETTERS:
+        raise ExpressionError(f"a text of more than {_MAX_LETTERS} characters")
     if isinstance(value, bool | int | float | str | tuple):
         return value
     raise ExpressionError(f"a value of type {type(value).__name__}")
 
 
 def _power(base: Value, exponent: Value) -> Value:
-    if isinstance(base, int) and isinstance(exponent, int) and abs(exponent) > _MAX_EXPONENT:
-        raise ExpressionError(f"an exponent beyond {_MAX_EXPONENT}")
+    if isinstance(base, int) and isinstance(exponent, int):
+        if abs(exponent) > _MAX_EXPONENT:
+            raise ExpressionError(f"an exponent beyond {_MAX_EXPONENT}")
+        if (base.bit_length() - 1) * exponent >= _MAX_BITS:
+            raise ExpressionError(f"an integer of more than {_MAX_BITS} bits")
     return base**exponent
 
 
 def _round(value: Value, digits: Value = None) -> Value:
     if digits is not None and not (type(digits) is int and abs(digits) <= _MAX_DIGITS):
-        raise ExpressionError(f"a number rounded to {shorten(repr(digits))} digits")
+        raise ExpressionError(f"a number rounded to {shown(digits)} digits")
     return round(number(value)) if digits is None else round(number(value), digits)
 
 

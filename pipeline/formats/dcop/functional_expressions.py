@@ -37,7 +37,7 @@ _MAX_EXPONENT = 64
 
 
 @dataclass(frozen=True)
-class Term:
+class ExpressionTerm:
     """A part of an expression.
 
     Parameters
@@ -69,7 +69,7 @@ class _Operator:
     values: Callable[[Sequence[Column], Column], Column]
 
 
-def parse_functional(text: str, parameters: Sequence[str]) -> Term:
+def parse_functional(text: str, parameters: Sequence[str]) -> ExpressionTerm:
     """Read an expression of integer parameters.
 
     Raises
@@ -79,10 +79,10 @@ def parse_functional(text: str, parameters: Sequence[str]) -> Term:
     """
     if len(text) > _MAX_LENGTH:
         raise ExpressionError(f"{len(text)} characters, more than {_MAX_LENGTH}")
-    return _Parser(text, frozenset(parameters)).whole()
+    return _ExpressionParser(text, frozenset(parameters)).whole()
 
 
-class _Parser:
+class _ExpressionParser:
     """Reads tokens one after the other."""
 
     def __init__(self, text: str, parameters: frozenset[str]) -> None:
@@ -90,13 +90,13 @@ class _Parser:
         self.parameters = parameters
         self.at = self.depth = 0
 
-    def whole(self) -> Term:
+    def whole(self) -> ExpressionTerm:
         term = self.term()
         if self.at < len(self.tokens):
             raise ExpressionError(f"{shorten(self.tokens[self.at])!r} behind an expression")
         return term
 
-    def term(self) -> Term:
+    def term(self) -> ExpressionTerm:
         """A number, a parameter, or an operator with its arguments."""
         token = self.next()
         if self.at < len(self.tokens) and self.tokens[self.at] == "(":
@@ -109,7 +109,7 @@ class _Parser:
             return _constant(int(token), "integer")
         if token not in self.parameters:
             raise ExpressionError(f"{shorten(token)!r}, which is no parameter")
-        return Term("integer", lambda ranges: ranges[token], lambda columns, _: columns[token])
+        return ExpressionTerm("integer", lambda ranges: ranges[token], lambda columns, _: columns[token])
 
     def next(self) -> str:
         if self.at == len(self.tokens):
@@ -117,11 +117,11 @@ class _Parser:
         self.at += 1
         return self.tokens[self.at - 1]
 
-    def application(self, name: str) -> Term:
+    def application(self, name: str) -> ExpressionTerm:
         self.depth += 1
         if self.depth > _MAX_DEPTH:
             raise ExpressionError(f"an expression of more than {_MAX_DEPTH} levels")
-        arguments: list[Term] = []
+        arguments: list[ExpressionTerm] = []
         while self.next() != ")":
             if self.tokens[self.at - 1] != ("," if arguments else "("):
                 raise ExpressionError(f"{shorten(self.tokens[self.at - 1])!r} among the arguments of {shorten(name)}")
@@ -139,12 +139,12 @@ def _tokens(text: str) -> Iterator[str]:
         at = found.end()
 
 
-def _constant(value: int, kind: Kind) -> Term:
+def _constant(value: int, kind: Kind) -> ExpressionTerm:
     column = np.array(value if kind == "integer" else bool(value))
-    return Term(kind, lambda _: (value, value), lambda _, __: column)
+    return ExpressionTerm(kind, lambda _: (value, value), lambda _, __: column)
 
 
-def _applied(name: str, arguments: Sequence[Term]) -> Term:
+def _applied(name: str, arguments: Sequence[ExpressionTerm]) -> ExpressionTerm:
     operator = _OPERATORS.get(name)
     if operator is None:
         known = ", ".join((*_OPERATORS, "if"))
@@ -165,10 +165,10 @@ def _applied(name: str, arguments: Sequence[Term]) -> Term:
                 where = where & (found[-1] if name == "and" else ~found[-1])
         return operator.values(found, where)
 
-    return Term(operator.gives, bounds, values, _size(arguments))
+    return ExpressionTerm(operator.gives, bounds, values, _size(arguments))
 
 
-def _conditional(arguments: Sequence[Term]) -> Term:
+def _conditional(arguments: Sequence[ExpressionTerm]) -> ExpressionTerm:
     """``if(test,then,otherwise)``."""
     if len(arguments) != 3 or arguments[0].kind != "boolean" or arguments[1].kind != arguments[2].kind:
         raise ExpressionError("an if of anything but a boolean value and two of one kind")
@@ -183,10 +183,10 @@ def _conditional(arguments: Sequence[Term]) -> Term:
         chosen = test.values(columns, where)
         return np.where(chosen, then.values(columns, where & chosen), otherwise.values(columns, where & ~chosen))
 
-    return Term(then.kind, bounds, values, _size(arguments))
+    return ExpressionTerm(then.kind, bounds, values, _size(arguments))
 
 
-def _size(arguments: Sequence[Term]) -> int:
+def _size(arguments: Sequence[ExpressionTerm]) -> int:
     return 1 + sum(argument.size for argument in arguments)
 
 

@@ -18,7 +18,7 @@ from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element
 from .draft import Draft, Given
 from .expression_arithmetic import ExpressionError
-from .functional_expressions import Range, Term, parse_functional
+from .functional_expressions import ExpressionTerm, Range, parse_functional
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
 # Assignments that are evaluated at once; a table of so many is dense whatever it holds.
@@ -36,7 +36,7 @@ class Intension:
 
     name: str
     parameters: tuple[str, ...]
-    term: Term
+    term: ExpressionTerm
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,11 @@ def _intension(name: str, element: Element, draft: Draft) -> Intension:
         raise draft.fail(element.line, "different parameters such as 'int X0 int X1'", repr(shorten(" ".join(words))))
     texts = [text for each in element.every("expression") for text in each.words("functional")]
     if len(texts) != 1:
-        raise draft.fail(element.line, "an expression in functional notation", f"{len(texts)} of them")
+        others = [each.tag for inside in element.every("expression") for each in inside.children]
+        found = f"<{shorten(others[0])}>" if others and not texts else f"{len(texts)} of them"
+        raise draft.fail(element.line, "an expression in functional notation", found)
+    if (kind := element.attributes.get("return", "int").strip()) != "int":
+        raise draft.fail(element.line, "a function that returns int", repr(shorten(kind)))
     try:
         term = parse_functional(texts[0], parameters)
     except ExpressionError as error:
@@ -105,6 +109,7 @@ def tabulated(name: str, element: Element, scope: Sequence[int], intension: Inte
             f"a scope of at most {_MOST_WORK // intension.term.size:,} assignments for {shorten(intension.name)!r}"
         )
         raise draft.fail(element.line, expected, f"one of {format_count(count)}")
+    draft.take_work(element.line, count, intension.term.size)
     try:
         intension.term.bounds(ranges)
         return _table(name, bound, tuple(scope), dims, draft)
@@ -114,6 +119,8 @@ def tabulated(name: str, element: Element, scope: Sequence[int], intension: Inte
 
 def _bound(element: Element, intension: Intension, draft: Draft) -> tuple[_Bound, dict[str, Range]]:
     """Bind the parameters of an intension to what a constraint gives for them."""
+    for each in (each for given in element.every("parameters") for each in given.children):
+        raise draft.fail(each.line, "parameters as text", f"the element <{shorten(each.tag)}>, which is not read")
     words = " ".join(element.words("parameters")).split()
     if len(words) != len(intension.parameters):
         expected = f"{len(intension.parameters)} parameters of {shorten(intension.name)!r}"

@@ -6,22 +6,24 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import product
+from functools import cached_property
+from itertools import count, product
 from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError, shorten
-from ...models.dcop import Dcop, External
+from ...errors import FormatError, ModelError, encodable, shorten
+from ...models.dcop import Dcop, External, amount_fault
 from ..cfn_grammar import Number
 from ..text.source import Source
 from ..text.tables import cell_count
-from ..text.written_words import Words, cost_text, lost_top, words_of
+from ..text.written_words import WrittenWords, cost_text, lost_top, words_of
 from ..text.written_words import listed as listed_entries
-from ..text.yaml import Part, number_of, read_tree, shown, yaml_quoted, yaml_word
+from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_quoted, yaml_word
 from .draft import Draft, Given
-from .expression_arithmetic import ExpressionError, Value
+from .expression_arithmetic import ExpressionError, Value, bounded
 from .pydcop_agents import amount_of, read_agents, read_owners
+from .pydcop_keys import check_keys
 from .python_expressions import Expression, parse
 
 _RANGE = re.compile(r"\s*([+-]?\d{1,18})\s*\.\.\s*([+-]?\d{1,18})\s*")
@@ -33,6 +35,11 @@ class _Domain:
 
     values: tuple[Value, ...]
     labels: tuple[str, ...]
+
+    @cached_property
+    def computable(self) -> tuple[Value, ...]:
+        """The values, none of which is too large to be computed with."""
+        return tuple(map(bounded, self.values))
 
 
 def read_pydcop(source: Source) -> Dcop:
@@ -46,21 +53,22 @@ def read_pydcop(source: Source) -> Dcop:
     FormatError
         If the file is malformed, or an expression does anything but compute a number from variables.
     """
-    return _Reader(source).dcop()
+    return _PydcopReader(source).dcop()
 
 
-class _Reader:
+class _PydcopReader:
     """A file as it is being read."""
 
     def __init__(self, source: Source) -> None:
         self.draft = Draft(source)
         self.root = self._mapping(read_tree(source), "sections such as variables and constraints")
-        self.values: dict[str, tuple[Value, ...]] = {}
+        self.domains: dict[str, _Domain] = {}
         self.fixed: dict[str, Value] = {}
 
     def dcop(self) -> Dcop:
         """Read all sections."""
         self._refuse_others()
+        check_keys(self.root, "the problem", self.draft)
         self._header()
         domains = {str(name): self._domain(name, part) for name, part in self._section("domains")}
         for name, part in self._section("variables"):
@@ -81,30 +89,31 @@ class _Reader:
                 raise self.draft.fail(self.root[section].line, "a problem with variables", what)
 
     def _header(self) -> None:
-        objective = self.root.get("objective", Part(1, "min"))
+        objective = self.root.get("objective", YamlNode(1, "min"))
         if objective.value not in ("min", "max"):
             raise self.draft.fail(objective.line, "the objective min or max", repr(shorten(str(objective.value))))
         self.draft.maximize = objective.value == "max"
-        self.draft.name = str(self.root.get("name", Part(1, "")).value)
+        self.draft.name = str(self.root.get("name", YamlNode(1, "")).value)
 
-    def _section(self, name: str) -> Iterator[tuple[Any, Part]]:
+    def _section(self, name: str) -> Iterator[tuple[Any, YamlNode]]:
         part = self.root.get(name)
         if part is not None and part.value is not None:
             yield from self._mapping(part, f"named {name}").items()
 
-    def _mapping(self, part: Part, what: str) -> dict[Any, Part]:
+    def _mapping(self, part: YamlNode, what: str) -> dict[Any, YamlNode]:
         if not isinstance(part.value, dict):
             raise self.draft.fail(part.line, what, shown(part))
         return part.value
 
-    def _entry(self, part: Part, key: str, of: str) -> Part:
+    def _entry(self, part: YamlNode, key: str, of: str) -> YamlNode:
         inside = self._mapping(part, f"{key} of {of}")
         if key not in inside:
             raise self.draft.fail(part.line, f"{key} of {of}", "none")
         return inside[key]
 
-    def _domain(self, name: Any, part: Part) -> _Domain:
+    def _domain(self, name: Any, part: YamlNode) -> _Domain:
         given = self._entry(part, "values", f"domain {shorten(str(name))!r}")
+        check_keys(part, "domains", self.draft)
         values = [entry.value for entry in given.value] if isinstance(given.value, list) else [given.value]
         if len(values) == 1 and isinstance(values[0], str) and (bounds := _RANGE.fullmatch(values[0])):
             low, high = map(int, bounds.groups())
@@ -115,28 +124,30 @@ class _Reader:
         labels = self.draft.domain(given.line, str(name), [str(value) for value in values])
         return _Domain(tuple(values), labels)
 
-    def _of_domain(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> _Domain:
+    def _of_domain(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> _Domain:
         named = self._entry(part, "domain", f"variable {shorten(name)!r}")
         if str(named.value) not in domains:
             raise self.draft.fail(named.line, f"a domain of variable {shorten(name)!r}", shown(named))
         return domains[str(named.value)]
 
-    def _variable(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> None:
+    def _variable(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
+        check_keys(part, "variables", self.draft)
         self.draft.variable(part.line, name, domain.labels)
-        self.values[name] = domain.values
+        self.domains[name] = domain
         if "noise_level" in part.value:
             self.draft.noise[name] = amount_of(part.value["noise_level"], self.draft)
 
-    def _external(self, name: str, part: Part, domains: Mapping[str, _Domain]) -> None:
+    def _external(self, name: str, part: YamlNode, domains: Mapping[str, _Domain]) -> None:
         domain = self._of_domain(name, part, domains)
+        check_keys(part, "external variables", self.draft)
         initial = self._entry(part, "initial_value", f"external variable {shorten(name)!r}")
-        if name in self.values or initial.value not in domain.values:
+        if name in self.domains or initial.value not in domain.values:
             raise self.draft.fail(initial.line, f"a value of external variable {shorten(name)!r}", shown(initial))
         self.fixed[name] = initial.value
         self.draft.externals.append(External(name, domain.labels, domain.values.index(initial.value)))
 
-    def _variable_cost(self, name: str, part: Part) -> None:
+    def _variable_cost(self, name: str, part: YamlNode) -> None:
         """Read a variable's cost function as a function of its own."""
         cost = part.value.get("cost_function")
         if cost is None:
@@ -146,8 +157,9 @@ class _Reader:
             raise self.draft.fail(cost.line, f"a cost of {shorten(name)!r} alone", f"the name {shorten(extra[0])!r}")
         self._tabulate(f"cost_{name}", cost, expression, [name], {})
 
-    def _constraint(self, name: str, part: Part) -> None:
+    def _constraint(self, name: str, part: YamlNode) -> None:
         kind = self._entry(part, "type", f"constraint {shorten(name)!r}")
+        check_keys(part, "extensions" if kind.value == "extensional" else "intentions", self.draft)
         if kind.value == "intention":
             self._intention(name, part)
         elif kind.value == "extensional":
@@ -155,7 +167,7 @@ class _Reader:
         else:
             raise self.draft.fail(kind.line, "a constraint of type intention or extensional", shown(kind))
 
-    def _intention(self, name: str, part: Part) -> None:
+    def _intention(self, name: str, part: YamlNode) -> None:
         if "source" in part.value:
             raise self.draft.fail(part.value["source"].line, "an expression", "a file of Python code, which is not run")
         function = self._entry(part, "function", f"constraint {shorten(name)!r}")
@@ -166,35 +178,38 @@ class _Reader:
             fixed.update({str(variable): self._plain_value(value) for variable, value in frozen.items()})
         self._tabulate(name, function, expression, [each for each in expression.names if each not in fixed], fixed)
 
-    def _plain_value(self, part: Part) -> Value:
+    def _plain_value(self, part: YamlNode) -> Value:
         if isinstance(part.value, list | dict) or part.value is None:
             raise self.draft.fail(part.line, "a word or a number as a value", shown(part))
         return part.value
 
-    def _parsed(self, part: Part) -> Expression:
+    def _parsed(self, part: YamlNode) -> Expression:
         try:
             return parse(str(part.value))
         except ExpressionError as error:
             raise self._wrong(part, error) from None
 
-    def _wrong(self, part: Part, error: ExpressionError) -> FormatError:
+    def _wrong(self, part: YamlNode, error: ExpressionError) -> FormatError:
         return self.draft.fail(part.line, "an expression of numbers and variables", str(error))
 
     def _tabulate(
-        self, name: str, part: Part, expression: Expression, names: Sequence[str], fixed: Mapping[str, Value]
+        self, name: str, part: YamlNode, expression: Expression, names: Sequence[str], fixed: Mapping[str, Value]
     ) -> None:
         """Evaluate an expression for all values of its variables."""
         scope = self.draft.scope(part.line, names)
-        self.draft.take_costs(part.line, cell_count(scope, self.draft.dims), scope, dense=True)
+        count = cell_count(scope, self.draft.dims)
+        self.draft.take_costs(part.line, count, scope, dense=True)
+        self.draft.take_work(part.line, count, expression.work, python=True)
         costs: list[Number] = []
         try:
-            for values in product(*(self.values[each] for each in names)):
-                costs.append(expression.cost({**fixed, **dict(zip(names, values, strict=True))}))
+            given = {each: bounded(fixed[each]) for each in expression.names if each in fixed}
+            for values in product(*(self.domains[each].computable for each in names)):
+                costs.append(expression.cost({**given, **dict(zip(names, values, strict=True))}))
         except ExpressionError as error:
             raise self._wrong(part, error) from None
         self.draft.given.append(Given(name, part.line, scope, costs))
 
-    def _extension(self, name: str, part: Part) -> None:
+    def _extension(self, name: str, part: YamlNode) -> None:
         """Read costs with the assignments that have them, or a nested list of costs."""
         variables = self._entry(part, "variables", f"constraint {shorten(name)!r}")
         names = variables.value if isinstance(variables.value, list) else [variables]
@@ -213,13 +228,13 @@ class _Reader:
         given = 0 if default is None else number_of(default, self.draft.source)
         self.draft.given.append(Given(name, part.line, scope, costs, table, given))
 
-    def _rows(self, values: Part, scope: Sequence[int]) -> tuple[list[Number], list[list[int]]]:
+    def _rows(self, values: YamlNode, scope: Sequence[int]) -> tuple[list[Number], list[list[int]]]:
         """Read ``cost: a b | c d``."""
         places = [{label: k for k, label in enumerate(self.draft.labels[v])} for v in scope]
         costs: list[Number] = []
         rows: list[list[int]] = []
         for cost, listed in self._mapping(values, "costs with their assignments").items():
-            stored = number_of(Part(listed.line, cost), self.draft.source)
+            stored = number_of(YamlNode(listed.line, cost), self.draft.source)
             for text in str(listed.value).split("|"):
                 words = text.split()
                 known = [place.get(word, -1) for place, word in zip(places, words, strict=False)]
@@ -230,14 +245,14 @@ class _Reader:
                 rows.append(known)
         return costs, rows
 
-    def _matrix(self, name: str, values: Part, scope: Sequence[int]) -> None:
+    def _matrix(self, name: str, values: YamlNode, scope: Sequence[int]) -> None:
         cells = cell_count(scope, self.draft.dims)
         self.draft.take_costs(values.line, cells, scope, dense=True)
         costs: list[Number] = []
         self._flatten(values, [self.draft.dims[v] for v in scope], costs)
         self.draft.given.append(Given(name, values.line, tuple(scope), costs))
 
-    def _flatten(self, part: Part, dims: Sequence[int], costs: list[Number]) -> None:
+    def _flatten(self, part: YamlNode, dims: Sequence[int], costs: list[Number]) -> None:
         if not dims:
             costs.append(number_of(part, self.draft.source))
             return
@@ -249,27 +264,74 @@ class _Reader:
 
 # pyDCOP's YAML: functions by extension, agents with what they must host.
 
+# YAML takes no longer word for a key.
+_LONGEST_KEY = 128
+# Of one value alone, it would be a range.
+_WRITTEN_RANGE = re.compile(r".*\.\..*")
+
 
 def pydcop_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
-    """Return the lines of a file, and what it does not keep."""
-    words = words_of(dcop, _is_plain)
+    """Return the lines of a file, and what it does not keep.
+
+    Raises
+    ------
+    ModelError
+        If what agents cost cannot be written.
+    """
+    words = words_of(dcop, _is_plain, _is_key)
+    renamed, lost = _hosted(dcop, words)
     externals, clash = _externals(dcop, words)
-    return list(_lines(dcop, words, externals)), (*words.notes, *lost_top(dcop.model), *clash)
+    return list(_lines(renamed, words, externals)), (*words.notes, *lost_top(dcop.model), *lost, *clash)
 
 
-def _externals(dcop: Dcop, words: Words) -> tuple[tuple[External, ...], tuple[str, ...]]:
-    """External variables under names that no variable has in the file, and a note where these are others."""
-    if not {external.name for external in dcop.externals} & set(words.names):
-        return dcop.externals, ()
-    numbered = tuple(replace(external, name=f"e{k}") for k, external in enumerate(dcop.externals))
-    return numbered, ("names of external variables are not kept, as variables have them: they are numbered",)
+def _externals(dcop: Dcop, words: WrittenWords) -> tuple[tuple[External, ...], tuple[str, ...]]:
+    """External variables under names that no variable has in the file, and notes where these or values are others."""
+    found, notes, taken = dcop.externals, [], set(words.names)
+    if {external.name for external in found} & taken or not all(_is_key(each.name) for each in found):
+        free = (name for k in count() if (name := f"e{k}") not in taken)
+        found = tuple(replace(external, name=name) for external, name in zip(found, free, strict=False))
+        notes.append("names of external variables are not kept, as variables have them or they are no plain words")
+    if not all(_are_values(external.states) for external in found):
+        counted = [tuple(map(str, range(len(external.states)))) for external in found]
+        found = tuple(replace(external, states=states) for external, states in zip(found, counted, strict=True))
+        notes.append("values of external variables are not kept, as some are no plain words: they count from 0")
+    return found, tuple(notes)
+
+
+def _hosted(dcop: Dcop, words: WrittenWords) -> tuple[Dcop, tuple[str, ...]]:
+    """The problem with hosting costs of what variables and functions are called in the file, and a note if some are
+    lost.
+    """
+    called = {**dict(zip(dcop.functions, words.functions, strict=True)), **_variables(dcop, words)}
+    agents, lost = [], 0
+    for agent in dcop.agents:
+        names = {called.get(name, name): name for name in agent.hosting}
+        hosting = {name: agent.hosting[own] for name, own in names.items() if _is_key(name)}
+        lost += len(agent.hosting) - len(hosting)
+        agents.append(replace(agent, hosting=hosting))
+    notes = (f"hosting costs of {lost} computations are not kept, as they have no names in the file",) if lost else ()
+    return replace(dcop, agents=tuple(agents)), notes
+
+
+def _variables(dcop: Dcop, words: WrittenWords) -> dict[str, str]:
+    return dict(zip(dcop.model.names, words.names, strict=True))
 
 
 def _is_plain(word: str) -> bool:
-    return word.isprintable() and word.split() == [word] and "|" not in word
+    return word.isprintable() and word.split() == [word] and "|" not in word and not _WRITTEN_RANGE.fullmatch(word)
 
 
-def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[str]:
+def _is_key(word: str) -> bool:
+    """Whether a word may be a name; sections of agents have an entry for all others, which is called default."""
+    return _is_plain(word) and len(word) <= _LONGEST_KEY and word != "default"
+
+
+def _are_values(words: Sequence[str]) -> bool:
+    """Whether words may be values that stand alone."""
+    return all(encodable(word) == word for word in words) and (len(words) > 1 or not _WRITTEN_RANGE.fullmatch(words[0]))
+
+
+def _lines(dcop: Dcop, words: WrittenWords, externals: Sequence[External]) -> Iterator[str]:
     model = dcop.model
     yield f"name: {yaml_word(model.name)}"
     yield f"objective: {'max' if model.maximize else 'min'}"
@@ -293,7 +355,7 @@ def _lines(dcop: Dcop, words: Words, externals: Sequence[External]) -> Iterator[
     yield from _agents(dcop, words)
 
 
-def _constraint(dcop: Dcop, words: Words, k: int) -> Iterator[str]:
+def _constraint(dcop: Dcop, words: WrittenWords, k: int) -> Iterator[str]:
     model, (scope, table) = dcop.model, listed_entries(dcop.model, k)
     default = cost_text(model, table.default, ".inf")
     yield f"  {yaml_word(words.functions[k])}:"
@@ -306,7 +368,7 @@ def _constraint(dcop: Dcop, words: Words, k: int) -> Iterator[str]:
         yield f"      {cost_text(model, cost, '.inf')}: {yaml_quoted(' | '.join(rows))}"
 
 
-def _agents(dcop: Dcop, words: Words) -> Iterator[str]:
+def _agents(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     yield "agents:"
     for agent, name in zip(dcop.agents, words.agents, strict=True):
         yield f"  {yaml_word(name)}: {'{}' if agent.capacity is None else f'{{capacity: {_number(agent.capacity)}}}'}"
@@ -319,7 +381,7 @@ def _agents(dcop: Dcop, words: Words) -> Iterator[str]:
     yield from _hosting(dcop, words)
 
 
-def _routes(dcop: Dcop, words: Words) -> Iterator[str]:
+def _routes(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     if dcop.default_route == 1 and not any(agent.routes for agent in dcop.agents):
         return
     known = dict(zip((agent.name for agent in dcop.agents), words.agents, strict=True))
@@ -331,7 +393,7 @@ def _routes(dcop: Dcop, words: Words) -> Iterator[str]:
             yield f"  {yaml_word(known[agent.name])}: {{{costs}}}"
 
 
-def _hosting(dcop: Dcop, words: Words) -> Iterator[str]:
+def _hosting(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     if not any(agent.hosting_cost or agent.hosting for agent in dcop.agents):
         return
     yield "hosting_costs:"
@@ -341,6 +403,8 @@ def _hosting(dcop: Dcop, words: Words) -> Iterator[str]:
 
 
 def _number(value: Decimal) -> str:
+    if (fault := amount_fault(value)) is not None:
+        raise ModelError(f"the model cannot be written as .yaml, where agents cost {fault}; found {value}")
     return f"{value:f}"
 
 

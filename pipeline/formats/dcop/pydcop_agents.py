@@ -8,19 +8,23 @@ from decimal import Decimal
 from typing import Any
 
 from ...errors import FormatError, shorten
-from ...models.dcop import Agent, Dcop, owned_by
+from ...models.dcop import Agent, Dcop, amount_fault, owned_by
 from ...models.model import Model
 from ..text.source import Source
-from ..text.yaml import Part, number_of, read_tree, shown, yaml_word
+from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_word
 from .draft import Draft
+from .pydcop_keys import check_keys
 
-Root = Mapping[Any, Part]
+Root = Mapping[Any, YamlNode]
 
 
 def read_agents(root: Root, draft: Draft) -> None:
     """Read agents with what they cost; without any every variable has its own."""
     for name, part in _named(root, "agents", draft):
-        capacity = part.value.get("capacity") if isinstance(part.value, dict) else None
+        if not (part.value is None or isinstance(part.value, dict)):
+            raise draft.fail(part.line, f"properties of agent {shorten(name)!r}", shown(part))
+        check_keys(part, "agents", draft)
+        capacity = part.value.get("capacity") if part.value else None
         draft.agent(part.line, Agent(name, None if capacity is None else amount_of(capacity, draft)))
     if not draft.agents:
         for name in draft.names:
@@ -48,13 +52,13 @@ def read_owners(root: Root, draft: Draft) -> None:
             held[owner] += 1
 
 
-def _named(root: Root, section: str, draft: Draft) -> Iterator[tuple[str, Part]]:
+def _named(root: Root, section: str, draft: Draft) -> Iterator[tuple[str, YamlNode]]:
     """Entries of a section that is a dictionary or a list of names."""
-    part = root.get(section, Part(1, None))
+    part = root.get(section, YamlNode(1, None))
     if isinstance(part.value, dict):
         yield from ((str(name), inside) for name, inside in part.value.items())
     elif isinstance(part.value, list):
-        yield from ((str(inside.value), Part(inside.line, None)) for inside in part.value)
+        yield from ((str(inside.value), YamlNode(inside.line, None)) for inside in part.value)
     elif part.value is not None:
         raise draft.fail(part.line, f"named {section}", shown(part))
 
@@ -86,14 +90,16 @@ def _read_hosting(root: Root, draft: Draft) -> None:
     for name, part in sections.items():
         agent = draft.agents[_known(name, part.line, draft)]
         inside = dict(_inside(part, draft))
+        check_keys(part, "hosting costs of agents", draft)
         own = amount_of(inside["default"], draft) if "default" in inside else default
-        listed = inside.get("computations", Part(part.line, {}))
+        listed = inside.get("computations", YamlNode(part.line, {}))
         hosting = {computation: amount_of(cost, draft) for computation, cost in _inside(listed, draft)}
         draft.agents[name] = replace(agent, hosting_cost=own, hosting=hosting)
 
 
 def _hints(root: Root, draft: Draft) -> Iterator[tuple[str, str, int]]:
     """Yield agents with the names of what they must host."""
+    check_keys(root.get("distribution_hints", YamlNode(1, None)), "distribution hints", draft)
     for kind, part in _named(root, "distribution_hints", draft):
         if kind == "must_host":
             for agent, names in _inside(part, draft):
@@ -102,7 +108,7 @@ def _hints(root: Root, draft: Draft) -> Iterator[tuple[str, str, int]]:
                     yield agent, str(name.value), name.line
 
 
-def _inside(part: Part, draft: Draft) -> Iterator[tuple[str, Part]]:
+def _inside(part: YamlNode, draft: Draft) -> Iterator[tuple[str, YamlNode]]:
     if part.value is None:
         return
     if not isinstance(part.value, dict):
@@ -110,8 +116,8 @@ def _inside(part: Part, draft: Draft) -> Iterator[tuple[str, Part]]:
     yield from ((str(name), inside) for name, inside in part.value.items())
 
 
-def amount_of(part: Part, draft: Draft) -> Decimal:
-    """Return a finite number of at least 0.
+def amount_of(part: YamlNode, draft: Draft) -> Decimal:
+    """Return a finite number of at least 0, of no more digits than anybody means.
 
     Raises
     ------
@@ -119,8 +125,8 @@ def amount_of(part: Part, draft: Draft) -> Decimal:
         If it is none.
     """
     found = Decimal(number_of(part, draft.source))
-    if not found.is_finite() or found < 0:
-        raise draft.fail(part.line, "a number of at least 0", str(found))
+    if (fault := amount_fault(found)) is not None:
+        raise draft.fail(part.line, fault, str(found))
     return found
 
 
@@ -149,7 +155,7 @@ def read_owners_file(source: Source, problem: Model | Dcop) -> Dcop:
     return owned_by(problem, {str(agent): _names(part, source) for agent, part in root.value.items()})
 
 
-def _names(part: Part, source: Source) -> list[str]:
+def _names(part: YamlNode, source: Source) -> list[str]:
     """Names of variables: a list, or one; None for nothing."""
     if part.value is None:
         return []
@@ -160,7 +166,7 @@ def _names(part: Part, source: Source) -> list[str]:
     ]
 
 
-def _refused(part: Part, source: Source) -> str:
+def _refused(part: YamlNode, source: Source) -> str:
     raise FormatError(source.path, part.line, "the name of a variable", shown(part))
 
 

@@ -1,8 +1,9 @@
 """Costs that a file gives as Python: expressions and bodies with ``return``, evaluated without running any code.
 
 The text is parsed, never compiled: what is allowed becomes closures over a few operators and functions of numbers.
-There are no attributes, no loops, no imports and no calls but of those functions; what may grow (powers, products of
-integers, literals) is bounded, so that evaluating takes no longer than reading the text.
+There are no attributes, no loops, no imports and no calls but of those functions. As nothing is done twice, the size of
+every value, and the work of every operation, has a bound that is known before anything is evaluated: numbers and texts
+are short, and of each tuple it is known how many values it holds at most, counted as often as they would be compared.
 """
 
 from __future__ import annotations
@@ -16,20 +17,27 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ...errors import shorten
-from .expression_arithmetic import (
-    COMPARISONS,
-    FUNCTIONS,
-    OPERATORS,
-    SIGNS,
-    ExpressionError,
-    Value,
-    bounded,
-    exact,
-    number,
+from .expression_arithmetic import FUNCTIONS, ExpressionError, Value, bounded, exact
+from .terms import (
+    SCALAR,
+    Environment,
+    Run,
+    Shape,
+    Term,
+    binary,
+    boolean,
+    call,
+    choice,
+    comparison,
+    conditional,
+    item,
+    largest,
+    lookup,
+    row,
+    set_of,
+    unary,
 )
 
-Environment = dict[str, Value]
-_Term = Callable[[Environment], Value]
 _Action = Callable[[Environment], "Value | _Nothing"]
 
 _MAX_LENGTH = 10_000
@@ -51,10 +59,13 @@ class Expression:
     ----------
     names : tuple of str
         The variables it reads, in the order of the text.
+    work : int
+        At most so many values are computed, or compared with others, for a cost.
     """
 
     names: tuple[str, ...]
     run: _Action
+    work: int
 
     def cost(self, values: Mapping[str, Value]) -> int | Decimal:
         """Return the cost at some values.
@@ -68,7 +79,7 @@ class Expression:
             value = self.run(dict(values))
         except ZeroDivisionError:
             raise ExpressionError("a division by zero") from None
-        except (OverflowError, ValueError, TypeError) as error:
+        except (OverflowError, ValueError, TypeError, RecursionError) as error:
             raise ExpressionError(f"an error ({error})") from None
         if isinstance(value, _Nothing):
             raise ExpressionError("no value, because no return is reached")
@@ -92,8 +103,11 @@ def parse(text: str) -> Expression:
         reason = error.msg if isinstance(error, SyntaxError) else type(error).__name__
         raise ExpressionError(f"{shorten(text.strip())!r} ({reason})") from None
     compiler = _Compiler()
-    run = compiler.term(tree.body) if isinstance(tree, ast.Expression) else compiler.block(tree.body)
-    return Expression(tuple(compiler.names), run)
+    if isinstance(tree, ast.Expression):
+        term = compiler.value(tree.body)
+        return Expression(tuple(compiler.names), term.run, term.work)
+    run = compiler.block(tree.body)
+    return Expression(tuple(compiler.names), run, compiler.work)
 
 
 def _parsed(text: str) -> ast.Module | ast.Expression:
@@ -103,12 +117,15 @@ def _parsed(text: str) -> ast.Module | ast.Expression:
 
 
 class _Compiler:
-    """Turns parsed nodes into closures, and collects the names that are read before they are assigned."""
+    """Turns parsed nodes into closures, and collects the names that are read before they are assigned.
+
+    ``local`` holds the largest shape that each name was given so far; ``work`` is that of all statements.
+    """
 
     def __init__(self) -> None:
         self.names: dict[str, None] = {}
-        self.local: set[str] = set()
-        self.depth = 0
+        self.local: dict[str, Shape] = {}
+        self.depth = self.work = 0
 
     def block(self, statements: Sequence[ast.stmt]) -> _Action:
         """Run statements until one returns."""
@@ -129,29 +146,42 @@ class _Compiler:
         try:
             match node:
                 case ast.Return(value=ast.expr() as value):
-                    return self.term(value)
+                    return self._counted(self.value(value))
                 case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                    return self._assignment(name, self.term(value))
+                    return self._assignment(name, self.value(value))
                 case ast.AugAssign(target=ast.Name(id=name), op=op, value=value):
-                    return self._assignment(name, self.term(ast.BinOp(ast.Name(name, ast.Load()), op, value)))
+                    return self._assignment(name, self.value(ast.BinOp(ast.Name(name, ast.Load()), op, value)))
                 case ast.If(test=test, body=body, orelse=orelse):
-                    return _choice(self.term(test), self.block(body), self.block(orelse))
+                    return choice(self._counted(self.value(test)), self.block(body), self.block(orelse))
                 case ast.Pass() | ast.Expr(value=ast.Constant(value=str())):
+                    self.work += 1
                     return lambda values: _NOTHING
         finally:
             self.depth -= 1
         raise ExpressionError(_named(node))
 
-    def _assignment(self, name: str, term: _Term) -> _Action:
-        self.local.add(name)
+    def _counted(self, term: Term) -> Run:
+        self.work += term.work + 1
+        return term.run
+
+    def _assignment(self, name: str, term: Term) -> _Action:
+        self.local[name] = largest([self.local.get(name, SCALAR), term.shape])
+        value = self._counted(term)
 
         def run(values: Environment) -> _Nothing:
-            values[name] = term(values)
+            values[name] = value(values)
             return _NOTHING
 
         return run
 
-    def term(self, node: ast.expr) -> _Term:
+    def value(self, node: ast.expr) -> Term:
+        """An expression that is no set, which is read where the order of its values does not matter."""
+        term = self.term(node)
+        if term.shape.kind == "set":
+            raise ExpressionError("a set, which is read behind 'in' and in functions such as len and sum")
+        return term
+
+    def term(self, node: ast.expr) -> Term:
         """An expression."""
         self._enter()
         try:
@@ -167,35 +197,36 @@ class _Compiler:
         if self.depth > _MAX_DEPTH:
             raise ExpressionError(f"an expression of more than {_MAX_DEPTH} levels")
 
-    def _term(self, node: ast.expr) -> _Term | None:
+    def _term(self, node: ast.expr) -> Term | None:
         match node:
             case ast.Constant(value=bool() | int() | float() | str() as value):
                 found = bounded(value)
-                return lambda values: found
+                return Term(lambda values: found)
             case ast.Name(id=name):
                 return self._name(name)
             case ast.UnaryOp(op=op, operand=operand):
-                return _unary(op, self.term(operand))
+                return unary(op, self.value(operand))
             case ast.BinOp(left=left, op=op, right=right):
-                return _binary(op, self.term(left), self.term(right))
+                return binary(op, self.value(left), self.value(right))
             case ast.BoolOp(op=op, values=operands):
-                return _boolean(op, [self.term(each) for each in operands])
+                return boolean(op, [self.value(each) for each in operands])
             case ast.Compare(left=left, ops=ops, comparators=comparators):
-                return _comparison(ops, [self.term(each) for each in (left, *comparators)])
+                return self._comparison(left, ops, comparators)
             case ast.IfExp(test=test, body=body, orelse=orelse):
-                return _choice(self.term(test), self.term(body), self.term(orelse))
-            case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
-                terms = [self.term(each) for each in items]
-                return lambda values: tuple([term(values) for term in terms])
+                return conditional(self.value(test), self.value(body), self.value(orelse))
+            case ast.Tuple(elts=items) | ast.List(elts=items):
+                return row([self.value(each) for each in items])
+            case ast.Set(elts=items):
+                return set_of([self.value(each) for each in items])
             case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if name in FUNCTIONS:
-                return _call(FUNCTIONS[name], [self.term(each) for each in arguments])
+                return call(name, [self._argument(each, len(arguments)) for each in arguments])
             case ast.Subscript(value=ast.Dict() as table, slice=key):
-                return self._lookup(table, self.term(key))
-            case ast.Subscript(value=ast.Tuple() | ast.List() as items, slice=key):
-                return _item(self.term(items), self.term(key))
+                return self._lookup(table, self.value(key))
+            case ast.Subscript(value=ast.Tuple(elts=items) | ast.List(elts=items), slice=key):
+                return item([self.value(each) for each in items], self.value(key))
         return None
 
-    def _name(self, name: str) -> _Term:
+    def _name(self, name: str) -> Term:
         if name not in self.local:
             self.names[name] = None
 
@@ -204,87 +235,22 @@ class _Compiler:
                 raise ExpressionError(f"{name!r}, which has no value yet")
             return values[name]
 
-        return read
+        return Term(read, self.local.get(name, SCALAR))
 
-    def _lookup(self, table: ast.Dict, key: _Term) -> _Term:
-        entries = [(self.term(k), self.term(v)) for k, v in zip(table.keys, table.values, strict=True) if k is not None]
-        if len(entries) < len(table.keys):
+    def _argument(self, node: ast.expr, count: int) -> Term:
+        """An argument of a function; a set only where it is the only one."""
+        return self.term(node) if count == 1 else self.value(node)
+
+    def _comparison(self, left: ast.expr, ops: Sequence[ast.cmpop], others: Sequence[ast.expr]) -> Term:
+        """Comparisons in a row; what stands behind the last ``in`` may be a set."""
+        last = self.term if isinstance(ops[-1], ast.In | ast.NotIn) else self.value
+        return comparison(ops, [*(self.value(each) for each in (left, *others[:-1])), last(others[-1])])
+
+    def _lookup(self, table: ast.Dict, key: Term) -> Term:
+        pairs = [(self.value(k), self.value(v)) for k, v in zip(table.keys, table.values, strict=True) if k is not None]
+        if len(pairs) < len(table.keys):
             raise ExpressionError("a dictionary in another")
-
-        def read(values: Environment) -> Value:
-            wanted = key(values)
-            for name, value in reversed(entries):
-                if name(values) == wanted:
-                    return value(values)
-            raise ExpressionError(f"a dictionary without {shorten(repr(wanted))}")
-
-        return read
-
-
-def _choice(test: _Term, then: _Term, otherwise: _Term) -> _Term:
-    return lambda values: then(values) if test(values) else otherwise(values)
-
-
-def _unary(op: ast.unaryop, term: _Term) -> _Term:
-    if isinstance(op, ast.Not):
-        return lambda values: not term(values)
-    sign = SIGNS.get(type(op))
-    if sign is None:
-        raise ExpressionError(f"the operator {type(op).__name__}, which is not read")
-    return lambda values: sign(number(term(values)))
-
-
-def _binary(op: ast.operator, left: _Term, right: _Term) -> _Term:
-    function = OPERATORS.get(type(op))
-    if function is None:
-        raise ExpressionError(f"the operator {type(op).__name__}, which is not read")
-    return lambda values: bounded(function(number(left(values)), number(right(values))))
-
-
-def _boolean(op: ast.boolop, terms: Sequence[_Term]) -> _Term:
-    stops = isinstance(op, ast.Or)
-
-    def run(values: Environment) -> Value:
-        found: Value = None
-        for term in terms:
-            found = term(values)
-            if bool(found) is stops:
-                break
-        return found
-
-    return run
-
-
-def _comparison(ops: Sequence[ast.cmpop], terms: Sequence[_Term]) -> _Term:
-    functions = [COMPARISONS.get(type(op)) for op in ops]
-
-    def run(values: Environment) -> bool:
-        left = terms[0](values)
-        for function, term in zip(functions, terms[1:], strict=True):
-            right = term(values)
-            assert function is not None
-            if not function(left, right):
-                return False
-            left = right
-        return True
-
-    if None in functions:
-        raise ExpressionError("a comparison that is not read")
-    return run
-
-
-def _call(function: Callable[..., Value], terms: Sequence[_Term]) -> _Term:
-    return lambda values: bounded(function(*[term(values) for term in terms]))
-
-
-def _item(items: _Term, key: _Term) -> _Term:
-    def read(values: Environment) -> Value:
-        found, place = items(values), key(values)
-        if not isinstance(place, int) or not -len(found) <= place < len(found):
-            raise ExpressionError(f"item {shorten(repr(place))} of {len(found)}")
-        return found[place]
-
-    return read
+        return lookup(pairs, key)
 
 
 def _named(node: ast.AST) -> str:

@@ -16,15 +16,27 @@ from ...models.dcop import Agent, Dcop
 from ...models.model import FORBIDDEN, Model
 from ..cfn_grammar import Number
 from ..text.source import Source
-from ..text.written_words import Listed, Words, cost_text, infinite_cost, listed, lost_of_agents, lost_top, words_of
+from ..text.tables import cell_count
+from ..text.written_words import (
+    ListedFunction,
+    WrittenWords,
+    cost_text,
+    infinite_cost,
+    listed,
+    lost_of_agents,
+    lost_top,
+    words_of,
+)
 from ..text.xml import Element, root_element
 from .draft import Draft, Given
 from .predicates import Intension, read_intensions, tabulated
+from .xcsp_elements import check_arity, check_count, check_elements, read_presentation
 
 _RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_DOMAIN = 2**31 - 1
+_MAX_DIGITS = 1000
 _MAX_ARITY = 10_000
 # A tuple while it is read.
 _TUPLE_BYTES = 96
@@ -52,23 +64,32 @@ class _Relation:
     default: Number
     read: dict[Labels, _Tuples] = field(default_factory=dict)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it does not say what tuples cost that it does not list."""
+        return self.semantics == "soft" and "defaultCost" not in self.element.attributes
+
 
 def read_xcsp(source: Source) -> Dcop:
     """Read an XCSP 2.1 problem with agents (.xml); without a section of agents they are those that variables
     name, or every variable has its own.
 
-    ``initialCost`` is passed over, being the same for every assignment; totals of ``maximalCost`` are forbidden.
+    ``initialCost`` is a function of no variables; totals of ``maximalCost`` are forbidden.
 
     Raises
     ------
     FormatError
-        If the file is malformed, a variable has no agent, or a constraint is a global one.
+        If the file is malformed, a variable has no agent, a constraint is a global one, or something else is there
+        that changes the problem.
     """
     root = root_element(source, "instance")
     draft = Draft(source)
+    check_elements(root, draft)
     for element in root.every("presentation"):
-        draft.maximize = element.attributes.get("maximize", "false").strip().lower() == "true"
-        draft.name = element.attributes.get("name", "")
+        read_presentation(element, draft)
+    for section in root.every("agents"):
+        if "self" in section.attributes:
+            draft.note(section.line, "the attribute 'self' of <agents>", "is not read: the file is read as a whole")
     for agent in _inside(root, "agents", "agent"):
         draft.agent(agent.line, Agent(agent.attributes.get("name", "")))
     domains = {name: _domain(e, draft) for name, e in _named(root, "domains", "domain", draft)}
@@ -80,6 +101,7 @@ def read_xcsp(source: Source) -> Dcop:
     _read_bounds(root, draft)
     for constraint in _inside(root, "constraints", "constraint"):
         draft.given.append(_constraint(constraint, relations, intensions, draft))
+    check_arity(root, max((len(given.scope) for given in draft.given), default=0), draft)
     return draft.dcop()
 
 
@@ -117,11 +139,15 @@ def _domain(element: Element, draft: Draft) -> tuple[str, ...]:
             draft.take_states(1)
             labels.append(word)
             continue
-        low, high = (int(bound[:20]) for bound in bounds.groups())
+        if max(map(len, bounds.groups())) > _MAX_DIGITS:
+            raise draft.fail(element.line, f"numbers of at most {_MAX_DIGITS} digits in a range", repr(shorten(word)))
+        low, high = map(int, bounds.groups())
         if not low <= high <= low + _MAX_DOMAIN:
             raise draft.fail(element.line, "a range such as 1..10", repr(shorten(word)))
         draft.take_states(high - low + 1)
         labels.extend(map(str, range(low, high + 1)))
+    if "nbValues" in element.attributes:
+        check_count(element, "nbValues", len(labels), draft)
     return draft.domain(element.line, name, labels)
 
 
@@ -130,6 +156,7 @@ def _read_variable(element: Element, domains: Mapping[str, tuple[str, ...]], dra
     if domain not in domains:
         raise draft.fail(element.line, f"a domain of variable {shorten(name)!r}", repr(shorten(domain)))
     v = draft.variable(element.line, name, domains[domain])
+    _check_variable(element, draft)
     agent = element.attributes.get("agent")
     if alone:
         agent = agent or name
@@ -142,9 +169,21 @@ def _read_variable(element: Element, domains: Mapping[str, tuple[str, ...]], dra
     draft.owners[v] = agent
 
 
+def _check_variable(element: Element, draft: Draft) -> None:
+    kind = element.attributes.get("type", "").strip()
+    if kind == "random":
+        raise draft.fail(element.line, "a variable that is decided", "one of type 'random', which is not read")
+    for name in ("type", "scope"):
+        if name in element.attributes:
+            draft.note(element.line, f"the attribute {name!r} of <variable>", "is not read")
+
+
 def _read_bounds(root: Element, draft: Draft) -> None:
-    """Read from where on totals are forbidden."""
+    """Read what every assignment costs besides, and from where on totals are forbidden."""
     for element in root.every("constraints"):
+        initial = _number(element.attributes.get("initialCost", "0"), element, draft)
+        if initial:
+            draft.given.append(Given("initialCost", element.line, (), [initial]))
         top = _number(element.attributes.get("maximalCost", "infinity"), element, draft)
         if isinstance(top, int) or top.is_finite():
             draft.top = top
@@ -172,6 +211,8 @@ def _relation(element: Element, draft: Draft) -> _Relation:
         raise draft.fail(element.line, f"an arity of 1 to {_MAX_ARITY}", repr(shorten(arity)))
     default = _number(attributes.get("defaultCost", "0"), element, draft)
     if semantics != "soft":
+        if "defaultCost" in attributes:
+            draft.note(element.line, f"the attribute 'defaultCost' of <relation> of {semantics}", "is not read")
         default = draft.forbidden if semantics == "supports" else 0
     return _Relation(element, int(arity), semantics, default)
 
@@ -185,6 +226,7 @@ def _constraint(
     if reference not in relations and reference not in intensions:
         raise draft.fail(element.line, "a relation, predicate or function of the file", _unknown(reference))
     scope = draft.scope(element.line, attributes.get("scope", "").split())
+    _check_constraint(element, draft)
     if (arity := attributes.get("arity", str(len(scope)))).strip() != str(len(scope)):
         raise draft.fail(element.line, f"a scope of {shorten(arity)} variables, as its arity says", f"{len(scope)}")
     if reference in intensions:
@@ -192,12 +234,30 @@ def _constraint(
     relation = relations[reference]
     if len(scope) != relation.arity:
         raise draft.fail(element.line, f"a scope of {relation.arity} variables", f"{len(scope)} variables")
+    for parameters in element.every("parameters"):
+        draft.note(parameters.line, "the element <parameters> in <constraint> of a relation", "is not read")
     labels = tuple(draft.labels[v] for v in scope)
     if labels not in relation.read:
         relation.read[labels] = _tuples(relation, labels, scope, draft)
     tuples = relation.read[labels]
     draft.take_costs(element.line, len(tuples.costs), scope, dense=False)
+    if relation.is_open and len(tuples.costs) < cell_count(scope, draft.dims):
+        draft.note(
+            relation.element.line,
+            "the attribute 'defaultCost' of <relation>",
+            "is not there: what it does not list costs 0",
+        )
     return Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)
+
+
+def _check_constraint(element: Element, draft: Draft) -> None:
+    attributes = element.attributes
+    if attributes.get("agent", "PUBLIC") != "PUBLIC":
+        draft.note(
+            element.line, "the attribute 'agent' of <constraint>", "is not read: owners of its variables know it"
+        )
+    if attributes.get("model", "TKC") != "TKC":
+        draft.note(element.line, "the attribute 'model' of <constraint>", "is not read: it counts for everybody")
 
 
 def _unknown(reference: str) -> str:
@@ -211,6 +271,8 @@ def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Dr
     """Read ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has that of the one before it."""
     element, text = relation.element, relation.element.text
     count = text.count("|") + 1 if text else 0
+    if "nbTuples" in element.attributes:
+        check_count(element, "nbTuples", count, draft)
     kept = (4 * relation.arity + 8) * count
     draft.source.allowance.take(kept, "the tuples of a relation", for_now=_TUPLE_BYTES * count + len(text))
     places = [{label: k for k, label in enumerate(values)} for values in labels]
@@ -219,7 +281,9 @@ def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Dr
     cost: Number | None = {"soft": None, "supports": 0}.get(relation.semantics, draft.forbidden)
     for part in text.split("|") if text else []:
         written, colon, values = part.rpartition(":")
-        if colon and relation.semantics == "soft":
+        if colon:
+            if relation.semantics != "soft":
+                raise draft.fail(element.line, "tuples without costs", f"{shorten(part.strip())!r}")
             cost = _number(written, element, draft)
         words = values.split()
         if len(words) != relation.arity:
@@ -239,6 +303,7 @@ def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Dr
 
 # Values stand in texts, where these have a meaning.
 _WORD = re.compile(r"[^\s|:<>&.]+(?:\.[^\s|:<>&.]+)*")
+_WRITTEN_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def xcsp_lines(dcop: Dcop) -> tuple[list[str], tuple[str, ...]]:
@@ -263,7 +328,7 @@ def _quoted(text: str) -> str:
     return f'"{escape(text)}"'
 
 
-def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
+def _lines(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     model = dcop.model
     yield '<?xml version="1.0" encoding="UTF-8"?>'
     yield "<instance>"
@@ -288,7 +353,7 @@ def _lines(dcop: Dcop, words: Words) -> Iterator[str]:
     yield "</instance>"
 
 
-def _variables(dcop: Dcop, words: Words) -> Iterator[str]:
+def _variables(dcop: Dcop, words: WrittenWords) -> Iterator[str]:
     domains = {labels: f"D{k}" for k, labels in enumerate(dict.fromkeys(words.labels))}
     yield f'  <domains nbDomains="{len(domains)}">'
     for labels, name in domains.items():
@@ -302,13 +367,14 @@ def _variables(dcop: Dcop, words: Words) -> Iterator[str]:
 
 
 def _values(labels: tuple[str, ...]) -> str:
+    """Values in a text: a range where they count."""
     first = labels[0]
-    if first.isdecimal() and labels == tuple(map(str, range(int(first), int(first) + len(labels)))):
+    if _WRITTEN_NUMBER.fullmatch(first) and labels == tuple(map(str, range(int(first), int(first) + len(labels)))):
         return f"{first}..{labels[-1]}"
     return " ".join(labels)
 
 
-def _relation_lines(model: Model, words: Words, k: int, scope: tuple[int, ...], table: Listed) -> str:
+def _relation_lines(model: Model, words: WrittenWords, k: int, scope: tuple[int, ...], table: ListedFunction) -> str:
     groups = []
     for cost, cells in table.by_cost.items():
         tuples = "|".join(" ".join(words.labels[v][s] for v, s in zip(scope, cell, strict=True)) for cell in cells)

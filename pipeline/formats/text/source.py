@@ -8,12 +8,14 @@ import os
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
 from ...errors import BudgetError, FormatError, format_bytes, shorten
+from .unread import packed_or_binary
 
 MAX_TEXT_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 20
@@ -62,13 +64,17 @@ class Allowance:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """The text of one file as bytes, its path as the user named it, and its name without folder and compression."""
+    """The text of one file as bytes, its path as the user named it, and its name without folder and compression.
+
+    Whether it holds a Bayesian network is to be ``checked``, unless it is to be taken as it is.
+    """
 
     path: str
     name: str
     data: bytearray
     encoding: str
     allowance: Allowance
+    checked: bool = True
 
     @property
     def text(self) -> str:
@@ -109,7 +115,7 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     Raises
     ------
     FormatError
-        If the file cannot be read, is damaged, holds NUL bytes, or is larger than ``MAX_TEXT_BYTES``
+        If the file cannot be read, is damaged, is an archive, holds NUL bytes, or is larger than ``MAX_TEXT_BYTES``
         once decompressed.
     BudgetError
         If its text alone takes more than ``memory`` bytes.
@@ -117,6 +123,8 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     shown = os.fspath(path)
     allowance = Allowance(shown, memory)
     data = _read(shown, allowance)
+    if what := packed_or_binary(data, strip_compression(Path(shown).name)):
+        raise FormatError(shown, None, "a file of text, plain, .gz or .xz", what)
     nul = data.find(b"\x00")
     if nul >= 0:
         raise FormatError(shown, data.count(b"\n", 0, nul) + 1, "text", "a NUL byte")
@@ -124,6 +132,18 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
         del data[: len(_BOM)]
     encoding = "utf-8" if _is_utf8(data) else "latin-1"
     return Source(shown, strip_compression(Path(shown).name), data, encoding, allowance)
+
+
+def beginning(path: Path, size: int) -> str | None:
+    """Return the first bytes of a file, decompressed, as text; None if it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            start = file.peek(len(_XZ_MAGIC))
+            opener = gzip.open if start.startswith(_GZIP_MAGIC) else lzma.open if start.startswith(_XZ_MAGIC) else None
+            with nullcontext(file) if opener is None else opener(file) as plain:
+                return plain.read(size).decode(errors="replace")
+    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
+        return None
 
 
 def strip_compression(name: str) -> str:

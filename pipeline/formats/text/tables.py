@@ -33,7 +33,12 @@ def take_variables(tokens: Tokens, count: int) -> None:
 
 def take_function(tokens: Tokens, arity: int) -> None:
     """Count the memory of one more function, without its values."""
-    tokens.allowance.take(_FUNCTION_BYTES + arity * _SCOPE_BYTES, "its functions")
+    take_functions(tokens, 1, arity)
+
+
+def take_functions(tokens: Tokens, count: int, arities: int) -> None:
+    """Count the memory of some more functions, over so many variables together, without their values."""
+    tokens.allowance.take(count * _FUNCTION_BYTES + arities * _SCOPE_BYTES, "its functions")
 
 
 def take_rows(tokens: Tokens, count: int, scope: Sequence[int], dims: Sequence[int]) -> None:
@@ -56,8 +61,7 @@ def full_table(
     Large tables of mostly zeros are kept by rows. A scope that NumPy has too few axes for is an error of the token at
     index ``at``.
     """
-    limit = _axes_limit(scope)
-    if len(scope) > limit:
+    if len(scope) > _MAX_DIAGONAL_AXES and len(scope) > (limit := _axes_limit(scope)):
         raise tokens.fail(at, f"a full table over at most {limit} variables", f"{len(scope)} variables")
     function = dense_function(scope, values.reshape([dims[v] for v in scope]), child=child)
     return compact(function) if values.dtype.kind == "f" else function

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
+from functools import cached_property
 from itertools import islice
 from typing import TypeVar
 
@@ -20,6 +22,7 @@ MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)
 # A short string and its place in a list.
 _TOKEN_BYTES = 64
+_FEW_NUMBERS = 16
 N = TypeVar("N", int, float, Decimal)
 
 
@@ -83,6 +86,21 @@ class Tokens:
         except ValueError:
             raise self.fail(len(self.items), f"{token!r}") from None
 
+    def between(self, first: int, last: int) -> str:
+        """Return the text between two tokens."""
+        starts, ends = self._places
+        return self.text[ends[first] : starts[last]]
+
+    @cached_property
+    def _places(self) -> tuple[array[int], array[int]]:
+        """Where each token starts and ends."""
+        self.allowance.take(16 * len(self), "the places of its words")
+        starts, ends = array("q"), array("q")
+        for found in self._pattern.finditer(self.text):
+            starts.append(found.start())
+            ends.append(found.end())
+        return starts, ends
+
     def integer(self, at: int, what: str, low: int = 0, high: int | None = None) -> int:
         """Return the token at an index as an integer within bounds."""
         token = self.peek(at)
@@ -115,20 +133,30 @@ class Tokens:
                 values[at - start : at - start + len(part)] = clipped
         return values
 
-    def table(self, start: int, stop: int) -> NDArray[np.float64]:
-        """Return the tokens of a range, which exist, as probabilities, float64."""
-        values = np.empty(stop - start)
+    def table(self, start: int, stop: int, logs: bool = False) -> NDArray[np.float64]:
+        """Return the tokens of a range, which exist, as probabilities or logarithms, float64."""
+        values, numbers = np.empty(stop - start), self.logarithms if logs else self.probabilities
         for at, part in self.parts(start, stop):
-            values[at - start : at - start + len(part)] = self.probabilities(part, at.__add__)
+            values[at - start : at - start + len(part)] = numbers(part, at.__add__)
         return values
 
     def probabilities(self, part: list[str], place: Callable[[int], int]) -> NDArray[np.float64]:
         """Return number tokens as float64; ``place`` turns a position in ``part`` into a token index."""
-        what = "a finite number of at least 0"
-        values = np.array(self.converted(part, float, what, place), dtype=np.float64)
-        good = (values >= 0.0) & (values < math.inf)
-        if not good.all():
-            raise self.fail(place(int(np.flatnonzero(~good)[0])), what)
+        return self._floats(part, place, "a finite number of at least 0", 0.0)
+
+    def logarithms(self, part: list[str], place: Callable[[int], int]) -> NDArray[np.float64]:
+        """Return number tokens as float64, of which minus infinity is one; ``place`` is as before."""
+        return self._floats(part, place, "a natural logarithm, finite or -inf", -math.inf)
+
+    def _floats(self, part: list[str], place: Callable[[int], int], what: str, least: float) -> NDArray[np.float64]:
+        numbers = self.converted(part, float, what, place)
+        values = np.array(numbers, dtype=np.float64)
+        if len(numbers) <= _FEW_NUMBERS:  # sooner than arrays are looked through
+            good = all(least <= number < math.inf for number in numbers)
+        else:
+            good = bool(values.min() >= least and values.max() < math.inf)
+        if not good:
+            raise self.fail(place(int(np.flatnonzero(~((values >= least) & (values < math.inf)))[0])), what)
         return values
 
     def converted(
@@ -175,7 +203,7 @@ _WORD = re.compile(r"\S+")
 _IS_SPACE = np.array([chr(code).isspace() for code in range(256)])
 
 
-class Words(Tokens):
+class WordStream(Tokens):
     """The words of one source, to be read from front to back (another order costs time).
 
     Parameters

@@ -27,7 +27,7 @@ _ENTRIES = 1 << 14
 
 
 @dataclass(frozen=True)
-class Words:
+class WrittenWords:
     """Names of variables, functions and agents, and values, as a file has them; what that loses, in sentences."""
 
     names: tuple[str, ...]
@@ -37,19 +37,19 @@ class Words:
     notes: tuple[str, ...]
 
 
-def words_of(dcop: Dcop, plain: Plain) -> Words:
-    """Return names and values, or numbers in their place where a format cannot hold them."""
-    model = dcop.model
+def words_of(dcop: Dcop, plain: Plain, key: Plain | None = None) -> WrittenWords:
+    """Return names and values, or numbers in their place where a format cannot hold them; ``key`` is for names."""
+    model, key = dcop.model, key or plain
     notes: list[str] = []
-    names = kept_names(model.names, plain, "x", "variables", notes)
-    functions = kept_names(dcop.functions, plain, "c", "functions", notes)
-    agents = kept_names(tuple(agent.name for agent in dcop.agents), plain, "a", "agents", notes)
+    names = kept_names(model.names, key, "x", "variables", notes)
+    functions = kept_names(dcop.functions, key, "c", "functions", notes)
+    agents = kept_names(tuple(agent.name for agent in dcop.agents), key, "a", "agents", notes)
     counted = [tuple(map(str, range(d))) for d in model.dims]
     labels = [own if states is None else states for states, own in zip(model.states, counted, strict=True)]
     if unfit := [v for v, values in enumerate(labels) if not all(map(plain, values))]:
         notes.append(f"values of {len(unfit)} variables are not kept, as some are no plain words: they count from 0")
         labels = [counted[v] if v in unfit else values for v, values in enumerate(labels)]
-    return Words(names, functions, agents, tuple(labels), tuple(notes))
+    return WrittenWords(names, functions, agents, tuple(labels), tuple(notes))
 
 
 def kept_names(words: tuple[str, ...], plain: Plain, letter: str, what: str, notes: list[str]) -> tuple[str, ...]:
@@ -82,31 +82,31 @@ def cost_text(model: Model, cost: int, infinite: str) -> str:
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedFunction:
     """A function as assignments of each cost, but for those of the default."""
 
     default: int
     by_cost: dict[int, list[tuple[int, ...]]]
 
 
-def listed(model: Model, index: int) -> tuple[tuple[int, ...], Listed]:
+def listed(model: Model, index: int) -> tuple[tuple[int, ...], ListedFunction]:
     """Return a function's scope, and its assignments by their cost; the cost of most is the default.
 
     A function of no variables stands with the first variable, all of whose states it costs.
     """
     scope, table = model.functions[index].scope, _listed(model, index)
-    return scope or (0,), table if scope else Listed(table.default, {})
+    return scope or (0,), table if scope else ListedFunction(table.default, {})
 
 
-def _listed(model: Model, index: int) -> Listed:
+def _listed(model: Model, index: int) -> ListedFunction:
     function = model.functions[index]
     values = _with_forbidden(function.values, model.limits[index])
     if function.rows is not None:
         default = FORBIDDEN if function.default >= model.limits[index] else int(function.default)
-        return Listed(default, _grouped(map(tuple, function.rows.tolist()), values, default))
+        return ListedFunction(default, _grouped(map(tuple, function.rows.tolist()), values, default))
     costs, counts = np.unique(values, return_counts=True)
     default = int(costs[counts.argmax()])
-    return Listed(default, _grouped(_cells(function), values.ravel(), default))
+    return ListedFunction(default, _grouped(_cells(function), values.ravel(), default))
 
 
 def _with_forbidden(values: NDArray[np.int64], limit: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from .source import Source
 
 _CHUNK_BYTES = 1 << 20
 _MAX_DEPTH = 64
+_BEGINNING = re.compile(rb"[ \t\r\n]*")
 # An element with its lists, a variable with its place in the model.
 _ELEMENT_BYTES = 1024
 
@@ -40,11 +42,13 @@ class Element:
         return [child.text for child in self.every(tag)]
 
 
-class _Parser:
-    """Builds the tree of elements, within the memory for reading; entities are refused."""
+class _ElementParser:
+    """Builds the tree of elements, within the memory for reading; entities are refused, blanks may come first."""
 
     def __init__(self, source: Source):
         self.source, self.open = source, [Element("", 1, {})]
+        self.start = next(_BEGINNING.finditer(source.data)).end()
+        self.lines_before = source.data.count(b"\n", 0, self.start)
         self.expat = expat.ParserCreate()
         self.expat.buffer_text = True
         self.expat.StartElementHandler = self._start
@@ -56,11 +60,12 @@ class _Parser:
         """Parse the file."""
         data = self.source.data
         try:
-            for start in range(0, len(data), _CHUNK_BYTES):
+            for start in range(self.start, len(data), _CHUNK_BYTES):
                 self.expat.Parse(bytes(data[start : start + _CHUNK_BYTES]), False)
             self.expat.Parse(b"", True)
         except (expat.ExpatError, ValueError, LookupError) as error:
-            raise FormatError(self.source.path, self.expat.ErrorLineNumber, "well-formed XML", str(error)) from None
+            line = self.lines_before + self.expat.ErrorLineNumber
+            raise FormatError(self.source.path, line, "well-formed XML", str(error)) from None
         return self.open[0].children[0]
 
     def _start(self, tag: str, attributes: dict[str, str]) -> None:
@@ -68,7 +73,7 @@ class _Parser:
             raise self.fail(f"at most {_MAX_DEPTH} elements inside each other", "more")
         size = _ELEMENT_BYTES + 64 * len(attributes) + sum(map(len, attributes.values()))
         self.source.allowance.take(size, "its XML elements")
-        element = Element(tag, self.expat.CurrentLineNumber, attributes)
+        element = Element(tag, self.lines_before + self.expat.CurrentLineNumber, attributes)
         self.open[-1].children.append(element)
         self.open.append(element)
 
@@ -81,7 +86,7 @@ class _Parser:
         raise self.fail("a file without entities", f"the entity {shorten(name)!r}")
 
     def fail(self, expected: str, found: str) -> FormatError:
-        return FormatError(self.source.path, self.expat.CurrentLineNumber, expected, found)
+        return FormatError(self.source.path, self.lines_before + self.expat.CurrentLineNumber, expected, found)
 
 
 def root_element(source: Source, tag: str) -> Element:
@@ -92,7 +97,7 @@ def root_element(source: Source, tag: str) -> Element:
     FormatError
         If it is another, or the file is not well-formed or declares entities.
     """
-    root = _Parser(source).root()
+    root = _ElementParser(source).root()
     if root.tag != tag:
         raise FormatError(source.path, root.line, f"<{tag}>", f"<{shorten(root.tag)}>")
     return root

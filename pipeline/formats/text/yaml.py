@@ -1,4 +1,4 @@
-"""YAML as a tree whose parts know their line: no aliases, no tags, no key twice, within the memory for reading."""
+"""YAML as a tree whose parts know their line: no tags, no key twice, aliases only where asked, within a memory."""
 
 from __future__ import annotations
 
@@ -10,18 +10,47 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
-from ...errors import FormatError, shorten
+from ...errors import FormatError, encodable, shorten
 from ..cfn_grammar import Number
 from .source import Source
+from .yaml_numbers import Written, is_long
 
 _MAX_DEPTH = 32
 # A part with its place in a list or dictionary.
 _PART_BYTES = 320
 _KINDS = ("int", "float", "bool", "null")
+# Python writes no number of more digits, unless it is told otherwise.
+_MAX_DIGITS = 4300
+# Integers of fewer characters, whatever their base, are not looked at again.
+_SHORT_NUMBER = 500
+_BITS_PER_DIGIT = 3.32
+# Values that aliases stand for, each as often as it is meant.
+_MAX_ALIASED = 1_000_000
+_MAX_LONG_KEYS = 1000
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What is read of YAML.
+
+    Parameters
+    ----------
+    aliases : bool
+        Whether values may be named once and meant several times, and dictionaries merged.
+    kinds : tuple of (str, str, list of str)
+        Kinds of plain words that are no text, each with a pattern, and how such words begin; empty for those of
+        YAML 1.1.
+    """
+
+    aliases: bool = False
+    kinds: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+
+YAML_1_1 = Dialect()
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class YamlNode:
     """A scalar, a list of parts, or a dictionary from scalars to parts; ``line`` is where it begins."""
 
     line: int
@@ -34,10 +63,15 @@ class _Open:
 
     line: int
     keyed: bool
-    parts: list[Part] = field(default_factory=list)
+    anchor: str | None = None
+    parts: list[YamlNode] = field(default_factory=list)
 
 
-def read_tree(source: Source) -> Part:
+class _Merge(str):
+    """The key of a dictionary whose entries are merged into another."""
+
+
+def read_tree(source: Source, dialect: Dialect = YAML_1_1) -> YamlNode:
     """Parse a file of one YAML document.
 
     Scalars are strings, integers, floats, booleans or None, as YAML 1.1 has them; dates stay strings.
@@ -45,29 +79,33 @@ def read_tree(source: Source) -> Part:
     Raises
     ------
     FormatError
-        If it is no YAML, or has aliases, tags, several documents, a key twice or is nested too deeply.
+        If it is no YAML, or has aliases that the dialect does not read, tags, several documents, a key twice or is
+        nested too deeply.
     """
-    return _Builder(source).root()
+    return _TreeBuilder(source, dialect).root()
 
 
-class _Builder:
+class _TreeBuilder:
     """Builds the tree from events, so that nothing in the file runs or recurses."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, dialect: Dialect) -> None:
         import yaml
 
-        self.source, self.yaml = source, yaml
-        self.resolver, self.constructor = yaml.resolver.Resolver(), yaml.constructor.SafeConstructor()
+        self.source, self.dialect, self.yaml = source, dialect, yaml
+        self.resolver, self.constructor = _resolver(yaml, dialect), yaml.constructor.SafeConstructor()
         self.open = [_Open(1, False)]
+        self.anchors: dict[str, YamlNode] = {}
+        self.measures: dict[int, tuple[int, int]] = {}
+        self.aliased = 0
 
-    def root(self) -> Part:
+    def root(self) -> YamlNode:
         """Read all events."""
         for event in self._events():
             line = event.start_mark.line + 1
             if isinstance(event, self.yaml.AliasEvent):
-                raise self._fail(line, "a file without aliases", f"*{shorten(event.anchor)}")
-            if isinstance(event, self.yaml.ScalarEvent):
-                self._add(Part(line, self._scalar(event, line)))
+                self._alias(line, event.anchor)
+            elif isinstance(event, self.yaml.ScalarEvent):
+                self._add(YamlNode(line, self._scalar(event, line)), event.anchor)
             elif isinstance(event, self.yaml.CollectionStartEvent):
                 self._begin(event, line)
             elif isinstance(event, self.yaml.CollectionEndEvent):
@@ -89,30 +127,83 @@ class _Builder:
             reason = getattr(error, "problem", None) or str(error)
             raise self._fail(None if mark is None else mark.line + 1, "well-formed YAML", shorten(reason, 80)) from None
 
+    def _alias(self, line: int, anchor: str) -> None:
+        if not self.dialect.aliases:
+            raise self._fail(line, "a file without aliases", f"*{shorten(anchor)}")
+        if (part := self.anchors.get(anchor)) is None:
+            raise self._fail(line, "the name of a value that is complete", f"*{shorten(anchor)}")
+        self._mean_again(line, part)
+        self._add(part)
+
+    def _mean_again(self, line: int, part: YamlNode) -> None:
+        """Count what an alias stands for."""
+        size, depth = self._measure(part)
+        self.aliased += size
+        if self.aliased > _MAX_ALIASED:
+            raise self._fail(line, f"aliases that stand for at most {_MAX_ALIASED:,} values in all", "more")
+        self._check_depth(line, depth)
+
+    def _measure(self, part: YamlNode) -> tuple[int, int]:
+        """Return of how many parts a complete one is made, each as often as it is meant, and how deep they nest."""
+        if not isinstance(part.value, list | dict):
+            return 1, 0
+        if id(part) not in self.measures:
+            inside = part.value if isinstance(part.value, list) else part.value.values()
+            found = [self._measure(each) for each in inside]
+            depth = 1 + max((depth for _, depth in found), default=0)
+            self.measures[id(part)] = 1 + len(found) + sum(size for size, _ in found), depth
+        return self.measures[id(part)]
+
+    def _check_depth(self, line: int, inside: int = 0) -> None:
+        if len(self.open) + inside > _MAX_DEPTH:
+            raise self._fail(line, f"at most {_MAX_DEPTH} levels", "more")
+
     def _begin(self, event: Any, line: int) -> None:
         if event.tag is not None:
             raise self._fail(line, "plain YAML", f"the tag {shorten(event.tag)}")
-        if len(self.open) > _MAX_DEPTH:
-            raise self._fail(line, f"at most {_MAX_DEPTH} levels", "more")
-        self.open.append(_Open(line, isinstance(event, self.yaml.MappingStartEvent)))
+        self._check_depth(line)
+        self.open.append(_Open(line, isinstance(event, self.yaml.MappingStartEvent), event.anchor))
 
     def _end(self) -> None:
         done = self.open.pop()
-        if not done.keyed:
-            self._add(Part(done.line, done.parts))
-            return
-        found: dict[Any, Part] = {}
+        value = self._dictionary(done) if done.keyed else done.parts
+        self._add(YamlNode(done.line, value), done.anchor)
+
+    def _dictionary(self, done: _Open) -> dict[Any, YamlNode]:
+        found: dict[Any, YamlNode] = {}
+        merged: list[YamlNode] = []
+        long = 0
         for key, value in zip(done.parts[::2], done.parts[1::2], strict=True):
             if isinstance(key.value, list | dict):
                 raise self._fail(key.line, "a key that is a word or number", "a list")
+            if isinstance(key.value, _Merge):
+                merged += self._merged(key, value)
+                continue
+            long += is_long(key.value)
+            if long > _MAX_LONG_KEYS:
+                raise self._fail(key.line, f"at most {_MAX_LONG_KEYS:,} keys that are numbers of many digits", "more")
             if key.value in found:
                 raise self._fail(key.line, "every key once", f"{shorten(str(key.value))!r} again")
             found[key.value] = value
-        self._add(Part(done.line, found))
+        for part in merged:
+            for name, value in part.value.items():
+                found.setdefault(name, value)
+        return found
 
-    def _add(self, part: Part) -> None:
+    def _merged(self, key: YamlNode, value: YamlNode) -> list[YamlNode]:
+        """Return the dictionaries that are merged into another, those that count more first."""
+        parts = value.value if isinstance(value.value, list) else [value]
+        if not self.dialect.aliases or not all(isinstance(part.value, dict) for part in parts):
+            raise self._fail(key.line, "a key that is a word or number", "the merging of dictionaries")
+        for part in parts:
+            self._mean_again(key.line, part)
+        return parts
+
+    def _add(self, part: YamlNode, anchor: str | None = None) -> None:
         self.source.allowance.take(_PART_BYTES, "its YAML")
         self.open[-1].parts.append(part)
+        if anchor is not None:
+            self.anchors[anchor] = part
 
     def _scalar(self, event: Any, line: int) -> Any:
         node = self.yaml.ScalarNode(event.tag, event.value)
@@ -122,40 +213,49 @@ class _Builder:
         construct = getattr(self.constructor, f"construct_yaml_{kind}", None) if kind in _KINDS else None
         if event.tag is not None and construct is None and kind != "str":
             raise self._fail(line, "plain YAML", f"the tag {shorten(event.tag)}")
+        if construct is None:
+            return _Merge(event.value) if kind == "merge" else event.value
+        if kind == "int":
+            return self._integer(construct, node, line)
         try:
-            value = event.value if construct is None else construct(node)
-            return _Written(value, event.value) if isinstance(value, float) else value
+            value = construct(node)
+            return Written(value, event.value) if isinstance(value, float) else value
         except (ValueError, OverflowError) as error:
-            long = len(event.value) > sys.get_int_max_str_digits() > 0
-            reason = f"{len(event.value)} characters" if long else str(error)
-            raise self._fail(line, "a number", f"{shorten(event.value)!r} ({reason})") from None
+            raise self._fail(line, "a number", f"{shorten(event.value)!r} ({error})") from None
+
+    def _integer(self, construct: Any, node: Any, line: int) -> int:
+        """Return an integer in any base of YAML's, none so long that Python would not write it."""
+        text, most = node.value, sys.get_int_max_str_digits() or _MAX_DIGITS
+        try:
+            if len(text) <= _SHORT_NUMBER:
+                return int(construct(node))
+            value = int(construct(node)) if len(text) <= most else None
+        except ValueError as error:
+            raise self._fail(line, "a number", f"{shorten(text)!r} ({error})") from None
+        if value is None or value.bit_length() > most * _BITS_PER_DIGIT:
+            found = f"{shorten(text)!r} ({len(text)} characters)"
+            raise self._fail(line, f"a number of at most {most:,} digits", found)
+        return value
 
     def _fail(self, line: int | None, expected: str, found: str) -> FormatError:
         return FormatError(self.source.path, line, expected, found)
 
 
-class _Written(float):
-    """A number that remembers its decimals: a table's entries are exactly as they are written."""
+def _resolver(yaml: Any, dialect: Dialect) -> Any:
+    """Return what says which kind a plain word is of."""
+    if not dialect.kinds:
+        return yaml.resolver.Resolver()
 
-    exact: Decimal
+    class Resolver(yaml.resolver.BaseResolver):  # type: ignore[misc]
+        """Knows only some kinds."""
 
-    def __new__(cls, value: float, text: str) -> _Written:
-        """Take the decimals of a text, unless that is another notation of YAML's."""
-        written = super().__new__(cls, value)
-        try:
-            written.exact = Decimal(text)
-        except InvalidOperation:
-            written.exact = Decimal(repr(value))
-        return written
-
-    def __eq__(self, other: object) -> bool:
-        return self.exact == other.exact if isinstance(other, _Written) else float(self) == other
-
-    def __hash__(self) -> int:
-        return hash(self.exact)
+    for kind, pattern, beginnings in dialect.kinds:
+        words = re.compile(rf"(?:{pattern})\Z")
+        Resolver.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", words, list(beginnings))
+    return Resolver()
 
 
-def number_of(part: Part, source: Source) -> Number:
+def number_of(part: YamlNode, source: Source) -> Number:
     """Return a number of a file, exactly as its decimals are written.
 
     Raises
@@ -167,7 +267,7 @@ def number_of(part: Part, source: Source) -> Number:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     try:
-        found = value.exact if isinstance(value, _Written) else Decimal(str(value).strip())
+        found = value.exact if isinstance(value, Written) else Decimal(str(value).strip())
     except InvalidOperation:
         found = Decimal("nan")
     if isinstance(value, bool) or found.is_nan():
@@ -175,7 +275,7 @@ def number_of(part: Part, source: Source) -> Number:
     return found
 
 
-def shown(part: Part) -> str:
+def shown(part: YamlNode) -> str:
     """What a part is, in a few words."""
     if isinstance(part.value, list):
         return f"a list of {len(part.value)}"
@@ -195,5 +295,5 @@ def yaml_word(text: str) -> str:
 
 def yaml_quoted(text: str) -> str:
     """Quote text as YAML reads it: characters that no file may hold as such are escaped."""
-    quoted = json.dumps(text, ensure_ascii=False)
+    quoted = json.dumps(encodable(text), ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

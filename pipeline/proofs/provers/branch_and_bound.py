@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, States
 from ..outcome import Outcome
+from ..prover import SearchProver
 
 Pairs = dict[tuple[int, int], NDArray[np.float64]]
 
@@ -57,6 +58,8 @@ class Search:
         No total is below it, or below the cut-off.
     best : tuple of int or None
         The best assignment that the search itself found.
+    hopeless : bool
+        Never: where memory is used up, it returns unproved, and more memory may be given.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Search:
         from ....tasks.search.state import CONSTANT, INF
 
         self.network, self.memory_bytes = network, memory_bytes
+        self.hopeless = False
         self.best: States | None = None
         self._total: int | None = None
         self._upper = INF if upper is None else upper
@@ -290,3 +294,30 @@ def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> 
     limit = math.inf if upper is None else upper
     tiny = _TINY * (min(limit, constant + span) - constant) if span > _COARSE else 0.0
     return new_state(unary, pairs, wide, constant, rank, int(max(tiny, 0.0)))
+
+
+class DepthFirstProver(SearchProver[Search]):
+    """Goes on with the search of the last turn."""
+
+    tells_its_end = False
+
+    def lay_out(self) -> Search | None:
+        """Lay the network out, if that fits."""
+        known = self.incumbent
+        fits = search_bytes(known.small) <= known.memory_bytes
+        return Search(known.small, known.order, known.upper) if fits else None
+
+    def teach(self, search: Search) -> None:
+        """Tell what others found; the best assignment's values are tried first."""
+        search.learn(self.incumbent.upper, self.incumbent.nearby)
+
+    def see(self, states: States) -> None:
+        """Take an assignment, which may exclude more totals than its own."""
+        self.incumbent.offer(states)
+        if self.search is not None:
+            self.search.learn(self.incumbent.upper)
+
+    def leave_memory(self, search: Search) -> None:
+        """Give up a search that holds too many open nodes."""
+        if self.incumbent.is_much(search):
+            self.search = None

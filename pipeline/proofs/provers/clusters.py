@@ -17,6 +17,7 @@ import numpy as np
 from ...cost_networks.cost_network import CostNetwork, States
 from ...cost_networks.working_network import problem_of, tables_of
 from ..outcome import Outcome
+from ..prover import SearchProver
 from .cluster_choice import Group, clusters, separators, short_cycles
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ShiftedBounds:
 
     Attributes
     ----------
-    memory_bytes : int
+    memory_bytes
         What is held takes no more.
     lower : int
         No total is below it, or below the cut-off.
@@ -55,7 +56,8 @@ class ShiftedBounds:
 
     def __init__(self, network: CostNetwork, upper: int | None) -> None:
         self.network, self.upper = network, upper
-        self.memory_bytes, self.lower = 0, network.least
+        self.memory_bytes: float = 0
+        self.lower = network.least
         self.total: int | None = None
         self.states: States | None = None
         self.done = self.hopeless = False
@@ -327,3 +329,23 @@ def _joined(network: CostNetwork, groups: Sequence[Group]) -> Flat:
     costs = np.concatenate([table.reshape(-1) for table in tables])
     arities = np.array([len(scope) for scope in scopes], np.int64)
     return flatten(dims, np.zeros(int(dims.sum())), costs, arities, np.concatenate([np.array(s) for s in scopes]))
+
+
+class ClusterProver(SearchProver[ClusterBounds]):
+    """Goes on with clusters of the size of the last turn, then with larger ones."""
+
+    def lay_out(self) -> ClusterBounds:
+        """Begin with the smallest clusters; others may have the costs that they shift."""
+        known = self.incumbent
+        known.sharper = bounds = ClusterBounds(known.small, known.upper)
+        return bounds
+
+    def leave_memory(self, search: ClusterBounds) -> None:
+        """Let go of clusters that can be made again."""
+        if self.hopeless or self.incumbent.is_much(search):
+            search.rest()
+
+    def forget(self) -> None:
+        """Begin anew, with the smallest clusters."""
+        super().forget()
+        self.incumbent.sharper = None

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from ....tasks.compiler.work_clock import working_seconds
+from ....tasks.compiler.working_time import working_seconds
+from ....tasks.cpu.threads import return_freed_pages
 from ....tasks.diagrams.min_plus import NOTHING, NoRoomError
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import OnBounds
 from ..outcome import Outcome
+from ..prover import SearchProver
 from .diagram_buckets import Buckets, Elimination, Round, buckets_of
 
 #: The first step goes this part of the way from the lower bound to the cut-off.
@@ -84,10 +86,20 @@ class Deepening:
         held = 0 if self._buckets is None else self._buckets.held
         return held if self._running is None else self._running.nbytes
 
-    def limit(self, memory_bytes: int) -> None:
-        """Take no more memory than this from now on."""
+    @property
+    def memory_bytes(self) -> float:
+        """What diagrams, and the work on them, may take from now on."""
+        return 0 if self._buckets is None else self._buckets.memory_bytes
+
+    @memory_bytes.setter
+    def memory_bytes(self, memory_bytes: float) -> None:
         if self._buckets is not None:
-            self._buckets.memory_bytes = memory_bytes
+            self._buckets.memory_bytes = int(memory_bytes)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether not even the functions fit as diagrams."""
+        return self._no_room
 
     def rest(self) -> None:
         """Let go of what only spares time in the next run."""
@@ -98,9 +110,9 @@ class Deepening:
         """Give up the elimination that was stopped; what is known of how others grew stays."""
         self._running, self._taken = None, 0.0
 
-    def learn(self, upper: int | None, lower: int) -> None:
+    def learn(self, upper: int | None, lower: int | None = None) -> None:
         """Take over what was proved and found elsewhere."""
-        self._lower = max(self._lower, lower)
+        self._lower = self._lower if lower is None else max(self._lower, lower)
         if upper is None or (self._upper is not None and self._upper <= upper):
             return
         self._upper, self._best = upper, None
@@ -233,3 +245,48 @@ class Steps:
                 step = min(step, max(self._step / 2, math.log(_DEARER) / self._growth))
         self._step = step
         self._before = upper, edges, seconds
+
+
+#: With less memory than this, what others freed is worth returning, which takes milliseconds.
+_SCARCE_BYTES = 1 << 28
+#: Many small arrays leave about this part of the memory between them.
+_BETWEEN_PART = 8
+#: It goes on at once if it is expected to complete the proof in this part of the time that was spent.
+_SOON = 0.5
+
+
+class DiagramProver(SearchProver[Deepening]):
+    """Goes on with the eliminations of the last turn."""
+
+    tells_its_end, follows_order = False, True
+
+    def lay_out(self) -> Deepening:
+        """Turn the functions into diagrams."""
+        known = self.incumbent
+        return Deepening(known.small, known.order, known.upper, known.lower, memory_bytes=self.room)
+
+    @property
+    def room(self) -> int:
+        """Bytes that diagrams may take."""
+        return super().room - super().room // _BETWEEN_PART
+
+    def teach(self, search: Deepening) -> None:
+        """Tell what others proved and found."""
+        known = self.incumbent
+        if known.limits.memory_bytes < _SCARCE_BYTES:
+            return_freed_pages()
+        search.learn(known.upper, known.lower)
+
+    def foresees_end(self, closing: float) -> bool:
+        """Whether the eliminations that are left are expected to take little beside what was spent."""
+        return self.search is not None and self.search.seconds_left <= _SOON * self.incumbent.spent
+
+    def leave_memory(self, search: Deepening) -> None:
+        """Let go of as much of the diagrams as others need, unless the proof is soon complete."""
+        if self.foresees_end(0.0):
+            return
+        for give_up in (search.rest, search.begin_anew):
+            if self.incumbent.is_much(search):
+                give_up()
+        if self.incumbent.is_much(search):
+            self.search = None

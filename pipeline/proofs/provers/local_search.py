@@ -15,6 +15,12 @@ from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, States
 from ...cost_networks.working_network import problem_of
+from ..incumbent import Incumbent
+from ..outcome import Outcome
+from ..prover import Prover
+from ..turns import NOTABLE
+from .branch_and_bound import search_bytes
+from .neighbourhood_search import SearchedNeighbourhoods, is_wide
 
 if TYPE_CHECKING:
     from ....tasks.networks.flat import Flat
@@ -285,3 +291,81 @@ def _luby(n: int) -> int:
     while n & (n + 1):
         n -= (1 << (n.bit_length() - 1)) - 1
     return (n + 1) >> 1
+
+
+#: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
+_LOCAL_PART, _MUCH_SMALLER = 4, 2
+#: Neighbourhoods are searched where there is room for so many times what a search is laid out in.
+_LAID_OUT = 2
+#: Where an assignment is known already, there are no turns of fewer CPU seconds.
+_IMPROVING_FROM = 0.5
+
+
+class LocalProver(Prover):
+    """Looks for better assignments: by a local search, or near the best one where domains are wide."""
+
+    def __init__(self, incumbent: Incumbent) -> None:
+        super().__init__(incumbent)
+        self.local: LocalSearch | None = None
+        self.near: SearchedNeighbourhoods | None = None
+        if not incumbent.alone:
+            incumbent.listeners.append(self._hear)
+
+    def _hear(self, network: CostNetwork, states: States) -> None:
+        """Take an assignment of a network that preparation made, to search near it where that suits."""
+        room = self.incumbent.memory_bytes
+        if self.near is not None:
+            self.near.offer(network, states)
+        elif is_wide(network.dims) and _LAID_OUT * search_bytes(network) <= room:
+            self.near = SearchedNeighbourhoods(network, states, seed=self.incumbent.limits.seed)
+
+    def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
+        """Look for a better assignment; where one was found already, only after the others had a turn."""
+        if self.near is not None:
+            self._search_near(self.near, out_of_time)
+        elif seconds < _IMPROVING_FROM and self.incumbent.nearby is not None:
+            return None
+        else:
+            self._search_on(out_of_time)
+        return Outcome(self.incumbent.lower)
+
+    def _search_on(self, out_of_time: Callable[[], bool]) -> None:
+        """Go on with the local search."""
+        known = self.incumbent
+        if self.local is None or _MUCH_SMALLER * known.small.cells < self.local.network.cells:
+            memory_bytes = known.limits.memory_bytes // _LOCAL_PART
+            self.local = LocalSearch(known.small, known.nearby, seed=known.limits.seed, memory_bytes=memory_bytes)
+        elif known.nearby is not None and self.local.network is known.small:
+            self.local.offer(known.nearby)
+        while self.local.possible and not out_of_time():
+            self.local.step()
+        self.local.rest()
+        self.hopeless = not self.local.possible
+        if self.local.best is not None:
+            known.offer_of(self.local.network, self.local.best[1])
+
+    def _search_near(self, near: SearchedNeighbourhoods, out_of_time: Callable[[], bool]) -> None:
+        """Look for a better assignment near the best, in the network that it was found in."""
+        known, network = self.incumbent, near.network
+
+        def see(states: States) -> None:
+            if network is known.small:
+                known.nearby = states
+            known.improve(network.restored(states))
+
+        near.memory_bytes = known.memory_bytes + near.nbytes
+        near.run(out_of_time, see)
+        if known.is_much(near):
+            self.near = None
+
+    def foresees_end(self, closing: float) -> bool:
+        """Whether going on finds so much better assignments that whatever comes next is shorter with them."""
+        return self.near is not None and closing >= NOTABLE
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that are held between two turns."""
+        return sum(search.nbytes for search in (self.local, self.near) if search is not None)
+
+    def forget(self) -> None:
+        """Go on in the network that the best assignment is of; that of a smaller one is taken up in a turn."""

@@ -18,8 +18,10 @@ from ...cost_networks.preparation import prepare
 from ...minibuckets.least_costs import MiniBuckets, eliminate
 from ...minibuckets.partition import Partition, Size, partition
 from ...orders.depth_first import depth_first_order
+from ..incumbent import Incumbent
 from ..limits import OnBounds
 from ..outcome import Outcome
+from ..prover import SearchProver
 from .layered_search import LayeredSearch, Stop
 
 if TYPE_CHECKING:
@@ -364,3 +366,44 @@ class RowSearch:
         if not self.done and (smaller or not self._ordered):
             self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_ORDER_SECONDS)
             self._ordered = True
+
+
+class RowProver(SearchProver[RowSearch]):
+    """Goes on with the round of the last turn."""
+
+    follows_order = True
+
+    def __init__(self, incumbent: Incumbent) -> None:
+        super().__init__(incumbent)
+        self._rounds_left = 0
+
+    def lay_out(self) -> RowSearch:
+        """Begin with the first round, or with the one where a search of the network before ended."""
+        known, limits = self.incumbent, self.incumbent.limits
+        rounds = ROUNDS if limits.device_bytes is None else DEVICE_ROUNDS
+        finished = self._finished()
+        network = known.sharpened if finished is None else known.small
+        return RowSearch(
+            *(network, known.order if network is known.small else None, known.upper),
+            rounds=rounds[-self._rounds_left :],
+            device_bytes=limits.device_bytes,
+            threads=limits.threads,
+            files=limits.files,
+            finished=finished,
+            best=lambda: known.best,
+        )
+
+    def _finished(self) -> Finished | None:
+        """Return layers that an earlier search finished, once, if they are of the present network and order."""
+        known = self.incumbent
+        finished, known.finished = known.finished, None
+        if finished is None:
+            return None
+        begun = finished.beginning
+        return finished if begun.network is known.small and begun.order == known.order else None
+
+    def leave_memory(self, search: RowSearch) -> None:
+        """Let go of mini-buckets and rows that can be made again."""
+        self._rounds_left = search.rounds_left
+        if self.hopeless or self.incumbent.is_much(search):
+            search.rest()

@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
+from ..limits import OnBounds
 from ..outcome import Outcome
+from ..prover import SearchProver
 
 # Networks whose functions only forbid, apart from costs of single values, as a Russian doll search has them.
 
@@ -149,11 +151,15 @@ class RussianDolls:
 
     Attributes
     ----------
+    memory_bytes
+        Of no effect: what is held is laid out at once, see :func:`doll_bytes`.
     possible : bool
         Whether functions only forbid, once costs of single values are apart.
     lower : int
         No total is below it, or below the cut-off.
     """
+
+    memory_bytes: float = math.inf
 
     def __init__(self, network: CostNetwork, upper: int | None) -> None:
         self.lower = network.least
@@ -168,6 +174,11 @@ class RussianDolls:
         unary, tables, self._constant = found
         self._finished = any(not np.isfinite(costs).any() for costs in unary)
         self._state = laid_out(unary, tables, self._order)
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether functions have costs of their own."""
+        return not self.possible
 
     @property
     def nbytes(self) -> int:
@@ -192,15 +203,16 @@ class RussianDolls:
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
-        on_bounds: Callable[[int], None] = lambda lower: None,
+        on_bounds: OnBounds = lambda lower, total: None,
+        on_states: Callable[[States], None] = lambda states: None,
     ) -> Outcome:
-        """Go on until the proof is complete or ``stop`` says so; bounds are told after each doll."""
+        """Go on until the proof is complete or ``stop`` says so; bounds are told after each doll, states in the end."""
         while self.possible and not (self._finished or stop()):
             if not self._begun:
                 self._begin()
             if self._explore():
                 self._end()
-                on_bounds(self.lower)
+                on_bounds(self.lower, None)
         if not self._finished:
             return Outcome(self.lower)
         if self._states is None:
@@ -251,3 +263,34 @@ class RussianDolls:
             states[list(self._order)] = self._state.best
             self._states, self._finished = tuple(states.tolist()), True
         self._doll -= 1
+
+
+#: Russian dolls of which none is solved in so many CPU seconds are too hard.
+_DOLL_SECONDS = 1.0
+
+
+class DollProver(SearchProver[RussianDolls]):
+    """Goes on with larger dolls, unless a long turn solved none."""
+
+    tells_its_end = False
+
+    def lay_out(self) -> RussianDolls | None:
+        """Lay the network out, if that fits."""
+        known = self.incumbent
+        return None if doll_bytes(known.small) > known.memory_bytes else RussianDolls(known.small, known.upper)
+
+    def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
+        """Go on with the doll of the last turn."""
+        outcome = super().turn(seconds, out_of_time)
+        if self.search is None or not (self.hopeless or (seconds >= _DOLL_SECONDS and self._solved_none(self.search))):
+            return outcome
+        self.hopeless, self.search = True, None
+        return outcome
+
+    def teach(self, search: RussianDolls) -> None:
+        """Tell what others found, and count the dolls before the turn."""
+        super().teach(search)
+        self._before = search.dolls_left
+
+    def _solved_none(self, search: RussianDolls) -> bool:
+        return search.dolls_left == self._before

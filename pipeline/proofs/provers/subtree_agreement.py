@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...orders.depth_first import bucket_parents
+from ..limits import OnBounds
 from ..outcome import Outcome
 from .branch_and_bound import Search, search_bytes
 from .clusters import greatest
@@ -171,7 +172,7 @@ class Agreement:
     def run(
         self,
         stop: Callable[[], bool],
-        on_bounds: Callable[[int], None],
+        on_bounds: OnBounds,
         on_states: Callable[[States], None],
     ) -> None:
         """Go on until nothing is below the cut-off, nothing more can be done, or ``stop`` says so."""
@@ -180,7 +181,7 @@ class Agreement:
             for _ in self._pieces:
                 if self.lower > lower:
                     lower = self.lower
-                    on_bounds(lower)
+                    on_bounds(lower, None)
                 if stop():
                     return
             self.done = True

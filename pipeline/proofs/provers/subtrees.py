@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from itertools import combinations
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
+from ..incumbent import Incumbent
+from ..limits import OnBounds
 from ..outcome import Outcome
+from ..prover import SearchProver
 from .branch_and_bound import Search, search_bytes
-from .subtree_agreement import Agreement, Section, search_a_while
+from .clusters import is_mesh
+from .subtree_agreement import Agreement, Section, cut_parts, search_a_while
 
 #: So many times as long is much longer.
 _MUCH_LONGER = 2.0
@@ -115,7 +119,7 @@ class SubtreeBounds:
     def run(
         self,
         stop: Callable[[], bool] = lambda: False,
-        on_bounds: Callable[[int], None] = lambda lower: None,
+        on_bounds: OnBounds = lambda lower, total: None,
         on_states: Callable[[States], None] = lambda states: None,
     ) -> Outcome:
         """Go on until nothing can be below the cut-off, nothing more can be done, or ``stop`` says so."""
@@ -133,7 +137,7 @@ class SubtreeBounds:
             else:
                 self._agree(stop, on_bounds, see)
             if not self._proved:
-                on_bounds(self.lower)
+                on_bounds(self.lower, None)
         if self._proved:
             return Outcome(self.lower if self._upper is None else self._upper, feasible=False)
         return Outcome(self.lower)
@@ -197,7 +201,7 @@ class SubtreeBounds:
         least = easy.lower, hard.lower
         return Agreement(self.network, self._section(easy), self._section(hard), least, hard.states, self._upper)
 
-    def _agree(self, stop: Callable[[], bool], on_bounds: Callable[[int], None], see: Callable[[States], None]) -> None:
+    def _agree(self, stop: Callable[[], bool], on_bounds: OnBounds, see: Callable[[States], None]) -> None:
         """Go on bringing the last two parts to agree."""
         agreement = self._agreement
         assert agreement is not None
@@ -209,3 +213,72 @@ class SubtreeBounds:
         self._infeasible = self._infeasible or agreement.done
         if agreement.hopeless:
             self.give_up()
+
+
+#: Subtrees have their first turn in rounds of so many CPU seconds, in half as long ones where there are at most so many
+#: variables.
+_SUBTREES_FROM, _FEW_VARIABLES = 1.0, 128
+#: They are left if more than one part is open after so many seconds, or two turns optimised no other.
+_SUBTREES_SECONDS, _IDLE_TURNS = 0.25, 2
+#: Where only one is left, it is much smaller than the whole, and they have this part of the time that was spent.
+_ONE_PART_SHARE = 0.65
+
+
+class SubtreeProver(SearchProver[SubtreeBounds]):
+    """Goes on with parts of the bucket tree, unless turns optimised none.
+
+    They bound a network that was prepared further since: what took long to search is not searched again.
+    """
+
+    def __init__(self, incumbent: Incumbent) -> None:
+        super().__init__(incumbent)
+        self._idle = 0
+
+    def lay_out(self) -> SubtreeBounds | None:
+        """Cut the bucket tree where it is narrow; None where it is not, or in a mesh."""
+        known = self.incumbent
+        parts = cut_parts(known.small, known.order)
+        if len(parts) == 1 or is_mesh(known.small):
+            return None
+        return SubtreeBounds(known.small, known.order, parts, known.upper)
+
+    def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
+        """Go on with the parts that were searched the least."""
+        known = self.incumbent
+        if seconds < (_SUBTREES_FROM / 2 if len(known.small.dims) <= _FEW_VARIABLES else _SUBTREES_FROM):
+            return None
+        search = self.search = self.search or self.lay_out()
+        if search is None or search.hopeless:
+            self.hopeless = True
+            return None
+        solved, start = search.solved, known.spent
+
+        def hard() -> bool:
+            return search.parts_left > 1 and not known.alone and known.spent - start > _SUBTREES_SECONDS
+
+        outcome = super().turn(seconds, lambda: out_of_time() or hard())
+        going = solved < search.solved or not search.parts_left or self._one_part_left
+        self._idle = 0 if going else self._idle + 1
+        if search.hopeless or hard() or self._idle == _IDLE_TURNS or known.is_much(search):
+            self.hopeless = True
+            search.give_up()
+        return outcome
+
+    def see(self, states: States) -> None:
+        """Take an assignment of the network that was cut."""
+        if self.search is not None:
+            self.incumbent.offer_of(self.search.network, states)
+
+    def foresees_end(self, closing: float) -> bool:
+        """Whether only one part is left to search, which is not too hard yet."""
+        return self._one_part_left
+
+    @property
+    def _one_part_left(self) -> bool:
+        if self.search is None or self.search.parts_left > 1:
+            return False
+        known = self.incumbent
+        return self.search.near_end or known.tried.get("subtrees", 0.0) < _ONE_PART_SHARE * known.spent
+
+    def forget(self) -> None:
+        """Go on with the network that was cut."""

@@ -16,6 +16,7 @@ import numpy as np
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...cost_networks.working_network import problem_of
 from ..outcome import Outcome
+from ..prover import SearchProver
 from .clusters import ShiftedBounds, grain_of, greatest
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ class _Held:
         return replace(self.network, tables=(*tables, *own))
 
 
-def _held(network: CostNetwork, upper: int | None, memory_bytes: int) -> _Held | None:
+def _held(network: CostNetwork, upper: int | None, memory_bytes: float) -> _Held | None:
     """Lay out a network with its triangles; None if there are none, too many, or no room."""
     network = _ascending(network)
     sides, needed = list[Sides](), _CELL_BYTES * network.cells
@@ -225,3 +226,32 @@ def _triangles(network: CostNetwork) -> Iterator[Sides]:
     for i, j in number:
         for k in sorted(above[i] & above[j]):
             yield number[i, j], number[i, k], number[j, k]
+
+
+#: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
+_TRIANGLES_FROM, _LITTLE = 1.0, 0.01
+
+
+class TriangleProver(SearchProver[TriangleBounds]):
+    """Goes on with triangles, while that pays."""
+
+    def lay_out(self) -> TriangleBounds:
+        """Begin to sweep."""
+        return TriangleBounds(self.incumbent.small, self.incumbent.upper)
+
+    def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
+        """Go on to sweep, in turns that are long enough."""
+        known = self.incumbent
+        if seconds < _TRIANGLES_FROM:
+            return None
+        before = known.lower, known.upper
+        outcome = super().turn(seconds, out_of_time)
+        if outcome is not None:
+            known.raise_lower(outcome.lower)
+        self.hopeless |= known.closed_since(*before) < _LITTLE
+        return outcome
+
+    def narrowed(self) -> CostNetwork | None:
+        """Return the network without what triangles forbade, if that is much."""
+        search, self.search = self.search, None
+        return None if search is None else search.narrowed()

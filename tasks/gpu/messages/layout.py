@@ -9,7 +9,7 @@ from typing import Final
 
 from ...steps.axes import Axes
 from ..tiling.device_limits import NOMINAL
-from .tiles import LINE_CELLS, Group, Tiles, busy_seconds, cells_of, message_tiles
+from .tiles import LINE_CELLS, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles
 
 HEAD_WORDS: Final = 24
 INPUT_WORDS: Final = 5
@@ -38,7 +38,7 @@ class Operation:
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class MessageLayout:
     """The tables of a propagation, each with its place.
 
     Attributes
@@ -110,7 +110,7 @@ def layout_of(
     results: Collection[int] = (),
     item_seconds: float | None = None,
     group: int = 1,
-) -> Layout:
+) -> MessageLayout:
     """Cut a propagation into items and give all tables their places.
 
     Parameters
@@ -131,7 +131,7 @@ def layout_of(
     wanted = item_seconds or (_item_seconds(operations) if group == 1 else _BATCH_SECONDS)
 
     def tiles_of(op: Operation) -> Tiles:
-        return message_tiles(op.axes, wanted, Group(group, tuple([i not in constants for i in op.inputs])))
+        return message_tiles(op.axes, wanted, CaseGroup(group, tuple([i not in constants for i in op.inputs])))
 
     tiles = {op.table: tiles_of(op) for op in operations}
     slab_at, constant_at, pieces_at, slab, fixed = {}, {}, {}, 0, 0
@@ -150,7 +150,7 @@ def layout_of(
         pieces_at[table] = slab
         if shape.pieces > 1:
             slab = _lined(slab + shape.pieces * shape.outputs // group)
-    return Layout(
+    return MessageLayout(
         operations, tiles, constant_at, slab_at, pieces_at, finding_cells, slab, max(fixed, LINE_CELLS), group
     )
 

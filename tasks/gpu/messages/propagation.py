@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...steps.semiring import Law
 from ..kernels import cupy, kernel, processors
 from ..tiling.device_limits import NOMINAL
-from .records import Records
+from .records import MessageRecords
 from .tiles import THREADS
 
 Array = NDArray[Any]
@@ -61,7 +61,7 @@ class MessageProgram:
     law : {"sum_product", "min_plus"}
     """
 
-    records: Records
+    records: MessageRecords
     constants: Mapping[int, int]
     findings: Mapping[int, tuple[int, int]]
     targets: Array

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..tiling.streams import Axis
-from .layout import HEAD_WORDS, INPUT_WORDS, Layout, Operation, layout_of, record_words
+from .layout import HEAD_WORDS, INPUT_WORDS, MessageLayout, Operation, layout_of, record_words
 from .tiles import CASE_STRIDE, LINE_CELLS, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
 
 CONSTANT, FINDING, COMPUTED = range(3)
@@ -38,7 +38,7 @@ class Constant:
 
 
 @dataclass(frozen=True, eq=False)
-class Records(Layout):
+class MessageRecords(MessageLayout):
     """A propagation ready for a device.
 
     Attributes
@@ -72,7 +72,7 @@ def records_of(
     results: Collection[int] = (),
     item_seconds: float | None = None,
     group: int = 1,
-) -> Records:
+) -> MessageRecords:
     """Lay out and describe a propagation; see :func:`~.messages.layout.layout_of`.
 
     Raises
@@ -98,7 +98,7 @@ def records_of(
         for tile in range(tiles[operations[n].table].count)
         for piece in range(tiles[operations[n].table].pieces)
     ]
-    return Records(
+    return MessageRecords(
         **{field.name: getattr(layout, field.name) for field in fields(layout)},
         words=np.array(writer.words, dtype=np.uint32),
         items=np.array(items, dtype=np.uint32).reshape(-1, 4),
@@ -131,7 +131,7 @@ def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles]) -> tupl
 class _Writer:
     """Appends records to a list of words."""
 
-    def __init__(self, layout: Layout, constants: Mapping[int, Constant], findings: Mapping[int, int]) -> None:
+    def __init__(self, layout: MessageLayout, constants: Mapping[int, Constant], findings: Mapping[int, int]) -> None:
         self.words: list[int] = []
         self.numbers = {op.table: n for n, op in enumerate(layout.operations)}
         self.shared_words = 0

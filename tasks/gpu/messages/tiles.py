@@ -44,14 +44,14 @@ _PIECES = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CaseGroup:
     """Cases that are computed together, and which inputs differ between them."""
 
     cases: int = 1
     varies: tuple[bool, ...] = ()
 
 
-NO_GROUP: Final = Group()
+NO_GROUP: Final = CaseGroup()
 
 CASE_STRIDE: Final = 1 << 40
 """Stands for the cells between two cases, which are known when all tables have their places."""
@@ -109,7 +109,7 @@ def cells_of(axes: Sequence[Axis]) -> int:
     return math.prod([axis.size for axis in axes])
 
 
-def message_tiles(axes: Axes, item_seconds: float, group: Group = NO_GROUP) -> Tiles:
+def message_tiles(axes: Axes, item_seconds: float, group: CaseGroup = NO_GROUP) -> Tiles:
     """Choose the lanes of a step and cut it into items that take about so long."""
     return _cut(_lanes_for(axes, group), item_seconds)
 
@@ -139,14 +139,14 @@ def _at_once(inputs: int) -> int:
 
 
 @lru_cache(maxsize=1 << 14)
-def _lanes_for(axes: Axes, group: Group) -> Tiles:
+def _lanes_for(axes: Axes, group: CaseGroup) -> Tiles:
     """Choose the lanes of a step, with all its highs in one piece."""
     work = axes.cells * len(axes.strides) * group.cases
     candidates = _small(axes, group) if work <= _SMALL_CELLS else _large(axes, group)
     return min(candidates, key=_cost)
 
 
-def _small(axes: Axes, group: Group) -> Iterator[Tiles]:
+def _small(axes: Axes, group: CaseGroup) -> Iterator[Tiles]:
     """A step of one block: outputs side by side, and enough lows that no thread has many."""
     outs, eliminated = _groups(axes, len(axes.strides), group)
     highs, lows = _highs_and_lows(eliminated, len(axes.strides))
@@ -155,7 +155,7 @@ def _small(axes: Axes, group: Group) -> Iterator[Tiles]:
     yield _lanes(outs, highs, lows, lanes, min(THREADS // lanes, cells_of(lows), wanted), True)
 
 
-def _large(axes: Axes, group: Group) -> Iterator[Tiles]:
+def _large(axes: Axes, group: CaseGroup) -> Iterator[Tiles]:
     """Orders by the strides of the largest input and of the output, and several shapes of lanes."""
     sizes = [axes.cells_of(i) for i in range(len(axes.strides))]
     for leading in dict.fromkeys((sizes.index(max(sizes)), len(sizes))):
@@ -176,7 +176,7 @@ def _lanes(
     return Tiles(outs, highs, lows, lanes, others, out_fast, lanes, 1, cells_of(highs))
 
 
-def _groups(axes: Axes, leading: int, group: Group) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+def _groups(axes: Axes, leading: int, group: CaseGroup) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
     """Axes of the output and eliminated ones, each in the order of one table (behind the inputs: the output).
 
     Cases are the slowest axis of the output.

@@ -9,7 +9,7 @@ from itertools import combinations
 from typing import Final
 
 from .brick_layout import taken_cells
-from .brick_shapes import Parts, Shape, count
+from .brick_shapes import BrickShape, Parts, count
 from .device_limits import NOMINAL
 from .pass_axes import JOIN_CELLS, axis_masks, cells_by_mask, join_cells
 from .streams import Axis
@@ -32,7 +32,7 @@ _SMALL_SHARE: Final = 16
 """A copy has at most one in so many cells of a step's other tables."""
 
 
-def brick_order(axes: Sequence[Axis], shape: Shape) -> list[int]:
+def brick_order(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
     """Order axes, outermost first, so that a table's part in a brick is together and in the order of its slice."""
     taken = taken_cells(axes, shape)
     rank: dict[int, int] = {}
@@ -41,7 +41,7 @@ def brick_order(axes: Sequence[Axis], shape: Shape) -> list[int]:
     return sorted(range(len(axes)), key=lambda i: (taken[i] == axes[i].size, taken[i] > 1, -rank.get(i, 0)))
 
 
-def worth_a_copy(axes: Sequence[Axis], shape: Shape, t: int, itemsize: int) -> bool:
+def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int) -> bool:
     """Whether to copy an input into the order of `brick_order` first, as bricks read whole sectors for single cells."""
     taken = taken_cells(axes, shape)
     run = part = 1
@@ -61,7 +61,7 @@ def worth_a_copy(axes: Sequence[Axis], shape: Shape, t: int, itemsize: int) -> b
     return wasted > _LAUNCH_READS + _SAVED_READS * cells and cells * _SMALL_SHARE <= sum(others) + written
 
 
-def brick_groups(axes: Sequence[Axis], shape: Shape, most: int) -> list[list[int]] | None:
+def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[list[int]] | None:
     """Put inputs into groups to be joined before, where that saves work; None if more than ``most`` are left."""
     sizes = [axis.size for axis in axes]
     masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
@@ -106,7 +106,7 @@ _Group = tuple[int, int, list[int]]
 """Cells of a join, its axes and its inputs."""
 
 
-def _prices(shape: Shape) -> Callable[[int], float]:
+def _prices(shape: BrickShape) -> Callable[[int], float]:
     """Rate what an input with some axes costs a thread: its loads in all states, and its share of the copy."""
 
     def bits(parts: Parts) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .brick_shapes import MAX_STATES, SHARED_BYTES, Part, Parts, Shape, count
+from .brick_shapes import MAX_STATES, SHARED_BYTES, BrickAxis, BrickShape, Parts, count
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 
@@ -37,7 +37,7 @@ class Copy:
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class BrickSlice:
     """A brick's part of one input.
 
     Attributes
@@ -109,7 +109,7 @@ class Brick:
     ends: tuple[int, int]
     out_places: tuple[int, ...]
     out_rows: tuple[int, ...]
-    slices: tuple[Slice, ...]
+    slices: tuple[BrickSlice, ...]
     bricks: tuple[Axis, ...]
     stages: tuple[Axis, ...]
     run: int
@@ -127,7 +127,7 @@ class Brick:
         return math.prod(self.places[threads:inner]), math.prod(self.places[inner:])
 
 
-def with_partial(axes: Sequence[Axis], shape: Shape, out_cells: int) -> tuple[list[Axis], int]:
+def with_partial(axes: Sequence[Axis], shape: BrickShape, out_cells: int) -> tuple[list[Axis], int]:
     """Keep some eliminated cells in partial sums where bricks are too few; return the axes and copies of the output.
 
     What is kept becomes further axes, at the end.
@@ -146,7 +146,7 @@ def with_partial(axes: Sequence[Axis], shape: Shape, out_cells: int) -> tuple[li
     return result, copies
 
 
-def kind(axes: Sequence[Axis], shape: Shape, t: int) -> tuple[bool, bool, bool]:
+def kind(axes: Sequence[Axis], shape: BrickShape, t: int) -> tuple[bool, bool, bool]:
     """Whether an input differs by rows, by columns and by inner states."""
 
     def holds(parts: Parts) -> bool:
@@ -155,7 +155,7 @@ def kind(axes: Sequence[Axis], shape: Shape, t: int) -> tuple[bool, bool, bool]:
     return holds(shape.rows), holds(shape.columns), count(shape.inner) == 1 or holds(shape.inner)
 
 
-def lay_out(axes: Sequence[Axis], shape: Shape, itemsize: int) -> Brick | None:
+def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> Brick | None:
     """Lay out a brick; None where it does not fit."""
     taken = taken_cells(axes, shape)
     outer = [
@@ -222,7 +222,7 @@ def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, 
     return bricks, run
 
 
-def taken_cells(axes: Sequence[Axis], shape: Shape) -> list[int]:
+def taken_cells(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
     """Cells of each axis in a brick."""
     cells = [1] * len(axes)
     for part in shape.parts:
@@ -230,12 +230,14 @@ def taken_cells(axes: Sequence[Axis], shape: Shape) -> list[int]:
     return cells
 
 
-def _slice(axes: Sequence[Axis], shape: Shape, outer: Sequence[Axis], t: int, start: int, itemsize: int) -> Slice:
+def _slice(
+    axes: Sequence[Axis], shape: BrickShape, outer: Sequence[Axis], t: int, start: int, itemsize: int
+) -> BrickSlice:
     """Lay out one input: the columns of a thread together, then neighbouring threads, so that no banks collide."""
     rows, columns, inner = kind(axes, shape, t)
     first = (shape.columns if columns else ()) + (shape.rows if rows and not columns else ())
     last = shape.rows if rows and columns else ()
-    copies, distance, cells = list[Copy](), dict[Part, int](), 1
+    copies, distance, cells = list[Copy](), dict[BrickAxis, int](), 1
     for part in (*first, *shape.threads, *shape.inner, *shape.outer, *last):
         stride = axes[part.axis].strides[t] * part.unit
         if not stride and part not in first and part not in last:
@@ -249,7 +251,7 @@ def _slice(axes: Sequence[Axis], shape: Shape, outer: Sequence[Axis], t: int, st
     unit, copies = _units(copies, [a.strides[t] for a in outer], itemsize)
     near, far = _near_and_far(copies, count(shape.threads))
     places = shape.threads + shape.inner + shape.outer
-    return Slice(
+    return BrickSlice(
         rows=rows,
         columns=columns,
         inner=inner,

@@ -48,7 +48,7 @@ _MANY_STATES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BrickAxis:
     """Cells of one axis in a brick: how many, and how far apart along the axis."""
 
     axis: int
@@ -56,11 +56,11 @@ class Part:
     unit: int
 
 
-Parts = tuple[Part, ...]
+Parts = tuple[BrickAxis, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BrickShape:
     """The axes of a brick by what they are for.
 
     Attributes
@@ -87,12 +87,12 @@ class Shape:
         return self.columns + self.rows + self.threads + self.inner + self.outer
 
 
-def count(parts: Iterable[Part]) -> int:
+def count(parts: Iterable[BrickAxis]) -> int:
     """Cells of some parts together."""
     return math.prod([part.size for part in parts])
 
 
-def choose_shape(axes: Sequence[Axis], itemsize: int, room: int) -> Shape | None:
+def choose_shape(axes: Sequence[Axis], itemsize: int, room: int) -> BrickShape | None:
     """Choose a brick, with ``room`` cells of shared memory for large inputs; None where none is worth it."""
     taken = _Taken(axes, itemsize, room)
     taken.along_output()
@@ -121,7 +121,7 @@ class _Taken:
         ]
         self.kept = sorted((i for i, a in enumerate(axes) if a.out), key=lambda i: axes[i].out)
         self.gone = [i for i, a in enumerate(axes) if not a.out]
-        self.columns: list[Part] = []
+        self.columns: list[BrickAxis] = []
         self.columns_cells = 1
         self.sector = NOMINAL.sector_bytes // itemsize
         # A thread holds 32 words of sums, or 16 of two words each.
@@ -135,7 +135,7 @@ class _Taken:
             part = math.gcd(axis.size, most // self.columns_cells)
             if axis.out != self.columns_cells or part == 1 or (self.columns_cells >= 4 and self._splits(i)):
                 break
-            self.columns.append(Part(i, part, 1))
+            self.columns.append(BrickAxis(i, part, 1))
             self.columns_cells *= part
             self.cells[i] = part
             if part < axis.size:
@@ -233,13 +233,13 @@ class _Taken:
             _, _, i, cells = min(options)
             self.cells[i] = cells
 
-    def shape(self) -> Shape | None:
+    def shape(self) -> BrickShape | None:
         """Give every axis of the brick its use."""
         self.slices = [math.prod([self.cells[i] for i in order]) for order in self.by_stride]
         self.brick_cells = math.prod(self.cells)
         in_columns = {part.axis: part.size for part in self.columns}
         share = {i: self.cells[i] // in_columns.get(i, 1) for i in self.kept if self.cells[i] > in_columns.get(i, 1)}
-        states = [Part(i, self.cells[i], 1) for i in self.gone if self.cells[i] > 1]
+        states = [BrickAxis(i, self.cells[i], 1) for i in self.gone if self.cells[i] > 1]
         threads = math.prod(share.values())
         inner = states
         rows: dict[int, int] = {}
@@ -255,11 +255,11 @@ class _Taken:
             rows = min(options, key=lambda r: self._work(r, inner))
             inner = list(min(_subsets(states), key=lambda s: self._work(rows, s)))
         outer = [part for part in states if part not in inner]
-        return Shape(
+        return BrickShape(
             columns=tuple(self.columns),
-            rows=tuple(Part(i, r, self.cells[i] // r) for i, r in rows.items()),
+            rows=tuple(BrickAxis(i, r, self.cells[i] // r) for i, r in rows.items()),
             threads=tuple(
-                Part(i, n // rows.get(i, 1), in_columns.get(i, 1)) for i, n in share.items() if n > rows.get(i, 1)
+                BrickAxis(i, n // rows.get(i, 1), in_columns.get(i, 1)) for i, n in share.items() if n > rows.get(i, 1)
             ),
             inner=tuple(inner),
             outer=tuple(outer),
@@ -277,7 +277,7 @@ class _Taken:
                 run *= together
         return free
 
-    def _work(self, rows: dict[int, int], inner: Iterable[Part]) -> float:
+    def _work(self, rows: dict[int, int], inner: Iterable[BrickAxis]) -> float:
         """Rough cycles of a warp for each cell: loads from shared memory and arithmetic."""
         copied = 0
         for t, cells in zip(self.large, self.slices, strict=True):
@@ -316,7 +316,7 @@ def _row_options(share: dict[int, int], most: int) -> list[dict[int, int]]:
     return [{}, *({i: r} for i, r in single), *pairs]
 
 
-def _subsets(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
+def _subsets(parts: Sequence[BrickAxis]) -> list[tuple[BrickAxis, ...]]:
     """All subsets, the largest first; of many parts only those that leave out at most two."""
     least = 0 if len(parts) <= 6 else len(parts) - 2
     return [s for n in range(len(parts), least - 1, -1) for s in combinations(parts, n)]

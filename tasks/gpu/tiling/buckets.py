@@ -252,7 +252,7 @@ Table = tuple[int, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class BucketJoin:
     """A product of small tables over the axes of any of them, in row-major order."""
 
     inputs: tuple[int, ...]
@@ -272,7 +272,7 @@ def joint(
     return tuple(ours), [places.get(i, 0) for i in range(len(axes))]
 
 
-def one_launch(joins: Sequence[Join]) -> bool:
+def one_launch(joins: Sequence[BucketJoin]) -> bool:
     """Whether one launch takes some joins."""
     axes = [len(join.axes) for join in joins]
     entries = sum(stride > 0 for join in joins for axis in join.axes for stride in axis.strides)

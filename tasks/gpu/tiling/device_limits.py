@@ -7,7 +7,7 @@ from typing import Final
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceLimits:
     """Numbers of a device that tilings assume; those of an H200 where devices differ in more than speed.
 
     Attributes
@@ -49,5 +49,5 @@ class Device:
     cached_bytes: int = 1 << 25
 
 
-NOMINAL: Final = Device()
+NOMINAL: Final = DeviceLimits()
 """What all tilings take their numbers from, whichever device there is: plans and sums do not depend on it."""

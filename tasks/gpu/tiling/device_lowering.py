@@ -20,7 +20,7 @@ from ...steps.semiring import Semiring
 from .brick_joins import brick_groups, brick_order, worth_a_copy
 from .brick_layout import kind, lay_out, with_partial
 from .brick_shapes import SHARED_BYTES, choose_shape
-from .buckets import ENTRIES, TABLES, Join, Table, bucket_tiles, joint, one_launch
+from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
 from .device_limits import NOMINAL
 from .pass_axes import (
     FEW_INPUTS,
@@ -97,7 +97,7 @@ _SUMMED: Final = 1 << 4
 @lru_cache(maxsize=4096)
 def device_step(lowered: Lowered) -> DeviceStep:
     """Lower a step for the device."""
-    builder = _Builder(lowered)
+    builder = _PassBuilder(lowered)
     axes = as_axes(lowered.axes)
     inputs = list(range(len(lowered.input_cells)))
     product = lowered.product
@@ -118,7 +118,7 @@ def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> 
     return matrix_units and in_columns and all(n >= least for n, least in zip(sizes, _LEAST_MATRIX, strict=True))
 
 
-class _Builder:
+class _PassBuilder:
     """Collects passes and temporaries."""
 
     def __init__(self, lowered: Lowered) -> None:
@@ -206,7 +206,7 @@ class _Builder:
     ) -> list[Table]:
         """Join each group of tables into one, in an order of axes if given; small joins share launches."""
         found: list[Table] = []
-        small: list[Join] = []
+        small: list[BucketJoin] = []
         for group in groups:
             if len(group) == 1:
                 found.append(group[0])
@@ -219,7 +219,7 @@ class _Builder:
             ours, strides = joint(axes, group, order)
             cells = math.prod(a.size for a in ours)
             bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None
-            join = Join(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
+            join = BucketJoin(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
             if bucket is None and (cells > JOIN_CELLS or not one_launch([join])):
                 found.append(self.streamed(axes, group, order))
                 continue

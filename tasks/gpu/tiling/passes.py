@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .brick_layout import Brick
-from .buckets import Bucket, Join
+from .buckets import Bucket, BucketJoin
 from .streams import Axis, Stream
 
 
@@ -64,7 +64,7 @@ class ProductPass:
 class JoinPass:
     """Some joins in one launch."""
 
-    joins: tuple[Join, ...]
+    joins: tuple[BucketJoin, ...]
 
 
 Pass = StreamPass | BrickPass | RowsPass | ProductPass | JoinPass | BucketPass

@@ -44,7 +44,7 @@ def share_bytes(jobs: int) -> int:
 
 def send_steps(least_cells: int) -> None:
     """Run steps of so many cells on the device, in this process."""
-    gpu_sweep.Places.__init__.__defaults__ = (least_cells,)
+    gpu_sweep.DevicePlaces.__init__.__defaults__ = (least_cells,)
 
 
 def used() -> Used:

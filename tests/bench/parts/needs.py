@@ -21,5 +21,5 @@ def cupy() -> Any:
     try:
         import cupy as module
     except ImportError:
-        raise SystemExit("this bench needs a GPU and CuPy: pip install 'bucketflow[cuda13]' (or cuda12)") from None
+        raise SystemExit("this bench needs a GPU and CuPy: pip install -e '.[cuda13]' (or cuda12)") from None
     return module

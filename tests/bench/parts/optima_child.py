@@ -1,6 +1,7 @@
 """One optimum in a process of its own: ``optima_child.py SOLVER FILE EVIDENCE SECONDS MEMORY`` prints a line of JSON.
 
-Seconds are the process's CPU seconds, for everybody.
+A solver is ``bucketflow``, ``bucketflow without PROVER``, or a configuration of toulbar2. Seconds are the process's CPU
+seconds, for everybody.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from time import process_time
 from typing import Any
 
 import bucketflow
+from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, using
 
 #: What a unit of toulbar2's costs is of a natural logarithm.
 _RESOLUTION = 1e-7
@@ -75,8 +77,10 @@ def toulbar2_answer(configuration: str, path: str, evidence: str, seconds: float
 def main() -> None:
     """Answer in one line."""
     solver, path, evidence, seconds, memory = sys.argv[1:]
-    if solver == "bucketflow":
-        found = bucketflow_answer(path, evidence, float(seconds), int(memory))
+    ours, _, left_out = solver.partition(" without ")
+    if ours == "bucketflow":
+        with using(entry for entry in ALL_PROVERS if entry.name != left_out):
+            found = bucketflow_answer(path, evidence, float(seconds), int(memory))
     else:
         found = toulbar2_answer(solver, path, evidence, float(seconds))
     print(json.dumps({**found, "total": process_time()}))

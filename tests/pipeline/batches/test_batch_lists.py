@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -18,12 +18,12 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
-from bucketflow.pipeline.batches import answering
-from bucketflow.pipeline.batches import batch as batches
-from bucketflow.pipeline.batches.answering import Asked, Kept, Price
+from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import packs
 from bucketflow.pipeline.batches.deadline import seconds_until
 from bucketflow.pipeline.batches.manifest import Row, read_manifest
+from bucketflow.pipeline.batches.models import RecentValues
+from bucketflow.pipeline.batches.pricing import Price, PricedRow
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.query import QUERIES, VALUES
 from bucketflow.storage.batch_folder import BatchDir
@@ -134,12 +134,13 @@ def test_what_would_not_end_in_time_is_asked_last(
     folder: Path, monkeypatch: pytest.MonkeyPatch, max_time: float | None, last: str
 ) -> None:
     (folder / "list.csv").write_text("model\na.uai\nb.wcsp\n")
-    price = batches.priced
+    price = pricing.own_price
 
-    def endless(rows: Sequence[Row], options: Any) -> list[Price]:
-        return [replace(p, seconds=1e9) if rows[0].model.endswith("b.wcsp") else p for p in price(rows, options)]
+    def endless(row: Row, *rest: Any) -> Price:
+        found = price(row, *rest)
+        return replace(found, seconds=1e9) if row.model.endswith("b.wcsp") else found
 
-    monkeypatch.setattr(batches, "priced", endless)
+    monkeypatch.setattr(pricing, "own_price", endless)
     told: list[str] = []
 
     def tell(event: str, **facts: Any) -> None:
@@ -193,7 +194,7 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield there
 
 
-@pytest.mark.parametrize("longest", [0.0, answering.LARGE_SECONDS])
+@pytest.mark.parametrize("longest", [0.0, pricing.LARGE_SECONDS])
 def test_a_gpu_answers_as_the_cpu_does(
     folder: Path, longest: float, gpu: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,16 +204,16 @@ def test_a_gpu_answers_as_the_cpu_does(
     lines = [{"model": model, "query": query, "evidence": "x0=1"} for model, query in queries]
     (folder / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     alone = bucketflow.batch(folder / "list.jsonl", folder / "out")
-    monkeypatch.setattr(answering, "LARGE_SECONDS", longest)
+    monkeypatch.setattr(pricing, "LARGE_SECONDS", longest)
     on_device: list[bool] = []
-    prepared = answering.prepare
+    prepared = pricing.prepare
 
     def seen(question: Any, resources: Any, *rest: Any) -> Any:
         found = prepared(question, resources, *rest)
         on_device.append(found.plan is not None and found.plan.device)
         return found
 
-    monkeypatch.setattr(answering, "prepare", seen)
+    monkeypatch.setattr(pricing, "prepare", seen)
     there = bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1)
     assert any(on_device)
     assert (there.answered, there.exit_code) == (alone.answered, 0) == (len(queries), 0)
@@ -334,8 +335,8 @@ def test_a_name_that_no_file_can_have_fails_alone(tmp_path: Path) -> None:
 
 
 def test_packs_are_of_one_model_and_the_longest_comes_first() -> None:
-    def asked(number: int, model: str, seconds: float, kind: Any = "small") -> Asked:
-        return Asked(Row(number, "", model), str(number), Price(kind, seconds))
+    def asked(number: int, model: str, seconds: float, kind: Any = "small") -> PricedRow:
+        return PricedRow(Row(number, "", model), str(number), Price(kind, seconds))
 
     made = packs([*(asked(k, "ab"[k % 2], 0.05) for k in range(200)), asked(200, "c", float("inf"), "alone")], 2)
     assert [a.row.number for a in made[0]] == [200]
@@ -345,7 +346,7 @@ def test_packs_are_of_one_model_and_the_longest_comes_first() -> None:
 
 
 def test_what_is_kept_stays_within_its_limit() -> None:
-    kept: Kept[str] = Kept(10)
+    kept: RecentValues[str] = RecentValues(10)
     made: list[str] = []
     for key in "abac":
         kept.get(key, lambda key=key: made.append(key) or key, lambda _: 5)

@@ -21,7 +21,7 @@ from bucketflow.pipeline.machine.device import DeviceRates, cached_device_rates,
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from bucketflow.tasks.steps.semiring import Semiring, min_plus
-from bucketflow.tasks.sweeps.device_sweep import LEAST_CELLS, Places, on_device
+from bucketflow.tasks.sweeps.device_sweep import LEAST_CELLS, DevicePlaces, on_device
 from bucketflow.tasks.sweeps.sweep import Plain
 from tests.models import grid
 
@@ -115,9 +115,9 @@ def test_slow_links_and_launches_keep_more_steps_on_the_cpu() -> None:
 
 def test_steps_go_where_the_calibration_says() -> None:
     places = on_device(Plain(INT32), 1000).places  # type: ignore[attr-defined]
-    assert isinstance(places, Places)
+    assert isinstance(places, DevicePlaces)
     assert places.least_cells == 1000
-    assert on_device(Plain(INT32)).places.least_cells == Places().least_cells  # type: ignore[attr-defined]
+    assert on_device(Plain(INT32)).places.least_cells == DevicePlaces().least_cells  # type: ignore[attr-defined]
 
 
 def test_rates_of_a_cluster_are_those_of_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:

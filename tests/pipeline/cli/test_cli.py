@@ -38,7 +38,7 @@ def test_solve_prints_one_json_object() -> None:
     assert result["status"] == "optimal"
     assert isinstance(result["value"], int)
     assert set(result["plan"]) == {"width", "largest_table_cells", "cells", "peak_bytes", "tasks", "slices"}
-    assert set(result["seconds"]) == {"read", "plan", "run", "decode"}
+    assert set(result["seconds"]) - {"compile"} == {"read", "plan", "run", "decode"}
     assert result["peak_rss_bytes"] > 10**7
     assert len(result["assignment"]) == 40
 

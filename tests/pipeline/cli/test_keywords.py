@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Unpack, get_type_hints
@@ -42,7 +43,7 @@ def test_bounds_take_some_of_them() -> None:
 )
 def test_public_functions_say_which_keywords_they_take(function: Callable[..., Any], keywords: type) -> None:
     assert function.__annotations__["options"] == f"Unpack[{keywords.__name__}]"
-    assert function.__globals__[keywords.__name__] is keywords
+    assert inspect.unwrap(function).__globals__[keywords.__name__] is keywords
     assert function.__globals__["Unpack"] is Unpack
 
 
@@ -121,3 +122,50 @@ def test_options_of_numpy_are_kept_in_a_run_directory(options: dict[str, Any], t
     bucketflow.save(PAIR, path)
     found = bucketflow.solve(bucketflow.load(path), workdir=tmp_path / "run", **options)
     assert bucketflow.resume(tmp_path / "run").value == found.value == 1
+
+
+MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
+    (lambda: bucketflow.solve(PAIR, memmory="4GB"), "solve", "memmory", "memory"),
+    (lambda: bucketflow.plan(PAIR, presentation="rows"), "plan", "presentation", "representation"),
+    (lambda: bucketflow.marginals(PAIR, gpu=1), "marginals", "gpu", "gpus"),
+    (lambda: bucketflow.bound(PAIR, orders="min-fill"), "bound", "orders", "order"),
+    (lambda: bucketflow.compile(PAIR, thread=1), "compile", "thread", "threads"),
+    (lambda: bucketflow.submit(PAIR, most_worker=1), "submit", "most_worker", "most_workers"),
+    (lambda: bucketflow.batch("list.csv", "out", maxtime=1), "batch", "maxtime", "max_time"),
+    (lambda: bucketflow.resume("run", worker=1), "resume", "worker", "workers"),
+    (lambda: bucketflow.dpop(PAIR, latence=1), "dpop", "latence", "latency"),
+    (lambda: bucketflow.load("grid", memry="4GB"), "load", "memry", "memory"),
+    (lambda: bucketflow.load_dcop("meetings", agent="a.yaml"), "load_dcop", "agent", "agents"),
+    (lambda: bucketflow.save(PAIR, pat="a.uai"), "save", "pat", "path"),
+    (lambda: bucketflow.jobs(schedule="tcp://host:1"), "jobs", "schedule", "scheduler"),
+    (lambda: bucketflow.generate("grid", variable=9), "generate", "variable", "variables"),
+    (lambda: Model.build("cost", {}, [], tops=3), "build", "tops", "top"),
+    (
+        lambda: bucketflow.compile(bucketflow.load("diagnosis")).marginals_batch({}, memori=1),
+        "marginals_batch",
+        "memori",
+        "memory",
+    ),
+    (lambda: bucketflow.compile(bucketflow.load("diagnosis")).batches({}, query_var="a"), "batches", "query_var",
+     "query_vars"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ask", "name", "wrong", "meant"), MEANT, ids=[name for _, name, _, _ in MEANT])
+def test_a_keyword_that_is_not_there_is_refused_and_the_one_that_was_meant_is_named(
+    ask: Callable[[], Any], name: str, wrong: str, meant: str
+) -> None:
+    with pytest.raises(ModelError) as refused:
+        ask()
+    assert str(refused.value) == f"{name}() got an unexpected keyword {wrong!r}; did you mean {meant!r}?"
+    assert isinstance(refused.value, TypeError)  # as any function of Python's says it
+
+
+def test_every_public_function_names_keywords() -> None:
+    functions = {name for name in bucketflow.__all__ if type(getattr(bucketflow, name)).__name__ == "function"}
+    assert functions == {name for _, name, _, _ in MEANT} - {"build", "marginals_batch", "batches"}
+
+
+def test_a_keyword_that_is_like_none_is_refused_with_all_there_are() -> None:
+    with pytest.raises(ModelError, match=r"load\(\) got an unexpected keyword 'xyz'; known are check, memory, path"):
+        bucketflow.load("grid", xyz=1)  # type: ignore[call-arg]

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.cli import calibrate
 from bucketflow.pipeline.cli.main import main
+from bucketflow.tasks.compiler import code_cache
 from bucketflow.tasks.compiler.code_cache import is_compiled
 
 ROOT = Path(bucketflow.__file__).parent
@@ -52,7 +53,7 @@ def test_modules_are_compiled_ahead(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 # A command line that fails where the compiler was loaded for it.
 _WITHOUT = """
 import sys
-from bucketflow.pipeline.cli.machine import warm
+from bucketflow.pipeline.cli.calibrate import warm
 from bucketflow.pipeline.cli.main import main
 main(sys.argv[1:], standalone_mode=False)
 assert "numba" not in sys.modules
@@ -65,3 +66,20 @@ def test_small_first_questions_compile_nothing(command: str, tmp_path: Path) -> 
     script = [sys.executable, "-c", _WITHOUT, *command.split(), "--json"]
     done = subprocess.run(script, capture_output=True, text=True, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_nothing_is_compiled_ahead_where_code_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path))
+    monkeypatch.setattr(code_cache, "_PACKAGE", tmp_path / "package")
+    (tmp_path / "package" / "__pycache__").mkdir(parents=True)
+    (tmp_path / "package" / "__pycache__" / "machine-code").write_text("no folder")
+    assert code_cache.code_home() == tmp_path / "machine-code"
+    (tmp_path / "machine-code").mkdir()
+    (tmp_path / "machine-code").chmod(0o777)
+    run = CliRunner().invoke(main, ["warm"])
+    assert run.exit_code == 2
+    assert "there is no folder to keep machine code in: machine code is neither read from" in run.stderr
+    assert f"everybody may write to {tmp_path / 'machine-code'}" in run.stderr
+    assert "cannot be written to" in run.stderr
+    assert not run.stdout

@@ -25,7 +25,7 @@ from bucketflow.pipeline.agents import bounded, solving
 from bucketflow.pipeline.agents.agent_tasks import run_agents
 from bucketflow.pipeline.agents.bounded import BoundedRun
 from bucketflow.pipeline.agents.dpop import dpop
-from bucketflow.pipeline.agents.network import Network, Traffic
+from bucketflow.pipeline.agents.network import SimulatedNetwork, Traffic
 from bucketflow.pipeline.agents.pseudo_tree import (
     HEURISTICS,
     PseudoTree,
@@ -34,7 +34,7 @@ from bucketflow.pipeline.agents.pseudo_tree import (
     next_hop,
     pseudo_tree,
 )
-from bucketflow.pipeline.agents.solving import Asked, knowledge, plan_dcop, run_dcop
+from bucketflow.pipeline.agents.solving import AgentOptions, knowledge, plan_dcop, run_dcop
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device
 from tests.models import brute_optimum, cost_models
@@ -196,7 +196,7 @@ def test_orders_of_the_walk() -> None:
 def test_most_connected_walks_keep_grids_narrow(side: int) -> None:
     dcop = bucketflow.generate("grid", variables=side * side, domain=2)
     connected, degree = (
-        plan_dcop(dcop, Asked(order=order), 1 << 60).plans.values() for order in ("most-connected", "max-degree")
+        plan_dcop(dcop, AgentOptions(order=order), 1 << 60).plans.values() for order in ("most-connected", "max-degree")
     )
     assert max(len(plan.separator) for plan in connected) <= side
     assert max(len(plan.separator) for plan in degree) > side
@@ -291,10 +291,10 @@ def test_a_task_that_answers_requests_receives_its_own_functions_only(agents: in
     dcop = marked()
     owners = tuple(v % agents for v in range(16))
     dcop = replace(dcop, agents=tuple(Agent(f"a{k}") for k in range(agents)), owners=owners)
-    planned = plan_dcop(dcop, Asked(order="given", message_bytes=16), 1 << 30)
+    planned = plan_dcop(dcop, AgentOptions(order="given", message_bytes=16), 1 << 30)
     assert planned.bounded
     pool = Watched()
-    found = BoundedRun(planned.tree, knowledge(planned), pool, Network(), Traffic()).run()
+    found = BoundedRun(planned.tree, knowledge(planned), pool, SimulatedNetwork(), Traffic()).run()
     assert found.total == dpop(dcop).value
     dtype = np.dtype(planned.semiring.dtype)
     asked = [(name, payload) for name, payload in pool.payloads if name in ("answer", "decide")]
@@ -319,9 +319,9 @@ def test_a_task_never_receives_another_agents_function(agents: int, z: int | Non
     dcop = marked()
     owners = tuple(v % agents for v in range(16))
     dcop = replace(dcop, agents=tuple(Agent(f"a{k}") for k in range(agents)), owners=owners)
-    planned = plan_dcop(dcop, Asked(order="given", z=z), 1 << 30)
+    planned = plan_dcop(dcop, AgentOptions(order="given", z=z), 1 << 30)
     pool = Watched()
-    found = run_agents(planned.tree, knowledge(planned), pool, Network(), Traffic())
+    found = run_agents(planned.tree, knowledge(planned), pool, SimulatedNetwork(), Traffic())
     assert found.total is not None
     dtype = np.dtype(planned.semiring.dtype)
     tasks = [payload for name, payload in pool.payloads if name == "util"]
@@ -470,7 +470,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
 
 @pytest.mark.usefixtures("compiled_at_once")
 def test_tables_take_what_was_planned() -> None:
-    planned = plan_dcop(grid(4, dim=8), Asked(), 1 << 40)
+    planned = plan_dcop(grid(4, dim=8), AgentOptions(), 1 << 40)
     run_dcop(planned, SerialPool())
     tracemalloc.start()
     try:

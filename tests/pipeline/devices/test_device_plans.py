@@ -22,7 +22,7 @@ from bucketflow.pipeline.machine.device import DeviceRates
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.orders.effort import Effort
+from bucketflow.pipeline.orders.effort import PlanningBudget
 from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import with_rates
@@ -99,7 +99,9 @@ def test_the_first_of_several_trees_is_planned_though_it_does_not_fit(monkeypatc
     monkeypatch.setattr(device, "least_bytes", lambda _, tree: 2 * (tree is large))
     monkeypatch.setattr(planner, "least_bytes", lambda _, tree: 2 * (tree is large))
     for seconds, order in ((0.8, (large, small)), (1.2, (small, large))):
-        first, second = device._cheapest_first([(1.0, small), (seconds, large)], problem, options, Effort(), rates)
+        first, second = device._cheapest_first(
+            [(1.0, small), (seconds, large)], problem, options, PlanningBudget(), rates
+        )
         assert isinstance(first, Plan)
         assert (first.tree, second.tree) == order
 

@@ -54,13 +54,13 @@ def kept(request: pytest.FixtureRequest, few: None, monkeypatch: pytest.MonkeyPa
 def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Tables that steps made."""
     found: list[Any] = []
-    keep = memory_account.Room.made
+    keep = memory_account.MemoryAccount.made
 
-    def made(self: memory_account.Room, table: Any) -> Any:
+    def made(self: memory_account.MemoryAccount, table: Any) -> Any:
         found.append(table)
         return keep(self, table)
 
-    monkeypatch.setattr(memory_account.Room, "made", made)
+    monkeypatch.setattr(memory_account.MemoryAccount, "made", made)
     return found
 
 

@@ -18,7 +18,7 @@ from bucketflow.pipeline.answering import running
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.budget import boxes, sliced_plans, spill
-from bucketflow.pipeline.budget.device_fit import SLOTS, Around
+from bucketflow.pipeline.budget.device_fit import SLOTS, HostBudget
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
@@ -42,7 +42,7 @@ def small(model: bucketflow.Model, query: str, share: int) -> int:
     return SLOTS * (plan.peak_bytes // share + (1 << 20))
 
 
-def too_small(_: Around, plan: Plan) -> bool:
+def too_small(_: HostBudget, plan: Plan) -> bool:
     """A host whose memory does not hold the tables."""
     return False
 
@@ -62,7 +62,7 @@ def test_boxes_on_a_device_give_the_same_answer(
     query: str, kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if where == "disk":
-        monkeypatch.setattr(Around, "holds", too_small)
+        monkeypatch.setattr(HostBudget, "holds", too_small)
     model = grid(6, 6, 3, kind)
     free = bucketflow.solve(model, query)
     for share in (2, 4):
@@ -98,7 +98,7 @@ def test_tables_stay_in_host_memory_where_it_suffices(
     assert used[0].held_bytes == 0
     bucketflow.solve(model, **options, workdir=tmp_path)
     assert len(used) == 1
-    monkeypatch.setattr(Around, "holds", too_small)
+    monkeypatch.setattr(HostBudget, "holds", too_small)
     bucketflow.solve(model, **options)
     assert len(used) == 1
 
@@ -133,7 +133,7 @@ def test_boxes_that_do_not_fit_are_done_in_parts(
     free = bucketflow.solve(model, query)
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, query, 2)}
     if where == "disk":
-        monkeypatch.setattr(Around, "holds", too_small)
+        monkeypatch.setattr(HostBudget, "holds", too_small)
     prepared = prepare(Question(model, query), Resources(Options(**options)))
     assert prepared.plan is not None
     assert prepared.plan.spill is not None
@@ -163,7 +163,7 @@ def test_propagations_whose_tables_leave_the_device(
     kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if where == "disk":
-        monkeypatch.setattr(Around, "holds", too_small)
+        monkeypatch.setattr(HostBudget, "holds", too_small)
     monkeypatch.setattr(spill, "_RUNS", ())
     model, asked = propagation(kind)
     free = bucketflow.marginals(model, **asked, tree="bucket")
@@ -191,7 +191,7 @@ def test_boxes_of_propagations_that_do_not_fit_are_done_in_parts(
 ) -> None:
     """Messages that lack the variable of the parts are sums over them, as are beliefs."""
     if where == "disk":
-        monkeypatch.setattr(Around, "holds", too_small)
+        monkeypatch.setattr(HostBudget, "holds", too_small)
     monkeypatch.setattr(spill, "_RUNS", ())
     model, asked = propagation(kind)
     free = bucketflow.marginals(model, **asked)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow import Model
+from bucketflow import Compiled, Model
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
@@ -32,6 +32,7 @@ from bucketflow.tasks.gpu.messages.propagation import MessageProgram
 from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.scaled import measured
 from tests.interpreted_device import InterpretedMessages
+from tests.interrupting import at_every_line
 from tests.models import bayes_models, cost_models, grid, markov_models
 from tests.pipeline.batches.test_batches import batch, check
 
@@ -370,3 +371,29 @@ def test_a_compiled_model_is_saved_from_a_gpu(tmp_path: Any) -> None:
     compiled.add("x3", 1)
     compiled.save(tmp_path / "model.npz")
     equal(bucketflow.Compiled.load(tmp_path / "model.npz").marginals(), compiled.marginals())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda c: (c.clear("x1"), c.marginals()), id="one"),
+        pytest.param(lambda c: c.marginals_batch({"x0": [0, 2, None]}), id="batch"),
+    ],
+)
+def test_a_model_that_was_interrupted_answers_as_a_fresh_one(change: Callable[[Compiled], Any]) -> None:
+    model = ring(3)
+    fresh = bucketflow.compile(model, gpus=1)
+    right = [bucketflow.marginals(model, evidence=seen) for seen in ({"x2": 1}, {"x2": 1, "x0": 0}, {"x2": 1, "x0": 2})]
+
+    def observed() -> Compiled:
+        found = Compiled(fresh.skeleton, fresh.options)
+        found.set_evidence({"x1": 2, "x2": 1})
+        found.marginals()
+        return found
+
+    for found, how in at_every_line(change, observed, 25):
+        found.clear("x1")
+        batch = found.marginals_batch({"x0": [None, 0, 2]})
+        for name in model.names:
+            assert found.marginals()[name] == pytest.approx(right[0][name], rel=1e-9), how
+            assert batch[name] == pytest.approx(np.array([each[name] for each in right]), rel=1e-9, abs=1e-13), how

@@ -7,6 +7,7 @@ import itertools
 import lzma
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -66,17 +67,40 @@ def test_counts_and_weighted_counts_agree_with_all_assignments(read: Read, seed:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_weighted_clauses_cost_what_they_weigh(read: Read, seed: int) -> None:
+@pytest.mark.parametrize("dialect", ["top", "h", "decimals", "decimals and h"])
+def test_weighted_clauses_cost_what_they_weigh(read: Read, seed: int, dialect: str) -> None:
     rng = np.random.default_rng(seed)
     soft, hard = random_clauses(rng, 7, 14), [(1, 2, -3), (-1, -2, 4)]
-    text = "p wcnf 7 16 99\n" + "".join(f"{k + 1} {lines([clause])}" for k, clause in enumerate(soft))
-    text += "".join(f"99 {lines([clause])}" for clause in hard)
+    unit = Decimal("0.05") if dialect.startswith("decimals") else Decimal(1)
+    weights = [(k + 1) * unit for k in range(len(soft))]
+    text = "" if dialect.endswith("h") else "p wcnf 7 16 99\n"
+    text += "".join(f"{'h' if dialect.endswith('h') else 99} {lines([clause])}" for clause in hard)
+    text += "".join(f"{weight} {lines([clause])}" for weight, clause in zip(weights, soft, strict=True))
     costs = [
-        sum(k + 1 for k, clause in enumerate(soft) if not holds(clause, s))
+        sum(weight for weight, clause in zip(weights, soft, strict=True) if not holds(clause, s))
         for s in itertools.product((0, 1), repeat=7)
         if all(holds(clause, s) for clause in hard)
     ]
     assert bucketflow.solve(read(text, "a.wcnf")).value == min(costs)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_weights_of_three_kinds_of_counters(read: Read, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    clauses = random_clauses(rng, 6, 6)
+    shares = [1.0, *(rng.integers(1, 8, 5) / 8).tolist()]
+    text = f"p cnf 6 6\n{lines(clauses)}"
+    cachet = "".join(f"w {v} {share}\n" for v, share in enumerate(shares, 1))
+    spoken = "".join(f"c p weight {v} {p} 0\nc p weight -{v} {1 - p} 0\n" for v, p in enumerate(shares, 1))
+    listed = "c weights " + " ".join(f"{p} {1 - p}" for p in shares) + "\n"
+    total = math.fsum(
+        math.prod(p if on else 1 - p for p, on in zip(shares, s, strict=True))
+        for s in itertools.product((0, 1), repeat=6)
+        if all(holds(clause, s) for clause in clauses)
+    )
+    for told in (cachet, spoken, listed):
+        assert 10 ** bucketflow.solve(read(told + text), query="partition").log10 == pytest.approx(total)
+        assert 10 ** bucketflow.solve(read(text + told), query="partition").log10 == pytest.approx(total)
 
 
 def test_weights_without_a_top_are_all_soft(read: Read) -> None:
@@ -129,18 +153,34 @@ def test_rows_of_other_values_are_weights() -> None:
     assert bucketflow.solve(model, query="partition", method="search").log10 == pytest.approx(math.log10(13.5))
 
 
+WEIGHED = "a weight above 0, or a literal from -2 to 2, or 0 at the end of a clause"
+
+
 @pytest.mark.parametrize(
     ("text", "line", "expected", "found"),
     [
         ("1 2 0\n", 1, "'p cnf' or 'p wcnf' before the clauses", "'1'"),
-        ("p sat 2\n", 1, "'p cnf' or 'p wcnf' before the clauses", "'sat'"),
-        ("p cnf 2\n1 2 0\n", 2, "a line 'p cnf VARIABLES CLAUSES' or 'p wcnf VARIABLES CLAUSES TOP'", "'1'"),
-        ("p cnf 2 1\n1\n3 0\n", 3, "a literal from -2 to 2, or 0 at the end of a clause", "'3'"),
-        ("p cnf 2 1\nx1 2 0\n", 2, "a literal from -2 to 2, or 0 at the end of a clause", "'x1'"),
+        ("p two 2\n", 1, "'p cnf' or 'p wcnf' before the clauses", "'p two 2'"),
+        ("p cnf 2\n1 2 0\n", 1, "a line 'p cnf VARIABLES CLAUSES' or 'p wcnf VARIABLES CLAUSES TOP'", "'p cnf 2'"),
+        ("1 2 0\np cnf 2 1\n", 1, "'p cnf' or 'p wcnf' before the clauses", "'1'"),
+        ("p cnf 2 1\np cnf 2 1\n", 2, "one header", "another line 'p'"),
+        ("p cnf 2 1\n1\n3000000000 0\n", 3, "a literal from -2 to 2, or 0 at the end of a clause", "'3000000000'"),
+        ("p cnf 2 1\nz1 2 0\n", 2, "a literal from -2 to 2, or 0 at the end of a clause", "'z1'"),
         ("p cnf 2 1\n1 2\n", 2, "0 at the end of a clause", "the end of the file"),
-        ("p cnf 2 2\n1 2 0\n", 2, "2 clauses", "the end of the file after 1"),
-        ("p cnf 2 1\n1 2 0\n1 0\n", 3, "the end of the file after 1 clauses", "'1'"),
-        ("p wcnf 2 1 9\n0 2 0\n", 2, "the weight of a clause of at least 1", "'0'"),
+        ("p wcnf 2 1 9\n0 2 0\n", 2, "the weight of a clause, above 0", "'0'"),
+        ("p wcnf 2 1 9\n3 2.5 0\n", 2, "a literal from -2 to 2, or 0 at the end of a clause", "'2.5'"),
+        ("p wcnf 2 1 9\nnan 2 0\n", 2, WEIGHED, "'nan'"),
+        ("p wcnf 2 1 9\n-0.5 2 0\n", 2, WEIGHED, "'-0.5'"),
+        ("p wcnf 2 1 9\n-1 2 0\n", 2, "the weight of a clause, above 0", "'-1'"),
+        ("p wcnf 2 1 x\n1 2 0\n", 1, "a top weight above 0", "'x'"),
+        ("p wcnf 2 1\n5e18 2 0\n", 2, "a weight below 4611686018427387904, or of at least the top", "'5e18'"),
+        (
+            "p wcnf 2 2\n1e18 2 0\n.5 1 0\n",
+            2,
+            "a weight below 4611686018427387904 with 1 decimals, or of at least the top",
+            "'1e18'",
+        ),
+        ("p wcnf 2 1\n1e-999999999 2 0\n", 2, "at most 18 decimals", "999999999 decimals"),
         ("c p weight 1 0.5 0\np cnf 2 0\n", 1, "weights of 1 and -1", "that of 1"),
         ("p cnf 2 0\nc p weight 3 0.5 0\n", 2, "a literal from -2 to 2", "'3'"),
         ("p cnf 2 0\nc p weight 1 -1 0\n", 2, "a finite weight of at least 0", "'-1'"),
@@ -148,7 +188,6 @@ def test_rows_of_other_values_are_weights() -> None:
         ("p cnf 2 0\nc p weight 1 0\n", 2, "weights of 1 and -1", "that of 1"),
         ("p cnf 2 0\nc p weight 1 1 2 0\n", 2, "a literal, its weight and 0", "'1 1 2 0'"),
         ("c p weight 1 1 0\nc p weight 1 2 0\np cnf 2 0\n", 2, "one weight for each literal", "another one of 1"),
-        ("c p show 1 0\np cnf 2 0\n", 1, "all variables", "a projection to some ('c p show'), which is not read"),
         ("c p weight 1 1 0\np wcnf 2 0\n", 1, "weights of clauses", "a weight of a literal"),
     ],
 )

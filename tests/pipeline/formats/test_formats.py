@@ -20,6 +20,8 @@ from bucketflow.pipeline.formats.write import save
 from bucketflow.pipeline.models.model import FORBIDDEN, Model
 
 Read = Callable[[str, str], Model]
+ONE = "one distribution of each variable"
+HINT = " (to read it as it is: --no-check, or check=False)"
 
 
 @pytest.fixture
@@ -135,14 +137,15 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
     rows = "\n".join(f"{k // 50} {k % 50} {(7 * k) % 11}" for k in range(2500))
     heads = {
         "a.wcsp": f"s 2 50 501 99\n50 50\n-2 0 1 0 2500\n{rows}\n",
-        "a.cfn": f"{{variables: {{a: 50 b: 50}} functions: {{f: {{scope: [a b] costs: [{costs}]}}\n",
+        "a.cfn": "{variables: {a: 50 b: 50} functions: {\n",
     }
-    model = read(heads[name] + reuse * 500 + ("}}" if name == "a.cfn" else ""), name)
-    assert [f.scope for f in model.functions] == [(0, 1)] + [(1, 0)] * 500
+    end = f"f: {{scope: [a b] costs: [{costs}]}}\n}}}}" if name == "a.cfn" else ""
+    model = read(heads[name] + reuse * 500 + end, name)
+    assert sorted(f.scope for f in model.functions) == [(0, 1)] + [(1, 0)] * 500
     assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
 
 
-KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
+KNOWN = "a .wcsp, .cfn, .uai, .LG, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
 
 BAD_WCSP = [
     ("", None, KNOWN, "an empty file"),
@@ -155,7 +158,12 @@ BAD_WCSP = [
     ("p 1 2 1 9\n2\n1 0 0 1\n1 5x\n", 4, "a tuple and its cost", "'5x'"),
     ("p 1 2 1 9\n2\n1 0 0 1\n1 -5\n", 4, "a cost of at least 0", "'-5'"),
     ("p 1 2 1 9\n2\n1 0 0 2\n1 5\n", 4, "a tuple and its cost", "the end of the file"),
-    ("p 1 2 1 9\n2\n1 0 0 -1\n", 3, "the number of tuples from 0 to 10", "'-1'"),
+    (
+        "p 1 2 1 9\n2\n1 0 0 -1\n",
+        3,
+        "a number of tuples, or one of 0 shared functions before this one",
+        "'-1'",
+    ),
     ("p 1 2 1 9\n2\n1 0 0 1\n1 5\n7\n", 5, "the end of the file after 1 functions", "'7'"),
     (
         "p 2 2 1 9\n2 2\n2 0 1 -1 salldiff var 9\n",
@@ -192,8 +200,8 @@ CFN = """{ problem: { "name": "mix", mustbe: "<12.5" }
   functions: {
     f: { scope: ["a" b], costs: [0, 1.25, inf, 3, -2, 30] }
     { scope: [], costs: [0.5] }
-    g: { "scope": [2, "a"], "defaultcost": 1, "costs": ["y", blue, 2.0, 0, 0, 1e-1] }
     h: { scope: [c a] costs: g }
+    g: { "scope": [2, "a"], "defaultcost": 1, "costs": ["y", blue, 2.0, 0, 0, 1e-1] }
   } // the end
 }
 """
@@ -265,9 +273,9 @@ BAD_CFN = [
     (HEAD + "f: {scope: [a] defaultcost: 0\n costs: [0 1 1]}", 4, "tuples of 1 states and a cost", "3 items"),
     (HEAD + "f: {scope: [a]}", 3, "a function with scope and costs", "'scope'"),
     (
-        HEAD + "f: {scope: [a] costs: g}",
-        3,
-        "a list of costs or the name of a function before this one",
+        HEAD + "g: {scope: [a] costs: [1 2]}\nf: {scope: [a] costs: g}}}",
+        4,
+        "a list of costs, or the name of a function with one that comes later in the file",
         "'g'",
     ),
     ("{variables: {a: -5}}", 1, "a domain", "-5, an interval, which is not read"),
@@ -285,18 +293,27 @@ def test_cfn_errors(read: Read, text: str, line: int | None, expected: str, foun
     check_error(read, text, "bad.cfn", line, expected, found)
 
 
-UAI = "{kind}\n3\n2 3 1\n3\n1 0\n2 0 1\n0\n\n2\n 0.25 0.75\n\n6\n .1 .2 .7\n 0 1e-3 0.999\n1 2.5\n"
+BAYES = "BAYES\n3\n2 3 1\n3\n1 0\n2 0 1\n1 2\n\n2\n 0.25 0.75\n\n6\n .1 .2 .7\n 0 1e-3 0.999\n1 1\n"
+UAI = "MARKOV\n3\n2 3 1\n3\n1 0\n2 0 1\n0\n\n2\n 0.25 0.75\n\n6\n .1 .2 .7\n 0 1e-3 0.999\n1 2.5\n"
 
 
-@pytest.mark.parametrize("kind", ["MARKOV", "BAYES"])
-def test_uai(read: Read, kind: str) -> None:
-    model = read(UAI.format(kind=kind), "a.uai")
-    assert model.kind == kind.lower()
-    assert model.dims == (2, 3, 1)
-    assert model.functions[1].at((1, 1)) == 1e-3
-    assert model.functions[2].at(()) == 2.5
-    children = [f.child for f in model.functions]
-    assert children == ([0, 1, None] if kind == "BAYES" else [None] * 3)
+def test_uai(read: Read) -> None:
+    potentials, network = read(UAI, "a.uai"), read(BAYES, "a.uai")
+    for model in (potentials, network):
+        assert model.dims == (2, 3, 1)
+        assert model.functions[1].at((1, 1)) == 1e-3
+    assert (potentials.kind, network.kind) == ("markov", "bayes")
+    assert potentials.functions[2].at(()) == 2.5
+    assert [f.child for f in network.functions] == [0, 1, 2]
+    assert [f.child for f in potentials.functions] == [None] * 3
+    check_error(
+        read,
+        UAI.replace("MARKOV", "BAYES"),
+        "a.uai",
+        15,
+        "distributions of one variable each, the last of its scope",
+        f"a function without variables{HINT}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -305,7 +322,12 @@ def test_uai(read: Read, kind: str) -> None:
         ("NOISE\n1\n2\n0\n", 1, "MARKOV or BAYES", "'NOISE'"),
         ("MARKOV\n1\n2\n1\n1 0\n3\n1 1 1\n", 6, "the number of table entries, from 2 to 2", "'3'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1\n", 7, "2 table entries", "the end of the file"),
-        ("MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n", 7, "a finite number of at least 0", "'-1'"),
+        (
+            "MARKOV\n1\n2\n1\n1 0\n2\n1 -1\n",
+            7,
+            "a finite number of at least 0",
+            "'-1': name a file of natural logarithms .LG",
+        ),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 nan\n", 7, "a finite number of at least 0", "'nan'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1e999 1\n", 7, "a finite number of at least 0", "'1e999'"),
         ("MARKOV\n1\n2\n1\n1 0\n2\n1 ?\n", 7, "a finite number of at least 0", "'?'"),
@@ -413,13 +435,13 @@ BAD_BIF = [
     ("discrete[2]", "discrete[3]", 10, "3 states", "2 states"),
     ("{no,table}", "{no,no}", 10, "different states", "a state named twice"),
     ("discrete[2]", "continuous", 10, "'discrete' (the only type that is read)", "'continuous'"),
-    ("( Stable ) {", "( Sex ) { ", 15, "one probability block for each variable", "'probability'"),
+    ("( Stable ) {", "( Sex ) { ", 15, ONE, f"two of 'Sex', and none of 'Stable'{HINT}"),
     (
         "probability ( Stable ) { default 0.5, 0.5; }",
         "",
         14,
-        "a probability block for 'Stable'",
-        "the end of the file",
+        ONE,
+        f"none of 'Stable'{HINT}",
     ),
     ("probability ( Stable", "potential ( Stable", 15, "a variable or probability block", "'potential'"),
     ("0.5, 0.5; }", "0.5, 0.5; ", 15, "'}'", "the end of the file"),
@@ -457,7 +479,8 @@ def test_hugin(read: Read) -> None:
     assert c.at((0, 1, 2)) == 0.4
     assert c.at((1, 0, 0)) == 1.0
     assert a.values.tolist() == [0.4, 0.6]
-    assert b.values.tolist() == [1.0, 1.0]
+    assert b.values.tolist() == [0.5, 0.5]
+    assert model.notes[-1] == "potentials without data are uniform: B"
     assert same(model, read(NET, "nameless"))
     inside = "class K { inputs = (); " + NET.replace('net { name = "a % in a string"; node_size = (80 40); }', "") + "}"
     assert same(model, read(inside, "a.net"))
@@ -494,7 +517,7 @@ def test_hugin(read: Read) -> None:
         ("0.25 0.25", "0.25 -1", 7, "a finite number of at least 0", "'-1'"),
         ("C | A B", "C | A D", 3, "a declared node", "'D'"),
         ("C | A B", "C A | B", 3, "one child, then '|' and its parents", "'A'"),
-        ("potential ( B", "potential ( A", 13, "one potential for each node", "'potential'"),
+        ("potential ( B", "potential ( A", 13, ONE, f"two of 'A', and none of 'B'{HINT}"),
         ("node C { states", "node C { stages", 11, "a node with states", "'C'"),
     ],
 )
@@ -516,7 +539,7 @@ def test_hugin_errors(read: Read, old: str, new: str, line: int, expected: str, 
     ],
 )
 def test_evidence(read: Read, tmp_path: Path, text: str, expected: dict[int, int]) -> None:
-    model = read(UAI.format(kind="BAYES"), "a.uai")
+    model = read(BAYES, "a.uai")
     path = tmp_path / "a.uai.evid"
     path.write_text(text)
     assert load_evidence(path, model) == expected
@@ -543,7 +566,7 @@ def test_evidence_by_name(read: Read, tmp_path: Path) -> None:
     ],
 )
 def test_evidence_errors(read: Read, tmp_path: Path, text: str, line: int, expected: str) -> None:
-    model = read(UAI.format(kind="BAYES"), "a.uai")
+    model = read(BAYES, "a.uai")
     path = tmp_path / "bad.evid"
     path.write_text(text)
     with pytest.raises(FormatError) as caught:
@@ -592,7 +615,7 @@ def test_unknown_content(read: Read) -> None:
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
 @pytest.mark.parametrize(
     ("text", "name"),
-    [(WCSP, "a.wcsp"), (UAI.format(kind="MARKOV"), "a.uai"), (UAI.format(kind="BAYES"), "b.uai")],
+    [(WCSP, "a.wcsp"), (UAI, "a.uai"), (BAYES, "b.uai")],
 )
 def test_round_trip(read: Read, tmp_path: Path, text: str, name: str, suffix: str) -> None:
     model = read(text, name)
@@ -609,7 +632,7 @@ def test_bif_to_uai_keeps_the_child_last(read: Read, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
-    cost, potential = read(WCSP, "a.wcsp"), read(UAI.format(kind="MARKOV"), "a.uai")
+    cost, potential = read(WCSP, "a.wcsp"), read(UAI, "a.uai")
     apart = Model.build("cost", {"a": 2}, [("a", [-(2**61), 2**62 - 1])])
     for model, name, reason in [
         (cost, "b.uai", "write .wcsp"),

@@ -154,11 +154,14 @@ def test_distributions_agree_with_pyagrum(name: str, tmp_path: Path) -> None:
     plain.write_bytes(gzip.decompress(raw) if name.endswith(".gz") else raw)
     model, network = load(DATA / "bn" / name), agrum.loadBN(str(plain))
     rng = random.Random(2)
+    within = (
+        2e-6 if any("were normalised: rows summed to 0.9999988 to 1.000001" in note for note in model.notes) else 1e-7
+    )
     for _ in range(20):
         states = [rng.randrange(d) for d in model.dims]
         for f in model.functions:
             assert f.at([states[v] for v in f.scope]) == pytest.approx(
-                cpt_value(network, model, f.child, states), abs=1e-7
+                cpt_value(network, model, f.child, states), abs=within
             )
 
 

@@ -41,7 +41,7 @@ MEASURE = """
 import sys
 from pathlib import Path
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.formats import load
+from bucketflow.pipeline.formats.read import load
 
 def resident(key):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -13,8 +13,6 @@ from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]
-KNOWN = "a .wcsp, .cfn, .uai, .erg, .bif, .bifxml, .xdsl, .net, .cnf, .wcnf, .xml or .yaml model"
-
 # pyAgrum 3 writes (and reads) these with the first of several parents fastest.
 REVERSED = ("uai", "xdsl")
 
@@ -112,8 +110,8 @@ def test_xmlbif(read: Read) -> None:
         (
             "<DEFINITION><FOR>out</FOR><TABLE>0.25 0.75</TABLE></DEFINITION>",
             "",
-            None,
-            "a distribution of every variable",
+            3,
+            "one distribution of each variable, found none of 'out'",
         ),
     ],
 )
@@ -137,24 +135,8 @@ def test_xml_within_bounds(read: Read, tmp_path: Path) -> None:
 def test_xdsl_errors(read: Read) -> None:
     with pytest.raises(FormatError, match="a node of kind 'noisymax', which is not read"):
         read('<smile><nodes><noisymax id="a"/></nodes></smile>', "a.xdsl")
-    with pytest.raises(FormatError, match="expected <smile>, found <BIF>"):
+    with pytest.raises(FormatError, match=r"expected what the name \.xdsl says, found XMLBIF \(\.bifxml\)"):
         read(XMLBIF, "a.xdsl")
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "what"),
-    [
-        ("net a { };", "a.dsl", "a GeNIe .dsl file"),
-        ("* #variable= 1 #constraint= 1\n", "a.opb", "a pseudo-Boolean problem"),
-        ('<?xml version="1.0"?>\n<instance format="XCSP3">', "a.xml", "a constraint problem of XCSP3"),
-    ],
-)
-def test_what_is_not_read_says_what_is(read: Read, text: str, name: str, what: str) -> None:
-    with pytest.raises(FormatError) as caught:
-        read(text, name)
-    assert caught.value.expected == KNOWN
-    assert what in caught.value.found
-    assert caught.value.found.endswith("which is not read")
 
 
 def test_line_comments_of_uai(read: Read) -> None:

@@ -20,6 +20,7 @@ from bucketflow.pipeline.models.model import FORBIDDEN, Function, row_function
 
 from ...models import assignments, bayes_models, cost_models, markov_models
 from .test_formats_data import toulbar2
+from .test_formats_fuzz import CLAUSES
 
 
 @pytest.fixture(scope="module")
@@ -155,3 +156,43 @@ def test_convert_says_what_is_lost(tmp_path: Path) -> None:
     assert (str(before.value), after.value) == ("-10.25", 100 * before.value + 1050)
     model = replace(load(tmp_path / "a.wcsp"), evidence={0: 1})
     assert save(model, tmp_path / "b.wcsp") == ("the model's evidence on 1 variables is not kept",)
+
+
+@pytest.mark.parametrize("suffix", ["uai", "wcsp", "cfn", "xml", "yaml"])
+@pytest.mark.parametrize("name", sorted(CLAUSES))
+def test_clauses_costs_and_logarithms_are_written_as_others(name: str, suffix: str, tmp_path: Path) -> None:
+    """Every assignment has the value that it had, but for the shift that a note tells; projections are told."""
+    (tmp_path / name).write_text(CLAUSES[name])
+    model, target = load(tmp_path / name), tmp_path / f"written.{suffix}"
+    if (model.kind == "cost") != (suffix != "uai"):
+        with pytest.raises(BucketflowError):
+            save(model, target)
+        return
+    notes = save(model, target)
+    assert any("counted is not kept" in note for note in notes) == (model.projection is not None)
+    again = load(target)
+    if model.kind != "cost":
+        for states in assignments(model, {}):
+            assert again.log10_value(states) == pytest.approx(model.log10_value(states), rel=1e-12)
+        return
+    if suffix == "wcsp":
+        shift = -sum(min(low, 0) for low in model.lowest)
+        for states in assignments(model, {}):
+            assert again.cost(states) == (None if (cost := model.cost(states)) is None else cost + shift)
+        return
+    for states in assignments(model, {}):
+        cost, other = model.cost(states), again.cost(states)
+        assert (cost is None) == (other is None)
+        assert cost is None or model.objective(cost) == again.objective(other or 0)
+
+
+def test_a_clause_of_many_variables_is_written_by_its_rows(tmp_path: Path) -> None:
+    literals = " ".join(map(str, range(1, 71)))
+    (tmp_path / "a.wcnf").write_text(f"h {literals} 0\n2 -1 0\n1.5 -2 0\n")
+    model = load(tmp_path / "a.wcnf")
+    for suffix in ("wcsp", "cfn"):
+        save(model, tmp_path / f"b.{suffix}")
+        again = load(tmp_path / f"b.{suffix}")
+        assert [f.rows is not None for f in again.functions] == [True, False, False]
+        assert bucketflow.marginals(again, maximum=True).value == 0
+        assert bucketflow.solve(again, "count", method="dense").value == 2**70 - 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Compiled, Marginals, Model, ModelError
+from bucketflow.pipeline.compiled import file as compiled_files
 from bucketflow.pipeline.models.model import Function
 from tests.full_disk import files_of_at_most
 from tests.models import bayes_models, markov_models, named_model
@@ -101,6 +103,58 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(bucketflow.FormatError, match="compiled model"):
+        Compiled.load(path)
+
+
+def test_every_damaged_file_is_refused(tmp_path: Path) -> None:
+    """One bit of any byte, and any end that is missing or too long."""
+    path, found = tmp_path / "model.npz", bucketflow.compile(chain(3))
+    found.add("x3", 1)
+    found.marginals()
+    found.save(path)
+    whole, rng = path.read_bytes(), np.random.default_rng(0)
+    flips = [
+        (int(at), 1 << int(bit)) for at, bit in zip(range(len(whole)), rng.integers(0, 8, len(whole)), strict=True)
+    ]
+    files = [whole[:at] + bytes([whole[at] ^ bit]) + whole[at + 1 :] for at, bit in flips[::7] + flips[-40:]]
+    files += [whole[:end] for end in range(0, len(whole), 97)] + [whole + b"\0", whole + whole, b""]
+    for content in files:
+        path.write_bytes(content)
+        with pytest.raises(
+            bucketflow.FormatError, match=r"expected a compiled model, found (a damaged one|no checksum)"
+        ):
+            Compiled.load(path)
+    path.write_bytes(whole)
+    agree(Compiled.load(path).marginals(), found.marginals())
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("format", "bucketflow compiled model 1"),
+        ("model", None),
+        ("children", [[0, 1], [2, 3], [99, 4]]),
+        ("children", "abc"),
+        ("findings", [99]),
+        ("findings", [[]]),
+        ("options", {"colour": 1}),
+        ("tables", [[99, 2, 0.0, 0.0, 0.0, False]]),
+        ("tables", 5),
+        ("joints", [[99]]),
+        ("findings", [-1]),
+    ],
+)
+def test_files_that_say_something_else_are_refused(key: str, value: Any, tmp_path: Path) -> None:
+    """Their checksum is right, but no :meth:`save` wrote them."""
+    path = tmp_path / "model.npz"
+    bucketflow.compile(chain(3)).save(path)
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    header = json.loads(arrays["header"].tobytes()) | {key: value}
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, **arrays)
+    compiled_files._seal(path)
+    with pytest.raises(bucketflow.BucketflowError):
         Compiled.load(path)
 
 

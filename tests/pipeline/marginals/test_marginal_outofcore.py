@@ -33,7 +33,7 @@ from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans import planner as remembered
 from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs import dense_boxes as outofcore
-from bucketflow.pipeline.runs.dense_boxes import Boxes
+from bucketflow.pipeline.runs.dense_boxes import BoxRun
 from bucketflow.pipeline.trees.tree import Tree, build_tree
 from bucketflow.storage import ledger
 from bucketflow.storage.chunks import write_chunk
@@ -233,14 +233,14 @@ def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], mon
 def test_disk_bytes_are_what_was_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(7, 7, 3, "markov")
     most = 0
-    original = Boxes.free_inputs
+    original = BoxRun.free_inputs
 
     def measured(self: Any, task: Any, readers: Any) -> list[Any]:
         nonlocal most
         most = max(most, sum(p.stat().st_size for p in (tmp_path / "run").rglob("c.*")))
         return original(self, task, readers)
 
-    monkeypatch.setattr(Boxes, "free_inputs", measured)
+    monkeypatch.setattr(BoxRun, "free_inputs", measured)
     plan = bucketflow.marginals(model).plan
     assert plan is not None
     found = bucketflow.marginals(model, fit="spill", memory=MARGIN + plan.peak_bytes // 8, workdir=tmp_path / "run")
@@ -285,8 +285,8 @@ def test_the_cheaper_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
 def boxes_done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Record the boxes that run from now on."""
     done: list[Any] = []
-    original = Boxes.call
-    monkeypatch.setattr(Boxes, "call", lambda self, task: (done.append(task), original(self, task))[1])
+    original = BoxRun.call
+    monkeypatch.setattr(BoxRun, "call", lambda self, task: (done.append(task), original(self, task))[1])
     return done
 
 
@@ -374,7 +374,7 @@ def test_a_disk_that_damages_every_table(tmp_path: Path, monkeypatch: pytest.Mon
     options: dict[str, Any] = {"fit": "spill", "memory": MARGIN + plan.peak_bytes // 8}
     expected = bucketflow.marginals(model, **options)
     damaged: set[str] = set()
-    original = Boxes.call
+    original = BoxRun.call
 
     def call(self: Any, task: Any) -> Any:
         for name, keys in self.needs(task).items():
@@ -384,7 +384,7 @@ def test_a_disk_that_damages_every_table(tmp_path: Path, monkeypatch: pytest.Mon
                 path.write_bytes(bytes(b ^ 0x15 for b in path.read_bytes()))
         return original(self, task)
 
-    monkeypatch.setattr(Boxes, "call", call)
+    monkeypatch.setattr(BoxRun, "call", call)
     same(bucketflow.marginals(model, workdir=tmp_path / "run", **options), expected)
     assert len(damaged) == 3
 

@@ -116,9 +116,10 @@ def test_another_question_is_refused(tmp_path: Path) -> None:
     with pytest.raises(bucketflow.IncompatibleRunError, match="its query is"):
         bucketflow.solve(model, "partition", workdir=tmp_path / "run")
     stored = stored_plan(tmp_path / "run")
-    stored["identity"]["version"] = "0.0.0"
+    stored["plan"]["structure"] = "that of other tables"
     write_json(tmp_path / "run" / "plan.json", stored)
-    with pytest.raises(bucketflow.IncompatibleRunError, match="its version is"):
+    (tmp_path / "run" / "result.json").unlink()
+    with pytest.raises(bucketflow.IncompatibleRunError, match="makes other tables of the stored plan"):
         bucketflow.marginals(model, evidence={"x0": [1, 2, 3]}, **options)
 
 

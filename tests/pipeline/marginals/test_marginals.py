@@ -22,7 +22,7 @@ from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.plans import plan
 from bucketflow.pipeline.preprocessing.leaf_tables import restricted
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.queries.arithmetic import Partition
+from bucketflow.pipeline.queries.arithmetic import ScaledPartition
 from bucketflow.pipeline.trees import memory as peaks
 from bucketflow.tasks.sweeps import program
 from bucketflow.tasks.sweeps.scaled import LOWEST, as_logs
@@ -244,7 +244,7 @@ def test_leaf_tables_hold_nothing_above_one(model: Model, power: int) -> None:
     functions = tuple(replace(f, values=f.values * 10.0**power) for f in model.functions)
     network = reduce_model(replace(model, functions=functions), "partition", {})
     for leaf in network.leaves:
-        table = Partition(network).leaf(leaf, leaf.scope)
+        table = ScaledPartition(network).leaf(leaf, leaf.scope)
         logs = as_logs(table).values
         inside = logs[logs > -np.inf]
         assert table.logs == (inside.size > 0 and np.ptp(inside) > -LOWEST)

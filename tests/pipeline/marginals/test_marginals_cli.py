@@ -41,7 +41,7 @@ def test_posteriors_as_json() -> None:
     (joint,) = found["joint"]
     assert joint["variables"] == ["Storm", "Season"]
     assert np.sum(joint["table"], axis=1) == pytest.approx(found["marginals"]["Storm"])
-    assert set(found["seconds"]) == {"read", "plan", "run"}
+    assert set(found["seconds"]) - {"compile"} == {"read", "plan", "run"}
     observed = json.loads(run("diagnosis", "--json", "--evidence", "Storm=yes"))
     assert observed["marginals"]["Storm"] == [0.0, 1.0]
     assert 10 ** observed["log10_evidence"] == pytest.approx(found["marginals"]["Storm"][1])

@@ -22,7 +22,7 @@ from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.problem import Problem
 from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
 from bucketflow.pipeline.preprocessing.preprocess import Network
-from bucketflow.pipeline.queries.arithmetic import Partition
+from bucketflow.pipeline.queries.arithmetic import ScaledPartition
 from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.trees.costs import Rates
@@ -31,7 +31,7 @@ from tests.models import bayes_models, markov_models, named_model
 
 def run_of(network: Network, plan: Plan) -> Run[Any]:
     """Return a run in this process, to be given other plans and pools."""
-    arithmetic = Partition(network)
+    arithmetic = ScaledPartition(network)
     problem = Problem(network.dims, network.scopes, arithmetic.semiring, arithmetic.semiring.itemsize)
     return Run(network, plan, problem, arithmetic, SerialPool(), compiled=False)
 

@@ -16,6 +16,8 @@ from bucketflow import Model
 from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, default_memory_bytes
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import Question
+from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.errors import format_bytes
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options, parse_size
 from bucketflow.pipeline.plans.plan import Plan
@@ -203,3 +205,32 @@ def test_a_small_limit_leaves_something(tmp_path: Path) -> None:
     assert default_memory_bytes(tmp_path) == 20_000_000
     machine.group("sys/fs/cgroup", memory__max=100_000_000, memory__current=200_000_000)
     assert default_memory_bytes(tmp_path) == 0
+
+
+@pytest.mark.parametrize("query", ["optimum", "marginals"])
+@pytest.mark.parametrize("beside", [-850_000, 1_000, 9_000])
+def test_a_refusal_to_spill_says_what_is_left_for_a_box_and_how_much_is_enough(query: str, beside: int) -> None:
+    """Not that a step of one cell needs a megabyte, which is the margin."""
+    model = grid(7, 7, 4, "markov" if query == "marginals" else "cost")
+    memory = MARGIN + model.nbytes + beside
+    refusals: list[str] = []
+    for _ in range(9):  # a stage after the other
+        try:
+            bucketflow.plan(model, query, fit="spill", memory=memory)
+            break
+        except bucketflow.BudgetError as error:
+            refusals.append(str(error))
+            found = re.search(
+                r"the step of (\S+) cells needs (.*) for its smallest box, allowed (.*): of (.*) in all the model "
+                r"takes (.*) and a margin 1.05 MB; try --memory of at least (.* [kM]?B)",
+                refusals[-1],
+            )
+            assert found is not None, refusals[-1]
+            cells, box, allowed, given, nbytes, enough = found.groups()
+            assert 4 < float(cells) < 4**12
+            assert parse_size(box) < 100_000
+            assert allowed == format_bytes(max(memory - MARGIN - model.nbytes, 0))
+            assert (given, nbytes) == (format_bytes(memory), format_bytes(model.nbytes))
+            assert parse_size(enough) > memory
+            memory = parse_size(enough)
+    assert 0 < len(refusals) < 9

@@ -20,7 +20,7 @@ from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.orders import min_fill, tree_search
-from bucketflow.pipeline.orders.effort import LEAST, SHARE, Effort
+from bucketflow.pipeline.orders.effort import LEAST, SHARE, PlanningBudget
 from bucketflow.pipeline.orders.tree_search import search_trees
 from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.plan import Plan
@@ -59,7 +59,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
 
 
 def test_an_account_allows_a_share_of_the_run_or_a_little():
-    effort = Effort()
+    effort = PlanningBudget()
     effort.spend(0.1)
     assert effort.left(0.0) == pytest.approx(LEAST - 0.1)
     assert effort.left(100.0) == pytest.approx(100 * SHARE - 0.1)
@@ -67,8 +67,8 @@ def test_an_account_allows_a_share_of_the_run_or_a_little():
         assert effort.left(0.0) == pytest.approx((LEAST - 0.1) / 2)
         assert effort.left(100.0) == pytest.approx((100 * SHARE - 0.1) / 2)
     assert effort.left(0.0) == pytest.approx(LEAST - 0.1)
-    assert Effort(asked=2.0, spent=0.1).allows(2.0, 0.0)
-    assert not Effort(spent=inf).allows(0.0, 1e9)
+    assert PlanningBudget(asked=2.0, spent=0.1).allows(2.0, 0.0)
+    assert not PlanningBudget(spent=inf).allows(0.0, 1e9)
 
 
 def test_short_propagations_are_fitted_with_few_plans(planned: list[Plan]) -> None:
@@ -152,7 +152,9 @@ def least_sliced(problem: Problem, tree: Tree) -> int:
     with suppress(BudgetError):
         while True:
             whole = plan_tree(problem, PlanOptions(memory_bytes=memory), RATES, tree)
-            sliced_plans.sliced_plan(problem, PlanOptions(memory_bytes=memory), RATES, [whole], Effort(spent=inf))
+            sliced_plans.sliced_plan(
+                problem, PlanOptions(memory_bytes=memory), RATES, [whole], PlanningBudget(spent=inf)
+            )
             memory //= 2
     return memory + 1
 

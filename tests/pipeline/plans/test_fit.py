@@ -15,7 +15,7 @@ from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.budget.sliced_plans import CLOSE, sliced_plan
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.orders import tree_search
-from bucketflow.pipeline.orders.effort import Effort
+from bucketflow.pipeline.orders.effort import PlanningBudget
 from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans import planner as remembered
 from bucketflow.pipeline.plans.plan import Plan
@@ -82,19 +82,21 @@ def test_others_are_tried_where_nothing_fits_however_much_was_spent(monkeypatch:
     options = replace(OPTIONS, memory_bytes=min(plan.peak_bytes for plan in others) // 2)
 
     def refused(
-        problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: Effort, *_: object
+        problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: PlanningBudget, *_: object
     ) -> Plan:
         if wholes[0] is first:
             raise BudgetError("this tree takes too many slices")
         return sliced_plan(problem, options, rates, wholes, effort)
 
     monkeypatch.setattr(fit, "sliced_plan", refused)
-    found = fit.cheapest(iter([first, *others]), wanted, options, RATES, "slice", None, Effort(spent=inf)).chosen
+    found = fit.cheapest(
+        iter([first, *others]), wanted, options, RATES, "slice", None, PlanningBudget(spent=inf)
+    ).chosen
     assert found.slices > 1
     assert found.peak_bytes <= options.memory_bytes
     assert found.unsliced_cells == first.cells
     with pytest.raises(BudgetError, match="this tree"):
-        fit.cheapest(iter([first]), wanted, options, RATES, "slice", None, Effort(spent=inf))
+        fit.cheapest(iter([first]), wanted, options, RATES, "slice", None, PlanningBudget(spent=inf))
 
 
 def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +115,7 @@ def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int
     whole = next(whole_plans(wanted, options, RATES))
     options = replace(options, memory_bytes=whole.peak_bytes // share)
     plans = []
-    for effort in (Effort(spent=inf), Effort(asked=inf)):
+    for effort in (PlanningBudget(spent=inf), PlanningBudget(asked=inf)):
         try:
             slicing = in_slices.Slicing(wanted, options, RATES, whole.tree, whole, effort)
             plans.append(slicing.freed(slicing.first()))
@@ -142,12 +144,12 @@ def test_slices_that_take_much_more_work_need_another_tree_first(monkeypatch: py
     for far, first in ((0.0, 0), (1e6, 1)):
         monkeypatch.setattr(in_slices, "_FAR", far)
         freed.clear()
-        found = in_slices.sliced_plan(wanted, options, RATES, [whole], Effort(asked=inf))
+        found = in_slices.sliced_plan(wanted, options, RATES, [whole], PlanningBudget(asked=inf))
         assert len(freed) == 1  # before the search, or after it was in vain
         assert found.slices <= freed[0].slices
         monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: replace(args[3], threads=7))
         freed.clear()
-        in_slices.sliced_plan(wanted, options, RATES, [whole], Effort(asked=inf))
+        in_slices.sliced_plan(wanted, options, RATES, [whole], PlanningBudget(asked=inf))
         assert len(freed) == first
         monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: args[3])
 
@@ -159,7 +161,7 @@ def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(monke
     wholes = list(whole_plans(wanted, options, RATES))
     assert len(wholes) > 3
     options = replace(options, memory_bytes=min(plan.peak_bytes for plan in wholes) // 4)
-    alone = [in_slices.Slicing(wanted, options, RATES, each.tree, wholes[0], Effort()) for each in wholes]
+    alone = [in_slices.Slicing(wanted, options, RATES, each.tree, wholes[0], PlanningBudget()) for each in wholes]
     estimates = [slicing.estimate(1000) for slicing in alone]
     cheapest = min(range(1, len(wholes)), key=estimates.__getitem__)
     tried: list[Tree] = []
@@ -172,7 +174,7 @@ def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(monke
     def alone_index(tree: Tree) -> int:
         return next(i for i, slicing in enumerate(alone) if slicing.tree is tree)
 
-    in_slices.sliced_plan(wanted, options, RATES, wholes, Effort(asked=inf))
+    in_slices.sliced_plan(wanted, options, RATES, wholes, PlanningBudget(asked=inf))
     assert tried == [wholes[0].tree, wholes[cheapest].tree]
 
 
@@ -188,9 +190,9 @@ def test_another_way_is_found_before_a_tree_is_searched_for_slices_that_are_far_
     monkeypatch.setattr(in_slices, "refine_tree", lambda *args, **rest: turns.append("tree") or original(*args, **rest))
     monkeypatch.setattr(in_slices, "_FAR", 0.0)
     for known, most in ((0.0, 1), (inf, 1 + in_slices.REARRANGINGS)):
-        effort = Effort(asked=inf)
+        effort = PlanningBudget(asked=inf)
 
-        def boxes(effort: Effort = effort, known: float = known) -> None:
+        def boxes(effort: PlanningBudget = effort, known: float = known) -> None:
             turns.append("boxes")
             effort.know(known)
 
@@ -210,7 +212,7 @@ def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: p
     searched = in_memory(wanted, options)
     assert len(turns) == in_slices.REARRANGINGS
     assert searched.peak_bytes <= options.memory_bytes
-    slicing = in_slices.Slicing(wanted, options, RATES, wholes[0].tree, wholes[0], Effort())
+    slicing = in_slices.Slicing(wanted, options, RATES, wholes[0].tree, wholes[0], PlanningBudget())
     assert searched.seconds <= slicing.freed(slicing.first()).seconds
     given = replace(options, children=wholes[0].tree.children)
     in_memory(wanted, given)

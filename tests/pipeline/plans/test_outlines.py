@@ -9,9 +9,9 @@ from random import Random
 
 import pytest
 
-from bucketflow.pipeline.budget.boxes import Tables
+from bucketflow.pipeline.budget.boxes import StageTables
 from bucketflow.pipeline.orders import tree_search
-from bucketflow.pipeline.orders.effort import LEAST, SHARE, Effort
+from bucketflow.pipeline.orders.effort import LEAST, SHARE, PlanningBudget
 from bucketflow.pipeline.plans import planner
 from bucketflow.pipeline.plans.lower_bounds import Outline, first_plan, live_cells
 from bucketflow.pipeline.plans.planner import plan_tree, plan_within, whole_plans
@@ -70,14 +70,14 @@ def test_boxes_fix_as_few_variables_as_their_tables_allow(seed: int) -> None:
     bytes_by_count = [needed(tree, head, part, inputs, candidates[:n]) for n in range(len(candidates) + 1)]
     for available in (0, *bytes_by_count):
         fits = (n for n, least in enumerate(bytes_by_count) if least <= available)
-        found = Tables(tree, 8).fewest_boxed(head, part, inputs, candidates, available)
+        found = StageTables(tree, 8).fewest_boxed(head, part, inputs, candidates, available)
         assert found == next(fits, len(candidates))
 
 
 def test_boxes_of_tables_beyond_floats_are_bounded() -> None:
     tree = bucket_tree((9,) * 400, [tuple(range(400))], range(400))
     step = Step(tree.n_leaves, (0,), (), (), None)  # type: ignore[arg-type]
-    tables = Tables(tree, 8)
+    tables = StageTables(tree, 8)
     assert tables.fewest_boxed(-1, [step], (), range(400), 10**6) == 395
     assert tables.fewest_boxed(-1, [step], (), range(10), 10**6) == 10
 
@@ -145,13 +145,13 @@ def test_a_search_goes_by_its_own_time_unless_seconds_were_asked_for(monkeypatch
     hours = count(0, 3600)
     monkeypatch.setattr(tree_search.time, "monotonic", lambda: float(next(hours)))
     assert tree_search.search_trees(problem.dims, problem.scopes, rates=slow, longest=0.5) == found
-    effort = Effort()
+    effort = PlanningBudget()
     tree_search.search_trees(problem.dims, problem.scopes, rates=slow, seconds=0.5, effort=effort)
     assert effort.spent < 0.1
 
 
 def test_better_plans_are_looked_for_as_long_as_the_best_known_justifies() -> None:
-    effort = Effort()
+    effort = PlanningBudget()
     assert effort.left(1000.0) == pytest.approx(1000 * SHARE)
     effort.know(20.0)
     effort.know(50.0)

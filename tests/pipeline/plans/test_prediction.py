@@ -8,7 +8,7 @@ import pytest
 
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import conditioned_plan, plan_tree, with_rates
-from bucketflow.pipeline.plans.prediction import REFERENCE, Around, step_seconds
+from bucketflow.pipeline.plans.prediction import REFERENCE, RunOverhead, step_seconds
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from bucketflow.pipeline.trees.tree import bucket_tree
@@ -84,10 +84,10 @@ def test_launches_take_longer_than_calls_on_small_tables() -> None:
 
 
 def test_nothing_around_takes_no_time() -> None:
-    assert Around().leaf_seconds(False, 0) == Around().reading_seconds(False, 100, 0) == 0.0
+    assert RunOverhead().leaf_seconds(False, 0) == RunOverhead().reading_seconds(False, 100, 0) == 0.0
 
 
 def test_large_functions_take_longer() -> None:
     """Leaf tables of many cells take what their cells do."""
-    many = Around(functions=1).leaf_seconds(False, 1 << 24)
-    assert 100 * Around(functions=1).leaf_seconds(False, 4) < many < 1.0
+    many = RunOverhead(functions=1).leaf_seconds(False, 1 << 24)
+    assert 100 * RunOverhead(functions=1).leaf_seconds(False, 4) < many < 1.0

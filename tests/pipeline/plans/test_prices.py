@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.budget.boxes import Boxing
+from bucketflow.pipeline.budget.boxes import StageMaker
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.orders.forests import Rearranger, group_units, split_steps
 from bucketflow.pipeline.plans.planner import whole_plan, whole_plans, with_rates
@@ -60,7 +60,7 @@ def test_every_road_predicts_the_same_seconds(dims, scopes):
         sized = [sized_work(sizer, [masks[c] for c in inputs], masks[len(leaves) + j]) for j, inputs in enumerate(kids)]
         assert [lowered_work(step.lowered) for step in plan.steps] == sized
         seconds = sum(lowered_seconds(step, RATES, 8) for step in plan.steps)
-        boxing = Boxing(problem, PlanOptions(), RATES, plan.tree, plan.layouts, 1e9)
+        boxing = StageMaker(problem, PlanOptions(), RATES, plan.tree, plan.layouts, 1e9)
         assert boxing.seconds(plan.steps) == pytest.approx(seconds)
         assert plan.seconds == with_rates(plan, RATES).seconds == pytest.approx(seconds)
         assert tree_cost(plan.tree, RATES).seconds == pytest.approx(seconds)

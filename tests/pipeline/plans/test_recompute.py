@@ -16,7 +16,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.problem import Problem
 from bucketflow.pipeline.plans.recompute import with_parts_again
 from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
-from bucketflow.pipeline.queries.arithmetic import Partition
+from bucketflow.pipeline.queries.arithmetic import ScaledPartition
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, grid, markov_models
 from tests.pipeline.marginals.test_spread import in_one_piece, run_of
@@ -28,7 +28,7 @@ def test_a_plan_that_makes_messages_again_finds_the_same(model: Model, data: st.
     plan, network = skeleton.plan, skeleton.network
     if plan is None or skeleton.fixed is None:
         return
-    semiring = Partition(network).semiring
+    semiring = ScaledPartition(network).semiring
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, 0, tuple(plan.results))
     inner = [step.node for step in plan.up if plan.tree.parent[step.node] >= 0]
     cuts = data.draw(st.frozensets(st.sampled_from(inner))) if inner else frozenset()

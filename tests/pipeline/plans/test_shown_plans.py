@@ -13,14 +13,17 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.cluster.pool import ThreadPool
 from bucketflow.pipeline.answering import placement, propagate
+from bucketflow.pipeline.answering import prepared as prepared_questions
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.cli.show_plan import _plan_rows
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import worker_parts
 from bucketflow.pipeline.runs.parts import sweep_parts
+from bucketflow.pipeline.trees.costs import Rates
 from tests.models import grid
 from tests.pipeline.marginals.test_spread import branching
 
@@ -107,3 +110,19 @@ def test_what_was_found_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("bucketflow.pipeline.machine.resources.default_memory_bytes", lambda: next(free))
     found = Resources(bucketflow.pipeline.options.Options())
     assert found.memory_bytes == found.host_bytes == found.memory_bytes == 100
+
+
+@pytest.mark.parametrize("fit", ["slice", "spill"])
+def test_the_way_that_is_chosen_has_one_prediction(fit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the rates of this machine, where it was measured: another figure would be by nominal ones."""
+    monkeypatch.setattr(prepared_questions, "is_worth_measuring", lambda seconds: True)
+    question = question_of(grid(6, 6, 4), "optimum")
+    whole = prepare(question, Resources(Options())).plan
+    assert whole is not None
+    memory = whole.peak_bytes // 2 if fit == "slice" else MARGIN + whole.peak_bytes // 2
+    slow = Rates(1e6, 1e7, 1e7, 1e-3)
+    found = prepare(question, Resources(Options(fit=fit, memory=memory)), rates=lambda semiring: slow)
+    assert found.plan is not None
+    rows = dict(_plan_rows(found, found.plan))
+    way = "slicing" if fit == "slice" else "spilling"
+    assert rows["predicted"].startswith(rows[way].rpartition(", ")[2])

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.plans.planner import plan_tree, whole_plan
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
@@ -54,10 +53,9 @@ def test_many_features(features: int) -> None:
     if f"x{features}" not in evidence:
         expected[f"x{features}"] = of_class @ model.functions[features].values
     compiled = bucketflow.compile(model)
-    assert compiled.plan is not None
     answers = [bucketflow.marginals(model, evidence=evidence)]
     for packed in (False, True):
-        compiled._tables = kept_tables(compiled.plan, compiled._base, packed)
+        compiled._keep_tables(packed)
         compiled.set_evidence({})
         compiled.set_evidence({**evidence, "x1": 0})
         compiled.marginals()

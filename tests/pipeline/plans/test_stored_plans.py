@@ -53,6 +53,23 @@ def test_the_same_plan_comes_back(planned: Any, fit: Any) -> None:
         assert again.results == plan.results
 
 
+@pytest.mark.parametrize("asked", [{}, {"fit": "slice"}, {"fit": "spill"}, {"representation": "rows", "fit": "slice"}])
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("marginals", "markov")])
+def test_a_report_shows_the_figures_that_the_plan_had(query: str, kind: str, asked: dict[str, Any]) -> None:
+    """Slices, say, are compared with the best plan without them, which is another tree than the one that is stored."""
+    question = question_of(grid(7, 7, 4, kind), query)
+    whole = prepare(question, Resources(Options())).plan
+    assert whole is not None
+    memory = {"slice": whole.peak_bytes // 4}.get(asked.get("fit", ""), MARGIN + whole.peak_bytes // 3)
+    resources = Resources(Options(memory=memory, **asked))
+    planned = prepare(question, resources)
+    assert planned.plan is not None
+    record = json.loads(json.dumps(plan_record(planned.plan, planned.memory_bytes)))
+    again = prepare(question, resources, record).plan
+    assert again is not None
+    assert again.rows() == planned.plan.rows()
+
+
 @pytest.mark.parametrize("damage", ["twice", "itself", "none", "unknown"])
 def test_what_is_no_tree_is_refused(damage: str) -> None:
     problem, options, plan = one_way(Options(memory="1GB"))

@@ -199,7 +199,7 @@ def in_process(*args: object, code: int = 0) -> str:
 def test_the_command() -> None:
     found = json.loads(in_process("satellite", "--json"))
     assert (found["status"], found["lower"], found["upper"], found["gap"]) == ("optimal", 49, 49, 0)
-    assert set(found["seconds"]) == {"read", "plan", "run"}
+    assert set(found["seconds"]) - {"compile"} == {"read", "plan", "run"}
     assert found["rounds"][0]["cells_limit"] == 16
     shown = in_process("grid", "--query", "partition", "--z", "3")
     assert "3 variables" in shown

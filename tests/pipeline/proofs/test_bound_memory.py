@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 import numpy as np
 import bucketflow
-from bucketflow.tasks.code_files import impatient
+from bucketflow.tasks.compiler.code_cache import impatient
 
 def grid(n, d):
     rng = np.random.default_rng(0)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -22,12 +21,19 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import Prepared, Report, Size
 from bucketflow.pipeline.models.model import Model
-from bucketflow.pipeline.proofs import incumbent, portfolio, turns
-from bucketflow.pipeline.proofs.limits import Limits
+from bucketflow.pipeline.proofs import incumbent, opening, preparing, turns
+from bucketflow.pipeline.proofs.incumbent import Incumbent
+from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.outcome import Method, Outcome
+from bucketflow.pipeline.proofs.portfolio import Portfolio
+from bucketflow.pipeline.proofs.prover import Prover
+from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop, Registered, using
 from bucketflow.pipeline.proofs.provers import diagrams
 from bucketflow.pipeline.proofs.provers import row_layers as rows
+from bucketflow.pipeline.proofs.provers.local_search import LocalProver
+from bucketflow.pipeline.proofs.turns import Turns
 from tests.models import bayes_models, brute_optimum, cost_models, markov_models
+from tests.pipeline.proofs.fakes import compiled, fake
 from tests.pipeline.proofs.networks import brute_least, coarse_networks
 from tests.strategies import NEVER_QUICK, solve_by
 
@@ -109,12 +115,11 @@ def test_optima_of_coarse_costs(method: Method) -> None:
     @given(coarse_networks(), st.one_of(st.none(), st.integers(-50, 100)))
     def check(network: CostNetwork, upper: int | None) -> None:
         least = brute_least(network)
-        task = portfolio.Chain(network, upper, method, Limits(1 << 28))
-        task.run()
-        found = task.outcome()
+        task = Portfolio(network, upper, method, ProofLimits(1 << 28))
+        found = task.run()
         if least < (math.inf if upper is None else upper):
             assert found.proved
-            assert found.total == least == task.lower
+            assert found.total == least == task.incumbent.lower
         else:
             assert not found.feasible
             assert least >= found.lower
@@ -124,11 +129,11 @@ def test_optima_of_coarse_costs(method: Method) -> None:
 
 def test_bounds_and_cut_offs_skip_totals_that_cannot_be() -> None:
     tables = [CostTable((v,), np.array([0.0, 10.0, 30.0])) for v in range(3)]
-    task = incumbent.Known(CostNetwork((3, 3, 3), tuple(tables), 5), 42, "auto", Limits(1 << 20))
+    task = Incumbent(CostNetwork((3, 3, 3), tuple(tables), 5), 42, ProofLimits(1 << 20))
     assert task.upper == 36  # so many as below 42
     task.improve((1, 1, 1))
     assert (task.total, task.upper) == (35, 26)
-    task._hear(6)
+    task.raise_lower(6)
     assert task.lower == 15
     task.improve((0, 1, 1))
     task.take(16, None, "rows")
@@ -136,12 +141,17 @@ def test_bounds_and_cut_offs_skip_totals_that_cannot_be() -> None:
     assert task.outcome() == Outcome(25, 25, (0, 1, 1))
 
 
+def _turns(**brought: Any) -> Turns:
+    """All provers, and what their turns brought."""
+    return Turns({entry.name: entry for entry in ALL_PROVERS}, **brought)
+
+
 def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
-    tried = turns.Turns("auto")
+    tried = _turns()
     everyone = ("dolls", "clusters", "triangles", "subtrees", "rows", "local", "diagram", "search", "dense")
     assert dict(tried.shares(1.0)) == dict.fromkeys(everyone, 1.0)
     tried.closed = {"rows": 0.1, "diagram": 0.3, "search": 0.0}
-    resting = [(way, 1.0) for way in ("dolls", "clusters", "triangles", "subtrees", "local", "search", "dense")]
+    resting = [(name, 1.0) for name in ("dolls", "clusters", "triangles", "subtrees", "local", "search", "dense")]
     assert list(tried.shares(1.0)) == [("diagram", 2.0), ("rows", 1.0), *resting]
     tried.hopeless = {"dolls", "clusters", "triangles", "subtrees", "rows", "local", "dense"}
     tried.closed = {"diagram": 0.0, "search": 0.0}
@@ -152,17 +162,27 @@ def test_what_closes_most_of_the_gap_goes_first_and_longest() -> None:
 
 
 def test_what_closes_half_of_the_gap_in_a_turn_goes_on_at_once() -> None:
-    tried = turns.Turns("auto", closed={"rows": 2.0, "diagram": 1.9, "local": 9.0})
-    assert [way for way in tried.left if tried.nearly_done(way, 0.25)] == ["rows"]
-    assert not turns.Turns("auto").nearly_done("rows", 9.0)
+    tried = _turns(closed={"rows": 2.0, "diagram": 1.9, "local": 9.0})
+    assert [name for name in tried.left if tried.nearly_done(name, 0.25)] == ["rows"]
+    assert not _turns().nearly_done("rows", 9.0)
     assert (dict(tried.shares(0.5))["rows"], dict(tried.shares(1.0))["rows"]) == (1.0, 2.0)
 
 
 class _Foreseeing:
     """Diagrams that say how long they take."""
 
+    nbytes = 0
+
     def __init__(self, seconds_left: float) -> None:
         self.seconds_left = seconds_left
+
+
+def foreseeing(tried: Portfolio, seconds_left: float) -> diagrams.DiagramProver:
+    """Let diagrams have had a turn."""
+    prover = diagrams.DiagramProver(tried.incumbent)
+    prover.search = _Foreseeing(seconds_left)  # type: ignore[assignment]
+    tried.team.provers["diagram"] = prover
+    return prover
 
 
 @pytest.mark.parametrize(("seconds_left", "soon"), [(1.9, True), (2.1, False), (math.inf, False)])
@@ -171,16 +191,17 @@ def test_what_foresees_its_end_goes_on_at_once(
 ) -> None:
     """In half of what was spent so far; unless no total is known, or it is hopeless."""
     monkeypatch.setattr(incumbent, "working_seconds", lambda: 4.0)
-    tried = portfolio.Chain(CostNetwork((2,), ()), 1, "auto", Limits(1 << 20), started=0.0)
-    tried.diagrams = _Foreseeing(seconds_left)  # type: ignore[assignment]
-    assert tried._ends_soon("diagram", 0.25) == soon
-    assert not tried._ends_soon("rows", 0.25)
+    tried = Portfolio(CostNetwork((2,), ()), 1, "auto", ProofLimits(1 << 20))
+    tried.incumbent.started = 0.0
+    foreseeing(tried, seconds_left)
+    assert tried.team.ends_soon("diagram", 0.25) == soon
+    assert not tried.team.ends_soon("rows", 0.25)
     tried.turns.hopeless.add("diagram")
-    assert not tried._ends_soon("diagram", 0.25)
+    assert not tried.team.ends_soon("diagram", 0.25)
 
 
 def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:
-    tried = turns.Turns("auto", closed={"local": 0.5, "rows": 0.0})
+    tried = _turns(closed={"local": 0.5, "rows": 0.0})
     others = dict.fromkeys(("dolls", "clusters", "triangles", "subtrees", "rows", "diagram", "search", "dense"), 1.0)
     assert dict(tried.shares(1.0)) == {"local": 0.5, **others}
     tried.closed["local"] = 0.0
@@ -188,38 +209,40 @@ def test_a_local_search_that_finds_nothing_has_the_shortest_turns() -> None:
 
 
 def test_neighbourhoods_that_are_searched_have_longer_turns() -> None:
-    tried = turns.Turns("auto", closed={"local": 0.5})
+    tried = _turns(closed={"local": 0.5})
     tried.suit((40,) * 160)
     assert dict(tried.shares(1.0))["local"] == 2.0
     tried.closed["local"] = 0.0
     assert dict(tried.shares(1.0))["local"] == 1.0
 
 
-def test_wide_domains_are_searched_near_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_domains_are_searched_near_the_best() -> None:
     """From the first assignment on, going on at once while better ones are found."""
     rng = np.random.default_rng(4)
     pairs = [(x, y) for y in range(120) for x in range(max(0, y - 3), y)]
     network = CostNetwork((12,) * 120, tuple(CostTable(p, rng.integers(0, 99, (12, 12)).astype(float)) for p in pairs))
-    tried = portfolio.Chain(network, None, "auto", Limits(1 << 30))
-    tried._take(network, (0,) * 120)
-    before = tried.total
-    assert tried.searched is not None
+    tried = Portfolio(network, None, "auto", ProofLimits(1 << 30))
+    known, local = tried.incumbent, tried.team.provers["local"]
+    assert isinstance(local, LocalProver)
+    known.offer((0,) * 120)
+    before = known.total
+    assert local.near is not None
     assert before is not None
-    tried._learn(tried._local(1.0, lambda: (tried.total or 0) < before), "local")  # type: ignore[arg-type]
-    assert tried.best is not None
-    assert tried.total == network.total(tried.best) < before
-    assert tried.nearby == tried.best
+    known.take_outcome(local.turn(1.0, lambda: (known.total or 0) < before), "local")  # type: ignore[arg-type]
+    assert known.best is not None
+    assert known.total == network.total(known.best) < before
+    assert known.nearby == known.best
     tried.turns.closed["local"] = 0.5
-    assert tried._ends_soon("local", 1.0)
-    tried.searched = None
-    assert not tried._ends_soon("local", 1.0)
+    assert tried.team.ends_soon("local", 1.0)
+    local.near = None
+    assert not tried.team.ends_soon("local", 1.0)
 
 
 def test_few_large_domains_are_searched_rather_than_represented() -> None:
-    tried = turns.Turns("auto")
+    tried = _turns()
     tried.suit((44,) * 14)
     shares = list(tried.shares(1.0))
-    resting = [(way, 1.0) for way in ("dolls", "clusters", "triangles", "subtrees")]
+    resting = [(name, 1.0) for name in ("dolls", "clusters", "triangles", "subtrees")]
     assert shares[:5] == [("search", 4.0), *resting]
     assert shares[5:] == [("local", 1.0), ("dense", 1.0), ("rows", 0.5), ("diagram", 0.25)]
     tried.suit((2,) * 100)
@@ -232,36 +255,100 @@ def test_few_large_domains_are_searched_rather_than_represented() -> None:
 def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:
     now, given = [0.0], []
     monkeypatch.setattr(turns, "working_seconds", lambda: now[0])
-    tried = portfolio.Chain(CostNetwork((2,), ()), None, "auto", Limits(1 << 20))
 
-    def overlong(seconds: float, late: Callable[[], bool]) -> None:
+    def overlong(seconds: float) -> None:
         given.append(seconds)
         now[0] += 3.0
 
-    monkeypatch.setattr(tried, "_rows", overlong)
+    tried = Portfolio(CostNetwork((2,), ()), None, "auto", ProofLimits(1 << 20), [fake("rows", overlong)])
     for seconds in (1.0, 1.0, 0.5, 4.0, 4.0):
-        tried._try("rows", seconds)
+        tried.team.attempt("rows", seconds)
     assert given == [1.0, 3.5, 4.0]
 
 
-def test_a_way_that_gets_no_turn_does_not_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+class _NotCompiled(CompiledLoop):
+    """What is not compiled, and counts how often that was of interest."""
+
+    asked: ClassVar[list[str]] = []
+
+    @property
+    def is_compiled(self) -> bool:
+        self.asked.append(self.function)
+        assert len(self.asked) < 3, "it is asked again and again"
+        return False
+
+
+def test_a_prover_that_gets_no_turn_does_not_go_on() -> None:
     """As its loops are not compiled yet: it had closed the gap nearly, in a longer turn that needed none of them."""
-    monkeypatch.setattr(turns, "is_compiled", lambda module, function: False)
-    tried = portfolio.Chain(CostNetwork((2,), ()), 1, "auto", Limits(1 << 20))
-    asked: list[float] = []
+    missing = _NotCompiled("", "", 0.5)
+    provers = [fake(name, lambda seconds: pytest.fail("it has a turn"), missing) for name in ("dolls", "clusters")]
+    tried = Portfolio(CostNetwork((2,), ()), 1, "auto", ProofLimits(1 << 20), provers)
+    for entry in provers:
+        missing.asked.clear()
+        tried.turns.closed[entry.name] = 9.0
+        assert tried.team.ends_soon(entry.name, 0.25)
+        assert list(tried.team.go(entry.name, 0.25)) == []
+        assert missing.asked == [""]
 
-    def begin(way: str, seconds: float) -> turns.Turn | None:
-        asked.append(seconds)
-        assert len(asked) < 3, "it is asked again and again"
-        return turns.Turns.begin(tried.turns, way, seconds)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(tried.turns, "begin", begin)
-    for way in ("dolls", "clusters"):
-        asked.clear()
-        tried.turns.closed[way] = 9.0  # type: ignore[index]
-        assert tried._ends_soon(way, 0.25)  # type: ignore[arg-type]
-        tried._go(way, 0.25)  # type: ignore[arg-type]
-        assert asked == [0.25]
+def test_a_portfolio_goes_on_where_its_seconds_were_over() -> None:
+    """With what was left of the turn, then with the others; in the opening and in the rounds."""
+    given: list[tuple[str, float]] = []
+
+    def turn_of(name: str) -> Registered:
+        def turn(seconds: float) -> Outcome | None:
+            given.append((name, seconds))
+            tried.team.until = 0.0  # time is over now
+            return None
+
+        return fake(name, turn)
+
+    table = CostTable((0, 1), np.array([[3.0, 1.0], [2.0, 5.0]]))
+    limits = ProofLimits(1 << 20, prune=False)
+    tried = Portfolio(CostNetwork((2, 2), (table,)), None, "auto", limits, map(turn_of, ("rows", "diagram")))
+    assert tried.run(0.0) == Outcome(1)
+    assert given == []
+    assert [(offer.prover, offer.seconds, offer.closing) for offer in tried.offers()] == [
+        ("rows", 0.25, 0.0),
+        ("diagram", 0.25, 0.0),
+    ]
+    for _ in range(4):
+        assert tried.run(60.0) == Outcome(1)
+    assert [name for name, _ in given] == ["rows"] * 4
+    assert [seconds for _, seconds in given] == sorted((seconds for _, seconds in given), reverse=True)
+    tried.turns.hopeless.add("rows")
+    assert [offer.prover for offer in tried.offers()] == ["diagram"]
+    tried.incumbent.finish("rows")
+    assert tried.run(60.0).lower == 1
+    assert len(given) == 4
+    assert tried.exhausted
+    assert tried.offers() == ()
+
+
+def test_a_prover_is_one_class_and_one_line() -> None:
+    """It may be left out, or join the others, without a word in any of them."""
+    network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[3.0, 1.0], [2.0, 5.0]])),))
+    guess = fake("guess", lambda seconds: Outcome(1, 1, (0, 1)))
+    with using([guess]):
+        tried = Portfolio(network, None, "auto", ProofLimits(1 << 20, prune=False))
+    assert tried.run() == Outcome(1, 1, (0, 1))
+    assert tried.incumbent.prover == "guess"
+    for left_out in ALL_PROVERS:
+        members = [entry for entry in ALL_PROVERS if entry is not left_out]
+        least = Portfolio(network, None, "auto", ProofLimits(1 << 20, prune=False), members)
+        assert least.run().total == 1
+        assert left_out.name not in least.incumbent.tried
+
+
+@pytest.mark.parametrize("entry", ALL_PROVERS, ids=lambda entry: entry.name)
+def test_all_that_is_registered_is_there(entry: Registered) -> None:
+    network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[3.0, 1.0], [2.0, 5.0]])),))
+    prover = entry.make(Incumbent(network, None, ProofLimits(1 << 20)))
+    assert isinstance(prover, Prover)
+    assert prover.nbytes == 0
+    assert (
+        entry.loop is None or (Path(bucketflow.__file__).parent / f"{entry.loop.module.replace('.', '/')}.py").exists()
+    )
 
 
 def test_a_gap_ends_the_search(model: Model, best: Any) -> None:
@@ -326,41 +413,42 @@ def test_the_command_line_tells_bounds_from_optima(model: Model, tmp_path: Path)
     assert CliRunner().invoke(main, ["solve", str(path), "--method", "magic"]).exit_code == 2
 
 
-def test_ways_that_are_not_compiled_wait_for_longer_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provers_that_are_not_compiled_wait_for_longer_turns() -> None:
     begun: list[str] = []
-    limits = Limits(1 << 20, on_way=begun.append)
-    tried = portfolio.Chain(CostNetwork((2,), ()), None, "auto", limits)
-    monkeypatch.setattr(turns, "is_compiled", lambda module, function: function == "merge")
-    for way in ("local", "diagram", "search"):
-        monkeypatch.setattr(tried, f"_{way}", lambda seconds, late: None)
-        tried._try(way, 0.25)
+    limits = ProofLimits(1 << 20, on_prover=begun.append)
+    there = CompiledLoop("tasks.compiler.code_cache", "nothing", 0.0)
+    missing = CompiledLoop("tasks.compiler.code_cache", "nothing", 1.0)
+    loops = {"local": missing, "diagram": there, "search": missing}
+    provers = [fake(name, lambda seconds: None, loop) for name, loop in loops.items()]
+    tried = Portfolio(CostNetwork((2,), ()), None, "auto", limits, provers)
+    for name in loops:
+        tried.team.attempt(name, 0.25)
     assert begun == ["diagram"]
-    tried._try("search", 2.0)
+    tried.team.attempt("search", 2.0)
     assert begun == ["diagram", "search"]
-    forced = portfolio.Chain(CostNetwork((2,), ()), None, "search", limits)
-    monkeypatch.setattr(forced, "_search", lambda seconds, late: None)
-    forced._try("search", 0.25)
+    forced = Portfolio(CostNetwork((2,), ()), None, "search", limits, provers)
+    forced.team.attempt("search", 0.25)
     assert begun == ["diagram", "search", "search"]
 
 
 def test_a_network_that_has_just_changed_is_not_ordered_anew() -> None:
     tables = (CostTable((0, 1), np.zeros((2, 2))),)
-    tried = portfolio.Chain(CostNetwork((2, 2), tables), None, "auto", Limits(1 << 20))
-    assert tried.spent >= tried.order_from
+    tried = Portfolio(CostNetwork((2, 2), tables), None, "auto", ProofLimits(1 << 20))
+    assert tried.incumbent.spent >= tried.team.preparing.order_from
     tried._reorder()
-    assert tried.order == ()
+    assert tried.incumbent.order == ()
     tried._find_order()
-    assert sorted(tried.order) == [0, 1]
+    assert sorted(tried.incumbent.order) == [0, 1]
 
 
 @pytest.mark.parametrize(("seconds_left", "stays"), [(0.0, True), (math.inf, False)])
 def test_no_order_is_worth_diagrams_that_foresee_their_end(seconds_left: float, stays: bool) -> None:
     star = tuple(CostTable((0, leaf), np.zeros((2, 2))) for leaf in range(1, 9))
-    tried = portfolio.Chain(CostNetwork((2,) * 9, star), None, "auto", Limits(1 << 20))
-    tried.order = tuple(range(9))  # one bucket of all variables
-    tried.diagrams = _Foreseeing(seconds_left)  # type: ignore[assignment]
+    tried = Portfolio(CostNetwork((2,) * 9, star), None, "auto", ProofLimits(1 << 20))
+    tried.incumbent.order = tuple(range(9))  # one bucket of all variables
+    prover = foreseeing(tried, seconds_left)
     tried._reorder()
-    assert (tried.order == tuple(range(9))) == (tried.diagrams is not None) == stays
+    assert (tried.incumbent.order == tuple(range(9))) == (prover.search is not None) == stays
 
 
 @pytest.mark.parametrize("pays", [False, True])
@@ -373,26 +461,25 @@ def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.Monk
         size = Size(2, 4, 1, 4, 0)
         return Prepared(network, 10 * len(asked) * pays, True, None, None, Report(size, size, {}, 1, work))
 
-    monkeypatch.setattr(incumbent, "prepare", prepared)
-    tried = portfolio.Chain(network, None, "auto", Limits(1 << 20))
-    tried.lower = 0
-    monkeypatch.setattr(tried, "_glance", lambda seconds: tried.improve((0, 0)))
-    tried._begin()
-    works = [work for work, _ in portfolio._GLANCES]
-    assert asked == ([*works, incumbent.WORK] if pays else works)
+    monkeypatch.setattr(preparing, "prepare", prepared)
+    glance = fake("search", lambda seconds: Outcome(0, 100, (0, 0)))
+    tried = Portfolio(network, None, "auto", ProofLimits(1 << 20), [glance])
+    tried.incumbent.lower = 0
+    assert list(opening.Opening(tried.team).steps()) == []
+    works = [work for work, _ in opening.GLANCES]
+    assert asked == ([*works, preparing.WORK] if pays else works)
 
 
-def test_what_a_short_search_proves_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_short_search_proves_needs_nothing_else() -> None:
     rng = np.random.default_rng(0)
     pairs = [(x, y) for x in range(7) for y in range(x)]
     tables = tuple(CostTable(pair, rng.integers(0, 100, (6, 6)).astype(float)) for pair in pairs)
     begun: list[str] = []
-    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
-    tried = portfolio.Chain(CostNetwork((6,) * 7, tables), None, "auto", Limits(1 << 24, on_way=begun.append))
-    tried.run()
+    limits = ProofLimits(1 << 24, on_prover=begun.append)
+    tried = Portfolio(CostNetwork((6,) * 7, tables), None, "auto", limits, compiled())
+    assert tried.run().proved
     assert set(begun) == {"preparation", "search"}
-    assert tried.way == "search"
-    assert tried.outcome().proved
+    assert tried.incumbent.prover == "search"
 
 
 class _Sweep:
@@ -422,17 +509,17 @@ def test_what_is_not_easy_is_swept_where_that_is_quick(
         asked.append(network)
         return _Sweep(Outcome(1, 1, (0, 1)))
 
-    monkeypatch.setattr(turns, "is_compiled", lambda *_: False)
-    tried = portfolio.Chain(
-        CostNetwork((2, 2), (table,)), None, "auto", Limits(1 << 20, eliminate=eliminate, swept_cells=swept_cells)
-    )
+    dense = [entry for entry in ALL_PROVERS if entry.name == "dense"]
+    limits = ProofLimits(1 << 20, eliminate=eliminate, swept_cells=swept_cells)
+    tried = Portfolio(CostNetwork((2, 2), (table,)), None, "auto", limits, dense)
+    known = tried.incumbent
     if larger:
-        tried.small = CostNetwork((2, 2, 4), (CostTable((0, 1, 2), np.ones((2, 2, 4))),))
-    monkeypatch.setattr(tried, "_prepare", lambda *_: None)
-    tried._begin()
-    assert asked == [tried.network] * planned
-    assert tried.best == ((0, 1) if planned else None)
-    assert (tried.done, tried.way, tried.total) == ((True, "dense", 1) if planned else (False, "", None))
+        known.small = CostNetwork((2, 2, 4), (CostTable((0, 1, 2), np.ones((2, 2, 4))),))
+    monkeypatch.setattr(preparing.Preparing, "prepare", lambda *_: None)
+    assert list(opening.Opening(tried.team).steps()) == []
+    assert asked == [known.network] * planned
+    assert known.best == ((0, 1) if planned else None)
+    assert (known.done, known.prover, known.total) == ((True, "dense", 1) if planned else (False, "", None))
 
 
 @pytest.mark.parametrize(("memory", "proved"), [(None, False), ("4GB", False), ("1GB", True)])
@@ -448,7 +535,7 @@ def test_sweeps_that_are_quicker_than_bounds_are_swept(
     assert (result.proof is not None) is proved
 
 
-@pytest.mark.parametrize("effort", [{"time": 60.0}, {"method": "search"}])
+@pytest.mark.parametrize("effort", [{"time": 600.0}, {"method": "search"}])
 def test_what_a_sweep_would_take_is_not_asked_where_nobody_weighs_it(
     effort: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,17 +14,18 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import prepare
 from bucketflow.pipeline.orders.depth_first import depth_first_order
-from bucketflow.pipeline.proofs import turns
-from bucketflow.pipeline.proofs.limits import Limits
+from bucketflow.pipeline.proofs import opening
+from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.outcome import Outcome
-from bucketflow.pipeline.proofs.portfolio import Chain
+from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.provers import clusters as cluster_bounds
 from bucketflow.pipeline.proofs.provers.cluster_choice import clusters, separators, short_cycles, without_contained
-from bucketflow.pipeline.proofs.provers.clusters import SIZES, ClusterBounds, is_mesh
+from bucketflow.pipeline.proofs.provers.clusters import SIZES, ClusterBounds, ClusterProver, is_mesh
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, RowSearch
 from bucketflow.tasks.networks.clusters import separators_of
 from bucketflow.tasks.networks.flat import flatten
 
+from .fakes import compiled
 from .networks import brute_least, cost_networks
 
 
@@ -207,20 +208,20 @@ def test_what_closes_little_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None
     assert bounds.sharpened is None
 
 
-def test_a_chain_begins_with_clusters_and_goes_on_with_what_they_sharpened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
-    monkeypatch.setattr(Chain, "_glance", lambda self, seconds: None)
+def test_a_portfolio_begins_with_clusters_and_goes_on_with_what_they_sharpened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening.Opening, "_glance", lambda self, seconds: None)
     monkeypatch.setattr(ClusterBounds, "_offer", lambda *args: False)
     network = spins(6, 6, seed=4, largest=1 << 40)
-    search = Chain(network, None, "auto", Limits(1 << 28))
-    search.run()
-    assert search.done
-    assert search.clusters is not None
-    assert search.clusters.lower > network.least
-    assert search.total == network.total(search.best or ())
+    search = Portfolio(network, None, "auto", ProofLimits(1 << 28), compiled())
+    assert search.run().proved
+    clusters = search.team.provers["clusters"]
+    assert isinstance(clusters, ClusterProver)
+    assert clusters.search is not None
+    assert clusters.search.lower > network.least
+    assert search.incumbent.total == network.total(search.incumbent.best or ())
     plain = RowSearch(network, depth_first_order(network.dims, network.scopes), None, rounds=ROUNDS)
     plain.memory_bytes = 1 << 28
-    assert plain.run(bool, lambda lower, total: None, lambda states: None).total == search.total
+    assert plain.run(bool, lambda lower, total: None, lambda states: None).total == search.incumbent.total
 
 
 @given(cost_networks(), st.integers(-9, 30), st.booleans())
@@ -239,31 +240,27 @@ def test_rows_without_an_order_make_the_network_smaller_first(network: CostNetwo
     assert all(network.total(states) >= least for states in seen)
 
 
-def test_a_mesh_begins_with_clusters_before_any_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
+def test_a_mesh_begins_with_clusters_before_any_search() -> None:
     network, begun = spins(8, 8, seed=4, largest=1 << 40), list[str]()
-    search = Chain(network, None, "auto", Limits(1 << 28, on_way=begun.append))
-    search.run()
+    search = Portfolio(network, None, "auto", ProofLimits(1 << 28, on_prover=begun.append), compiled()).run()
     assert is_mesh(network)
     assert begun[:2] == ["preparation", "clusters"]
     assert "search" not in begun
-    assert search.done
-    assert search.total == network.total(search.best or ())
+    assert search.proved
+    assert search.total == network.total(search.states or ())
     plain = RowSearch(network, depth_first_order(network.dims, network.scopes), None, rounds=ROUNDS)
     plain.memory_bytes = 1 << 28
     assert plain.run(bool, lambda lower, total: None, lambda states: None).total == search.total
 
 
 def test_a_mesh_where_clusters_are_of_no_use_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "is_compiled", lambda module, function: True)
     monkeypatch.setattr(ClusterBounds, "sharpened", property(lambda self: None))
     monkeypatch.setattr(ClusterBounds, "run", lambda self, *args: Outcome(self.lower))
     network, begun = spins(6, 6, seed=4, largest=1 << 40), list[str]()
-    search = Chain(network, None, "auto", Limits(1 << 28, on_way=begun.append))
-    search.run()
+    search = Portfolio(network, None, "auto", ProofLimits(1 << 28, on_prover=begun.append), compiled()).run()
     assert begun[:3] == ["preparation", "clusters", "search"]
-    assert search.done
-    assert search.total == network.total(search.best or ())
+    assert search.proved
+    assert search.total == network.total(search.states or ())
 
 
 def test_trees_and_cliques_are_no_meshes() -> None:
@@ -309,9 +306,9 @@ def test_clusters_that_forbid_everything_are_heard_before_they_are_swept() -> No
     outcome = bounds.run(lambda: True, lambda lower, total: None, lambda states: None)
     assert not outcome.feasible
     assert bounds.sharpened is None
-    chain = Chain(network, None, "clusters", Limits(1 << 30, prune=False))
-    chain.run()
-    assert (chain.done, chain.best, chain.way) == (True, None, "clusters")
+    portfolio = Portfolio(network, None, "clusters", ProofLimits(1 << 30, prune=False))
+    assert not portfolio.run().feasible
+    assert portfolio.incumbent.prover == "clusters"
 
 
 def test_nothing_above_the_cut_off_is_told() -> None:
@@ -319,8 +316,7 @@ def test_nothing_above_the_cut_off_is_told() -> None:
     agree = np.diag([10.0, 11.0])  # without a common divisor, by multiples of which bounds would be raised
     network = CostNetwork((2, 2, 2), tuple(CostTable(pair, agree) for pair in combinations(range(3), 2)))
     told = list[int]()
-    limits = Limits(1 << 30, prune=False, on_bounds=lambda lower, total: told.append(lower))
-    chain = Chain(network, 5, "clusters", limits)
-    chain.run()
-    assert (chain.done, chain.best, chain.outcome().lower) == (True, None, 5)
+    limits = ProofLimits(1 << 30, prune=False, on_bounds=lambda lower, total: told.append(lower))
+    outcome = Portfolio(network, 5, "clusters", limits).run()
+    assert (outcome.feasible, outcome.lower) == (False, 5)
     assert max(told) <= 5

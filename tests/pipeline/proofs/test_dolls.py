@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.proofs.limits import Limits
-from bucketflow.pipeline.proofs.portfolio import Chain
+from bucketflow.pipeline.proofs.limits import ProofLimits
+from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.provers import russian_dolls
 from bucketflow.pipeline.proofs.provers import russian_dolls as layout
 from bucketflow.pipeline.proofs.provers.russian_dolls import RussianDolls, doll_bytes, separated
@@ -57,7 +57,7 @@ def test_searches_go_on_where_they_stopped(network: CostNetwork, pieces: int, be
     least = brute_least(network)
     dolls, told, known = RussianDolls(network, None), list[int](), None
     for turn in range(100_000):
-        outcome = dolls.run(iter([False] * pieces + [True]).__next__, told.append)
+        outcome = dolls.run(iter([False] * pieces + [True]).__next__, lambda lower, total: told.append(lower))
         if outcome.proved:
             break
         assert outcome.lower <= least
@@ -113,8 +113,7 @@ def test_shifts_are_undone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(200):
         states = [int(rng.integers(d)) for d in network.dims]
         assert apart.total(states) == network.total(states)
-    expected = Chain(network, None, "search", Limits(1 << 30))
-    expected.run()
+    expected = Portfolio(network, None, "search", ProofLimits(1 << 30)).run()
     assert RussianDolls(network, None).run().total == expected.total
 
 
@@ -127,17 +126,17 @@ def test_functions_with_costs_of_their_own_are_left_to_others(monkeypatch: pytes
     assert dolls.nbytes == 0
 
 
-def test_the_chain_tries_dolls_where_they_fit() -> None:
+def test_the_portfolio_tries_dolls_where_they_fit() -> None:
     network = hard_network(1)
     least = RussianDolls(network, None).run().total
-    fits = Chain(network, None, "dolls", Limits(1 << 30, prune=False))
-    fits.run()
-    assert fits.done
-    assert fits.total == least
-    assert fits.way == "dolls"
-    refused = Chain(network, None, "dolls", Limits(doll_bytes(network) - 1, prune=False))
-    refused.run()
-    assert not refused.done
+    fits = Portfolio(network, None, "dolls", ProofLimits(1 << 30, prune=False))
+    outcome = fits.run()
+    assert outcome.proved
+    assert outcome.total == least
+    assert fits.incumbent.prover == "dolls"
+    refused = Portfolio(network, None, "dolls", ProofLimits(doll_bytes(network) - 1, prune=False))
+    assert not refused.run().proved
+    assert refused.exhausted
 
 
 @pytest.mark.parametrize(("k", "d"), [(2, 2), (2, 4), (2, 20), (3, 2), (3, 4)])

@@ -1,4 +1,4 @@
-"""What helps a chain from elsewhere: parts that hear of better totals, slices that are never run."""
+"""What helps a portfolio from elsewhere: parts that hear of better totals, slices that are never run."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from bucketflow.pipeline.answering.helpers import Helpers
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.proofs.limits import Limits
-from bucketflow.pipeline.proofs.portfolio import Chain
-from bucketflow.pipeline.proofs.remote_prover import Helper, Part, restricted, sliced_variables
+from bucketflow.pipeline.proofs.limits import ProofLimits
+from bucketflow.pipeline.proofs.portfolio import Portfolio
+from bucketflow.pipeline.proofs.remote_prover import Helper, Subproblem, restricted, sliced_variables
 
 from .networks import brute_least, coarse_networks, cost_networks
 
@@ -32,18 +32,18 @@ MEMORY = 1 << 26
 
 
 @dataclass
-class Post:
-    """Tells a helper a total from the first time on that it looks."""
+class Channel:
+    """Tells a helper a total from the first time on that it polls."""
 
     best: int | None = None
-    alone: bool = False
-    told: list[tuple[int, Any]] = field(default_factory=list)
+    closed: bool = False
+    reports: list[tuple[int, Any]] = field(default_factory=list)
 
-    def heard(self) -> int | None:
+    def poll(self) -> int | None:
         return self.best
 
-    def tell(self, message: tuple[int, list[int] | None]) -> None:
-        self.told.append(message)
+    def report(self, lower: int, states: list[int] | None) -> None:
+        self.reports.append((lower, states))
 
 
 @dataclass
@@ -95,17 +95,17 @@ class _Member:
         self.hands.messages.append(message)
 
 
-def helped(network: CostNetwork, method: str, hands: Inline) -> Chain:
-    """A chain that does nothing itself but preparing; helpers do the rest."""
-    chain = Chain(network, None, method, Limits(MEMORY))  # type: ignore[arg-type]
-    chain._prepare(0)
-    helpers = Helpers(chain, Resources(Options()))
-    if not chain.done:
+def helped(network: CostNetwork, method: str, hands: Inline) -> Portfolio:
+    """A portfolio that does nothing itself but preparing; helpers do the rest."""
+    portfolio = Portfolio(network, None, method, ProofLimits(MEMORY))
+    portfolio.prepare(0)
+    helpers = Helpers(portfolio, Resources(Options()))
+    if not portfolio.incumbent.done:
         helpers.start(hands)
-    while not chain.done:
+    while not portfolio.incumbent.done:
         helpers._exchange(hands)
     helpers.close()
-    return chain
+    return portfolio
 
 
 @pytest.mark.parametrize("method", ["auto", "rows", "search", "diagram"])
@@ -113,7 +113,7 @@ def test_helpers_alone_find_the_optimum(method: str) -> None:
     @settings(deadline=None, max_examples=12)
     @given(network=st.one_of(cost_networks(), coarse_networks()), slots=st.integers(1, 5))
     def check(network: CostNetwork, slots: int) -> None:
-        least, outcome = brute_least(network), helped(network, method, Inline(slots)).outcome()
+        least, outcome = brute_least(network), helped(network, method, Inline(slots)).incumbent.outcome()
         assert outcome.proved
         assert outcome.feasible == (least < math.inf)
         if outcome.feasible:
@@ -128,12 +128,12 @@ def test_helpers_alone_find_the_optimum(method: str) -> None:
 def test_what_is_heard_is_a_cut_off(network: CostNetwork, above: int) -> None:
     least = brute_least(network)
     heard = 5 if math.isinf(least) else int(least) + above
-    post = Post(heard)
-    outcome = Helper(Part(network, None, "auto", Limits(MEMORY)), post).run()
+    channel = Channel(heard)
+    outcome = Helper(Subproblem(network, None, "auto", ProofLimits(MEMORY)), channel).run()
     assert outcome.proved
     assert outcome.feasible or least >= heard
     assert outcome.total == (least if outcome.feasible else None)
-    totals = [int(network.total(states)) for _, states in post.told if states is not None]
+    totals = [int(network.total(states)) for _, states in channel.reports if states is not None]
     assert all(total >= least for total in totals)
     assert not outcome.feasible or least in totals
 
@@ -159,22 +159,22 @@ def test_slices_that_hold_nothing_better_are_never_run() -> None:
     tables = [CostTable((v, v + 1), rng.integers(0, 9, (4, 4)).astype(float)) for v in range(9)]
     tables += [CostTable((v,), np.array([0.0, 90.0, 90.0, 90.0])) for v in range(10)]
     network = CostNetwork((4,) * 10, tuple(tables))
-    chain = Chain(network, None, "search", Limits(MEMORY, prune=False))
-    chain._prepare()
-    helpers = Helpers(chain, Resources(Options()))
+    portfolio = Portfolio(network, None, "search", ProofLimits(MEMORY, prune=False))
+    portfolio.prepare()
+    helpers = Helpers(portfolio, Resources(Options()))
     helpers.start(hands := Inline(1))
-    while not chain.done:
+    while not portfolio.incumbent.done:
         helpers._exchange(hands)
     helpers.close()
-    assert chain.outcome().proved
+    assert portfolio.incumbent.outcome().proved
     assert helpers.turns < 4
     assert helpers.unrun > 2
 
 
-def test_the_chain_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_portfolio_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyPatch) -> None:
     network = CostNetwork((3, 3), (CostTable((0, 1), np.arange(9.0).reshape(3, 3)),))
-    chain = Chain(network, None, "search", Limits(MEMORY, prune=False))
-    chain.order = (0, 1)
+    portfolio = Portfolio(network, None, "search", ProofLimits(MEMORY, prune=False))
+    portfolio.incumbent.order = (0, 1)
     may_open, events, current = Event(), list[str](), ContextVar[str]("current")
 
     @contextmanager
@@ -189,7 +189,7 @@ def test_the_chain_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(helpers_module, "DaskPools", pools)
     monkeypatch.setattr(helpers_module, "_STARTED_SECONDS", 0.0)
     monkeypatch.setattr(helpers_module, "_OFTEN_SECONDS", 0.0)
-    helpers = Helpers(chain, Resources(Options(workers=1)))
+    helpers = Helpers(portfolio, Resources(Options(workers=1)))
     for _ in range(3):
         helpers.look()
     assert events == []
@@ -200,17 +200,16 @@ def test_the_chain_goes_on_while_workers_are_started(monkeypatch: pytest.MonkeyP
     assert events == ["opened", "closed"]
 
 
-def test_a_slice_that_fails_leaves_the_chain_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slice_that_fails_leaves_the_portfolio_alone(caplog: pytest.LogCaptureFixture) -> None:
     network = CostNetwork((3, 3), (CostTable((0, 1), np.arange(9.0).reshape(3, 3)[::-1].copy()),))
-    chain = Chain(network, None, "search", Limits(MEMORY, prune=False))
-    chain._prepare()
-    helpers = Helpers(chain, Resources(Options()))
+    portfolio = Portfolio(network, None, "search", ProofLimits(MEMORY, prune=False))
+    portfolio.prepare()
+    helpers = Helpers(portfolio, Resources(Options()))
     helpers.start(hands := Inline(1))
     hands.done, hands.tasks = [(0, MemoryError("a worker had none"))], []
     helpers._exchange(hands)
     assert helpers.closed
     assert hands.closed
-    assert not chain.done
+    assert not portfolio.incumbent.done
     assert "a worker had none" in caplog.text
-    chain.go_on()
-    assert chain.outcome().total == 0
+    assert portfolio.run().total == 0

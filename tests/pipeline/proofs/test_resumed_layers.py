@@ -201,11 +201,11 @@ def test_what_lowered_the_cut_off_is_known_to_whoever_goes_on(falls: bool, tmp_p
 _DYING = """
 import os, signal, sys
 import bucketflow
-from bucketflow.pipeline.bounds.rows import row_search
-from bucketflow.pipeline.bounds.rows.row_search import Round, RowSearch
-from bucketflow.pipeline.bounds.stored.row_files import RowFiles
+from bucketflow.pipeline.proofs.provers import row_layers
+from bucketflow.pipeline.proofs.provers.layer_files import RowFiles
+from bucketflow.pipeline.proofs.provers.row_layers import Round, RowSearch
 
-row_search.ROUNDS = (Round(4, 2),)
+row_layers.ROUNDS = (Round(4, 2),)
 RowSearch._fix = lambda self: None
 finish = RowFiles.finish
 

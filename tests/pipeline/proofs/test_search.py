@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.proofs import portfolio, ways
-from bucketflow.pipeline.proofs.limits import Limits
+from bucketflow.pipeline.proofs.limits import ProofLimits
+from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.provers import branch_and_bound
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search, search_bytes
 from bucketflow.tasks.search.state import DECISIONS, END, REST_CELLS, grown
@@ -84,11 +84,10 @@ def clique() -> CostNetwork:
 
 
 def test_networks_that_do_not_fit_are_not_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "Search", lambda *_, **__: pytest.fail("it is laid out"))
+    monkeypatch.setattr(branch_and_bound, "Search", lambda *_, **__: pytest.fail("it is laid out"))
     network = CostNetwork((9, 9), (CostTable((0, 1), np.arange(81.0).reshape(9, 9)),))
-    alone = portfolio.Chain(network, None, "search", Limits(search_bytes(network) - 1, prune=False))
-    alone.run()
-    assert not alone.outcome().proved
+    alone = Portfolio(network, None, "search", ProofLimits(search_bytes(network) - 1, prune=False))
+    assert not alone.run().proved
 
 
 def test_open_nodes_keep_the_bound(clique: CostNetwork, monkeypatch: pytest.MonkeyPatch) -> None:

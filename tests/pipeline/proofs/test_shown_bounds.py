@@ -72,6 +72,46 @@ def test_what_fits_only_after_preparation_is_planned(tmp_path: Path) -> None:
     assert "0, proved" in run("plan", tmp_path / "easy.wcsp", *HARD)
 
 
+def test_the_plan_is_that_of_the_method(folder: Path) -> None:
+    """A sweep's where every cell is swept, and none where a method sweeps nothing."""
+    file = folder / "large.wcsp"
+    dense = json.loads(run("plan", file, "--json", "--method", "dense"))
+    assert (dense["method"], "prepared" in dense) == ("dense", False)
+    assert dense["plan"]["cells"] == json.loads(run("plan", file, "--json"))["plan"]["cells"]
+    for method in ("rows", "diagram", "search"):
+        found = json.loads(run("plan", file, "--json", "--method", method))
+        assert (found["method"], found["plan"]) == (method, None)
+        assert found["unswept"]
+        assert found["prepared"]["plan"] is None
+        assert found["prepared"]["after"]["variables"] < found["prepared"]["before"]["variables"]
+        printed = run("plan", file, "--method", method)
+        assert printed.startswith("method  ")
+        assert "take turns" not in printed
+
+
+@pytest.mark.parametrize(
+    ("query", "method", "said"),
+    [
+        ("partition", "search", "components once"),
+        ("partition", "diagram", "sums on decision diagrams"),
+        ("partition", "dense", "variables"),
+    ],
+)
+def test_the_plan_of_a_sum_is_that_of_the_method(query: str, method: str, said: str) -> None:
+    assert said in run("plan", "grid", "--query", query, "--method", method)
+
+
+@pytest.mark.parametrize(("query", "method"), [("partition", "rows"), ("marginals", "search"), ("marginals", "dense")])
+def test_methods_of_other_questions_are_refused(query: str, method: str) -> None:
+    said = run("plan", "diagnosis", "--query", query, "--method", method, code=2)
+    assert "rows are for the optimum" in said or f"the method {method} is for an optimum" in said
+
+
+def test_a_method_of_a_question_that_preprocessing_answers_has_an_empty_plan() -> None:
+    shown = json.loads(run("plan", "diagnosis", "--query", "partition", "--method", "search", "--json"))
+    assert shown["plan"]["steps"] == shown["plan"]["cells"] == 0
+
+
 @pytest.mark.parametrize("command", ["solve", "plan", "bound", "marginals"])
 def test_help_is_grouped(command: str) -> None:
     """Every option stands once, under a title."""

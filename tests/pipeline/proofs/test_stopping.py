@@ -21,7 +21,8 @@ import bucketflow
 from bucketflow.pipeline.answering import optimum
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
-from bucketflow.pipeline.proofs import incumbent, ways
+from bucketflow.pipeline.proofs import preparing
+from bucketflow.pipeline.proofs.provers import branch_and_bound
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
 from bucketflow.storage.run_folder import stored_bounds
 from tests.models import named_model
@@ -78,7 +79,7 @@ def test_signals_end_with_the_best(how: signal.Signals, path: Path, best: int, s
 def test_signals_where_nothing_is_known(
     how: signal.Signals, code: int, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ways, "Search", lambda *_, **__: signal.raise_signal(how))
+    monkeypatch.setattr(branch_and_bound, "Search", lambda *_, **__: signal.raise_signal(how))
     run = CliRunner().invoke(main, ["solve", str(path), *ASKED])
     assert (run.exit_code, run.output) == (code, "bucketflow: stopped\n")
     folder = tmp_path / "run"
@@ -188,7 +189,7 @@ def test_what_ends_for_want_of_memory_says_so() -> None:
     assert bucketflow.solve(grid(SIZE), **asked, memory=200, time=0).notes == ()
 
 
-@pytest.mark.parametrize("asked", [{"method": "search"}, {"gap": 0.0}, {"time": 9.0}])
+@pytest.mark.parametrize("asked", [{"method": "search"}, {"gap": 0.0}, {"time": 600.0}])
 def test_what_was_only_rounded_is_not_said_to_want_memory(asked: dict[str, Any]) -> None:
     tables = [Function((0,), np.array([2**53 + 1, 3])), Function((0, 1), np.array([[0, 5], [2**53 + 7, 2**53 + 8]]))]
     model = named_model("cost", [2, 2], tables)
@@ -208,7 +209,7 @@ def test_bounds_beyond_all_numbers(method: Any) -> None:
     for far in (10**25, 1e300, 1.7e308):
         for model, best in ((costs, 0), (odds, None)):
             sign = 1 if model is costs else -1
-            found = bucketflow.solve(model, method=method, upper_bound=sign * far, time=9, prune=False)
+            found = bucketflow.solve(model, method=method, upper_bound=sign * far, time=600, prune=False)
             assert (found.status, found.value) == ("optimal", best)
             assert bucketflow.solve(model, method=method, upper_bound=-sign * far, prune=False).status == "infeasible"
 
@@ -258,6 +259,6 @@ def test_sweeps_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_order_is_searched_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(incumbent, "depth_first_order", None)
+    monkeypatch.setattr(preparing, "depth_first_order", None)
     for prune in (True, False):
         assert bucketflow.solve(grid(SIZE), time=0, prune=prune).status == "bounded"

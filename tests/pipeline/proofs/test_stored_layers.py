@@ -96,9 +96,8 @@ MERGE = """
 import sys
 from pathlib import Path
 import numpy as np
-from bucketflow.pipeline.bounds.stored.merging import merges
-from bucketflow.pipeline.bounds.stored.row_files import RowFiles
-from bucketflow.tasks.relations.sides.host import HOST
+from bucketflow.pipeline.proofs.provers.layer_files import RowFiles, merges
+from bucketflow.tasks.rows.host import HOST
 
 def resident(key):
     lines = Path("/proc/self/status").read_text().splitlines()

@@ -16,8 +16,8 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTabl
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.orders.depth_first import bucket_parents
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.proofs.limits import Limits
-from bucketflow.pipeline.proofs.portfolio import Chain
+from bucketflow.pipeline.proofs.limits import ProofLimits
+from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.provers import subtree_agreement
 from bucketflow.pipeline.proofs.provers.branch_and_bound import search_bytes
 from bucketflow.pipeline.proofs.provers.subtree_agreement import cut_parts, parts_below
@@ -45,7 +45,9 @@ def cut_anywhere(network: CostNetwork, seed: int, upper: int | None) -> SubtreeB
 def holds(bounds: SubtreeBounds, least: float, upper: int | None) -> None:
     """Go on to the end; bounds told on the way, and the last one, are below the optimum or the cut-off."""
     told, seen, network = list[int](), list[float](), bounds.network
-    outcome = bounds.run(on_bounds=told.append, on_states=lambda states: seen.append(network.total(states)))
+    outcome = bounds.run(
+        on_bounds=lambda lower, total: told.append(lower), on_states=lambda states: seen.append(network.total(states))
+    )
     assert told == sorted(told)
     assert bounds.hopeless or not outcome.feasible
     limit = math.inf if upper is None else upper
@@ -102,7 +104,9 @@ def test_two_parts_agree_on_the_optimum(network: CostNetwork, seed: int, beside:
     upper = None if beside is None else int(least if least < math.inf else 7) + beside
     bounds = halves(network, upper)
     n_parts, apart = len(bounds._parts), [brute_least(CostNetwork(network.dims, part.tables)) for part in bounds._parts]
-    outcome = bounds.run(on_bounds=told.append, on_states=lambda states: seen.append(network.total(states)))
+    outcome = bounds.run(
+        on_bounds=lambda lower, total: told.append(lower), on_states=lambda states: seen.append(network.total(states))
+    )
     if n_parts == 2:
         assert not outcome.feasible
         if least < (math.inf if upper is None else upper):
@@ -121,7 +125,7 @@ def test_bounds_go_on_where_they_stopped(network: CostNetwork, seed: int, pieces
     bounds = cut_anywhere(network, seed, None)
     before = bounds.lower
     for turn in range(1000):
-        stop = chain([False] * subtree_agreement, repeat(True)).__next__
+        stop = chain([False] * pieces, repeat(True)).__next__
         outcome = bounds.run(stop, on_states=lambda states: seen.append(network.total(states)))
         if bounds.hopeless or not outcome.feasible:
             break
@@ -182,21 +186,20 @@ def test_parts_are_subtrees() -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_chain_proves_by_subtrees(seed: int) -> None:
+def test_the_portfolio_proves_by_subtrees(seed: int) -> None:
     network = chained(seed, clusters=5)
-    expected = Chain(network, None, "diagram", Limits(1 << 30))
-    expected.run()
-    assert expected.done
+    expected = Portfolio(network, None, "diagram", ProofLimits(1 << 30)).run()
+    assert expected.proved
     assert expected.total is not None
-    found = Chain(network, None, "subtrees", Limits(1 << 30, prune=False))
-    found.run()
-    assert (found.done, found.way, found.total) == (True, "subtrees", expected.total)
-    assert found.best is not None
-    assert network.total(found.best) == found.lower == found.total
-    proved = Chain(network, found.lower, "subtrees", Limits(1 << 30, prune=False))
-    proved.run()
-    assert proved.done
-    assert (proved.best, proved.way, proved.lower) == (None, "subtrees", found.total)
+    limits = ProofLimits(1 << 30, prune=False)
+    portfolio = Portfolio(network, None, "subtrees", limits)
+    found = portfolio.run()
+    assert (found.proved, portfolio.incumbent.prover, found.total) == (True, "subtrees", expected.total)
+    assert found.states is not None
+    assert network.total(found.states) == portfolio.incumbent.lower == found.total
+    bounded = Portfolio(network, found.lower, "subtrees", limits)
+    assert not bounded.run().feasible
+    assert (bounded.incumbent.prover, bounded.incumbent.lower) == ("subtrees", found.total)
 
 
 def test_too_little_memory_is_refused() -> None:
@@ -227,8 +230,7 @@ def test_frequencies_of_radio_links(data: Path, monkeypatch: pytest.MonkeyPatch)
     """The published optimum of CELAR scenario 6 is the sum of what parts cost that agree."""
     monkeypatch.setattr(subtree_agreement, "_SECONDS", 0.05)
     network, _ = cost_network(reduce_model(load(data / "wcsp/celar/scen06.wcsp.xz"), "optimum", {}))
-    found = Chain(network, 3525, "subtrees", Limits(1 << 30))
-    found.run()
-    assert found.done
-    assert found.best is not None
-    assert network.total(found.best) == found.outcome().lower == 3389
+    found = Portfolio(network, 3525, "subtrees", ProofLimits(1 << 30)).run()
+    assert found.proved
+    assert found.states is not None
+    assert network.total(found.states) == found.lower == 3389

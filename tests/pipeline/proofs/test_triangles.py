@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, States
-from bucketflow.pipeline.proofs import ways
-from bucketflow.pipeline.proofs.limits import Limits
-from bucketflow.pipeline.proofs.portfolio import Chain
+from bucketflow.pipeline.proofs.limits import ProofLimits
+from bucketflow.pipeline.proofs.portfolio import Portfolio
+from bucketflow.pipeline.proofs.provers import triangles
 from bucketflow.pipeline.proofs.provers.triangles import TriangleBounds, _ascending, _held
 from tests.memory import traced
 
@@ -146,18 +146,17 @@ def test_what_is_held_fits_the_memory() -> None:
     assert peak <= least
 
 
-def test_the_chain_takes_triangles(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What they forbid leaves the optimum; ways begin anew with the rest."""
-    monkeypatch.setattr(ways, "_TRIANGLES_FROM", 0.0)
+def test_the_portfolio_takes_triangles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they forbid leaves the optimum; provers begin anew with the rest."""
+    monkeypatch.setattr(triangles, "_TRIANGLES_FROM", 0.0)
 
     @settings(deadline=None, max_examples=25)
     @given(cliques())
     def check(network: CostNetwork) -> None:
-        chain = Chain(network, None, "triangles", Limits(1 << 28))
-        chain.run()
-        least = brute_least(network)
-        assert chain.lower <= least or chain.done
-        if chain.done:
-            assert (math.inf if chain.total is None else chain.total) == least
+        portfolio = Portfolio(network, None, "triangles", ProofLimits(1 << 28))
+        found, least = portfolio.run(), brute_least(network)
+        assert found.lower <= least or found.proved
+        if found.proved:
+            assert (math.inf if found.total is None else found.total) == least
 
     check()

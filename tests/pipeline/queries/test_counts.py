@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from bucketflow.pipeline.answering import prepared as prepared_module
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
 from bucketflow.pipeline.queries import counting
+from bucketflow.pipeline.queries.counting import prefix_sum, primes, root_of_unity
+from bucketflow.pipeline.trees.costs import Rates, gpu_rates, residue_rates
+from bucketflow.tasks.steps.semiring import SUM_PRODUCT
 from tests.models import bayes_models, brute_count, cost_models, markov_models, named_model
 
 
@@ -228,3 +233,50 @@ def test_counts_of_any_length(tmp_path: Path) -> None:
     assert text.endswith("032")
     assert "(4516 digits)" in repr(result)
     assert bucketflow.solve(model, "count", workdir=tmp_path / "run").value == result.value
+
+
+def within_a_few(top: int) -> Model:
+    """A few dozen assignments; some costs reach the top, but not with the negative ones of other functions."""
+    rng = np.random.default_rng(3)
+    scopes, sizes = ("ab", "bc", "ca"), {"a": 4, "b": 3, "c": 3}
+    tables = [rng.integers(-10, 9, [sizes[v] for v in scope]) for scope in scopes]
+    tables[0][0, 0] = top
+    return Model.build("cost", sizes, [(tuple(scope), t) for scope, t in zip(scopes, tables, strict=True)], top=top)
+
+
+def test_many_sweeps_of_few_cells_are_priced_and_are_fewer(sweeps: list[int]) -> None:
+    """What a sweep takes besides its cells is most of it: at a million points it is seconds, not a part of one."""
+    model = within_a_few(10**6)
+    plan = planned(model)
+    assert plan.cells == 36
+    assert plan.evaluations.points > 10**6
+    assert plan.sweeps < 2_000
+    for seconds in (plan.seconds, plan.predicted_seconds):
+        assert 1.0 < seconds < 10.0
+    small = planned(within_a_few(10**4))
+    assert plan.predicted_seconds > 50 * small.predicted_seconds
+    found = bucketflow.solve(within_a_few(10**4), "count", method="dense")
+    assert found.value == brute_count(within_a_few(10**4), {})
+    assert small.evaluations.sweeps / 2 < len(sweeps) <= small.sweeps
+
+
+def test_residues_are_priced_as_such() -> None:
+    """A product modulo a prime takes some ten times as long as one of floats, which the first sweep has."""
+    plan = planned(chain(40, 3, 20, 10**6, forbids=True))
+    assert plan.evaluations.points == 1
+    first = replace(plan, evaluations=None)
+    assert plan.predicted_seconds - first.predicted_seconds > 3 * plan.evaluations.sweeps * first.sweep_seconds
+    assert residue_rates(Rates()).cells_per_second < Rates().cells_per_second / 5
+    kernels = gpu_rates(SUM_PRODUCT)
+    assert kernels.cells_per_second / 2 < residue_rates(kernels).cells_per_second < kernels.cells_per_second
+
+
+@pytest.mark.parametrize("points", [1, 2, 7, 60, 1001])
+def test_prefixes_are_those_of_the_polynomial(points: int) -> None:
+    rng = random.Random(points)
+    prime = next(primes(points))
+    root = root_of_unity(prime, points)
+    coefficients = [rng.randrange(prime) for _ in range(points)]
+    values = [sum(c * pow(root, j * k, prime) for k, c in enumerate(coefficients)) % prime for j in range(points)]
+    for limit in (0, 1, points // 2, points):
+        assert prefix_sum(values, limit, root, prime) == sum(coefficients[:limit]) % prime

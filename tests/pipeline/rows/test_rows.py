@@ -33,7 +33,7 @@ from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.tasks.rows import algebra, best_rows, memory_account
 from bucketflow.tasks.rows.host import Host
-from bucketflow.tasks.rows.memory_account import NoRoomError
+from bucketflow.tasks.rows.memory_account import RowsNoRoomError
 from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain
@@ -263,6 +263,8 @@ def test_slices_add_up_and_their_receipts_are_kept(tight: None, query: Any, tmp_
     found = bucketflow.solve(model, query, **options)
     assert found.plan is not None
     assert found.plan.slices > 1
+    assert whole.plan is not None
+    assert found.plan.slice_overhead == found.plan.cells / whole.plan.cells
     assert found.value == whole.value
     assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
     (tmp_path / "run" / "result.json").unlink()
@@ -291,7 +293,7 @@ def test_rows_travel_to_workers(tight: None) -> None:
     allowed = sent.program.algebra.choice.room.nbytes
     assert run.room is not None
     assert allowed == run.room.nbytes
-    with pytest.raises(NoRoomError) as stopped:
+    with pytest.raises(RowsNoRoomError) as stopped:
         run_group(sent, 0, 1)
     error = pickle.loads(pickle.dumps(stopped.value))
     assert (error.axes, error.needed, error.allowed) == (stopped.value.axes, stopped.value.needed, allowed)

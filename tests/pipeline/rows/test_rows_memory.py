@@ -93,7 +93,7 @@ def test_decoding_keeps_to_its_budget() -> None:
         from_dense(Dense(Keys(scope, (60, 60)), rng.integers(1, 1000, 3_600)), MIN_PLUS)
         for scope in ((0, 1), (1, 2), (0, 2))
     ]
-    room_ = memory_account.Room(4_000_000)
+    room_ = memory_account.MemoryAccount(4_000_000)
     peak_bytes, found = traced(lambda: best_row(tables, MIN_PLUS, room_))
     assert peak_bytes <= room_.nbytes + 2 * sum(table.nbytes for table in tables)
     whole = joined_reduced(tables, (), MIN_PLUS)
@@ -110,12 +110,12 @@ def test_rows_made_of_arrays_are_in_the_account() -> None:
     step = make_step(3, (0, 1, 2), ((0, 1), (2, 1), (2, 0)), (0,), (200, 200, 200), MIN_PLUS)
     refused = 0
     for nbytes in (700_000, 2_000_000, 16_000_000):
-        choice = algebra.Choice(MIN_PLUS, (200, 200, 200), memory_account.Room(nbytes))
+        choice = algebra.Representation(MIN_PLUS, (200, 200, 200), memory_account.MemoryAccount(nbytes))
 
-        def is_refused(choice: algebra.Choice = choice) -> bool:
+        def is_refused(choice: algebra.Representation = choice) -> bool:
             try:
                 choice.joined(step, arrays)
-            except memory_account.NoRoomError:
+            except memory_account.RowsNoRoomError:
                 return True
             return False
 

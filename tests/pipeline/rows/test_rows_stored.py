@@ -9,17 +9,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given, settings
 
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.budget import boxes, rows_fit, spill
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.cli.show_run import run_facts
 from bucketflow.pipeline.errors import BudgetError, format_bytes
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs import row_boxes as row_steps
 from bucketflow.pipeline.runs import row_ledger as rows_on_disk
 from bucketflow.pipeline.runs import row_sweep as row_tables
-from bucketflow.pipeline.runs.row_ledger import Split, sample_of_rows, split
+from bucketflow.pipeline.runs.row_ledger import Split, counted_boxes, sample_of_rows, split
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes import row_box
 from bucketflow.tasks.boxes import sorted_runs as row_table_files
@@ -79,6 +82,34 @@ def test_boxes_give_the_same_answer(query: str, kind: str, done: list[Task]) -> 
     assert (found.status, found.value) == (whole.status, whole.value)
     assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
     assert found.rows_work.largest_rows == whole.rows_work.largest_rows  # type: ignore[union-attr]
+
+
+def test_inspect_shows_the_stages_and_says_what_is_at_most(done: list[Task], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    found = stored(ring(60, groups=4), workdir=folder)
+    facts = run_facts(folder)
+    assert [stage["table"] for stage in facts["stages"]] == list(dict.fromkeys(name for name, _ in done))
+    for stage in facts["stages"]:
+        assert stage["boxes"] == stage["boxes_done"] == len({path for name, path in done if name == stage["table"]})
+    assert sum(stage["bytes"] for stage in facts["stages"]) == found.rows_work.written_bytes
+    assert facts["disk_bytes_expected"] == found.plan.stored_bytes
+    assert facts["disk_bytes_planned"] == found.plan.disk_bytes
+    shown = CliRunner().invoke(main, ["inspect", str(folder)]).output
+    planned = format_bytes(found.plan.stored_bytes), format_bytes(found.plan.disk_bytes)
+    assert "planned about {} and at most {}".format(*planned) in shown
+    assert all(stage["table"] in shown for stage in facts["stages"])
+
+
+def test_inspect_counts_the_boxes_that_are_open(done: list[Task], tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    stored(ring(60, groups=4), workdir=folder)
+    cut = next(name for name, path in done if path)
+    receipts = ledger.load(folder / "tables")
+    boxes, ended = counted_boxes(cut, receipts)
+    last = next(path for name, path in reversed(done) if name == cut)
+    del receipts[cut, last]
+    assert counted_boxes(cut, receipts) == (boxes, ended - 1)
+    assert counted_boxes("rows_0", receipts) == (1, 0)
 
 
 @pytest.fixture(params=[True, False], ids=["runs that meet", "runs that follow"])

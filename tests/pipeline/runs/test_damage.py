@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.cli.show_run import run_facts
 from bucketflow.pipeline.machine import disk
-from bucketflow.storage import ledger
+from bucketflow.storage import ledger, run_folder
 from bucketflow.storage.run_folder import read_json, stored_plan, write_json
 from tests.models import grid
 from tests.pipeline.runs.test_outofcore import MARGIN
@@ -213,12 +213,15 @@ def test_other_formats_are_refused_by_number(tmp_path: Path) -> None:
     model = grid(4, 4, 3)
     bucketflow.solve(model, workdir=tmp_path)
     stored = json.loads((tmp_path / "plan.json").read_text())
-    for form in (1, 2, 3, 5):
+    for form in (1, 2, 3, 4, 6):
         changed = {k: v for k, v in stored.items() if k != "checksum"} | {"format": form, "new": 1}
-        (tmp_path / "plan.json").write_text(json.dumps(changed))
-        for act in (lambda: bucketflow.solve(model, workdir=tmp_path), lambda: bucketflow.resume(tmp_path)):
-            with pytest.raises(bucketflow.IncompatibleRunError, match=f"has format {form}, this .* reads format 4"):
-                act()
+        for checksum in ({}, {"checksum": run_folder._checksum(changed)}):
+            (tmp_path / "plan.json").write_text(json.dumps(changed | checksum))
+            for act in (lambda: bucketflow.solve(model, workdir=tmp_path), lambda: bucketflow.resume(tmp_path)):
+                with pytest.raises(
+                    bucketflow.IncompatibleRunError, match=f"has format {form}, this .* reads format 5: go on with"
+                ):
+                    act()
 
 
 def test_a_slice_with_another_value_is_swept_again(runs: dict[str, tuple[Path, Path, Any]], tmp_path: Path) -> None:

@@ -287,14 +287,14 @@ def test_repeated_boxes_leave_no_further_receipts(
 @pytest.mark.parametrize("resumed", [False, True])
 def test_what_steps_took_is_in_the_ledger_alone(tmp_path: Path, resumed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kept for every box, it would take more than all else that is known of them."""
-    kept: list[dense_boxes.Boxes[Any]] = []
-    original = dense_boxes.Boxes.complete
+    kept: list[dense_boxes.BoxRun[Any]] = []
+    original = dense_boxes.BoxRun.complete
 
-    def complete(one: dense_boxes.Boxes[Any]) -> None:
+    def complete(one: dense_boxes.BoxRun[Any]) -> None:
         original(one)
         kept.append(one)
 
-    monkeypatch.setattr(dense_boxes.Boxes, "complete", complete)
+    monkeypatch.setattr(dense_boxes.BoxRun, "complete", complete)
     model = grid(7, 7, 4)
     options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": tmp_path / "run"}
     bucketflow.solve(model, **options)

@@ -103,7 +103,7 @@ def test_bounds_over_time(proved: Path, tmp_path: Path) -> None:
     assert lower[-1] == upper[-1] == answer
     found = bucketflow.solve(grid(6, 6, 3), method="search")
     assert len(found.plot().children) == 2
-    (tmp_path / "bound.json").write_text(bucketflow.bound(grid(6, 6, 3), time=0.2).to_json())
+    (tmp_path / "bound.json").write_text(bucketflow.bound(grid(6, 6, 3), z=2).to_json())
     report(tmp_path / "bound.json", tmp_path / "bound.html")
     assert headings(tmp_path / "bound.html") == ["Answer", "Convergence"]
 

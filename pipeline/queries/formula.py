@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...tasks.counting.count_state import Clauses, clauses_of
 from ..models.model import Model
 from ..preprocessing.consistency import allowed
-from ..preprocessing.leaf_rows import Listed, is_listed, rows_left
+from ..preprocessing.leaf_rows import ListedCells, is_listed, rows_left
 from ..preprocessing.leaf_tables import restricted
 from ..preprocessing.preprocess import Network
 
@@ -204,7 +204,7 @@ def has_mixed_tables(network: Network, model: Model) -> bool:
     return 2 * zeros < entries
 
 
-def _weigh_rows(made: Formula, listed: Listed, states: list[list[int]], default: float) -> bool:
+def _weigh_rows(made: Formula, listed: ListedCells, states: list[list[int]], default: float) -> bool:
     """Let rows weigh what they are worth, all others the default; whether any but those of 0 differ from it."""
     made.log_scale += math.log(default)
     others = np.flatnonzero((listed.values != 0) & (listed.values != default)).tolist()

@@ -1,0 +1,100 @@
+"""The models of a batch, which a process keeps between packs of questions, and the questions about them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from ..answering.question import Question, question_of
+from ..api.solve import load
+from ..compiled.compiled import Compiled, compile_model
+from ..formats.read import evidence_of
+from ..models.model import Model
+from ..options import Options, ProofOptions
+from .manifest import Row, hash_of
+
+T = TypeVar("T")
+
+_KEPT_BYTES = 1 << 28
+
+
+class RecentValues(Generic[T]):
+    """Values by key, which threads share; those that were not used for longest go first.
+
+    Parameters
+    ----------
+    limit_bytes : int
+        Of all values but the last.
+    """
+
+    def __init__(self, limit_bytes: int):
+        self._limit_bytes = limit_bytes
+        self._values: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], T], size: Callable[[T], int]) -> T:
+        """Return the value of a key, made now if it is not there."""
+        with self._lock:
+            found = self._values.get(key)
+        if found is None:
+            made = make()
+            found = made, size(made)
+        with self._lock:
+            found = self._values.setdefault(key, found)  # another thread may have made it meanwhile
+            self._values.move_to_end(key)
+            while len(self._values) > 1 and sum(nbytes for _, nbytes in self._values.values()) > self._limit_bytes:
+                self._values.popitem(last=False)
+        return found[0]
+
+
+_models: RecentValues[Model] = RecentValues(_KEPT_BYTES)
+_compiled: RecentValues[Compiled] = RecentValues(_KEPT_BYTES)
+
+
+def model_of_row(row: Row, options: Options) -> Model:
+    """Return the model of a row, read again where its file was touched."""
+    return _models.get(
+        _key(row), lambda: load(row.model, memory=options.memory, check=row.check), lambda model: int(model.nbytes)
+    )
+
+
+def _key(row: Row) -> tuple[str, str, bool]:
+    return row.model, hash_of(row.model), row.check
+
+
+def compiled_of_row(row: Row, options: Options) -> Compiled:
+    """Return the model of a row, compiled for many questions, without evidence of its own."""
+
+    def compiled() -> Compiled:
+        return compile_model(replace(model_of_row(row, options), evidence={}), memory=options.memory, threads=1)
+
+    def size(found: Compiled) -> int:
+        return int(found.model.nbytes) + (found.plan.peak_bytes if found.plan else 0)
+
+    return _compiled.get(_key(row), compiled, size)
+
+
+def question_of_row(model: Model, row: Row) -> Question:
+    """Return the question that a row asks of its model."""
+    return question_of(model, row.query, evidence_of_row(model, row))
+
+
+def evidence_of_row(model: Model, row: Row) -> Mapping[str, Any] | None:
+    """Return evidence by name."""
+    if row.evidence is None or not isinstance(row.evidence, str):
+        return row.evidence
+    return evidence_of(model, [row.evidence])
+
+
+def options_of(row: Row, options: Options, **more: Any) -> Options:
+    """Return the options of a batch with those of a row."""
+    own = {name: value for name in ("memory", "order_time") if (value := getattr(row, name)) is not None}
+    return replace(options, **own, **more)
+
+
+def effort_of(row: Row) -> ProofOptions:
+    """Return how long an optimum may be left between its bounds."""
+    return ProofOptions(time=row.time if row.query == "optimum" else None)

@@ -1,0 +1,321 @@
+"""What questions cost: each is priced once, kept with the batch, and large ones leave the plan they will run by."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from hashlib import sha256
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from ...cluster.pool import Pool
+from ...storage.batch_folder import BatchDir
+from ...storage.run_folder import FORMAT
+from ..answering.door import is_bounded
+from ..answering.prepared import Prepared, prepare
+from ..answering.question import Question, question_of
+from ..answering.run_folder import run_folder
+from ..answering.running import keep_plan
+from ..errors import BucketflowError, BudgetError
+from ..machine.resources import Resources
+from ..options import Options
+from ..trees.tree import elimination_order
+from .manifest import Row, hash_of
+from .models import effort_of, model_of_row, options_of, question_of_row
+
+Kind = Literal["small", "large", "alone", "wrong"]
+
+#: A question that is predicted to take longer is worth all workers, or one of its own.
+LARGE_SECONDS = 2.0
+# A sweep that may not end in time is cut into pieces that are kept, each of this part of the time; that may double it,
+# or make it as long as this.
+_PIECES, _MOST_MORE, _ALWAYS_SECONDS = 8, 2.0, 1.0
+# Each time with so small a part of the memory, so many times at most.
+_LESS_MEMORY, _MOST_CUTS = 4, 8
+
+
+@dataclass(frozen=True)
+class Price:
+    """What a row costs.
+
+    Parameters
+    ----------
+    kind : {"small", "large", "alone", "wrong"}
+        Packed with others; worth all workers; an optimum between bounds, in one process; not asked.
+    seconds : float
+        On one core; of an optimum between bounds what it is given, or infinite.
+    peak_bytes, disk_bytes : int
+        At most, where many rows share a tree.
+    order : tuple of str
+        Variables in the order in which the shared tree eliminates them; empty for an order of its own.
+    pieces : int
+        How many parts of a large one are kept as they are done.
+    status, message, exit_code
+        Of a row that is wrong or refused.
+    """
+
+    kind: Kind
+    seconds: float = 0.0
+    peak_bytes: int = 0
+    disk_bytes: int = 0
+    order: tuple[str, ...] = ()
+    pieces: int = 1
+    status: str = ""
+    message: str = ""
+    exit_code: int = 0
+
+    def refusal(self) -> dict[str, Any]:
+        """Return what is kept of a row that is wrong or refused."""
+        return {"status": self.status, "message": self.message, "exit_code": self.exit_code}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what differs from nothing, in plain types."""
+        whole = asdict(self)
+        seconds = None if math.isinf(self.seconds) else self.seconds
+        return {f.name: whole[f.name] for f in fields(self) if whole[f.name] != f.default} | {"seconds": seconds}
+
+    @classmethod
+    def from_dict(cls, kept: dict[str, Any]) -> Price:
+        """Return the price that :meth:`to_dict` told."""
+        own = {f.name: kept[f.name] for f in fields(cls) if f.name in kept}
+        seconds = math.inf if own["seconds"] is None else own["seconds"]
+        return cls(**own | {"seconds": seconds, "order": tuple(own.get("order", ()))})
+
+
+@dataclass(frozen=True)
+class PricedRow:
+    """A row that is to be answered, and how.
+
+    Parameters
+    ----------
+    row : Row
+    key : str
+    price : Price
+    folder : str or None
+        Its run directory.
+    stops : int
+        How often it was stopped before.
+    slot : float or None
+        Seconds after which it was, or is likely to be.
+    """
+
+    row: Row
+    key: str
+    price: Price = field(default_factory=lambda: Price("small"))
+    folder: str | None = None
+    stops: int = 0
+    slot: float | None = None
+
+
+def wrong(error: BucketflowError) -> Price:
+    """Return the price of a row that is wrong or refused."""
+    status = "refused" if error.exit_code == 3 else "failed"
+    return Price("wrong", status=status, message=str(error), exit_code=error.exit_code)
+
+
+def shared_price(row: Row, options: Options) -> Price | None:
+    """Task: price a question without evidence, which only makes it smaller; None where each needs its own price."""
+    try:
+        model = model_of_row(row, options)
+    except BucketflowError as error:
+        return wrong(error)
+    query = "optimum" if row.query == "partition" and model.kind != "cost" else row.query  # nothing is barren
+    try:
+        question = question_of(replace(model, evidence={}), query)
+        if is_bounded(question, options_of(row, options), effort_of(row)):
+            return None
+        prepared = prepare(question, Resources(options_of(row, options)))
+    except BucketflowError:
+        return None
+    return None if _is_large(prepared) else _price(prepared, "small")
+
+
+def _is_large(prepared: Prepared) -> bool:
+    plan = prepared.plan
+    return plan is not None and (plan.seconds > LARGE_SECONDS or plan.spill is not None or plan.slices > 1)
+
+
+def _price(prepared: Prepared, kind: Kind) -> Price:
+    plan = prepared.plan
+    if plan is None:
+        return Price(kind)
+    order = _order(prepared) if kind == "small" else ()
+    return Price(kind, plan.seconds, plan.peak_bytes, plan.disk_bytes, order, _pieces(prepared))
+
+
+def _order(prepared: Prepared) -> tuple[str, ...]:
+    """Return the order in which a tree eliminates all variables of the model; empty where both ways are swept."""
+    if prepared.plan is None or prepared.problem.targets is not None:
+        return ()
+    network = prepared.network
+    names = network.model.names
+    first = [network.variables[v] for v in elimination_order(prepared.plan.tree)]
+    rest = sorted(set(range(len(names))) - set(first))
+    return tuple(names[v] for v in (*rest, *first))
+
+
+def _pieces(prepared: Prepared) -> int:
+    """Return how many parts of a plan leave receipts in a run directory."""
+    plan = prepared.plan
+    if plan is None:
+        return 1
+    return plan.tasks if plan.spill else plan.groups
+
+
+def own_price(row: Row, options: Options, folder: str | None, slot: float | None, large: bool) -> Price:
+    """Task: price one row, and leave the plan of a large one in its run directory.
+
+    Parameters
+    ----------
+    folder : str or None
+    slot : float or None
+        Seconds that it may have before it is stopped.
+    large : bool
+        Whether it gets a run directory even if it is predicted to be small.
+    """
+    try:
+        question = question_of_row(model_of_row(row, options), row)
+        if is_bounded(question, options_of(row, options), effort_of(row)):
+            return Price("alone", math.inf if row.time is None else row.time)
+        stored = folder and _stored_plan(question, Path(folder))
+        prepared = prepare(question, Resources(options_of(row, options)), stored or None)
+        plan = prepared.plan
+        if plan is None or not (large or plan.seconds > LARGE_SECONDS or plan.spill is not None):
+            return _price(prepared, "small")
+        if folder is None or stored:
+            return _price(prepared, "large")
+        if slot is not None and _pieces(prepared) == 1 and (large or plan.seconds > slot / 2) and not plan.device:
+            prepared = _in_pieces(prepared, question, options_of(row, options), slot / _PIECES)
+        with run_folder(question, Path(folder)) as opened:
+            assert opened is not None
+            keep_plan(opened, prepared)
+    except BucketflowError as error:
+        return wrong(error)
+    return _price(prepared, "large")
+
+
+def _stored_plan(question: Question, folder: Path) -> Mapping[str, Any] | None:
+    """Return the plan that the run directory of a question holds, if it is there."""
+    with run_folder(question, folder if folder.exists() else None) as opened:
+        return None if opened is None else opened.stored_plan
+
+
+def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: float) -> Prepared:
+    """Plan with less memory, until slices or boxes take so many seconds each: what they find is kept one by one."""
+    assert whole.plan is not None
+    order, found = _order(whole), whole
+    if order:
+        options = replace(options, order=order, order_time=None)
+    memory = whole.plan.peak_bytes
+    for _ in range(_MOST_CUTS):
+        memory //= _LESS_MEMORY
+        try:
+            cut = prepare(question, Resources(replace(options, memory=memory)))
+        except BudgetError:
+            break
+        if cut.plan is None or cut.plan.seconds > max(_MOST_MORE * whole.plan.seconds, _ALWAYS_SECONDS):
+            break
+        found = cut
+        if cut.plan.seconds <= seconds * _pieces(cut):
+            break
+    return found
+
+
+@dataclass
+class Pricing:
+    """Prices of a batch: those that its folder holds, and those that are found now.
+
+    Parameters
+    ----------
+    folder : BatchDir
+    options : Options
+        Of a question that one worker answers.
+    plans : bool
+        Whether large questions run by the plans that are made for their prices, as this process is to answer them.
+    tell : callable
+        Called with ``pricing`` and the row of each price that is found.
+    """
+
+    folder: BatchDir
+    options: Options
+    plans: bool
+    tell: Callable[..., None]
+
+    def __post_init__(self) -> None:
+        self._known = self.folder.prices()
+        self._within = [FORMAT, str(self.options.memory), str(self.options.gpus)]
+
+    def some(self, pool: Pool, waiting: Sequence[PricedRow], seconds: float) -> tuple[list[PricedRow], list[PricedRow]]:
+        """Price rows for so many seconds, at least one; return those that have prices, and the others."""
+        until = time.perf_counter() + seconds
+        groups = {key: list(rows) for key, rows in groupby(sorted(waiting, key=_alike), key=self._group_key)}
+        unknown = [key for key, rows in groups.items() if len(rows) > 1 and key not in self._known]
+        calls = ((groups[key][0].row, self.options) for key in unknown)
+        for key, price in _until(until, unknown, pool.stream(shared_price, calls)):
+            self._keep(key, price)
+            self.tell("pricing", row=groups[key][0].row)
+        found = {a.key: price for key, rows in groups.items() for a in rows if (price := self._price(a, key))}
+        ready = [rows for key, rows in groups.items() if key in self._known or len(rows) == 1]
+        own = [a for rows in ready for a in rows if a.key not in found]
+        for a, price in _until(until, own, pool.stream(own_price, map(self._call, own))):
+            found[a.key] = price
+            self._keep(self._row_key(a), replace(price, order=()))
+            self.tell("pricing", row=a.row)
+        priced = [self._with_price(a, found[a.key]) for a in waiting if a.key in found]
+        return priced, [a for a in waiting if a.key not in found]
+
+    def _group_key(self, asked: PricedRow) -> str:
+        try:
+            model = hash_of(asked.row.model)
+        except BucketflowError:
+            model = asked.row.model
+        return self._hashed("shared", model, asked.row.settings)
+
+    def _row_key(self, asked: PricedRow) -> str:
+        return self._hashed("own", asked.key, None)
+
+    def _hashed(self, kind: str, what: str, settings: Any) -> str:
+        return sha256(repr((kind, self._within, what, settings)).encode(errors="backslashreplace")).hexdigest()
+
+    def _price(self, asked: PricedRow, group: str) -> Price | None:
+        """Return the price of a row that is known; that of a row that was stopped is, if it leaves pieces then."""
+        kept = self._known.get(self._row_key(asked)) or self._known.get(group)
+        if kept is None or kept.get("kind") is None:
+            return None
+        price = Price.from_dict(kept)
+        again = asked.stops > 0 and (price.kind == "small" or (price.kind == "large" and price.pieces == 1))
+        return None if again else price
+
+    def _call(self, asked: PricedRow) -> tuple[Any, ...]:
+        before = self._known.get(self._row_key(asked))
+        if before is not None and before["kind"] == "large":  # what is there was made for more time
+            self.folder.drop_run(asked.key)
+        return asked.row, self.options, self._run_folder(asked) if self.plans else None, asked.slot, asked.stops > 0
+
+    def _run_folder(self, asked: PricedRow) -> str:
+        return str(self.folder.run_folder(asked.key).absolute())
+
+    def _with_price(self, asked: PricedRow, price: Price) -> PricedRow:
+        return replace(asked, price=price, folder=self._run_folder(asked) if price.kind in ("large", "alone") else None)
+
+    def _keep(self, key: str, price: Price | None) -> None:
+        """Remember a price, and keep it for later starts unless the model may be another then."""
+        told = {"key": key, "kind": None} if price is None else {"key": key, **price.to_dict()}
+        self._known[key] = told
+        if price is None or price.kind != "wrong":
+            self.folder.append_price(told)
+
+
+def _alike(asked: PricedRow) -> tuple[Any, ...]:
+    return asked.row.model, str(asked.row.settings), asked.row.number
+
+
+def _until(until: float, what: Sequence[Any], found: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
+    """Yield results with what they are of, until the time is over."""
+    for each, result in zip(what, found, strict=False):
+        yield each, result
+        if time.perf_counter() >= until:
+            return

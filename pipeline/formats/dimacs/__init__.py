@@ -1,0 +1,1 @@
+"""The DIMACS formats: formulas in conjunctive normal form, with weights of literals or of clauses."""

@@ -1,0 +1,221 @@
+"""Clauses of DIMACS files as functions, and what they weigh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from decimal import Context, Decimal, InvalidOperation
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import FormatError, shorten
+from ...models.function import Function, dense_function, row_function
+from ...models.model import FORBIDDEN
+from ..cfn_grammar import MAX_DECIMALS, decimal_places
+from ..text.tables import take_functions
+from ..text.tokens import MAX_DOMAIN, WordStream
+from .lines import Header
+
+# Clauses of fewer variables are arrays of all their cells.
+_ROWS_FROM = 3
+# What begins a clause and is no integer; no literal is so large.
+_OTHER = 1 << 62
+_EXACT = Context(prec=80)
+
+Weight = int | Decimal | None
+"""What violating a clause costs; None if it is forbidden."""
+
+
+@dataclass
+class Clauses:
+    """The clauses behind a header.
+
+    Parameters
+    ----------
+    words : Words
+        Numbers alone.
+    header : Header
+    """
+
+    words: WordStream
+    header: Header
+    made: dict[tuple[bytes, int], Function] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        words = self.words
+        words.allowance.take(0, f"{len(words)} literals", for_now=16 * len(words))
+        self.numbers = self._numbers()
+        self.ends = np.flatnonzero(self.numbers == 0)
+        self.starts = np.append(0, self.ends[:-1] + 1)[: len(self.ends)]
+        if len(self.numbers) and self.numbers[-1] != 0:
+            raise words.fail(len(words), "0 at the end of a clause")
+
+    def _numbers(self) -> NDArray[np.int64]:
+        """Return all words as numbers; of weights that are none, or not whole, as a number that is no literal."""
+        words = self.words
+        if not self.header.weighted:
+            return words.integer_array(0, len(words), self._expected)
+        try:
+            return words.integer_array(0, len(words), self._expected)
+        except FormatError:
+            what, numbers = f"a weight above 0, or {self._expected}", np.empty(len(words), np.int64)
+            for at, part in words.parts(0, len(words)):
+                numbers[at : at + len(part)] = words.converted(part, _number, what, at.__add__)
+            return numbers
+
+    @property
+    def count(self) -> int:
+        """How many clauses there are."""
+        return len(self.ends)
+
+    @cached_property
+    def n_vars(self) -> int:
+        """How many variables there are: as many as the header says, or more where clauses name more.
+
+        Raises
+        ------
+        FormatError
+            If one is too large for any.
+        """
+        literals = self.numbers.copy() if self.header.weighted else self.numbers
+        if self.header.weighted:
+            literals[self.starts] = 0
+        for at in np.flatnonzero((literals > MAX_DOMAIN) | (literals < -MAX_DOMAIN))[:1].tolist():
+            raise self.words.fail(at, self._expected)
+        largest = max(int(literals.max(initial=0)), -int(literals.min(initial=0)))
+        return max(self.header.n_vars or 0, largest)
+
+    @property
+    def _expected(self) -> str:
+        most = MAX_DOMAIN if self.header.n_vars is None else self.header.n_vars
+        return f"a literal from {-most} to {most}, or 0 at the end of a clause"
+
+    def notes(self) -> Iterator[str]:
+        """Say how the file differs from its header."""
+        header = self.header
+        if header.n_clauses is not None and header.n_clauses != self.count:
+            yield f"the header says {header.n_clauses} clauses, the file has {self.count}, which are all read"
+        if header.n_vars is not None and header.n_vars < self.n_vars:
+            yield f"the header says {header.n_vars} variables, clauses name {self.n_vars}, which are all read"
+
+    def weights(self) -> tuple[list[int], int]:
+        """Return the costs of violating each clause, and how many decimals they have.
+
+        Raises
+        ------
+        FormatError
+            If one is no weight, or too large.
+        """
+        if not self.header.weighted:
+            return [FORBIDDEN] * self.count, 0
+        found = [self._weight(at) for at in self.starts.tolist()]
+        decimals = decimal_places([weight for weight in found if weight is not None])
+        if decimals > MAX_DECIMALS:
+            deepest = max(range(len(found)), key=lambda k: decimal_places([found[k] or 0]))
+            raise self.words.fail(int(self.starts[deepest]), f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+        return [
+            self._stored(int(at), weight, decimals) for at, weight in zip(self.starts, found, strict=True)
+        ], decimals
+
+    @cached_property
+    def _top(self) -> int | Decimal | None:
+        """The weight of hard clauses; None if there are none."""
+        if self.header.top is None:
+            return None
+        try:
+            return _weight_of(self.header.top)
+        except ValueError:
+            found = repr(shorten(self.header.top))
+            raise FormatError(self.words.path, self.header.line, "a top weight above 0", found) from None
+
+    def _weight(self, at: int) -> Weight:
+        word, top = self.words.peek(at), self._top
+        if word == "h" and self.header.n_clauses is None:
+            return None
+        try:
+            weight = _weight_of(word)
+        except ValueError:
+            raise self.words.fail(at, "the weight of a clause, above 0") from None
+        return None if top is not None and weight >= top else weight
+
+    def _stored(self, at: int, weight: Weight, decimals: int) -> int:
+        if weight is None:
+            return FORBIDDEN
+        # first as it is: a number of a million digits is not written out
+        if weight < FORBIDDEN:
+            scaled = weight * 10**decimals if isinstance(weight, int) else int(weight.scaleb(decimals, _EXACT))
+            if scaled < FORBIDDEN:
+                return scaled
+        within = f" with {decimals} decimals" if decimals else ""
+        raise self.words.fail(at, f"a weight below {FORBIDDEN}{within}, or of at least the top")
+
+    def functions(self, weights: list[int]) -> Iterator[Function]:
+        """Yield a function for each clause that some assignment violates."""
+        first = int(self.header.weighted)
+        take_functions(self.words, self.count, len(self.numbers) - self.count)
+        numbers = self.numbers.tolist()
+        for start, end, weight in zip(self.starts.tolist(), self.ends.tolist(), weights, strict=True):
+            literals = dict.fromkeys(numbers[start + first : end])
+            # an assignment that violates both of two opposite literals is none
+            if len(literals) == 1 or literals.keys().isdisjoint([-literal for literal in literals]):
+                yield self._function(literals, weight)
+
+    def _function(self, literals: Iterable[int], weight: int) -> Function:
+        """Return a function that is worth something else where every variable is in the violated state.
+
+        Those of clauses that differ in their variables alone share one array.
+        """
+        scope = tuple([abs(literal) - 1 for literal in literals])
+        key = bytes([literal < 0 for literal in literals]), weight
+        if key not in self.made:
+            self.words.allowance.take(2 * len(scope), "its clauses")
+            self.made[key] = self._table(*key)
+        made = self.made[key]
+        function = Function(scope, made.values, made.rows, made.default)
+        vars(function)["distinct"] = True
+        return function
+
+    def _table(self, violated: bytes, weight: int) -> Function:
+        scope = tuple(range(len(violated)))
+        default, value = (0, np.array([weight])) if self.header.weighted else (1.0, np.zeros(1))
+        if len(scope) >= _ROWS_FROM:
+            return row_function(scope, np.array([list(violated)], dtype=np.uint8), value, default)
+        values = np.full((2,) * len(scope), default)
+        values[tuple(violated)] = value[0]
+        return dense_function(scope, values)
+
+
+def _number(word: str) -> int:
+    """Convert a word, of which only the first of a clause may be no integer.
+
+    Raises
+    ------
+    ValueError
+        If it is no number at all.
+    """
+    try:
+        number = int(word)
+    except ValueError:
+        if word != "h":
+            _weight_of(word)
+        return _OTHER
+    return max(-_OTHER, min(number, _OTHER))
+
+
+def _weight_of(word: str) -> int | Decimal:
+    """Convert a weight exactly.
+
+    Raises
+    ------
+    ValueError
+        If it is none.
+    """
+    try:
+        weight = int(word) if word.isdigit() else Decimal(word)
+    except InvalidOperation:
+        raise ValueError(word) from None
+    if not 0 < weight < float("inf") or "_" in word or not word.isascii():
+        raise ValueError(word)
+    return weight

@@ -1,0 +1,151 @@
+"""Kinds of files that are no models here: told by name or content, and what to do with them instead."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+_UNPACK = "unpack it first"
+_BY_TOULBAR2 = "toulbar2 reads it, and saves .wcsp or .cfn with its option -z"
+_BY_PYAGRUM = "let pyAgrum save it as .bif or .net"
+_BY_GENIE = "let GeNIe save it as .xdsl"
+_BY_R = "let bnlearn's write.bif or write.net save it"
+_TABLES = "write its functions as tables of a .cfn, .wcsp or .uai"
+_GRAPH = "its variables have no tables; write a model over it as .cfn, .wcsp or .uai"
+
+
+@dataclass(frozen=True)
+class Unread:
+    """A kind of file that is not read as a model, and what to do instead."""
+
+    what: str
+    instead: str
+
+    @property
+    def sentence(self) -> str:
+        """What an error says of it."""
+        return f"{self.what}, which is not read: {self.instead}"
+
+
+# By how a file begins, as no text does.
+_PACKED = (
+    (re.compile(rb"PK\x03\x04"), "a zip archive"),
+    (re.compile(rb"BZh[1-9](?:1AY&SY|\x17rE8P)"), "a bzip2 archive"),
+    (re.compile(rb"\x28\xb5\x2f\xfd"), "a Zstandard archive"),
+    (re.compile(rb"7z\xbc\xaf\x27\x1c"), "a 7z archive"),
+    (re.compile(rb"Rar!\x1a\x07"), "a RAR archive"),
+    (re.compile(rb"\x04\x22\x4d\x18"), "an LZ4 archive"),
+    (re.compile(rb"\x1f\x9d"), "a file of compress (.Z)"),
+    (re.compile(rb"\x5d\x00\x00"), "an lzma file without the header of .xz"),
+    (re.compile(rb"\x1f\x8b"), "a gzip file inside another"),
+    (re.compile(rb"\xfd7zXZ"), "an xz file inside another"),
+    (re.compile(rb"(?s:.{257})ustar"), "a tar archive"),
+)
+_BINARY = (
+    (re.compile(rb"RD[XA][0-9]\n|X\n\x00\x00"), Unread("an R data file", _BY_R)),
+    (re.compile(rb"\x89HDF"), Unread("an HDF5 file", _TABLES)),
+    (re.compile(rb"SQLite format 3"), Unread("an SQLite database", _TABLES)),
+    (re.compile(rb"\x93NUMPY"), Unread("a NumPy array", "make a model with bucketflow.Model.build")),
+    (re.compile(rb"\x80[\x02-\x05]"), Unread("a Python pickle", "save its model in a format of text")),
+    (re.compile(rb"%PDF-"), Unread("a PDF document", _TABLES)),
+    (re.compile(rb"\xff\xfe|\xfe\xff"), Unread("UTF-16 text", "save it as UTF-8")),
+)
+_ARCHIVES = {
+    **dict.fromkeys((".zip", ".jar"), "a zip archive"),
+    **dict.fromkeys((".bz2", ".tbz", ".tbz2"), "a bzip2 archive"),
+    **dict.fromkeys((".zst", ".tzst"), "a Zstandard archive"),
+    **dict.fromkeys((".tar", ".tgz", ".txz"), "a tar archive"),
+    ".7z": "a 7z archive",
+    ".rar": "a RAR archive",
+    ".lz4": "an LZ4 archive",
+    ".z": "a file of compress (.Z)",
+    ".lzma": "an lzma file",
+    ".br": "a Brotli file",
+}
+_BY_SUFFIX = {
+    ".pre": Unread("a pedigree of linkage analysis", _BY_TOULBAR2),
+    ".qpbo": Unread("a quadratic pseudo-Boolean problem", _BY_TOULBAR2),
+    ".bep": Unread("a photo selection problem of toulbar2", _BY_TOULBAR2),
+    ".opb": Unread("a pseudo-Boolean problem", _BY_TOULBAR2),
+    ".wbo": Unread("a weighted pseudo-Boolean problem", _BY_TOULBAR2),
+    ".spot": Unread("a SPOT5 problem", _TABLES),
+    **dict.fromkeys((".lp", ".mps"), Unread("a linear program", _TABLES)),
+    **dict.fromkeys((".mzn", ".fzn", ".dzn"), Unread("a MiniZinc model", _TABLES)),
+    ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
+    ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
+    **dict.fromkeys((".bgum", ".jgum"), Unread("a network of aGrUM", _BY_PYAGRUM)),
+    ".dsl": Unread("a GeNIe .dsl file", _BY_GENIE),
+    **dict.fromkeys((".dne", ".dnet", ".neta"), Unread("a Netica network", _BY_GENIE)),
+    **dict.fromkeys((".xbn", ".dsc"), Unread("a network of Microsoft's tools", _BY_GENIE)),
+    **dict.fromkeys(
+        (".oobn", ".hkb"), Unread("an object-oriented or compiled Hugin network", "save it as a flat .net")
+    ),
+    **dict.fromkeys((".rds", ".rda", ".rdata"), Unread("an R data file", _BY_R)),
+    **dict.fromkeys((".col", ".gr", ".dgf", ".hgr", ".gph", ".graph", ".dot"), Unread("a graph", _GRAPH)),
+    **dict.fromkeys((".td", ".tree"), Unread("a tree decomposition", _GRAPH)),
+    **dict.fromkeys((".smt2", ".smt"), Unread("an SMT problem", _TABLES)),
+    **dict.fromkeys((".qdimacs", ".sdimacs", ".dqdimacs"), Unread("a formula with quantifiers", _TABLES)),
+    **dict.fromkeys((".nnf", ".sdd", ".vtree", ".bdd", ".ac"), Unread("a compiled circuit", "give the model it is of")),
+    **dict.fromkeys((".pl", ".mln", ".problog"), Unread("a logic program", _TABLES)),
+    ".npz": Unread("a compiled model", "bucketflow.Compiled.load reads it"),
+    ".npy": Unread("a NumPy array", "make a model with bucketflow.Model.build"),
+    **dict.fromkeys((".pkl", ".pickle"), Unread("a Python pickle", "save its model in a format of text")),
+    **dict.fromkeys((".csv", ".jsonl", ".tsv", ".xlsx"), Unread("a list", "bucketflow batch reads lists of questions")),
+    ".md": Unread("a text for people", "give a model"),
+}
+# What the evaluations of UAI have beside a model.
+_EVIDENCE = dict.fromkeys((".evid", ".evidence", ".vevid"), "an evidence file, which goes with a model")
+_BESIDE = {
+    **dict.fromkeys((".map", ".query"), "a query or an answer, which goes with a model"),
+    **dict.fromkeys((".pr", ".mar", ".mpe", ".mmap", ".sol"), "an answer, not the model that it is of"),
+    ".ub": "an upper bound, which goes with a model, as --upper-bound",
+}
+# What a file is whatever its name says,
+_SURE = (
+    (re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), Unread("a constraint problem of XCSP3", _BY_TOULBAR2)),
+    (re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),
+    (re.compile(r'\s*\{(?s:.*)"GumJsonVersion"\s*:'), _BY_SUFFIX[".jgum"]),
+    (re.compile(r"\s*net\s+\w+\s*\{"), _BY_SUFFIX[".dsl"]),
+    (re.compile(r"\s*//\s*~->\[DNET|(?:\s|//[^\n]*\n)*+bnet\s+\w+\s*\{"), _BY_SUFFIX[".dne"]),
+    (re.compile(r"\*\s*#variable="), _BY_SUFFIX[".opb"]),
+)
+# and where its name says nothing.
+_MINIZINC = r"(?:array\s*\[[^\]\n]*\]\s*of\s+)?(?:var|int|par)\b[^;\n]*:|(?:predicate|constraint|include)\s"
+_LIKELY = (
+    (re.compile(r"(?:\s|\\[^\n]*\n)*+(?:minimi[sz]e|maximi[sz]e|subject to)\s*:?\s*\n", re.I), _BY_SUFFIX[".lp"]),
+    (re.compile(r"(?:\s|\*[^\n]*\n)*+NAME\b[^\n]*\n(?:\*[^\n]*\n)*(?:OBJSENSE|ROWS)"), _BY_SUFFIX[".mps"]),
+    (re.compile(r"(?:\s|c[^\n]*\n)*+p[ \t]+(?:edge|col|tw|sp|max|min|asn|td|htd)\s"), _BY_SUFFIX[".col"]),
+    (re.compile(r"(?:\s|;[^\n]*\n)*+\((?:set-logic|declare-fun|declare-const|assert)\b"), _BY_SUFFIX[".smt2"]),
+    (re.compile(rf"(?:\s|%[^\n]*\n)*+(?:{_MINIZINC})"), _BY_SUFFIX[".mzn"]),
+    (re.compile(r"(?:\s|//[^\n]*\n)*+(?:import\s[\w.]+;|(?:type|interface|system)\s+\w+\s)"), _BY_SUFFIX[".o3prm"]),
+)
+
+
+def packed_or_binary(data: bytearray, name: str) -> str | None:
+    """Say what a file is that holds no text; None if it may be text."""
+    suffix = Path(name).suffix.lower()
+    own = _BY_SUFFIX.get(suffix) if b"\x00" in data else None
+    packed = next((what for begins, what in _PACKED if begins.match(data)), None)
+    if packed is not None and not (own and suffix == ".npz"):
+        return f"{packed}: {_UNPACK}"
+    kind = next((kind for begins, kind in _BINARY if begins.match(data)), own)
+    return None if kind is None else kind.sentence
+
+
+def unread_by_name(suffix: str) -> str | None:
+    """Say what a file is by its suffix, if that is of no model."""
+    if suffix in _ARCHIVES:
+        return f"a file named as {_ARCHIVES[suffix]}: {_UNPACK}, or name it as what it is"
+    return _BY_SUFFIX[suffix].sentence if suffix in _BY_SUFFIX else _EVIDENCE.get(suffix) or beside_a_model(suffix)
+
+
+def beside_a_model(suffix: str) -> str | None:
+    """Say what a file is by its suffix, if that is neither of a model nor of evidence."""
+    return _BESIDE.get(suffix)
+
+
+def unread_by_content(head: str, named: bool) -> str | None:
+    """Say what a file is by its beginning, if that is of no model; where it is named as one, only if that is sure."""
+    kinds = _SURE if named else (*_SURE, *_LIKELY)
+    return next((kind.sentence for pattern, kind in kinds if pattern.match(head)), None)

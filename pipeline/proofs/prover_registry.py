@@ -1,0 +1,144 @@
+"""All provers, a line each: adding one takes its module in :mod:`.provers` and a line here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Literal
+
+from ...tasks.compiler.code_cache import is_compiled
+from .incumbent import Incumbent
+from .prover import Prover
+from .provers.neighbourhood_search import is_wide
+
+#: Networks of at most so many assignments, in bits, over domains of so many on average are searched rather than
+#: represented; of those of more than so many a search sees only a part, if short ones found no proof.
+_FEW_BITS, _LARGE_BITS, _MANY_BITS = 128, 3, 512
+
+Trait = Literal["few large", "many", "wide"]
+"""What a network looks like by its domains."""
+
+
+def traits_of(dims: Sequence[int]) -> frozenset[Trait]:
+    """Return what a network of such domains looks like."""
+    bits = math.fsum(math.log2(d) for d in dims)
+    few = bits <= _FEW_BITS and bits >= _LARGE_BITS * len(dims)
+    traits: dict[Trait, bool] = {"few large": few, "many": bits > _MANY_BITS, "wide": is_wide(dims)}
+    return frozenset(trait for trait, holds in traits.items() if holds)
+
+
+@dataclass(frozen=True)
+class CompiledLoop:
+    """A function without which a prover does nothing, and that takes several seconds to compile.
+
+    Parameters
+    ----------
+    module, function : str
+        Such as "tasks.search.annealing" and "anneal".
+    from_seconds : float
+        As long as it is not compiled, the prover waits until its turns are so long.
+    """
+
+    module: str
+    function: str
+    from_seconds: float
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is compiled."""
+        return is_compiled(self.module, self.function)
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A prover.
+
+    Parameters
+    ----------
+    name : str
+        In answers, and to let it search alone.
+    make : callable
+        Returns the prover for what is known of an optimum.
+    loop : CompiledLoop, optional
+        What has to be compiled first.
+    weights : mapping
+        By trait of the network, how much longer its turns are.
+    proves : bool
+        Whether it may prove an optimum, rather than only find one.
+    listens : bool
+        Whether it hears of assignments before its first turn.
+    """
+
+    name: str
+    make: Callable[[Incumbent], Prover]
+    loop: CompiledLoop | None = None
+    weights: Mapping[Trait, float] = field(default_factory=dict)
+    proves: bool = True
+    listens: bool = False
+
+    def weight_of(self, traits: Collection[Trait]) -> float:
+        """Return how much longer its turns are in a network of these traits."""
+        return next((weight for trait, weight in self.weights.items() if trait in traits), 1.0)
+
+
+def _in(module: str, name: str) -> Callable[[Incumbent], Prover]:
+    """A class of a module of :mod:`.provers`, which is imported by its first turn."""
+
+    def make(incumbent: Incumbent) -> Prover:
+        prover: Prover = getattr(import_module(f"{__package__}.provers.{module}"), name)(incumbent)
+        return prover
+
+    return make
+
+
+_DEPTH_FIRST = ("tasks.search.branch_and_bound", "explore")
+#: In the order of their turns while nothing tells them apart.
+ALL_PROVERS: tuple[Registered, ...] = (
+    Registered("dolls", _in("russian_dolls", "DollProver"), CompiledLoop("tasks.search.russian_dolls", "explore", 0.5)),
+    Registered("clusters", _in("clusters", "ClusterProver"), CompiledLoop("tasks.networks.clusters", "sweep", 0.5)),
+    Registered("triangles", _in("triangles", "TriangleProver"), CompiledLoop("tasks.networks.triangles", "sweep", 1.0)),
+    Registered("subtrees", _in("subtrees", "SubtreeProver"), CompiledLoop(*_DEPTH_FIRST, 1.0)),
+    Registered("rows", _in("row_layers", "RowProver"), weights={"few large": 0.5}),
+    Registered(
+        "local",
+        _in("local_search", "LocalProver"),
+        CompiledLoop("tasks.search.annealing", "anneal", 1.0),
+        weights={"wide": 4.0},
+        proves=False,
+        listens=True,
+    ),
+    Registered(
+        "diagram",
+        _in("diagrams", "DiagramProver"),
+        CompiledLoop("tasks.diagrams.min_plus_loops", "merge", 0.5),
+        weights={"few large": 0.25},
+    ),
+    Registered(
+        "search",
+        _in("branch_and_bound", "DepthFirstProver"),
+        CompiledLoop(*_DEPTH_FIRST, 1.0),
+        weights={"few large": 4.0, "many": 0.5},
+    ),
+    Registered("dense", _in("planned_sweep", "DenseProver")),
+)
+
+_IN_USE: ContextVar[tuple[Registered, ...]] = ContextVar("provers in use", default=ALL_PROVERS)
+
+
+def provers_in_use() -> tuple[Registered, ...]:
+    """Return the provers that take turns: all of them, but within :func:`using`."""
+    return _IN_USE.get()
+
+
+@contextmanager
+def using(provers: Iterable[Registered]) -> Iterator[None]:
+    """Let only these provers take turns, as a measurement of what one of them is worth does."""
+    token = _IN_USE.set(tuple(provers))
+    try:
+        yield
+    finally:
+        _IN_USE.reset(token)

@@ -1,0 +1,99 @@
+"""What ``--json`` prints besides answers: plans, models, runs, jobs, batches, rates; all of it, as it stands there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import charts
+from ..errors import format_bytes, format_cells, printable, shown_number
+from .runs import Sections
+
+# The commands whose objects are shown so, what those are about, and names that each of theirs has.
+_FACTS = {
+    "plan": ("Question", ("query", "plan")),
+    "info": ("Model", ("kind", "variables", "functions")),
+    "inspect": ("Run", ("query", "stages", "disk_bytes")),
+    "submit": ("Job", ("job", "directory", "price")),
+    "batch": ("Batch", ("rows", "answered", "exit_code")),
+    "calibrate": ("Machine", ("cpu", "disk_bytes_per_second")),
+}
+_JOB = ("id", "state", "share")
+# Members of a list of numbers or names that are shown.
+_MOST = 40
+# Objects in objects deeper than this are no facts of ours.
+_DEEPEST = 8
+
+
+def command_of(found: Any) -> str:
+    """Return the command whose ``--json`` printed an object or a list; nothing if none did."""
+    if isinstance(found, list):
+        return "jobs" if found and all(isinstance(job, dict) and {*_JOB} <= {*job} for job in found) else ""
+    return next((command for command, (_, names) in _FACTS.items() if {*names} <= {*found}), "")
+
+
+def fact_sections(found: Any, command: str) -> Sections:
+    """Return the sections about what a command printed."""
+    if isinstance(found, list):
+        return [("Jobs", _table(found))]
+    rows = _rows({name: value for name, value in found.items() if not _is_section(value)})
+    sections: Sections = [(_FACTS[command][0], rows)] if rows else []
+    for name, value in found.items():
+        if _is_section(value):
+            title = _words(name).capitalize()
+            sections.append((title, _table(value) if isinstance(value, list) else _rows(value)))
+    return sections
+
+
+def _is_section(value: Any) -> bool:
+    return bool(value) and (isinstance(value, dict) or _is_table(value))
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+
+
+def _table(members: Sequence[Mapping[str, Any]]) -> Any:
+    """A line for each of some objects, a column for each name that one of them has."""
+    names = dict.fromkeys(name for each in members for name in each)
+    columns = {_words(name): [_shown(name, each.get(name)) for each in members] for name in names}
+    return charts.table(columns)
+
+
+def _rows(found: Mapping[str, Any], before: str = "", depth: int = 0) -> list[tuple[str, str]]:
+    """Labelled lines; those of an object inside begin with its own name."""
+    rows: list[tuple[str, str]] = []
+    for name, value in found.items():
+        label = f"{before}{_words(name)}"
+        if isinstance(value, dict) and value and depth < _DEEPEST:
+            rows += _rows(value, f"{label}: ", depth + 1)
+        else:
+            rows.append((label, _shown(name, value)))
+    return rows
+
+
+def _words(name: str) -> str:
+    """Write a name as a label; the unit of a size stands beside the number."""
+    return printable(name.removesuffix("_bytes").replace("_", " "))
+
+
+def _shown(name: str, value: Any) -> str:
+    """Write a value: a size with its unit, a list as its members."""
+    if value is None or value == [] or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return _count(name, value)
+    if isinstance(value, float):
+        return shown_number(value) if name.startswith("log10") else f"{value:.6g}"
+    if isinstance(value, list):
+        more = f", … and {len(value) - _MOST} more" if len(value) > _MOST else ""
+        return ", ".join(_shown(name, each) for each in value[:_MOST]) + more
+    return printable(str(value), 400)
+
+
+def _count(name: str, value: int) -> str:
+    if name.endswith("bytes"):
+        return format_bytes(value)
+    return format_cells(value) if name.endswith("cells") else f"{value:,}"

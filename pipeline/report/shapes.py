@@ -1,0 +1,131 @@
+"""What the JSON objects hold that pages show: names and kinds of values, checked before anything is drawn.
+
+A shape is a function of a value and of where that stands in the file, such as ``proof.tried``. What is not of its shape
+raises :exc:`ShapeError`; names that a shape does not have are left alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import shorten
+
+Shape = Callable[[Any, str], None]
+
+
+class ShapeError(Exception):
+    """A value of another kind.
+
+    Parameters
+    ----------
+    expected, found : str
+        In words, with where it stands.
+    """
+
+    def __init__(self, expected: str, found: str):
+        self.expected, self.found = expected, found
+        super().__init__(f"expected {expected}, found {found}")
+
+
+def _plain(words: str, *kinds: type) -> Shape:
+    """The shape of a value of some kinds; a truth value is no number."""
+
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise ShapeError(f"{words} for {where or 'the whole'}", shorten(json.dumps(value)))
+
+    return check
+
+
+TEXT = _plain("a text", str)
+NUMBER = _plain("a number", int, float)
+COUNT = _plain("a whole number", int)
+#: A cost, a count or a logarithm; decimals that no float holds are texts.
+FIGURE = _plain("a number", int, float, str)
+STATE = _plain("a state", int, str)
+
+
+def or_none(shape: Shape) -> Shape:
+    """The shape of a value, or of none."""
+
+    def check(value: Any, where: str) -> None:
+        if value is not None:
+            shape(value, where)
+
+    return check
+
+
+def listed(shape: Shape, length: int | None = None) -> Shape:
+    """The shape of a list whose members have one."""
+
+    def check(value: Any, where: str) -> None:
+        if not isinstance(value, list) or (length is not None and len(value) != length):
+            of = "" if length is None else f" of {length}"
+            raise ShapeError(f"a list{of} for {where or 'the whole'}", shorten(json.dumps(value)))
+        for k, member in enumerate(value):
+            shape(member, f"{where}[{k}]")
+
+    return check
+
+
+def named(shape: Shape) -> Shape:
+    """The shape of an object of any names whose values have one."""
+
+    def check(value: Any, where: str) -> None:
+        for name, member in _object(value, where).items():
+            shape(member, _inside(where, name))
+
+    return check
+
+
+def record(needed: Mapping[str, Shape], perhaps: Mapping[str, Shape] | None = None) -> Shape:
+    """The shape of an object of known names: those it needs, and those that it may have, or have none for."""
+
+    def check(value: Any, where: str) -> None:
+        there = _object(value, where)
+        for name, shape in needed.items():
+            if name not in there:
+                raise ShapeError(f"{_inside(where, name)}", "nothing")
+            shape(there[name], _inside(where, name))
+        for name, shape in (perhaps or {}).items():
+            or_none(shape)(there.get(name), _inside(where, name))
+
+    return check
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ShapeError(f"names with values for {where or 'the whole'}", shorten(json.dumps(value)))
+    return value
+
+
+def _inside(where: str, name: str) -> str:
+    return f"{where}.{shorten(name)}" if where else shorten(name)
+
+
+_ROUND = record({"seconds": NUMBER, "lower": or_none(FIGURE), "upper": or_none(FIGURE)})
+_PROOF = record(
+    {"method": TEXT, "lower": or_none(FIGURE), "upper": or_none(FIGURE)},
+    {"tried": named(NUMBER), "history": listed(listed(or_none(FIGURE), 3))},
+)
+#: What ``solve``, ``marginals``, ``bound`` and ``result`` print.
+ANSWER = record(
+    {"status": TEXT, "seconds": named(NUMBER), "peak_rss_bytes": COUNT},
+    {
+        "query": TEXT,
+        "value": FIGURE,
+        "log10": NUMBER,
+        "log10_evidence": NUMBER,
+        "lower": FIGURE,
+        "upper": FIGURE,
+        "gap": NUMBER,
+        "assignment": named(STATE),
+        "marginals": named(listed(or_none(NUMBER))),
+        "states": named(listed(STATE)),
+        "rounds": listed(_ROUND),
+        "proof": _PROOF,
+        "notes": listed(TEXT),
+    },
+)

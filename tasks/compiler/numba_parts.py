@@ -1,0 +1,84 @@
+"""The versions of Numba whose inner parts are known, and what is done with others.
+
+Files of machine code that load quickly, functions that survive Ctrl-C, vectors and calls by address use parts that
+Numba may change in any version. With a version that was not tested, or where a part is missing, loops are compiled and
+kept as Numba does it by itself, and what vectors do is done by NumPy: slower, with the same results.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+#: The first and the last version with which the tests were run.
+TESTED: Final = (0, 61), (0, 68)
+
+# What is used, by module.
+_PARTS: Final = {
+    "numba.core.base": ("BaseContext.get_dummy_value", "BaseContext.make_tuple", "BaseContext.get_executable"),
+    "numba.core.caching": ("NullCache", "_Cache"),
+    "numba.core.callconv": ("CPUCallConv.get_function_type", "CPUCallConv.call_function"),
+    "numba.core.cgutils": ("get_or_insert_function",),
+    "numba.core.codegen": (
+        *("JITCodeLibrary.enable_object_caching", "JITCodeLibrary.get_pointer_to_function"),
+        *("JITCodeLibrary._set_compiled_object", "JITCodeLibrary._finalize_final_module"),
+        *("JITCPUCodegen.magic_tuple", "JITCPUCodegen.set_env"),
+    ),
+    "numba.core.compiler": ("CompileResult._reduce", "CompileResult.reload_init", "CompileResult.referenced_envs"),
+    "numba.core.environment": ("Environment._memo", "lookup_environment", "_rebuild_env"),
+    "numba.core.pythonapi": ("PythonAPI._get_function",),
+    "numba.core.runtime.nrt": ("_nrt.c_helpers",),
+    "numba.core.serialize": ("dumps",),
+    "numba.extending": ("intrinsic", "register_model", "models.PrimitiveModel"),
+    "llvmlite.binding": ("add_symbol", "parse_bitcode"),
+    "llvmlite.ir": (
+        *("IRBuilder.atomic_rmw", "IRBuilder.load_atomic", "IRBuilder.store_atomic", "IRBuilder.shuffle_vector"),
+        *("IRBuilder.inttoptr", "IRBuilder.gep", "IRBuilder.if_then", "Type.as_pointer", "VectorType"),
+    ),
+}
+
+
+@cache
+def unknown_numba() -> str:
+    """Return why Numba's inner parts are left alone, and what follows, and log it; nothing where they are known."""
+    why = _unknown_version() or next(_missing(), "")
+    if not why:
+        return ""
+    said = f"{why}: loops are compiled as Numba does it by itself, and NumPy does what vectors would; both are slower"
+    logging.getLogger(__name__).warning("%s", said)
+    return said
+
+
+def said_so_far() -> str:
+    """Return what :func:`unknown_numba` found in this process, if anything asked."""
+    return unknown_numba() if unknown_numba.cache_info().currsize else ""
+
+
+def _unknown_version() -> str:
+    try:
+        import numba
+    except ImportError:
+        return "Numba is not installed"
+    found = tuple(int(part) for part in numba.__version__.split(".")[:2] if part.isdigit())
+    first, last = TESTED
+    if first <= found <= last:
+        return ""
+    known = " to ".join(".".join(map(str, version)) for version in TESTED)
+    return f"Numba {numba.__version__} is none that bucketflow was tested with ({known})"
+
+
+def _missing() -> Iterator[str]:
+    """Say which parts are not there."""
+    import numba
+
+    for module, names in _PARTS.items():
+        for name in names:
+            try:
+                found: Any = import_module(module)
+                for part in name.split("."):
+                    found = getattr(found, part)
+            except (ImportError, AttributeError):
+                yield f"Numba {numba.__version__} has no {module}.{name}"

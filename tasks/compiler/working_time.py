@@ -1,0 +1,46 @@
+"""Seconds that were spent on work, and those on compiling the loops that do it; who wants to know when they are.
+
+Pure: whoever only plans need not import a compiler for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+# CPU seconds, and seconds of a clock.
+_compiling = [0.0, 0.0]
+_listeners: list[Callable[[bool], None]] = []
+
+
+def working_seconds() -> float:
+    """Return the CPU seconds of this process without those that compiling took."""
+    return time.process_time() - _compiling[0]
+
+
+def compiling_seconds() -> float:
+    """Return how many seconds compiling took in this process, by the clock."""
+    return _compiling[1]
+
+
+def count_compiling(cpu_seconds: float, seconds: float = 0.0) -> None:
+    """Enter seconds that went into compiling: of the CPU, and of the clock."""
+    _compiling[0] += cpu_seconds
+    _compiling[1] += seconds
+
+
+def say_compiling(begins: bool) -> None:
+    """Tell whoever listens that compiling begins, or that it ended."""
+    for listener in tuple(_listeners):
+        listener(begins)
+
+
+@contextmanager
+def told_of_compiling(listener: Callable[[bool], None]) -> Iterator[None]:
+    """Call a function whenever compiling begins, and when it ends."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)

@@ -1,0 +1,132 @@
+"""What a terminal shows before and beside the bar: planning, and that loops are compiled; what compiling took."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow.pipeline.answering import optimum
+from bucketflow.pipeline.api import bound as bound_module
+from bucketflow.pipeline.api import marginals as marginals_module
+from bucketflow.pipeline.cli import progress
+from bucketflow.pipeline.compiling import apart, counts_compiling
+from bucketflow.pipeline.results.result import Result
+from bucketflow.tasks.compiler import jit
+from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
+
+
+def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
+    """Let standard error be one; called by tests, as pytest takes it back before them."""
+    made = io.StringIO()
+    monkeypatch.setattr(made, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stderr", made)
+    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
+    monkeypatch.setenv("COLUMNS", "100")
+    return made
+
+
+def since(terminal: io.StringIO) -> str:
+    """What was drawn since the last look."""
+    shown = terminal.getvalue()
+    terminal.seek(0)
+    terminal.truncate()
+    return shown
+
+
+def test_planning_is_a_phase_and_compiling_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_a_terminal(monkeypatch)
+    with progress.progress_lines(hidden=False) as (report, watch):
+        assert report is not None
+        assert watch is not None
+        assert "planning" in since(terminal)
+        with progress.status_line(False, "another") as status:
+            say_compiling(True)
+            status.end()
+            assert progress.COMPILING in since(terminal)
+        say_compiling(False)
+        watch(None, None, "preparation")
+        watch(90, 100, "rows")
+        report(1, 4)  # the line is drawn a last time, and the bar a first time
+        drawn = since(terminal)
+        assert "rows: at least 90, at most 100" in drawn
+        assert "sweeping" in drawn
+        say_compiling(True)
+        report(3, 4)
+    assert progress.COMPILING in since(terminal)
+    assert not jit._listeners
+
+
+def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    monkeypatch.setattr("sys.stderr", output)
+    with progress.progress_bar(hidden=False) as bar, progress.status_line(False, "planning") as status:
+        say_compiling(True)
+        status.say("something")
+        assert bar is None
+        assert not jit._listeners
+    assert output.getvalue() == ""
+
+
+def test_a_short_command_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = on_a_terminal(monkeypatch)
+    monkeypatch.setattr(progress, "_PATIENCE", 600.0)
+    with progress.progress_lines(hidden=False) as (report, watch):
+        assert report is not None
+        assert watch is not None
+        watch(1, 2, "rows")
+        report(1, 2)
+    assert terminal.getvalue().strip("\n") == ""
+
+
+def test_compilers_tell_and_count() -> None:
+    told: list[bool] = []
+    before = compiling_seconds()
+
+    @jit.njit()
+    def doubled(x: float) -> float:
+        return x * 2
+
+    with told_of_compiling(told.append):
+        assert doubled(1.5) == 3.0
+        assert doubled(2.5) == 5.0
+    assert told == [True, False]
+    assert compiling_seconds() > before
+    assert doubled(np.float32(1.5)) == 3.0
+    assert told == [True, False]
+
+
+def compile_meanwhile(function: Any) -> Any:
+    """The function, in which compiling takes a day."""
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        jit.count_compiling(0.0, 86_400.0)
+        return function(*args, **kwargs)
+
+    return slow
+
+
+def test_answers_say_how_long_compiling_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, posterior = bucketflow.load("satellite"), bucketflow.load("diagnosis")
+    assert "compile" not in bucketflow.solve(model).seconds
+    for place, name in ((optimum, "_swept"), (marginals_module, "answer"), (bound_module, "_question")):
+        monkeypatch.setattr(place, name, compile_meanwhile(getattr(place, name)))
+    for found in (bucketflow.solve(model), bucketflow.marginals(posterior), bucketflow.bound(model, z=2)):
+        assert found.seconds["compile"] == pytest.approx(86_400.0)
+        assert all(seconds >= 0.0 for seconds in found.seconds.values())
+
+
+def test_compiling_is_part_of_no_phase() -> None:
+    assert apart({"plan": 2.0, "run": 5.0, "decode": 1.0}, 6.5, 8.0) == pytest.approx(
+        {"plan": 0.5, "run": 0.0, "decode": 1.0, "compile": 6.5}
+    )
+    assert apart({"run": 5.0, "compile": 4.0}, 4.0, 20.0) == {"run": 5.0, "compile": 4.0}
+
+    @counts_compiling
+    def nested() -> Result:
+        return bucketflow.solve(bucketflow.load("satellite"))
+
+    assert "compile" not in nested().seconds
