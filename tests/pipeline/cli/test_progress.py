@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.answering import optimum
+from bucketflow.pipeline.answering import door
 from bucketflow.pipeline.api import bound as bound_module
-from bucketflow.pipeline.api import marginals as marginals_module
 from bucketflow.pipeline.cli import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
 from bucketflow.pipeline.results.result import Result
-from bucketflow.tasks.compiler import jit
+from bucketflow.tasks.compiler import jit, working_time
 from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
 
 
@@ -57,7 +56,7 @@ def test_planning_is_a_phase_and_compiling_is_told(monkeypatch: pytest.MonkeyPat
         say_compiling(True)
         report(3, 4)
     assert progress.COMPILING in since(terminal)
-    assert not jit._listeners
+    assert not working_time._listeners
 
 
 def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +66,7 @@ def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         say_compiling(True)
         status.say("something")
         assert bar is None
-        assert not jit._listeners
+        assert not working_time._listeners
     assert output.getvalue() == ""
 
 
@@ -112,7 +111,7 @@ def compile_meanwhile(function: Any) -> Any:
 def test_answers_say_how_long_compiling_took(monkeypatch: pytest.MonkeyPatch) -> None:
     model, posterior = bucketflow.load("satellite"), bucketflow.load("diagnosis")
     assert "compile" not in bucketflow.solve(model).seconds
-    for place, name in ((optimum, "_swept"), (marginals_module, "answer"), (bound_module, "_question")):
+    for place, name in ((door, "walk"), (bound_module, "_question")):
         monkeypatch.setattr(place, name, compile_meanwhile(getattr(place, name)))
     for found in (bucketflow.solve(model), bucketflow.marginals(posterior), bucketflow.bound(model, z=2)):
         assert found.seconds["compile"] == pytest.approx(86_400.0)
