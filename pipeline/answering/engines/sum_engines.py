@@ -36,8 +36,9 @@ class _SumEngine:
     @cached_property
     def diagrams(self) -> DiagramSum:
         """The elimination on diagrams, which knows how a count is put together."""
-        asking, small = self.asking, self.asking.question.chained
-        return DiagramSum(small, asking.options, small.reduced[0], asking.started)
+        asking = self.asking
+        question = asking.question.chained if asking.effort.method == "diagram" else asking.question
+        return DiagramSum(question, asking.options, question.reduced[0], asking.started)
 
     def better_price(self, aim: Certainty) -> Bid:
         """Return that nobody knows."""

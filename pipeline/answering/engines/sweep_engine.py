@@ -12,7 +12,6 @@ from ...orders.depth_first import sweep_cells
 from ...orders.tree_search import search_tree
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
-from ...preprocessing.preprocess import Network
 from ...queries.counting import most_primes
 from ...trees.costs import Rates, gpu_rates, tree_cost
 from ..placement import with_less_device_memory
@@ -46,7 +45,7 @@ class SweepEngine:
         asking = self.asking
         if asking.is_trivial or asking.has_stored_plan:
             return EnginePrice(0.0, certainty="planned")
-        cells = sweep_cells(self.network.dims, self.network.scopes, asking.options.seed)
+        cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed)
         policy = asking.policy
         seconds = self._sweeps * cells / policy.saved_by_trees / Rates().cells_per_second
         if cells > most_whole_cells(asking.question, asking.options, math.ceil(min(cells, 2.0**62))):
@@ -103,11 +102,6 @@ class SweepEngine:
                 prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
 
     @property
-    def network(self) -> Network:
-        """What is swept: chains of small functions may stand for very wide ones."""
-        return self.asking.question.chained.reduced[0]
-
-    @property
     def _sweeps(self) -> int:
         """About how many sweeps it takes."""
         bits = sum(map(math.log2, self.asking.network.dims))
@@ -118,7 +112,7 @@ class SweepEngine:
     @property
     def _wide_cells(self) -> int:
         """Cells of tables that are made of rows, such as long clauses."""
-        network = self.network
+        network = self.asking.network
         functions = network.model.functions
         return sum(
             math.prod([network.dims[v] for v in leaf.scope])
@@ -139,7 +133,8 @@ class SweepEngine:
 
     def _searched_price(self) -> EnginePrice:
         asking = self.asking
-        dims, scopes = tuple(self.network.dims), tuple(map(tuple, self.network.scopes))
+        network, _ = asking.question.chained.reduced  # as it is planned
+        dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
         short, seed = asking.policy.short_search_seconds, asking.options.seed
         seconds, nbytes = _searched(dims, scopes, seed, short, Rates())
         overhead = 1.0

@@ -243,8 +243,8 @@ def test_bounds_on_the_command_line_are_whole(tmp_path: Path) -> None:
     bucketflow.save(huge(), tmp_path / "huge.wcsp")
     best = int(bucketflow.solve(huge(), method="dense").value)  # type: ignore[arg-type]
     asked = ["solve", str(tmp_path / "huge.wcsp"), "--method", "dense", "--json", "--upper-bound"]
-    assert json.loads(CliRunner().invoke(main, [*asked, str(best)]).output)["value"] == best
-    assert json.loads(CliRunner().invoke(main, [*asked, str(best - 1)]).output)["status"] == "infeasible"
+    assert json.loads(CliRunner().invoke(main, [*asked, str(best)]).stdout)["value"] == best
+    assert json.loads(CliRunner().invoke(main, [*asked, str(best - 1)]).stdout)["status"] == "infeasible"
     run = CliRunner().invoke(main, [*asked, "much"])
     assert (run.exit_code, run.output) == (2, "bucketflow: the bound 'much' is not a number\n")
 
