@@ -18,7 +18,7 @@ from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
 from ..results.proof import SearchWork
 from ..results.result import Result
 from .question import Question
-from .strategy import spare_bytes
+from .question_sizes import spare_bytes
 
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
@@ -37,6 +37,7 @@ class SearchedSum:
     options: Options
     network: Network
     started: float
+    reserved_bytes: int = 0
 
     @cached_property
     def formula(self) -> Formula | None:
@@ -46,9 +47,15 @@ class SearchedSum:
         except UnfitError:
             return None
 
-    def run(self, most_work: float, stop: Callable[[], bool] = bool) -> Result | None:
-        """Go on until the answer is found, so much work was done or it is told to end; None if it was not found."""
-        return self._run(most_work, stop) if self.suits else None
+    def run(self, work: float, stop: Callable[[], bool] = bool) -> Result | None:
+        """Go on until the answer is found, so much more work was done or it is told to end; None if it was not found.
+
+        Raises
+        ------
+        CountNoRoomError
+            If it does not fit memory.
+        """
+        return self._run(self._count.work + work, stop)
 
     @property
     def suits(self) -> bool:
@@ -67,20 +74,22 @@ class SearchedSum:
         BudgetError
             If it does not fit memory, or the model makes too many clauses.
         """
-        found = self._run(math.inf, bool) if self.formula else None
-        if found is None:
-            why = "does not fit memory; give more --memory" if self.formula else "is too many clauses for a search"
-            raise BudgetError(f"the {self.question.query} {why}")
+        from ...tasks.counting.count import CountNoRoomError
+
+        query = self.question.query
+        if self.formula is None:
+            raise BudgetError(f"the {query} is too many clauses for a search")
+        try:
+            found = self._run(math.inf, bool)
+        except CountNoRoomError:
+            raise BudgetError(f"the {query} does not fit memory; give more --memory") from None
+        assert found is not None
         return found
 
     def _run(self, most_work: float, stop: Callable[[], bool]) -> Result | None:
-        from ...tasks.counting.count import CountNoRoomError
-
         planned = time.perf_counter()
-        try:
-            found = self._count.run(most_work, stop)
-        except CountNoRoomError:
-            return None
+        self._count.limit(max(self._memory_bytes - self.reserved_bytes, 0))
+        found = self._count.run(most_work, stop)
         if found is None:
             return None
         seconds = {"plan": planned - self.started, "run": time.perf_counter() - planned}
@@ -93,8 +102,13 @@ class SearchedSum:
         assert self.formula is not None
         network = self.network
         order = min_fill_order(network.dims, network.scopes, self.options.seed)
-        memory_bytes = spare_bytes(self.question, self.options)
-        return Count([self.formula.ordered(order, spread) for spread in _SPREADS], memory_bytes)
+        orders = [self.formula.ordered(order, spread) for spread in _SPREADS]
+        return Count(orders, self._memory_bytes)
+
+    @cached_property
+    def _memory_bytes(self) -> int:
+        """What there was for it in the beginning."""
+        return spare_bytes(self.question, self.options)
 
     def _result(self, found: Counted) -> Result:
         network, formula = self.network, self.formula

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...cluster.memory import peak_rss_bytes
-from ...tasks.compiler.compile_limits import NotCompiledError, compiled_until
+from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
-from ..compiling import counts_compiling
 from ..cost_networks.cost_network import CostNetwork, States, Units, cost_network, model_of
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
@@ -25,9 +23,10 @@ from ..proofs.outcome import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
 from ..results.result import Result
-from .cut_offs import cut_off, is_as_good, optimum_bounds, within
+from .cut_offs import cut_off, is_as_good, optimum_bounds
+from .engines.strategy_policy import POLICY, StrategyPolicy
 from .question import Question, question_of
-from .strategy import COPIES, is_swept, soon_swept_cells
+from .question_sizes import COPIES, soon_swept_cells
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from ..proofs.provers.layer_files import Finished, RowFiles
     from .helpers import Helpers
     from .prepared import Prepared
-    from .run_folder import Kept
-    from .running import Progress
+    from .run_folder import RunFolder
 
 # An order for a sweep is searched for this part of what was spent already; in the first seconds, when only short sweeps
 # are planned, for as long as before any sweep.
@@ -50,82 +48,8 @@ _EXACT = "a sweep of every cell (--method dense, without --time and --gap) is ex
 _SCARCE_BYTES = 1 << 30
 
 
-@counts_compiling
-def solved(
-    question: Question, options: Options, effort: ProofOptions, progress: Progress | None, watch: Watch | None = None
-) -> Result:
-    """Answer a question about one value; optima whose sweep would take long by way of bounds, which can be watched.
-
-    Raises
-    ------
-    BudgetError
-        If no plan fits memory, and bounds did not prove an optimum in a minute where no time was given.
-    """
-    if question.query != "optimum":
-        effort.refuse_for(question.query)
-    # nothing is compiled that would not be ready in the time that is given
-    with nullcontext() if effort.time is None else compiled_until(effort.time):
-        return question.told(_solved(question, options, effort, progress, watch))
-
-
-def _solved(
-    question: Question, options: Options, effort: ProofOptions, progress: Progress | None, watch: Watch | None
-) -> Result:
-    started = time.perf_counter()
-    by_rows = _by_rows(question, options, effort)
-    if by_rows is not None:
-        return by_rows
-    if question.query != "optimum":
-        from .sums import summed
-
-        return summed(question, options, effort, progress)
-    if is_swept(question, options, effort):
-        found = _swept(question, options, progress, patient=effort.method != "dense")
-    elif options.folder is None:
-        found = Task.of(question, options, effort, started).watched(watch).result(progress)
-    else:
-        found = _in_directory(question, options, effort, started, progress, watch)
-    if found.proof is not None:
-        logging.getLogger(__name__).info(found.proof.reason)
-    return within(found, question.model, effort)
-
-
-def _by_rows(question: Question, options: Options, effort: ProofOptions) -> Result | None:
-    """Answer by rows where functions are large, and rows take less than making them dense, and than the given time."""
-    if effort.method not in ("auto", "rows") or not question.is_large:
-        return None
-    from .running import answered_by_rows
-
-    found = answered_by_rows(question, options, math.inf if effort.time is None else effort.time)
-    assert found is None or isinstance(found, Result)
-    return found and within(found, question.model, effort)
-
-
-def _swept(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Result:
-    """Sweep every cell."""
-    from .running import answer
-
-    found = answer(question, options, progress, patient=patient)
-    assert isinstance(found, Result)
-    return found
-
-
-def _in_directory(
-    question: Question,
-    options: Options,
-    effort: ProofOptions,
-    started: float,
-    progress: Progress | None,
-    watch: Watch | None,
-) -> Result:
-    """Search in the run directory of the options, from what it holds."""
-    from .run_folder import Kept, opened, resumable
-
-    assert options.folder is not None
-    with opened(options.folder) as rundir, resumable(options.folder):
-        kept = Kept.of(rundir, question, options, effort)
-        before = kept.answer(question)
-        return before or Task.of(question, options, effort, started, kept).watched(watch).kept_result(progress)
+WholeSweep = Callable[[Callable[[], bool]], Result | None]
+"""Sweeps every cell of the question until it is told to end; None where that does not fit, or was ended."""
 
 
 @dataclass
@@ -142,15 +66,23 @@ class Task:
     units: Units
     portfolio: Portfolio
     started: float
-    kept: Kept | None = None
+    folder: RunFolder | None = None
     helpers: Helpers | None = None
     ended: bool = False
+    stop: Callable[[], bool] = bool
+    sweep: WholeSweep | None = None
     history: History = field(default_factory=History)
     allowed: tuple[int, States] | None = None
 
     @classmethod
     def of(
-        cls, question: Question, options: Options, effort: ProofOptions, started: float, kept: Kept | None = None
+        cls,
+        question: Question,
+        options: Options,
+        effort: ProofOptions,
+        started: float,
+        folder: RunFolder | None = None,
+        policy: StrategyPolicy = POLICY,
     ) -> Task:
         """Turn what is left of the model into integer costs."""
         from ..proofs.limits import ProofLimits
@@ -172,17 +104,17 @@ class Task:
             prune=effort.prune,
             device_bytes=device_bytes,
             threads=resources.threads,
-            swept_cells=soon_swept_cells(question, options),
+            swept_cells=soon_swept_cells(question, options, policy.soon_cells),
         )
         portfolio = Portfolio(costs, cut_off(question.model, effort, units, fixed), effort.method, limits)
-        task = cls(question, options, effort, resources, network, fixed, costs, units, portfolio, started, kept)
+        task = cls(question, options, effort, resources, network, fixed, costs, units, portfolio, started, folder)
         if resources.distributed and effort.method != "dense":
             from .helpers import Helpers
 
             task.helpers = Helpers(portfolio, resources)
         if task.in_units:
             limits = task.known.limits = replace(limits, on_states=task.weigh)
-        known = kept.bounds() if kept else None
+        known = folder.bounds() if folder else None
         if known is not None:
             task.take(known)
         task.known.limits = replace(limits, eliminate=task.elimination, stop=task.enough, on_bounds=task.improved)
@@ -249,14 +181,14 @@ class Task:
     def improved(self, lower: int, total: int | None) -> None:
         """Keep bounds that improved."""
         self.history.add(lower, total)
-        if self.kept is not None:
-            self.kept.improve(lambda: self._dressed(self.known.outcome()))
+        if self.folder is not None:
+            self.folder.improve(lambda: self._dressed(self.known.outcome()))
 
     def enough(self) -> bool:
         """Whether to end with the bounds there are; once it was, it stays so. What helpers found is taken before."""
         if self.helpers is not None and not self.ended:
             self.helpers.look()
-        self.ended = self.ended or self.known.done or self._is_enough()
+        self.ended = self.ended or self.known.done or self.stop() or self._is_enough()
         return self.ended
 
     def _is_enough(self) -> bool:
@@ -298,38 +230,28 @@ class Task:
         places = [int(network.places[v][model.state_index(v, assignment[model.names[v]])]) for v in network.variables]
         return None if min(places, default=0) < 0 else tuple(places)
 
-    def result(self, progress: Progress | None) -> Result:
-        """Run the portfolio; where it ends without a proof and no bounds were asked for, refuse."""
+    def result(self) -> Result | None:
+        """Run the portfolio; None where it ends without a proof, and no bounds were asked for."""
         try:
             self._run_portfolio()
             if not self.effort.limited and not self.known.outcome().proved:
-                return self._unproved(progress)
+                return None
         except KeyboardInterrupt:
             if self.known.total is None:
                 raise
             return self._dressed(self.known.outcome())
-        found = self._told_apart(progress) or self._dressed(self.known.outcome())
+        found = self._told_apart() or self._dressed(self.known.outcome())
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
         return found if note is None else replace(found, notes=(*found.notes, note))
 
-    def _told_apart(self, progress: Progress | None) -> Result | None:
+    def _told_apart(self) -> Result | None:
         """Sweep every cell where units hide whether anything is allowed; None where they do not, or no sweep fits."""
         outcome = self.known.outcome()
-        if not (self.in_units and outcome.proved and outcome.feasible and self.allowed is None):
+        if not (self.in_units and outcome.proved and outcome.feasible and self.allowed is None) or self.sweep is None:
             return None
+        found = self.sweep(lambda: self.left <= 0)
         note = f"bounds count such large costs in units of {self.units.unit}, so every cell was swept"
-
-        def look(done: int, planned: int) -> None:
-            if self.left <= 0:
-                raise _EnoughError
-            if progress is not None:
-                progress(done, planned)
-
-        try:
-            found = _swept(self.question, replace(self.options, workdir=None), look)
-        except (BudgetError, _EnoughError):
-            return None
-        return replace(found, notes=(*found.notes, note))
+        return found and replace(found, notes=(*found.notes, note))
 
     def _why_open(self) -> str | None:
         """Why bounds did not close; None where the time was over."""
@@ -366,32 +288,26 @@ class Task:
 
         return finished_layers(self.options.folder, files)
 
-    def kept_result(self, progress: Progress | None) -> Result:
+    def kept_result(self) -> Result | None:
         """The same, and keep what is known in the run directory, however it ends."""
-        assert self.kept is not None
-        final = False
+        if self.folder is None:
+            return self.result()
+        found = None
         try:
-            found = self.result(progress)
-            final = found.status == "optimal" or (found.status == "infeasible" and self.effort.upper_bound is None)
+            found = self.result()
             return found
         finally:
-            self.kept.write(found if final else self._dressed(self.known.outcome()), final=final)
+            self.folder.write(found or self._dressed(self.known.outcome()), final=self.is_final(found))
 
-    def _unproved(self, progress: Progress | None) -> Result:
-        """Sweep if anything fits, or refuse with what is known."""
-        if self.effort.method == "auto":
-            try:
-                return _swept(self.question, replace(self.options, workdir=None), progress)
-            except BudgetError as error:
-                raise BudgetError(
-                    f"{error}; {self._known()}; run with --time to get the best in a given time"
-                ) from None
-        raise BudgetError(
-            f"the method {self.effort.method!r} does not fit memory; {self._known()}; give more --memory, or run with "
-            "--time to get the best in a given time"
-        )
+    def is_final(self, found: Result | None) -> bool:
+        """Whether an answer is the optimum, and not that none is as good as a bound that was given."""
+        if found is None or found.status == "bounded":
+            return False
+        return found.status == "optimal" or self.effort.upper_bound is None
 
-    def _known(self) -> str:
+    @property
+    def interval(self) -> str:
+        """What is known of the optimum, in words."""
         found = self._bounds(self.known.outcome())
         if found.lower is None or found.upper is None:
             bound = f"at least {found.lower}" if found.upper is None else f"at most {found.upper}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cost_networks.cost_network import model_of
@@ -17,10 +17,11 @@ from ..options import Options, ProofOptions
 from ..plans.plan import Plan
 from ..results.bounds import Bounds
 from ..results.proof import plain_number, plan_figures
+from .door import strategy_before, with_planned_sweep
+from .engines.offers import SWEEP, Strategy
 from .optimum import Task
 from .prepared import Prepared, prepare
 from .question import Question, question_of
-from .strategy import is_swept
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,9 @@ class Outlook:
         Why no plan fits; else empty.
     remainder : Remainder or None
         None where nothing is prepared.
-    effort : Effort
+    strategy : Strategy
+        The engines that may answer, as ``solve`` asks them.
+    effort : ProofOptions
         How it is to be answered.
     unswept : str
         What a method does that sweeps nothing, and so has no plan; else empty.
@@ -86,6 +89,7 @@ class Outlook:
     whole: Prepared | None
     refused: str
     remainder: Remainder | None
+    strategy: Strategy
     effort: ProofOptions = ProofOptions()  # noqa: RUF009 - a frozen value
     unswept: str = ""
 
@@ -112,7 +116,9 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
         effort.refuse_for(question.query)
     if question.asked is not None and effort.method != "auto":
         raise ModelError(f"{question.query} are swept; the method {effort.method} is for an optimum, a sum or a count")
-    swept = is_swept(question, options, effort)
+    temporary = replace(options, workdir=None)
+    strategy = strategy_before(question, temporary, effort)
+    swept = "bounds" not in strategy.engines
     unswept = _unswept(question, effort, swept)
     whole, refused = None, None
     try:
@@ -123,7 +129,11 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
     left = _remainder(question, options, effort) if effort.prune and not swept else None
     if refused is not None and (left is None or left.refused):
         raise refused if left is None else BudgetError(f"{refused}; {_hint(left)}") from None
-    return Outlook(question, whole, "" if refused is None else str(refused), left, effort, unswept)
+    if whole is not None:
+        strategy = with_planned_sweep(strategy, question, temporary, whole)
+    elif refused is not None:
+        strategy = strategy.without(SWEEP, str(refused))
+    return Outlook(question, whole, "" if refused is None else str(refused), left, strategy, effort, unswept)
 
 
 def _unswept(question: Question, effort: ProofOptions, swept: bool) -> str:

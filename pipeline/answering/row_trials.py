@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from math import inf, log2
+from math import log2
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..budget.fit import Prices
@@ -16,7 +16,7 @@ from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..results.proof import RowsWork
 from ..trees.costs import Rates
 from .counts import least_seconds_by_rows
-from .prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared, by_rows, known_rates, plan_options, planned, unplanned
+from .prepared import ROWS_PER_SECOND, Prepared, by_rows, known_rates, plan_options, planned, unplanned
 from .question import LARGE_CELLS, Question
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
-# A shorter sweep of all cells is over before rows pay.
-_LEAST_SECONDS: Final = 2.0
-# Rows are tried for this part of what all cells are predicted to take.
-_TRIAL_PART: Final = 0.05
 # Before shorter sweeps rows are tried over the same tree: to search for one would take longer than the trial.
 _SEARCHED_SECONDS: Final = 20.0
 # Dense ways read the tables of all functions several times; a row takes as long as so many of their cells.
@@ -36,37 +32,12 @@ _CELLS_OF_A_ROW: Final = 20
 _LOG = logging.getLogger(__name__)
 
 
-def tried_first(
-    prepared: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None], patient: bool
-) -> A | None:
-    """Answer by rows where that takes a small part of the work of all cells; None, with a note, where it does not.
-
-    Whoever is not ``patient`` waits for a second or two at most.
-    """
-    trial = _trial(prepared, inf if patient else SHORT_PATIENCE)
-    return None if trial is None else tried(trial, run, note)
-
-
-def tried(trial: Prepared, run: Callable[[Prepared], A], note: Callable[[str], None]) -> A | None:
-    """Answer by rows within what the trial may take; None, with a note, if that does not suffice."""
-    from ...tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
-
-    try:
-        return run(trial)
-    except (RowsNoRoomError, TooMuchWorkError, BudgetError) as error:
-        ended = "took too long" if isinstance(error, TooMuchWorkError) else "did not fit memory"
-        note(f"by rows it was tried first, {trial.why_rows}, and {ended}")
-        _LOG.info("by rows it %s", ended)
-        return None
-
-
 def before_all_cells(question: Question, resources: Resources, seconds: float) -> Prepared | None:
     """Return a question by rows, for less work than making its functions dense is; None where these are small."""
-    asked = resources.asked
-    if asked.representation != "auto" or asked.fit != "auto" or asked.folder:
+    if rows_refused(resources, stored=False):
         return None
     small = question.chained
-    if resources.distributed or not (small.reduced[0].feasible and small.is_large):
+    if not (small.reduced[0].feasible and small.is_large):
         return None
     found, cells = unplanned(question, resources), small.reduced[0].cells
     rows = leaf_rows(found.network)
@@ -80,17 +51,26 @@ def before_all_cells(question: Question, resources: Resources, seconds: float) -
         return None
 
 
-def _trial(prepared: Prepared, most_work: float) -> Prepared | None:
-    plan, resources, asked = prepared.plan, prepared.resources, prepared.resources.asked
-    if plan is None or prepared.problem.rows is not None or prepared.stored or asked.representation != "auto":
-        return None
-    if plan.seconds < _LEAST_SECONDS or resources.distributed or asked.folder or asked.fit != "auto":
+def rows_refused(resources: Resources, stored: bool) -> str:
+    """Return why rows are not tried before all cells are swept; nothing where they may be."""
+    asked = resources.asked
+    if asked.representation != "auto" or asked.fit != "auto":
+        return f"{asked.representation} tables were asked for" if asked.fit == "auto" else "a fit was asked for"
+    if asked.folder or stored:
+        return "a run directory keeps to its plan"
+    return "workers share a sweep" if resources.distributed else ""
+
+
+def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
+    """Return a question by rows for so much work, over the tree of its plan; None where they are no help."""
+    plan = prepared.plan
+    if plan is None or prepared.problem.rows is not None:
         return None
     from ..budget.rows_fit import is_sparse, rows_plan
 
     counts = leaf_rows(prepared.network)
     why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
-    trial = by_rows(prepared, counts, why, min(_TRIAL_PART * plan.seconds * ROWS_PER_SECOND, most_work))
+    trial = by_rows(prepared, counts, why, most_work)
     if not is_sparse(trial.problem):
         return None
     options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)

@@ -137,43 +137,10 @@ def _out_of_space(error: DiskFullError, path: Path | None) -> StoppedError:
     return StoppedError(f"{error}; free some space and ask the same again")
 
 
-# Run directories of answers that no plan stands for: kept, found again, and where their layers may be.
+# Where the layers of a search may be, and run directories of bounds.
 
 # What is free is for others too, where nothing is said.
 _PART = 2
-
-
-def keep_question(rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> None:
-    """Check that a directory belongs to the question, and keep how it is asked, unless it holds the plan of a sweep.
-
-    Raises
-    ------
-    IncompatibleRunError
-        If it belongs to another run.
-    """
-    stored, identity = rundir.read_plan(), question.identity()
-    if stored is not None:
-        check_identity(rundir.path, stored, identity)
-    if stored is None or stored["plan"] is None:
-        asked = {**asdict(effort), "upper_bound": None if effort.upper_bound is None else str(effort.upper_bound)}
-        how = {"effort": asked, "memory": options.memory, "seed": options.seed}
-        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None, **how}, __version__)
-
-
-def kept(question: Question, options: Options, effort: ProofOptions, find: Callable[[], Result]) -> Result:
-    """Return the answer that a run directory holds, or find it and keep it there."""
-    if options.folder is None:
-        return find()
-    with opened(options.folder) as rundir:
-        keep_question(rundir, question, options, effort)
-        known = rundir.read_result()
-        if known is not None:
-            before = answered_before(known, question.model, None, 0.0)
-            if is_confirmed(before, question.weighted, question.hard):
-                return before
-        found = question.told(find())
-        rundir.write_result(found.to_dict())
-        return found
 
 
 def row_files(options: Options, stack: ExitStack) -> RowFiles:
@@ -225,41 +192,78 @@ def bounds_directory(folder: Path | None, question: Question) -> Iterator[None]:
             raise StoppedError(f"stopped; ask the same again with --workdir {folder} to go on") from None
 
 
-# What a search for an optimum leaves in its run directory: bounds while it runs, and its answer.
+# The one place where an answer in a run directory is found again.
 
 # Seconds between two writings of bounds that improve.
 _OFTEN = 1.0
 
 
 @dataclass
-class Kept:
-    """A run directory that is open for a search."""
+class RunFolder:
+    """A run directory that is open for one question.
+
+    Parameters
+    ----------
+    rundir : RunDir
+    question : Question
+
+    Raises
+    ------
+    IncompatibleRunError
+        If it belongs to another question.
+    """
 
     rundir: RunDir
+    question: Question
     written: float = field(default_factory=time.perf_counter)
 
-    @classmethod
-    def of(cls, rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> Kept:
-        """Check that a directory belongs to the question, and keep how it is asked.
+    def __post_init__(self) -> None:
+        if (stored := self.rundir.read_plan()) is not None:
+            check_identity(self.rundir.path, stored, self.question.identity())
 
-        Raises
-        ------
-        IncompatibleRunError
-            If it belongs to another run.
-        """
-        keep_question(rundir, question, options, effort)
-        return cls(rundir)
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+        return self.rundir.path
 
-    def answer(self, question: Question) -> Result | None:
-        """Return the answer that was found before, if it is confirmed."""
-        known = self.rundir.read_result()
-        if known is None:
+    @property
+    def is_used(self) -> bool:
+        """Whether a run began here."""
+        return self.rundir.read_plan() is not None
+
+    @property
+    def stored_plan(self) -> dict[str, Any] | None:
+        """What it holds of the plan of a sweep."""
+        stored = self.rundir.read_plan()
+        plan: dict[str, Any] | None = stored and stored["plan"]
+        return plan
+
+    def answered(self, plan: Plan | None = None, plan_seconds: float = 0.0) -> Result | None:
+        """Return the value that was found before, if it is confirmed on the model; marginals are computed again."""
+        stored = None if self.question.asked is not None else self.rundir.read_result()
+        if stored is None:
             return None
-        before = answered_before(known, question.model, None, 0.0)
-        return before if is_confirmed(before, question.weighted, question.hard) else None
+        before = answered_before(stored, self.question.model, plan, plan_seconds)
+        return self.question.told(before) if is_confirmed(before, self.question.weighted, self.question.hard) else None
+
+    def keep_question(self, options: Options, effort: ProofOptions) -> None:
+        """Keep how the question is asked, unless the directory holds the plan of a sweep."""
+        stored = self.rundir.read_plan()
+        if stored is None or stored["plan"] is None:
+            asked = {**asdict(effort), "upper_bound": None if effort.upper_bound is None else str(effort.upper_bound)}
+            self._write_plan(None, effort=asked, memory=options.memory, seed=options.seed)
+
+    def keep_plan(self, record: Mapping[str, Any] | None) -> None:
+        """Keep the plan of a sweep."""
+        self._write_plan(record)
+
+    def _write_plan(self, record: Mapping[str, Any] | None, **how: Any) -> None:
+        question = self.question
+        told = {"identity": question.identity(), "source": question.model.source, "plan": record, **how}
+        self.rundir.write_plan(told, __version__)
 
     def bounds(self) -> Mapping[str, Any] | None:
-        """Return what was known when the last search ended."""
+        """Return what was known of an optimum when the last search ended."""
         return self.rundir.read_bounds()
 
     def improve(self, known: Callable[[], Result]) -> None:
@@ -270,5 +274,23 @@ class Kept:
     def write(self, found: Result, *, final: bool = False) -> None:
         """Write what is known, or the answer."""
         write = self.rundir.write_result if final else self.rundir.write_bounds
-        write(found.to_dict())
+        write(self.question.told(found).to_dict())
         self.written = time.perf_counter()
+
+
+@contextmanager
+def run_folder(question: Question, path: Path | None) -> Iterator[RunFolder | None]:
+    """Open the run directory of a question; None where none is asked for.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If the folder cannot be used, or belongs to another question.
+    StoppedError
+        If the disk is full.
+    """
+    if path is None:
+        yield None
+        return
+    with opened(path) as rundir:
+        yield RunFolder(rundir, question)

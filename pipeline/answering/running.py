@@ -1,4 +1,4 @@
-"""Running a question: planned, where it pays, again where a device's memory ran out, or in a run directory."""
+"""Running a question that is planned: in memory, in a folder that goes away, or in a run directory."""
 
 from __future__ import annotations
 
@@ -6,31 +6,26 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool, SerialPool
-from ...cluster.version import __version__
-from ...storage.run_folder import RunDir
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.sweeps.sweep import timed_steps
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options
 from ..results.result import Result
-from ..results.stored import answered_before, is_confirmed
 from ..runs.run import Run
 from .answers import optimum, partition
 from .counts import count
-from .placement import pool_for, temporary_folder, with_less_device_memory
+from .placement import pool_for, temporary_folder
 from .prepared import Prepared, prepare
 from .question import Question
-from .row_trials import before_all_cells, in_slices, room_for, tried, tried_first, work_of
-from .run_folder import check_identity, check_space, opened, resumable, used_bytes
+from .row_trials import in_slices, room_for, work_of
+from .run_folder import RunFolder, check_space, resumable, used_bytes
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals
@@ -58,65 +53,30 @@ _ANSWERS: dict[str, Callable[[Run[Any], Question], Answer]] = {
 }
 
 
-def answer(question: Question, options: Options, progress: Progress | None, *, patient: bool = True) -> Answer:
-    """Plan and run, in the run directory of the options if there is one.
-
-    Without one, a plan that a device has too little memory for all the same is made again for half of it. Where no
-    plan of all cells fits, joins by rows may take about a minute, or a second or two if nobody is ``patient``.
-    """
-    if options.folder is not None:
-        return _in_directory(question, options, progress, options.folder, patient)
-    notes: list[str] = []
-    resources = Resources(options)
-    while True:
-        prepared = prepare(question, resources, patient=patient)
-        found = tried_first(prepared, lambda once: answered(once, None, None, notes), notes.append, patient)
-        if found is not None:
-            return found
-        try:
-            return in_slices(prepared, lambda once: _in_temporary_folder(once, progress, notes))
-        except MemoryError as error:
-            resources = with_less_device_memory(prepared.plan, prepared.resources, error)
-            within = resources.asked.gpu_memory
-            notes.append(f"the device ran out of memory ({error}); planned again within {within}")
-
-
-def _in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: list[str]) -> Answer:
+def in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: list[str]) -> Answer:
+    """Run a prepared question, with tables that spill in a folder that goes away."""
     with temporary_folder(prepared.plan, prepared.resources) as folder:
         return answered(prepared, progress, folder, notes)
 
 
-def answered_by_rows(question: Question, options: Options, seconds: float = inf) -> Answer | None:
-    """Answer by rows, if that takes less than making all functions dense; None if they are small, or it takes more.
-
-    Rows are joined for so many seconds at most.
-    """
-    trial = before_all_cells(question, Resources(options), seconds)
-    return None if trial is None else tried(trial, lambda once: answered(once, None, None, []), lambda _: None)
-
-
-def _in_directory(
-    question: Question, options: Options, progress: Progress | None, folder: Path, patient: bool
-) -> Answer:
+def in_run_folder(folder: RunFolder, prepared: Prepared, progress: Progress | None) -> Answer:
     """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
     from ...tasks.boxes.box import told_steps
 
-    with opened(folder) as rundir:
-        prepared = planned_in(rundir, question, options, patient)
-        plan = prepared.plan
-        if question.asked is None and (plan is None or plan.spill is None):
-            known = rundir.read_result()
-            before = known and answered_before(known, question.model, plan, prepared.seconds)
-            if before and is_confirmed(before, question.weighted, question.hard):
-                return question.told(before)
-        _check_memory(prepared)
-        if plan is not None and plan.spill is not None:
-            check_space(folder, plan, used_bytes(folder))
-        kept = partial(keep_plan, rundir, question)
-        with timed_steps() as spent, _refused_again(prepared):
-            found = in_slices(prepared, lambda once: answered(once, progress, folder, []), kept)
-        rundir.write_result({**found.to_dict(), "steps": told_steps(spent)})
-        return found
+    plan = prepared.plan
+    if plan is None or plan.spill is None:
+        before = folder.answered(plan, prepared.seconds)
+        if before is not None:
+            return before
+    _check_memory(prepared)
+    if plan is not None and plan.spill is not None:
+        check_space(folder.path, plan, used_bytes(folder.path))
+    with timed_steps() as spent, _refused_again(prepared):
+        found = in_slices(
+            prepared, lambda once: answered(once, progress, folder.path, []), lambda once: keep_plan(folder, once)
+        )
+    folder.rundir.write_result({**found.to_dict(), "steps": told_steps(spent)})
+    return found
 
 
 def _check_memory(prepared: Prepared) -> None:
@@ -145,32 +105,26 @@ def _refused_again(prepared: Prepared) -> Iterator[None]:
         raise BudgetError(f"{error}; {folder} keeps to its plan for {planned}: use another --workdir") from None
 
 
-def planned_in(rundir: RunDir, question: Question, options: Options, patient: bool = True) -> Prepared:
+def planned_in(folder: RunFolder, options: Options, patient: bool = True) -> Prepared:
     """Plan in a run directory, or make the plan that it holds again; it is kept there.
 
     Raises
     ------
-    IncompatibleRunError
-        If the directory belongs to another run.
     BudgetError
         If no acceptable plan fits the budgets.
     """
-    stored, wanted = rundir.read_plan(), question.identity()
-    if stored is not None:
-        check_identity(rundir.path, stored, wanted)
-    prepared = prepare(question, Resources(options), stored and stored["plan"], patient=patient)
-    plan = prepared.plan
-    if stored is None or (stored["plan"] is None and plan is not None):
-        keep_plan(rundir, question, prepared)
+    stored = folder.stored_plan
+    prepared = prepare(folder.question, Resources(options), stored, patient=patient)
+    if stored is None and not (prepared.plan is None and folder.is_used):
+        keep_plan(folder, prepared)
     return prepared
 
 
-def keep_plan(rundir: RunDir, question: Question, prepared: Prepared) -> None:
-    """Keep the plan of a question in its run directory, which runs by it from then on."""
+def keep_plan(folder: RunFolder, prepared: Prepared) -> None:
+    """Keep the plan that runs in a run directory."""
     from ..budget.stored_plans import plan_record
 
-    record = plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None
-    rundir.write_plan({"identity": question.identity(), "source": question.model.source, "plan": record}, __version__)
+    folder.keep_plan(plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None)
 
 
 def answered(prepared: Prepared, progress: Progress | None, folder: Path | None, notes: list[str]) -> Answer:

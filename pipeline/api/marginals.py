@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Unpack
 
+from ..answering.door import solved
 from ..answering.question import Findings, Names, question_of
-from ..answering.running import answer, answered_by_rows
-from ..compiling import counts_compiling
 from ..errors import ModelError, checks_keywords
 from ..models.model import Model
 from ..options import Keywords, Options
@@ -15,7 +14,6 @@ from ..results.posteriors import Marginals
 
 
 @checks_keywords
-@counts_compiling
 def marginals(
     model: Model,
     *,
@@ -67,9 +65,7 @@ def marginals(
     chosen = Options(**options)
     query = "max-marginals" if maximum else "marginals"
     question = question_of(model, query, evidence, query_vars, joint, families)
-    found = answered_by_rows(question, chosen)
-    if found is None:
-        found = answer(question, chosen, progress)
+    found = solved(question, chosen, progress=progress)
     assert isinstance(found, Marginals)
     return found
 

@@ -9,9 +9,8 @@ from typing import Any, Unpack
 
 from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
-from ..answering.optimum import solved
+from ..answering.door import solved
 from ..answering.question import Question, fingerprint, question_of
-from ..answering.running import answer
 from ..errors import FormatError, IncompatibleRunError, checks_keywords
 from ..models.model import Model
 from ..models.query import QUERIES
@@ -45,7 +44,7 @@ def resume(
         return solved(
             question, Options(workdir=workdir, seed=stored["seed"], **where), ProofOptions(**stored["effort"]), progress
         )
-    return answer(question, Options(workdir=workdir, **options), progress)
+    return solved(question, Options(workdir=workdir, **options), progress=progress)
 
 
 def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:

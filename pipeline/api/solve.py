@@ -8,7 +8,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Unpack
 
-from ..answering.optimum import solved
+from ..answering.door import valued
 from ..answering.question import Evidence, Findings, Names, question_of
 from ..answering.watching import OnBounds, Watch
 from ..errors import ModelError, checks_keywords
@@ -210,4 +210,4 @@ def solve(
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
-    return solved(question_of(model, query, evidence), Options(**options), effort, progress, watch)
+    return valued(question_of(model, query, evidence), Options(**options), effort, progress, watch)

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.memory import default_memory_bytes
-from ..answering.optimum import solved
+from ..answering.door import solved
 from ..answering.question import question_of
-from ..answering.running import answer
 from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError, StoppedError
 from ..options import Options
@@ -95,9 +94,7 @@ def _found(asked: PricedRow, options: Options, compiled: Compiled | None) -> Res
     if price.order and asked.folder is None:
         chosen = replace(chosen, order=price.order, order_time=None)
     question = question_of(model, row.query, evidence)
-    if question.asked is not None:
-        return answer(question, chosen, None)
-    return solved(question, chosen, effort_of(row), None)
+    return solved(question, chosen, effort_of(row))
 
 
 def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | None) -> Result | Marginals:

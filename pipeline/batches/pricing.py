@@ -14,11 +14,11 @@ from typing import Any, Literal
 from ...cluster.pool import Pool
 from ...storage.batch_folder import BatchDir
 from ...storage.run_folder import FORMAT
+from ..answering.door import is_bounded
 from ..answering.prepared import Prepared, prepare
 from ..answering.question import Question, question_of
-from ..answering.run_folder import opened
+from ..answering.run_folder import run_folder
 from ..answering.running import keep_plan
-from ..answering.strategy import is_swept
 from ..errors import BucketflowError, BudgetError
 from ..machine.resources import Resources
 from ..options import Options
@@ -125,7 +125,7 @@ def shared_price(row: Row, options: Options) -> Price | None:
     query = "optimum" if row.query == "partition" and model.kind != "cost" else row.query  # nothing is barren
     try:
         question = question_of(replace(model, evidence={}), query)
-        if not is_swept(question, options_of(row, options), effort_of(row)):
+        if is_bounded(question, options_of(row, options), effort_of(row)):
             return None
         prepared = prepare(question, Resources(options_of(row, options)))
     except BucketflowError:
@@ -180,9 +180,9 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
     """
     try:
         question = question_of_row(model_of_row(row, options), row)
-        if question.asked is None and not is_swept(question, options_of(row, options), effort_of(row)):
+        if is_bounded(question, options_of(row, options), effort_of(row)):
             return Price("alone", math.inf if row.time is None else row.time)
-        stored = folder and _stored_plan(Path(folder))
+        stored = folder and _stored_plan(question, Path(folder))
         prepared = prepare(question, Resources(options_of(row, options)), stored or None)
         plan = prepared.plan
         if plan is None or not (large or plan.seconds > LARGE_SECONDS or plan.spill is not None):
@@ -191,20 +191,18 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
             return _price(prepared, "large")
         if slot is not None and _pieces(prepared) == 1 and (large or plan.seconds > slot / 2) and not plan.device:
             prepared = _in_pieces(prepared, question, options_of(row, options), slot / _PIECES)
-        with opened(Path(folder)) as rundir:
-            keep_plan(rundir, question, prepared)
+        with run_folder(question, Path(folder)) as opened:
+            assert opened is not None
+            keep_plan(opened, prepared)
     except BucketflowError as error:
         return wrong(error)
     return _price(prepared, "large")
 
 
-def _stored_plan(folder: Path) -> Mapping[str, Any] | None:
-    """Return the plan that a run directory holds, if it is there."""
-    if not folder.exists():
-        return None
-    with opened(folder) as rundir:
-        stored = rundir.read_plan()
-    return stored and stored["plan"]
+def _stored_plan(question: Question, folder: Path) -> Mapping[str, Any] | None:
+    """Return the plan that the run directory of a question holds, if it is there."""
+    with run_folder(question, folder if folder.exists() else None) as opened:
+        return None if opened is None else opened.stored_plan
 
 
 def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: float) -> Prepared:

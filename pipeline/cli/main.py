@@ -61,7 +61,7 @@ def main() -> None:
 @on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
-    from ..answering.optimum import solved
+    from ..answering.door import valued
     from ..answering.question import question_of
     from ..answering.running import timed
     from ..options import Options, ProofOptions
@@ -72,7 +72,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     how = {name: settings.pop(name) for name in ("method", "upper_bound", "time", "gap")}
     question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
     with progress_lines(hidden=as_json) as (progress, watch):
-        result = solved(question, Options(**settings), effort, progress, watch)
+        result = valued(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
     print_answer(result, as_json, model.notes)
     _end_bounded(result)

@@ -18,6 +18,7 @@ from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table
 
 if TYPE_CHECKING:
+    from ..answering.engines.offers import Strategy
     from ..answering.outlook import Outlook, Remainder
     from ..answering.prepared import Prepared
 
@@ -46,6 +47,7 @@ def plan_json(found: Outlook) -> str:
         shown["plan"] = {**(plan_figures(plan) or {}), **_details(prepared, plan)}
         shown["planning_seconds"] = prepared.seconds
         shown["impossible"] = vars(prepared.network.fallen)
+    shown["strategy"] = found.strategy.to_dict()
     return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
 
 
@@ -78,9 +80,21 @@ def print_plan(found: Outlook) -> None:
     else:
         print_rows(_plan_rows(prepared, prepared.plan))
         show(_steps_table(prepared, prepared.plan))
+    show(_offers(found.strategy))
     if left is not None:
         show(_comparison(prepared.plan if prepared else None, left))
         print_rows(_remainder_rows(left, found.unswept))
+
+
+def _offers(strategy: Strategy) -> Table:
+    """The engines that may answer, in the order of their turns."""
+    made = table("strategy", "engine", "predicted", "may take", "why")
+    for offer in strategy.offers:
+        price = offer.price
+        where = "" if price.device == "host" else f" on {price.device}"
+        predicted = f"{price.seconds:.3g} s ({price.certainty})" if price.known else "unknown"
+        made.add_row(offer.engine + where, predicted, offer.length, offer.why)
+    return made
 
 
 def _comparison(whole: Plan | None, left: Remainder) -> Table:

@@ -15,8 +15,7 @@ from ...cluster.driver import Driver, worker_address
 from ...storage import ledger
 from ...storage.job_folder import JobDir
 from ...storage.spec import StorageError
-from ..answering.optimum import solved
-from ..answering.running import answer
+from ..answering.door import solved
 from ..api.resume import stored_question
 from ..errors import BucketflowError, StoppedError
 from .facts import PREFIX
@@ -129,8 +128,6 @@ class _Run:
         record, pulse = self._record, self._pulse
         options = record.to_options(self._job.run, client)
         _, question = stored_question(self._job.run)
-        if question.asked is not None:
-            return answer(question, options, pulse.progress)
         return solved(question, options, record.to_effort(), pulse.progress, pulse.bounds)
 
 

@@ -13,13 +13,11 @@ from typing import Any, Unpack
 
 from ...cluster.address import ClusterError
 from ...cluster.connect import verify_shared
-from ...cluster.version import __version__
 from ...storage.job_folder import JobDir
-from ...storage.run_folder import RunDir
+from ..answering.door import is_bounded
 from ..answering.question import Findings, Names, Question, question_of
-from ..answering.run_folder import Kept, check_identity, check_space, opened, used_bytes
+from ..answering.run_folder import RunFolder, check_space, run_folder, used_bytes
 from ..answering.running import planned_in
-from ..answering.strategy import is_swept
 from ..api.solve import load
 from ..errors import BucketflowError, ModelError, checks_keywords
 from ..machine.resources import connected
@@ -28,6 +26,9 @@ from ..options import Method, Options, ProofOptions, Sharing
 from .driver import hand_over, new_key
 from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
+
+#: Engines of sums that no plan stands for, by the method that asks for them.
+_ENGINES = {"diagram": "decision diagrams", "search": "a search that counts components once"}
 
 
 @checks_keywords
@@ -95,8 +96,9 @@ def _recorded(question: Question, options: Options, effort: ProofOptions, folder
     job = JobDir(folder)
     if job.holds_job() and (state := Job(folder, options.client).status) in ("waiting", "running"):
         raise BucketflowError(f"a job in {folder} is {state}; wait for it, cancel it, or use another --workdir")
-    with opened(folder) as rundir:
-        price = _price(rundir, question, options, effort)
+    with run_folder(question, folder) as opened:
+        assert opened is not None
+        price = _price(opened, question, options, effort)
         _verify_seen(options.client, folder, question.model.source)
         name = f"{_stem(question.model.source)}-{uuid.uuid4().hex[:6]}"
         write_record(
@@ -120,36 +122,20 @@ def _stem(source: str) -> str:
     return os.path.basename(source).split(".")[0][:40] or "model"
 
 
-def _price(rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
+def _price(folder: RunFolder, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
     """Plan, keep the plan, and return what it costs; refuse what does not fit."""
-    if question.asked is None and question.query != "optimum":
+    if question.query != "optimum":
         effort.refuse_for(question.query)
-    if question.asked is None and question.query == "optimum" and not is_swept_in(rundir, question, options, effort):
-        Kept.of(rundir, question, options, effort)
+    if folder.stored_plan is None and is_bounded(question, replace(options, workdir=None), effort):
+        folder.keep_question(options, effort)
         return {"way": "bounds close on the optimum, in one process; --time ends with an interval"}
-    if question.asked is None and effort.method == "diagram":
-        _keep_question(rundir, question)
-        return {"way": "decision diagrams, in one process"}
-    plan = planned_in(rundir, question, options).plan
+    if question.asked is None and question.query != "optimum" and effort.method in _ENGINES:
+        folder.keep_question(options, effort)
+        return {"way": f"{_ENGINES[effort.method]}, in one process"}
+    plan = planned_in(folder, options).plan
     if plan is not None and plan.spill is not None:
-        check_space(rundir.path, plan, used_bytes(rundir.path))
+        check_space(folder.path, plan, used_bytes(folder.path))
     return {} if plan is None else dict(plan.rows())
-
-
-def is_swept_in(rundir: RunDir, question: Question, options: Options, effort: ProofOptions) -> bool:
-    """Whether an optimum is swept at once, or its directory holds the plan of a sweep."""
-    stored = rundir.read_plan()
-    return (stored is not None and stored["plan"] is not None) or is_swept(
-        question, replace(options, workdir=None), effort
-    )
-
-
-def _keep_question(rundir: RunDir, question: Question) -> None:
-    stored, identity = rundir.read_plan(), question.identity()
-    if stored is not None:
-        check_identity(rundir.path, stored, identity)
-    else:
-        rundir.write_plan({"identity": identity, "source": question.model.source, "plan": None}, __version__)
 
 
 def _verify_seen(client: Any, folder: Path, source: str) -> None:

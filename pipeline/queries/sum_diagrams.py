@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.diagrams.diagram import Diagram, Spaces, as_bits
-from ...tasks.diagrams.min_plus import diagram_bytes, n_nodes
+from ...tasks.diagrams.min_plus import NoRoomError, diagram_bytes, n_nodes
 from ...tasks.diagrams.sum_product import Factor, Means, from_table, product
 
 Table = tuple[Sequence[int], NDArray[Any]]
@@ -20,6 +20,10 @@ Table = tuple[Sequence[int], NDArray[Any]]
 _FREE_EDGES = 1 << 18
 # Weights have 53 bits.
 _ULP = 2.0**-52
+
+
+class EdgesSpentError(NoRoomError):
+    """All joins together took the edges that were allowed, and none of them took too many."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,9 @@ def total(
     Raises
     ------
     NoRoomError
-        If it takes more memory or work than allowed.
+        If it takes more memory, or a join more edges, than allowed.
+    EdgesSpentError
+        If all joins together take more edges.
     VanishedError
         If products are too small for floats.
     StoppedError
@@ -161,15 +167,24 @@ class _SumElimination:
         """Multiply one or two functions, which are not needed any more."""
         rows = self.spaces.rows(entries[0].scope | entries[-1].scope)
         second = entries[1].diagram if len(entries) > 1 else None
-        made = product(entries[0].diagram, second, sizes=self.sizes, means=self._means(rows), add_up=add_up)
+        means = self._means(rows)
+        try:
+            made = product(entries[0].diagram, second, sizes=self.sizes, means=means, add_up=add_up)
+        except NoRoomError:
+            if means.edges < self._own_edges(rows):
+                raise EdgesSpentError from None
+            raise
         self.held -= sum(diagram_bytes(entry.diagram) for entry in entries)
         return self._kept(made)
 
     def _means(self, rows: float) -> Means:
         """What a join over 2**rows cells may take."""
-        own = max(_FREE_EDGES, self.work.part * 2.0 ** min(rows, 1000.0))
-        edges = int(min(own, self.work.edges - self.edges, 1 << 62))
+        edges = int(min(self._own_edges(rows), self.work.edges - self.edges))
         return Means(self.modulus, self.work.memory_bytes - self.held, edges, self.work.stop)
+
+    def _own_edges(self, rows: float) -> int:
+        """Edges of a join over 2**rows cells."""
+        return int(min(max(_FREE_EDGES, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
 
     def _kept(self, made: Factor) -> _Entry | None:
         """Account for what was made; None if it is 0 everywhere."""

@@ -18,7 +18,7 @@ from ...cluster.version import install_hint
 from ..errors import logarithm, printable, writing
 from ..models.model import Model
 from ..plans.plan import Plan
-from .proof import RowsWork, plain_number, plan_figures
+from .proof import RowsWork, Tried, plain_number, plan_figures, tried_before
 
 Array = NDArray[Any]
 
@@ -55,6 +55,8 @@ class Marginals(Mapping[str, Array]):
         What else the caller should know.
     rows_work : RowsWork or None
         What a propagation by rows took; None where all tables were dense, or rows were joined by workers.
+    tried : tuple of Tried
+        The engines that had a turn, for how long, and why each ended; the last one answered.
     """
 
     model: Model
@@ -70,6 +72,7 @@ class Marginals(Mapping[str, Array]):
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
     rows_work: RowsWork | None = None
+    tried: tuple[Tried, ...] = ()
 
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
@@ -107,6 +110,7 @@ class Marginals(Mapping[str, Array]):
             found["joint"] = [{"variables": list(names), "table": _plain(t)} for names, t in self.joint.items()]
         if self.families:
             found["families"] = {str(f): _plain(table) for f, table in self.families.items()}
+        found["tried"] = [vars(turn) for turn in self.tried]
         if self.notes:
             found["notes"] = list(self.notes)
         if self.rows_work:
@@ -210,6 +214,7 @@ def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) 
         seconds=stored["seconds"],
         peak_rss_bytes=stored["peak_rss_bytes"],
         notes=tuple(stored.get("notes", ())),
+        tried=tried_before(stored.get("tried", ())),
     )
 
 

@@ -169,7 +169,30 @@ def removed_texts(removed: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [f"{rule} {', '.join(counts)}" for rule, counts in counted.items() if counts]
 
 
-# What a sum on diagrams, a search or a sweep by rows took, as part of an answer.
+# What was tried, and what a sum on diagrams, a search or a sweep by rows took, as part of an answer.
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A turn of an engine on the way to an answer.
+
+    Parameters
+    ----------
+    engine : str
+    seconds : float
+        CPU seconds of this process, without those of compiling.
+    ended : str
+        ``answered``, or why it gave no answer.
+    """
+
+    engine: str
+    seconds: float
+    ended: str
+
+
+def tried_before(stored: Iterable[Mapping[str, Any]]) -> tuple[Tried, ...]:
+    """Rebuild what was tried from what a run directory holds."""
+    return tuple(Tried(**turn) for turn in stored)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import format_bytes, logarithm
 from ..preprocessing.preprocess import Query
-from .proof import DiagramWork, Proof, RowsWork, SearchWork, plain_number, plan_dict, shown_assignment
+from .proof import DiagramWork, Proof, RowsWork, SearchWork, Tried, plain_number, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
@@ -51,6 +51,8 @@ class Result:
         What a count by search took; None where there was none.
     rows_work : RowsWork or None
         What a sweep by rows took; None where all tables were dense, or rows were joined by workers.
+    tried : tuple of Tried
+        The engines that had a turn, for how long, and why each ended; the last one answered.
     """
 
     query: Query
@@ -66,6 +68,7 @@ class Result:
     diagram: DiagramWork | None = None
     search: SearchWork | None = None
     rows_work: RowsWork | None = None
+    tried: tuple[Tried, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -78,6 +81,7 @@ class Result:
             "plan": plan_dict(self.plan),
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
+            "tried": [vars(turn) for turn in self.tried],
             **({"notes": list(self.notes)} if self.notes else {}),
             **({"proof": self.proof.to_dict()} if self.proof else {}),
             **({"diagram": self.diagram.to_dict()} if self.diagram else {}),

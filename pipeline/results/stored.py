@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ModelError
 from ..models.model import Model
-from .proof import DiagramWork, Proof, RowsWork, SearchWork
+from .proof import DiagramWork, Proof, RowsWork, SearchWork, tried_before
 from .result import Result
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         diagram=_done(DiagramWork, stored.get("diagram")),
         search=_done(SearchWork, stored.get("search")),
         rows_work=_done(RowsWork, stored.get("rows")),
+        tried=tried_before(stored.get("tried", ())),
     )
 
 

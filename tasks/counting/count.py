@@ -84,6 +84,17 @@ class Count:
         self.searches = [_Search(clauses, memory_bytes // len(orders)) for clauses in orders]
         self.turn = _FIRST_WORK
 
+    def limit(self, memory_bytes: int) -> None:
+        """Go on within so many bytes.
+
+        Raises
+        ------
+        NoRoomError
+            If more are held already.
+        """
+        for search in self.searches:
+            search.limit(memory_bytes // len(self.searches))
+
     @property
     def work(self) -> int:
         """Uses of literals that were looked at so far, some nanoseconds each."""
@@ -136,6 +147,11 @@ class _Search:
             self.state = grown(self.state, depth=status == SHALLOW)
             self._check_room()
         self.finished = status == FINISHED
+
+    def limit(self, memory_bytes: int) -> None:
+        """Go on within so many bytes."""
+        self.memory_bytes = memory_bytes
+        self._check_room()
 
     def _check_room(self) -> None:
         if nbytes(self.clauses, self.state, self.known) > self.memory_bytes:

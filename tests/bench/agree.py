@@ -14,7 +14,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,17 +28,20 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.answering import strategy
+from bucketflow.pipeline.answering.door import valued
+from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cost_networks.cost_network import cost_network
 from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.models.model import FORBIDDEN, Function, Model
-from bucketflow.pipeline.options import Method
+from bucketflow.pipeline.options import Method, Options, ProofOptions
 from bucketflow.pipeline.preprocessing.preprocess import fixed_value
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 
 METHODS = get_args(Method)
+#: None is so small that it is simply swept.
+_POLICY: StrategyPolicy = replace(POLICY, quick_seconds={"optimum": -1.0}, soon_cells=0)
 #: Assignments that are enumerated.
 _MOST = 1 << 14
 _TOLERANCE = 1e-9
@@ -267,12 +270,18 @@ def _worth(model: Model, result: bucketflow.Result) -> Any:
     return None if cost is None else model.objective(cost)
 
 
+def _solved(case: Case, method: Method, memory: Any = None, **effort: Any) -> bucketflow.Result:
+    """Answer by one method, or by all of them in turn."""
+    question = question_of(case.model, "optimum", case.evidence)
+    return valued(question, Options(memory=memory), ProofOptions(method=method, **effort), policy=_POLICY)
+
+
 def check_methods(case: Case, checks: Checks, **limits: Any) -> None:
     """Ask every method, with and without pruning."""
     for method, prune in itertools.product(METHODS, (True, False)):
         about = f"{case.name} {method}{'' if prune else ' unpruned'}"
         try:
-            result = bucketflow.solve(case.model, evidence=case.evidence, method=method, prune=prune, **limits)
+            result = _solved(case, method, prune=prune, **limits)
         except bucketflow.BudgetError as error:
             checks.done[f"{method}: refused"] += 1
             checks.that("time" in limits or "between" in str(error), about, str(error))
@@ -290,18 +299,18 @@ def check_limits(case: Case, checks: Checks, rng: Rng) -> None:
     asked: list[dict[str, Any]] = [{"time": 0.0}, {"time": float(rng.uniform(0, 0.02))}, {"gap": 0.0}, {"gap": 0.3}]
     for limits in asked:
         about = f"{case.name} {method} {limits}"
-        result = bucketflow.solve(case.model, method=method, **limits)  # type: ignore[arg-type]
+        result = _solved(case, method, **limits)
         checks.done["limited"] += 1
         check_result(case, result, about, checks)
         if limits.get("gap") == 0:
             checks.that(result.status != "bounded" or not _exact(case.model), about, "not closed")
     if case.best is None:
         return
-    met = bucketflow.solve(case.model, method=method, upper_bound=case.best)  # type: ignore[arg-type]
+    met = _solved(case, method, upper_bound=case.best)
     check_result(case, met, f"{case.name} {method} upper_bound={case.best}", checks)
     step = 1e-6 * (1 + abs(case.best)) if case.model.kind != "cost" else Decimal(1).scaleb(-case.model.decimals)
     better = case.best - step if case.least else case.best + step
-    missed = bucketflow.solve(case.model, method=method, upper_bound=better)  # type: ignore[arg-type]
+    missed = _solved(case, method, upper_bound=better)
     checks.that(
         missed.status == "infeasible" or (missed.status == "bounded" and not _exact(case.model)),
         f"{case.name} {method} upper_bound={better}",
@@ -341,7 +350,6 @@ def check_steps(case: Case, checks: Checks) -> None:
 
 def random_cases(options: argparse.Namespace, checks: Checks) -> None:
     """Compare on random models."""
-    strategy._QUICK_CELLS = 0  # none is so small that it is simply swept
     for shape, kind, number, model in random_models(options.models, options.seed):
         if options.only not in f"{shape} {kind}":
             continue
@@ -391,7 +399,6 @@ def main() -> None:
     checks = Checks()
     start = time.process_time()
     random_cases(options, checks)
-    strategy._QUICK_CELLS = 1 << 12
     real_cases(options, checks)
     seconds = time.process_time() - start
     table = Table("what", "how often", title=f"{len(checks.wrong)} differences, {seconds:.0f} CPU-s")

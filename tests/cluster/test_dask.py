@@ -19,10 +19,11 @@ from bucketflow.cluster import crew
 from bucketflow.cluster.connect import ClusterError, local_client, remote_client, verify_shared
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.answering import helpers, placement, strategy
+from bucketflow.pipeline.answering import helpers, placement
 from bucketflow.pipeline.proofs import turns
 from tests.clusters import until
 from tests.models import grid
+from tests.strategies import NEVER_QUICK, solve_by
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -80,7 +81,6 @@ def test_the_plan_that_is_shown_is_the_plan_that_runs(client: Any) -> None:
 @pytest.fixture
 def helpers_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Optima are proved by bounds, and a portfolio leaves everything but preparing to its helpers."""
-    monkeypatch.setattr(strategy, "_QUICK_CELLS", 0)
     monkeypatch.setattr(helpers, "_WORTH_SECONDS", 0.0)
     monkeypatch.setattr(turns.Turns, "begin", lambda self, name, seconds: None)
 
@@ -89,14 +89,14 @@ def helpers_only(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_workers_prove_what_is_left_to_them(client: Any, method: Any, kind: str, helpers_only: None) -> None:
     model = grid(5, 5, 4, kind)
     wanted = bucketflow.solve(model, method="dense")
-    found = bucketflow.solve(model, method=method, prune=False, client=client)
+    found = solve_by(NEVER_QUICK, model, method=method, prune=False, client=client)
     assert (found.status, found.value, found.log10) == ("optimal", wanted.value, wanted.log10)
     assert found.proof is not None
     assert found.proof.lower == found.proof.upper
 
 
 def test_time_ends_what_workers_do(client: Any, helpers_only: None) -> None:
-    found = bucketflow.solve(grid(12, 12, 4), method="search", client=client, time=1.0)
+    found = solve_by(NEVER_QUICK, grid(12, 12, 4), method="search", client=client, time=1.0)
     assert found.status == "bounded"
     until(lambda: not any(client.processing().values()))
 

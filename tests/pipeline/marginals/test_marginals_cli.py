@@ -32,8 +32,9 @@ def run(*args: object, code: int = 0) -> str:
 
 def test_posteriors_as_json() -> None:
     found = json.loads(run("diagnosis", "--json", "--joint", "Storm,Season", "--query-vars", "Storm"))
-    shown = {"status", "log10_evidence", "marginals", "states", "joint", "plan", "seconds", "peak_rss_bytes"}
+    shown = {"status", "log10_evidence", "marginals", "states", "joint", "plan", "tried", "seconds", "peak_rss_bytes"}
     assert set(found) == shown
+    assert [(turn["engine"], turn["ended"]) for turn in found["tried"]] == [("sweep", "answered")]
     assert found["states"] == {"Storm": ["no", "yes"], "Season": ["winter", "spring", "summer", "autumn"]}
     assert found["status"] == "ok"
     assert sum(found["marginals"]["Storm"]) == pytest.approx(1.0)

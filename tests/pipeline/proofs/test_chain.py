@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.answering import optimum, strategy
+from bucketflow.pipeline.answering import optimum
+from bucketflow.pipeline.answering.engines import sweep_engine
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import Prepared, Report, Size
@@ -34,6 +35,7 @@ from bucketflow.pipeline.proofs.turns import Turns
 from tests.models import bayes_models, brute_optimum, cost_models, markov_models
 from tests.pipeline.proofs.fakes import compiled, fake
 from tests.pipeline.proofs.networks import brute_least, coarse_networks
+from tests.strategies import NEVER_QUICK, solve_by
 
 METHODS = ["auto", "dense", "rows", "diagram", "search"]
 
@@ -42,20 +44,14 @@ def value_of(result: bucketflow.Result) -> Any:
     return result.value if result.log10 is None else result.log10
 
 
-@pytest.fixture
-def bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No model is so easy that it is simply swept."""
-    monkeypatch.setattr(strategy, "_QUICK_CELLS", 0)
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("prune", [True, False])
-def test_random_optima(method: str, prune: bool, bounded: None) -> None:
+def test_random_optima(method: str, prune: bool) -> None:
     @settings(deadline=None, max_examples=12)
     @given(st.one_of(cost_models(), markov_models(), bayes_models()))
     def check(model: Model) -> None:
         expected = brute_optimum(model, {})
-        result = bucketflow.solve(model, method=method, prune=prune)  # type: ignore[arg-type]
+        result = solve_by(NEVER_QUICK, model, method=method, prune=prune)
         if expected is None:
             assert result.status == "infeasible"
             return
@@ -377,16 +373,16 @@ def test_interrupted_searches_answer_what_they_know(model: Model, best: Any, mon
         assert result.value == best
 
 
-def test_run_directories_only_improve(model: Model, best: Any, tmp_path: Path, bounded: None) -> None:
-    first = bucketflow.solve(model, gap=0.9, prune=False, workdir=tmp_path)
+def test_run_directories_only_improve(model: Model, best: Any, tmp_path: Path) -> None:
+    first = solve_by(NEVER_QUICK, model, gap=0.9, prune=False, workdir=tmp_path)
     assert first.proof is not None
-    second = bucketflow.solve(model, time=0, prune=False, workdir=tmp_path)
+    second = solve_by(NEVER_QUICK, model, time=0, prune=False, workdir=tmp_path)
     assert second.proof is not None
     assert second.value is not None
     assert second.value <= first.value  # type: ignore[operator]
     assert second.proof.lower >= first.proof.lower
-    assert bucketflow.solve(model, workdir=tmp_path).value == best
-    again = bucketflow.solve(model, time=0, workdir=tmp_path)
+    assert solve_by(NEVER_QUICK, model, workdir=tmp_path).value == best
+    again = solve_by(NEVER_QUICK, model, time=0, workdir=tmp_path)
     assert (again.status, again.value) == ("optimal", best)
 
 
@@ -534,17 +530,16 @@ def test_sweeps_that_are_quicker_than_bounds_are_swept(
 
     Memory counts only where not all cells fit.
     """
-    monkeypatch.setattr(strategy, "_QUICK_CELLS", 1 << 28)
-    monkeypatch.setattr(strategy, "sweep_cells", lambda *_: 2.0**27)
+    monkeypatch.setattr(sweep_engine, "sweep_cells", lambda *_: 2.0**27)
     result = bucketflow.solve(bucketflow.load("satellite"), memory=memory)
     assert (result.proof is not None) is proved
 
 
 @pytest.mark.parametrize("effort", [{"time": 600.0}, {"method": "search"}])
 def test_what_a_sweep_would_take_is_not_asked_where_nobody_weighs_it(
-    effort: Any, bounded: None, monkeypatch: pytest.MonkeyPatch
+    effort: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(optimum, "sweep_cells", lambda *_: pytest.fail("an order is searched"))
-    proof = bucketflow.solve(bucketflow.load("satellite"), **effort).proof
+    proof = solve_by(NEVER_QUICK, bucketflow.load("satellite"), **effort).proof
     assert proof is not None
     assert proof.sweep_cells is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from math import inf
 
 import numpy as np
 import pytest
@@ -10,12 +12,13 @@ from hypothesis import assume, given, settings
 
 import bucketflow
 from bucketflow import Model, Result
-from bucketflow.pipeline.answering import sums
+from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.queries import formula as clauses
 from bucketflow.pipeline.queries.formula import UnfitError, formula_of, has_mixed_tables
 from tests.models import brute_count, brute_log10_sum, cost_models, markov_models
+from tests.strategies import NEVER_QUICK, solve_by
 
 
 def searched(model: Model, query: str, reason: str) -> Result | None:
@@ -112,21 +115,24 @@ def test_what_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
         bucketflow.solve(tiny, "partition", method="search")
 
 
-def test_searches_are_tried_before_anything_is_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_are_tried_before_anything_is_swept() -> None:
     model = deterministic(3)
     expected = bucketflow.solve(model, "partition", method="dense").log10
     assert bucketflow.solve(model, "partition").search is None
-    monkeypatch.setattr(sums, "_QUICK_CELLS", 0)
-    found = bucketflow.solve(model, "partition")
+    found = solve_by(replace(NEVER_QUICK, share=inf), model, "partition")
     assert found.search is not None
     assert found.log10 == pytest.approx(expected, abs=1e-11)
 
 
 @pytest.mark.parametrize("query", ["count", "partition"])
-def test_sums_are_searched_for_as_long_as_counts(monkeypatch: pytest.MonkeyPatch, query: str) -> None:
-    for name, value in (("_QUICK_CELLS", 0), ("_TRIAL_WORK", 0), ("_TRIAL_PART", 64.0)):
-        monkeypatch.setattr(sums, name, value)
-    assert bucketflow.solve(deterministic(3), query).search is not None
+def test_searches_go_on_in_turns_that_double(query: str) -> None:
+    """A first turn of next to nothing does not suffice; later ones go on from there."""
+    lengths = {**NEVER_QUICK.lengths, "search": TurnLengths(1e-6), "diagrams": TurnLengths(1.0, most_turns=0)}
+    found = solve_by(replace(NEVER_QUICK, share=inf, lengths=lengths), deterministic(3), query)
+    assert found.search is not None
+    turns = [turn for turn in found.tried if turn.engine == "search"]
+    assert len(turns) > 1
+    assert [turn.ended for turn in turns[:-1]] == ["its work was done"] * (len(turns) - 1)
 
 
 @settings(max_examples=60)

@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow.pipeline.answering import optimum, strategy
+from bucketflow.pipeline.answering import optimum
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
 from bucketflow.pipeline.proofs import preparing
@@ -27,6 +27,7 @@ from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
 from bucketflow.storage.run_folder import stored_bounds
 from tests.models import named_model
 from tests.pipeline.proofs.test_chain import grid
+from tests.strategies import NEVER_QUICK, solve_by
 
 SIZE = 7
 
@@ -250,11 +251,10 @@ def test_bounds_on_the_command_line_are_whole(tmp_path: Path) -> None:
 
 def test_sweeps_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan that takes longer than is left is not begun, and one that was priced too low is ended."""
-    monkeypatch.setattr(strategy, "_QUICK_CELLS", 0)
     start = time.perf_counter()
-    assert bucketflow.solve(grid(12, 6), method="dense", time=0.5, prune=False).status == "bounded"
+    assert solve_by(NEVER_QUICK, grid(12, 6), method="dense", time=0.5, prune=False).status == "bounded"
     monkeypatch.setattr(optimum._Elimination, "seconds", 0.0)
-    assert bucketflow.solve(grid(10, 4), method="dense", time=0.01, prune=False).status == "bounded"
+    assert solve_by(NEVER_QUICK, grid(10, 4), method="dense", time=0.01, prune=False).status == "bounded"
     assert time.perf_counter() - start < 60
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,12 +18,13 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
-from bucketflow.pipeline.answering import sums
-from bucketflow.pipeline.answering.model_counting import SearchedSum
+from bucketflow.pipeline.answering.engines import sweep_engine
+from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy, TurnLengths
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.orders import depth_first, tree_search
 from tests.models import bayes_models, brute_count, brute_log10_sum, cost_models, markov_models, named_model
+from tests.strategies import NEVER_QUICK, solve_by
 
 
 @st.composite
@@ -108,17 +110,19 @@ def network() -> Model:
     return layers(4, 12)
 
 
-@pytest.fixture
-def tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No sweep is so quick that diagrams are not tried, and no search is tried before."""
-    monkeypatch.setattr(sums, "_QUICK_CELLS", 0)
-    monkeypatch.setattr(SearchedSum, "run", lambda *_: None)
+def diagrams_by(first_seconds: float, share: float = math.inf) -> StrategyPolicy:
+    """No sweep is so quick that diagrams are not tried, and no search is."""
+    lengths = {**NEVER_QUICK.lengths, "search": TurnLengths(1.0, most_turns=0), "diagrams": TurnLengths(first_seconds)}
+    return replace(NEVER_QUICK, share=share, lengths=lengths)
+
+
+DIAGRAMS = diagrams_by(0.2)
 
 
 @pytest.mark.parametrize("query", ["partition", "count"])
-def test_diagrams_are_chosen_where_they_are_small(network: Model, query: str, tried: None) -> None:
+def test_diagrams_are_chosen_where_they_are_small(network: Model, query: str) -> None:
     swept = bucketflow.solve(network, query, method="dense")
-    found = bucketflow.solve(network, query)
+    found = solve_by(DIAGRAMS, network, query)
     assert found.diagram is not None
     assert found.plan is swept.diagram is None
     assert found.value == swept.value
@@ -138,33 +142,34 @@ def random_grid(side: int, *, forbids: bool = False) -> Model:
     return named_model("markov", [3] * side * side, functions)
 
 
-def test_hopeless_diagrams_are_given_up(tried: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    edges = []
-    monkeypatch.setattr(sums, "_TRIAL_EDGES", 1 << 14)
-    monkeypatch.setattr(sums._Task, "_result", lambda self, order, limits: edges.append(limits["edges"]))
-    assert bucketflow.solve(random_grid(4), "partition").plan is not None
-    assert edges == [1 << 14]
+def test_diagrams_that_take_long_are_given_up() -> None:
+    """A turn of a few edges does not suffice, and a second is more than a share of the sweep."""
+    model = random_grid(5)
+    price = solve_by(DIAGRAMS, model, "partition", method="dense").plan
+    assert price is not None
+    found = solve_by(diagrams_by(1e-6, share=2e-6 / price.seconds), model, "partition")
+    assert [(turn.engine, turn.ended) for turn in found.tried] == [
+        ("diagrams", "they take more time"),
+        ("sweep", "answered"),
+    ]
 
 
-@pytest.mark.parametrize(
-    ("query", "memory", "trials"), [("partition", None, 0), ("partition", "1GB", 0), ("count", None, 1)]
-)
+@pytest.mark.parametrize(("query", "memory"), [("partition", None), ("partition", "1GB"), ("count", None)])
 def test_nothing_is_tried_before_a_sweep_of_less(
-    query: str, memory: str | None, trials: int, monkeypatch: pytest.MonkeyPatch
+    query: str, memory: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Grids of 18 x 18 binary variables are summed in .1 s, after .5 s of search and diagrams in vain."""
-    began = []
-    monkeypatch.setattr(sums, "bucket_cells", lambda *_: 2.0**30)
-    monkeypatch.setattr(SearchedSum, "run", lambda *_: began.append("search"))
-    monkeypatch.setattr(sums._Task, "_result", lambda *_: None)
-    assert bucketflow.solve(random_grid(4, forbids=True), query, memory=memory).plan is not None
-    assert began == ["search"] * trials
+    monkeypatch.setattr(sweep_engine, "sweep_cells", lambda *_: 2.0**30)
+    found = bucketflow.solve(random_grid(5, forbids=True), query, memory=memory)
+    assert found.plan is not None
+    assert [turn.engine for turn in found.tried] == ["sweep"]
 
 
-def test_hopeless_joins_end_early(tried: None) -> None:
-    found = bucketflow.solve(random_grid(11), "partition")
+def test_hopeless_joins_end_early() -> None:
+    found = solve_by(DIAGRAMS, random_grid(11), "partition")
     assert found.plan is not None
     assert found.diagram is None
+    assert found.tried[-2].ended == "they do not fit memory; give more --memory"
 
 
 def exclusive(n: int) -> Model:
@@ -173,12 +178,11 @@ def exclusive(n: int) -> Model:
     return named_model("markov", [2] * n, [Function(pair, np.array([[1.0, 1.0], [1.0, 0.0]])) for pair in pairs])
 
 
-def test_what_no_sweep_fits_is_tried_on_diagrams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SearchedSum, "run", lambda *_: None)
+def test_what_no_sweep_fits_is_tried_on_diagrams(tmp_path: Path) -> None:
     model = exclusive(64)
     with pytest.raises(BudgetError):
         bucketflow.solve(model, "count", method="dense", representation="dense")
-    found = bucketflow.solve(model, "count", workdir=tmp_path / "run", representation="dense")
+    found = solve_by(DIAGRAMS, model, "count", workdir=tmp_path / "run", representation="dense")
     assert found.value == 65
     assert found.diagram is not None
     with pytest.raises(BudgetError, match="do not fit memory; give more --memory"):
@@ -244,21 +248,3 @@ def test_the_order_of_diagrams_is_searched_though_no_loops_are_compiled_yet(monk
     )
     assert bucketflow.solve(random_grid(4), "partition", method="diagram").diagram is not None
     assert len(asked) == 1
-
-
-@pytest.mark.parametrize(
-    ("seconds", "nbytes", "memory", "trials"),
-    [(0.4, 1 << 40, None, 0), (0.4, 1 << 29, "1GB", 0), (0.4, 1 << 30, "1GB", 1), (0.6, 0, None, 1)],
-)
-def test_sums_with_a_tree_that_is_swept_soon_are_not_tried_on_diagrams(
-    seconds: float, nbytes: int, memory: str | None, trials: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The partition of linkage_14 took 1.2 CPU-s with a trial, and takes .4; 50-20-5 1.1 and .5."""
-    tried = []
-    for name, value in (("_QUICK_CELLS", 1), ("_SAVED_BY_TREES", 1 << 40)):
-        monkeypatch.setattr(sums, name, value)
-    monkeypatch.setattr(sums, "_quick_tree", lambda *_: (seconds, nbytes))
-    monkeypatch.setattr(sums._Task, "_result", lambda *given: tried.append(given))
-    model = random_grid(4)
-    assert bucketflow.solve(model, "partition", memory=memory).plan is not None
-    assert len(tried) == trials

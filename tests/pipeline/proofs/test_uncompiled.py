@@ -73,8 +73,8 @@ import json, sys
 sys.path.insert(0, sys.argv[1])
 import bucketflow
 from tests.pipeline.proofs.test_uncompiled import hard
-from bucketflow.tasks.compiler import compile_limits
-compile_limits.SECONDS_PER_BYTE = 1e9
+from bucketflow.tasks.compiler import kept_code
+kept_code.SECONDS_PER_BYTE = 1e9
 from bucketflow.tasks.compiler import working_time
 asked = json.loads(sys.argv[2])
 found = bucketflow.solve(hard(), **asked) if asked.pop("solve") else bucketflow.bound(hard(), **asked)

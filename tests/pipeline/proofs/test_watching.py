@@ -34,7 +34,9 @@ def test_callbacks_see_bounds_close(kind: str, caplog: pytest.LogCaptureFixture)
     assert uppers == sorted(uppers, reverse=True)
     assert lowers[-1] - slack <= best <= uppers[-1] + slack  # type: ignore[operator]
     assert best in (lowers[-1], uppers[-1])
-    assert caplog.messages == [found.proof.reason]
+    assert caplog.messages[-1] == found.proof.reason
+    turns = [message for message in caplog.messages if message.startswith("turn ")]
+    assert [turn.engine for turn in found.tried] == [turn.split()[2] for turn in turns]
     assert f"proved by {found.proof.method}" in repr(found)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.answering import optimum
+from bucketflow.pipeline.answering.engines.sweep_engine import SweepEngine
 from bucketflow.pipeline.cost_networks.cost_network import cost_network
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.models.model import FORBIDDEN, Function
@@ -151,7 +151,7 @@ def test_where_no_sweep_fits_it_is_open_what_units_hide(monkeypatch: pytest.Monk
     for model in filter(is_in_units, models()):
         for method in forced:
             with monkeypatch.context() as patch:
-                patch.setattr(optimum, "_swept", refused)
+                patch.setattr(SweepEngine, "run", refused)
                 found.append(bucketflow.solve(model, method=method, prune=False))
             within(found[-1], costs(model, {}), model)
     hidden = [each for each in found if each.status == "bounded" and each.assignment is None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import prepared as prepared_module
-from bucketflow.pipeline.answering import row_trials
+from bucketflow.pipeline.answering.engines import row_engines
+from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy, TurnLengths
 from bucketflow.pipeline.answering.prepared import Prepared, prepare
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.row_trials import in_slices
@@ -36,6 +38,7 @@ from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain
 from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
+from tests.strategies import solve_by
 
 
 @pytest.fixture(params=["all rows", "whichever is smaller"])
@@ -139,14 +142,17 @@ def tight(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_account, "_MERGING", 20)
 
 
+def rows_by(part: float) -> StrategyPolicy:
+    """Rows are tried for a part of what all cells take, however little that is."""
+    return replace(POLICY, lengths={**POLICY.lengths, "rows": TurnLengths(part=part, most_turns=1)})
+
+
 @pytest.mark.parametrize("query", ["optimum", "partition", "count"])
 def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     model = dense_ring("markov" if query == "partition" else "cost")
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
-    monkeypatch.setattr(row_trials, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(row_trials, "_TRIAL_PART", 1.0)
     options: Any = {"tree": "bucket"}  # neither bounds nor diagrams
-    tried = bucketflow.solve(model, query, **options)
+    tried = solve_by(rows_by(1.0), model, query, **options)
     dense = bucketflow.solve(model, query, representation="dense", **options)
     assert tried.rows_work is not None
     assert dense.rows_work is None
@@ -154,22 +160,23 @@ def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.Monke
     assert tried.to_dict()["rows"]["largest_rows"] == tried.rows_work.largest_rows < tried.rows_work.largest_cells
     assert tried.value == dense.value
     assert tried.log10 is dense.log10 is None or tried.log10 == pytest.approx(dense.log10, rel=1e-12)
-    monkeypatch.setattr(row_trials, "_TRIAL_PART", 1e-9)
-    ended = bucketflow.solve(model, query, **options)
+    ended = solve_by(rows_by(1e-9), model, query, **options)
     assert ended.rows_work is None
     assert (ended.value, ended.log10) == (dense.value, dense.log10)
     assert "by rows it was tried first" in ended.notes[0]
+    assert [(turn.engine, turn.ended) for turn in ended.tried] == [
+        ("rows", "they took too long"),
+        ("sweep", "answered"),
+    ]
 
 
 def test_whoever_asks_for_all_cells_does_not_wait_for_rows_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
-    monkeypatch.setattr(row_trials, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(row_trials, "_TRIAL_PART", 1e12)
     allowed = []
-    monkeypatch.setattr(row_trials, "tried", lambda trial, *_: allowed.append(trial.most_work))
-    model, options = dense_ring("markov"), dict[str, Any](tree="bucket")
-    bucketflow.solve(model, "partition", **options)
-    bucketflow.solve(model, "partition", method="dense", **options)
+    monkeypatch.setattr(row_engines, "trial_beside", lambda _, most_work: allowed.append(most_work))
+    model, policy = dense_ring("markov"), rows_by(1e12)
+    solve_by(policy, model, "partition", tree="bucket")
+    solve_by(policy, model, "partition", tree="bucket", method="dense")
     assert allowed[0] > prepared_module.PATIENCE
     assert allowed[1:] == [prepared_module.SHORT_PATIENCE]
 

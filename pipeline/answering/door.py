@@ -1,0 +1,136 @@
+"""The door of all questions: opened run directories, the strategy, the walk, and what is said of the answer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+
+from ...tasks.compiler.compile_limits import compiled_until
+from ..compiling import counts_compiling
+from ..errors import BudgetError
+from ..options import Options, ProofOptions
+from ..results.result import Result
+from .cut_offs import within
+from .engines.asking import Asking
+from .engines.engine_registry import EnginesOf
+from .engines.offers import SWEEP, Bid, EnginePrice, Strategy, strategy_of
+from .engines.strategy_policy import POLICY, StrategyPolicy
+from .engines.walk import walk
+from .prepared import Prepared
+from .question import Question
+from .run_folder import RunFolder, run_folder
+from .running import Answer, Progress
+from .watching import Watch
+
+_LOG = logging.getLogger(__name__)
+
+
+@counts_compiling
+def solved(
+    question: Question,
+    options: Options,
+    effort: ProofOptions | None = None,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    policy: StrategyPolicy = POLICY,
+) -> Answer:
+    """Answer a question by its strategy; bounds on an optimum can be watched.
+
+    Raises
+    ------
+    BudgetError
+        If no engine fits memory, or none was through in a minute where no sweep fits.
+    """
+    effort = effort or ProofOptions()
+    if question.query != "optimum":
+        effort.refuse_for(question.query)
+    # nothing is compiled that would not be ready in the time that is given
+    with nullcontext() if effort.time is None else compiled_until(effort.time):
+        return question.told(_solved(question, options, effort, progress, watch, policy))
+
+
+def _solved(
+    question: Question,
+    options: Options,
+    effort: ProofOptions,
+    progress: Progress | None,
+    watch: Watch | None,
+    policy: StrategyPolicy,
+) -> Answer:
+    with run_folder(question, options.folder) as folder:
+        if folder is not None and folder.stored_plan is None and (before := folder.answered()) is not None:
+            return within(before, question.model, effort)
+        patient = effort.method != "dense"
+        asking = Asking(question, options, effort, progress, watch, folder, policy, patient=patient)
+        engines = EnginesOf(asking)
+        strategy = strategy_for(asking, engines)
+        _LOG.info("strategy:\n%s", strategy)
+        try:
+            found = walk(strategy, engines, asking)
+        except BudgetError:
+            if folder is not None and asking.wishes.about_sweeps:
+                folder.keep_question(options, effort)  # to be asked the same again
+            raise
+        _keep(found, folder, engines)
+    if not isinstance(found, Result):
+        return found
+    if found.proof is not None:
+        _LOG.info(found.proof.reason)
+    return within(found, question.model, effort)
+
+
+def valued(
+    question: Question,
+    options: Options,
+    effort: ProofOptions,
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+    policy: StrategyPolicy = POLICY,
+) -> Result:
+    """Answer a question about one value; see :func:`solved`."""
+    found = solved(question, options, effort, progress, watch, policy)
+    assert isinstance(found, Result)
+    return found
+
+
+def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:
+    """Keep the answer of an engine that keeps none itself."""
+    if folder is None or not isinstance(found, Result) or not found.tried:
+        return
+    if found.tried[-1].engine in ("search", "diagrams") or not engines.sweep.in_folder:
+        folder.write(found, final=True)
+
+
+def strategy_for(asking: Asking, engines: EnginesOf) -> Strategy:
+    """Return what is walked for a question."""
+    bids: dict[str, Callable[[], Bid]] = {name: partial(_bid, engines, name) for name in engines.kinds}
+    return strategy_of(asking.question.query, asking.wishes, bids, asking.policy)
+
+
+def _bid(engines: EnginesOf, name: str) -> Bid:
+    return engines[name].bid()
+
+
+def strategy_before(question: Question, options: Options, effort: ProofOptions) -> Strategy:
+    """Return the strategy of a question before anything is planned or computed."""
+    asking = Asking(question, options, effort)
+    return strategy_for(asking, EnginesOf(asking))
+
+
+def with_planned_sweep(strategy: Strategy, question: Question, options: Options, prepared: Prepared) -> Strategy:
+    """Return the same where the sweep's price is that of its plan."""
+    engines = EnginesOf(Asking(question, options))
+    engines.sweep.prepared = prepared
+    price = engines.sweep.better_price("planned")
+    assert isinstance(price, EnginePrice)
+    return strategy.repriced(SWEEP, price)
+
+
+def is_bounded(question: Question, options: Options, effort: ProofOptions, folder: RunFolder | None = None) -> bool:
+    """Whether a question is answered by bounds on an optimum, in one process."""
+    if question.query != "optimum":
+        return False
+    asking = Asking(question, options, effort, folder=folder)
+    return "bounds" in strategy_for(asking, EnginesOf(asking)).engines

@@ -1,0 +1,116 @@
+"""A question on its way to an answer: what the engines share of it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from math import inf
+
+from ...machine.resources import Resources
+from ...options import Options, ProofOptions
+from ...preprocessing.preprocess import Network, fixed_value
+from ..question import Question
+from ..question_sizes import rounded
+from ..run_folder import RunFolder
+from ..running import Progress
+from ..watching import Watch
+from .offers import SWEEP, Wishes
+from .strategy_policy import POLICY, StrategyPolicy
+
+#: The engine that each method means, by query.
+_METHODS: dict[str, dict[str, str]] = {
+    "optimum": {"dense": SWEEP, "rows": "bounds", "diagram": "bounds", "search": "bounds"},
+    "partition": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
+    "count": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
+}
+
+
+@dataclass
+class Asking:
+    """A question, how it is asked, and what is told on the way.
+
+    Parameters
+    ----------
+    question : Question
+    options : Options
+    effort : ProofOptions
+    progress : callable, optional
+        Called with (bytes done, bytes planned) of a sweep.
+    watch : Watch, optional
+        Called with both bounds on an optimum.
+    folder : RunFolder, optional
+    policy : StrategyPolicy
+    patient : bool
+        Whether rows may be joined for about a minute where no plan of all cells fits.
+    reserved_bytes : int
+        What a sweep beside this thread takes of the host's memory.
+    """
+
+    question: Question
+    options: Options
+    effort: ProofOptions = field(default_factory=ProofOptions)
+    progress: Progress | None = None
+    watch: Watch | None = None
+    folder: RunFolder | None = None
+    policy: StrategyPolicy = POLICY
+    patient: bool = True
+    started: float = field(default_factory=time.perf_counter)
+    notes: list[str] = field(default_factory=list)
+    reserved_bytes: int = 0
+
+    @cached_property
+    def network(self) -> Network:
+        """What preprocessing leaves of the model."""
+        return self.question.reduced[0]
+
+    @property
+    def is_trivial(self) -> bool:
+        """Whether nothing is left to eliminate."""
+        return fixed_value(self.network) is None or not self.network.leaves
+
+    @cached_property
+    def resources(self) -> Resources:
+        """Where it may run."""
+        return Resources(self.options)
+
+    @property
+    def wishes(self) -> Wishes:
+        """What the caller asked for that decides who may answer."""
+        query, method, options, effort = self.question.query, self.effort.method, self.options, self.effort
+        by_rows = options.representation == "rows" and method == "auto"
+        if by_rows and not effort.limited:
+            return Wishes(SWEEP)
+        if self.question.asked is not None or self.is_trivial:
+            return Wishes(SWEEP)
+        plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
+        if query == "optimum":
+            return self._of_optimum(plain)
+        if method != "auto":
+            return Wishes(_METHODS[query][method])
+        if self.has_stored_plan:
+            return Wishes(SWEEP)
+        return Wishes(about_sweeps=not plain or self.folder is not None)
+
+    def _of_optimum(self, plain: bool) -> Wishes:
+        effort, method = self.effort, self.effort.method
+        if effort.limited or method != "auto":
+            if method == "dense" and not effort.limited:
+                return Wishes(SWEEP)
+            at_leisure = effort.time is None and effort.gap is None and method in ("auto", "dense")
+            return Wishes(SWEEP if at_leisure and rounded(self.question) else "bounds")
+        return Wishes(SWEEP) if not plain or self.has_stored_plan else Wishes()
+
+    @property
+    def has_stored_plan(self) -> bool:
+        """Whether the run directory holds the plan of a sweep."""
+        return self.folder is not None and self.folder.stored_plan is not None
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds that were given."""
+        return inf if self.effort.time is None else self.effort.time
+
+    def on_host(self) -> Asking:
+        """The same without devices."""
+        return replace(self, options=replace(self.options, gpus=None, gpu_memory=None))

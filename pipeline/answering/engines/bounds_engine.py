@@ -1,0 +1,77 @@
+"""Optima by the portfolio of provers, which sweeps what is left itself once that is cheaper."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ....tasks.compiler.compile_limits import NotCompiledError
+from ...errors import BudgetError
+from ...results.result import Result
+from ..optimum import Task
+from ..question_sizes import rounded, tables_fit
+from ..run_folder import resumable
+from ..running import Answer
+from .asking import Asking
+from .engine import Stop, Unfinished
+from .offers import Bid, Certainty, EnginePrice
+from .sweep_engine import SweepEngine
+
+
+@dataclass
+class BoundsEngine:
+    """An optimum as bounds that close."""
+
+    asking: Asking
+    sweep: SweepEngine
+
+    def bid(self) -> Bid:
+        """Return whether there is memory for tables, and whether bounds can be exact."""
+        asking = self.asking
+        if asking.effort.limited or asking.effort.method != "auto":
+            return EnginePrice()
+        if not tables_fit(asking.question, asking.options):
+            return "tables of the model do not fit memory"
+        if rounded(asking.question):
+            return "only a sweep is exact for such large costs"
+        return EnginePrice()
+
+    def better_price(self, aim: Certainty) -> Bid:
+        """Return that nobody knows."""
+        return EnginePrice()
+
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+        """Let the provers take turns until one completes the proof."""
+        asking, folder = self.asking, self.asking.folder
+        if folder is not None:
+            folder.keep_question(asking.options, asking.effort)
+            if (before := folder.answered()) is not None:
+                return before
+        options = asking.options if stop is bool else asking.on_host().options
+        if stop is not bool:
+            options = replace(options, memory=asking.resources.host_bytes - asking.reserved_bytes)
+        task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
+        task.stop, task.sweep = stop, self._swept
+        with resumable(None if folder is None else folder.path):
+            found = task.watched(asking.watch).kept_result()
+        if found is not None:
+            return found
+        if stop():
+            return Unfinished("another engine was through first", hopeless=True)
+        if asking.effort.method != "auto":
+            raise BudgetError(
+                f"the method {asking.effort.method!r} does not fit memory; {task.interval}; give more --memory, or run "
+                "with --time to get the best in a given time"
+            )
+        self.sweep.in_folder = False
+        advice = f"{task.interval}; run with --time to get the best in a given time"
+        return Unfinished(f"unproved: {task.interval}", hopeless=True, advice=advice)
+
+    def _swept(self, stop: Stop) -> Result | None:
+        """Sweep every cell until it is told to end, and keep its plan nowhere; None where that is not possible."""
+        self.sweep.in_folder = False
+        try:
+            found = self.sweep.run(math.inf, stop)
+        except (BudgetError, NotCompiledError):
+            return None
+        return found if isinstance(found, Result) else None

@@ -1,0 +1,87 @@
+"""All engines: a row for each, in the order of their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from .asking import Asking
+from .engine import Engine
+from .offers import EARLY, ROWS, SWEEP
+from .sweep_engine import SweepEngine
+
+Make = Callable[[Asking, SweepEngine], Engine]
+
+
+@dataclass(frozen=True)
+class EngineKind:
+    """An engine as strategies name it.
+
+    Parameters
+    ----------
+    name : str
+    queries : frozenset of str
+        What it answers.
+    make : callable
+        Makes it for a question, beside the sweep.
+    """
+
+    name: str
+    queries: frozenset[str]
+    make: Make
+
+
+def _early_rows(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .row_engines import EarlyRows
+
+    return EarlyRows(asking)
+
+
+def _rows(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .row_engines import RowTrial
+
+    return RowTrial(asking, sweep)
+
+
+def _search(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .sum_engines import SearchEngine
+
+    return SearchEngine(asking)
+
+
+def _diagrams(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .sum_engines import DiagramEngine
+
+    return DiagramEngine(asking)
+
+
+def _bounds(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .bounds_engine import BoundsEngine
+
+    return BoundsEngine(asking, sweep)
+
+
+_SUMS: Final = frozenset(("partition", "count"))
+_ALL: Final = frozenset(("optimum", "partition", "count", "marginals", "max-marginals"))
+ENGINES: Final = (
+    EngineKind(EARLY, _ALL, _early_rows),
+    EngineKind("bounds", frozenset(("optimum",)), _bounds),
+    EngineKind("search", _SUMS, _search),
+    EngineKind("diagrams", _SUMS, _diagrams),
+    EngineKind(ROWS, _ALL, _rows),
+    EngineKind(SWEEP, _ALL, lambda _, sweep: sweep),
+)
+
+
+class EnginesOf(dict[str, Engine]):
+    """The engines that answer a question, by name, made when they are first asked for."""
+
+    def __init__(self, asking: Asking) -> None:
+        super().__init__()
+        self.asking, self.sweep = asking, SweepEngine(asking)
+        self.kinds = {kind.name: kind for kind in ENGINES if asking.question.query in kind.queries}
+
+    def __missing__(self, name: str) -> Engine:
+        self[name] = self.kinds[name].make(self.asking, self.sweep)
+        return self[name]

@@ -1,0 +1,247 @@
+"""Strategies as values: what engines bid, and in which order and for how long each may try. Pure.
+
+A question whose sweep is predicted to take ten seconds, where decision diagrams may be small:
+
+>>> bids = {"search": lambda: "the model is not clauses", "diagrams": EnginePrice,
+...         "sweep": lambda: EnginePrice(10.0, certainty="rough")}
+>>> print(strategy_of("partition", Wishes(), bids))
+diagrams: 0.25 s at first, 5 s at most, as nobody knows how large they become
+sweep: 10 s predicted (rough), to its end, as it is the cheapest known price
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import inf, isfinite
+from typing import Any, Final, Literal
+
+from .strategy_policy import POLICY, StrategyPolicy, TurnLengths
+
+Certainty = Literal["unknown", "rough", "searched", "planned"]
+"""How a price was found: not at all; by the first order; by a short search for a tree; by a plan."""
+
+Device = Literal["host", "gpu", "workers"]
+
+SWEEP: Final = "sweep"
+"""The engine whose price can be known."""
+EARLY: Final = "early rows"
+"""The engine that answers before functions are made dense, where that is less work than making them."""
+ROWS: Final = "rows"
+"""The engine that tries tables of rows over the tree of a planned sweep."""
+
+
+@dataclass(frozen=True)
+class EnginePrice:
+    """What an engine is predicted to take.
+
+    Parameters
+    ----------
+    seconds : float
+        On its device; infinite where nobody can tell.
+    nbytes : int
+        Of the host's memory beside the model, as far as it is known.
+    certainty : {"unknown", "rough", "searched", "planned"}
+    device : {"host", "gpu", "workers"}
+        What it keeps busy.
+    """
+
+    seconds: float = inf
+    nbytes: int = 0
+    certainty: Certainty = "unknown"
+    device: Device = "host"
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is predicted."""
+        return isfinite(self.seconds)
+
+
+Bid = EnginePrice | str
+"""What an engine takes, or why it cannot answer."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller asked for that decides who may answer.
+
+    Parameters
+    ----------
+    engine : str
+        The only one that may answer; empty for all.
+    about_sweeps : bool
+        Whether an order, a tree, a way to fit memory or a run directory was asked for, which only sweeps have.
+    """
+
+    engine: str = ""
+    about_sweeps: bool = False
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An engine that may answer.
+
+    Parameters
+    ----------
+    engine : str
+    price : EnginePrice
+    lengths : TurnLengths
+        Of its turns, where its price is not known.
+    most_seconds : float
+        What it may take in all.
+    why : str
+        Why it is offered, for a person.
+    at_once : bool
+        Whether it runs to its end before any other has a turn.
+    after : str
+        An engine that has to be given up before.
+    """
+
+    engine: str
+    price: EnginePrice
+    lengths: TurnLengths
+    most_seconds: float
+    why: str
+    at_once: bool = False
+    after: str = ""
+
+    @property
+    def length(self) -> str:
+        """What it may take, for a person."""
+        if self.at_once or self.engine == SWEEP:
+            return "to its end"
+        if self.lengths.part:
+            return f"{self.lengths.part:.0%} of what all cells take"
+        return f"{self.lengths.first_seconds:.3g} s at first, {self.most_seconds:.3g} s at most"
+
+    def __str__(self) -> str:
+        predicted = f"{self.price.seconds:.3g} s predicted ({self.price.certainty}), " if self.price.known else ""
+        where = "" if self.price.device == "host" else f" on {self.price.device}"
+        return f"{self.engine}{where}: {predicted}{self.length}, {self.why}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``plan --json`` prints: plain types only."""
+        first, most, price = self.lengths.first_seconds, self.most_seconds, self.price
+        return {
+            "engine": self.engine,
+            "device": price.device,
+            "seconds": price.seconds if price.known else None,
+            "certainty": price.certainty,
+            "bytes": price.nbytes,
+            "first_seconds": first if isfinite(first) else None,
+            "most_seconds": most if isfinite(most) else None,
+            "why": self.why,
+        }
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Engines that may answer a question, in the order of their turns.
+
+    Parameters
+    ----------
+    query : str
+    offers : tuple of Offer
+    refused : mapping of str to str
+        Engines that cannot answer, and why.
+    policy : StrategyPolicy
+    """
+
+    query: str
+    offers: tuple[Offer, ...]
+    refused: Mapping[str, str]
+    policy: StrategyPolicy = POLICY
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.offers))
+
+    def without(self, engine: str, why: str) -> Strategy:
+        """Return the same without an engine that was refused."""
+        offers = tuple(offer for offer in self.offers if offer.engine != engine)
+        return replace(self, offers=offers, refused={**self.refused, engine: why})
+
+    def repriced(self, engine: str, price: EnginePrice) -> Strategy:
+        """Return the same with a better price of an engine."""
+        offers = [replace(offer, price=price) if offer.engine == engine else offer for offer in self.offers]
+        return replace(self, offers=tuple(offers))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``plan --json`` prints: plain types only."""
+        return {"offers": [offer.to_dict() for offer in self.offers], "refused": {**self.refused}}
+
+    @property
+    def engines(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(offer.engine for offer in self.offers)
+
+
+def strategy_of(
+    query: str, wishes: Wishes, bids: Mapping[str, Callable[[], Bid]], policy: StrategyPolicy = POLICY
+) -> Strategy:
+    """Choose who may answer, in which order, and for how long each may try.
+
+    Parameters
+    ----------
+    query : str
+    wishes : Wishes
+    bids : mapping of str to callable
+        What engines that answer such queries take, in the order of their turns; the sweep is among them. They are
+        asked as late as possible: a sweep that is quick is bid for before the others, and offered alone.
+    """
+    early = bids[EARLY]() if EARLY in bids else "it is for other queries"
+    before = () if isinstance(early, str) else (_at_once(EARLY, early, "as making functions dense takes longer"),)
+    if wishes.engine not in ("", SWEEP):
+        bid = bids[wishes.engine]()
+        if isinstance(bid, str):
+            return Strategy(query, before, {wishes.engine: bid}, policy)
+        forced = _at_once(wishes.engine, bid, "as nothing else was asked for")
+        return Strategy(query, (*before, forced), {}, policy)
+    if wishes.engine or wishes.about_sweeps:
+        return _swept(query, wishes, before, bids, policy)
+    sweep = bids[SWEEP]()
+    if isinstance(sweep, EnginePrice) and sweep.seconds <= policy.quick_seconds[query]:
+        return Strategy(query, (*before, _at_once(SWEEP, sweep, "as it is quick"), *_later(bids, policy)), {}, policy)
+    others = {name: bid() for name, bid in bids.items() if name not in (SWEEP, EARLY)}
+    refused = {name: bid for name, bid in others.items() if isinstance(bid, str)}
+    trials = [_trial(name, bid, sweep, policy) for name, bid in others.items() if isinstance(bid, EnginePrice)]
+    if isinstance(sweep, str):
+        return Strategy(query, (*before, *trials), {**refused, SWEEP: sweep}, policy)
+    swept = Offer(SWEEP, sweep, TurnLengths(), inf, "as it is the cheapest known price")
+    return Strategy(query, (*before, *trials, swept), refused, policy)
+
+
+def _swept(
+    query: str,
+    wishes: Wishes,
+    before: tuple[Offer, ...],
+    bids: Mapping[str, Callable[[], Bid]],
+    policy: StrategyPolicy,
+) -> Strategy:
+    """Plan a sweep before anything else; where it is only preferred, others bid once it is refused."""
+    rows = bids[ROWS]() if ROWS in bids else "it is for other queries"
+    refused = {ROWS: rows} if isinstance(rows, str) else {}
+    trials = () if isinstance(rows, str) else (_trial(ROWS, rows, EnginePrice(), policy),)
+    why = "as nothing else was asked for" if wishes.engine else "as what was asked for is about sweeps"
+    later = () if wishes.engine else _later(bids, policy)
+    swept = Offer(SWEEP, EnginePrice(), TurnLengths(), inf, why)
+    return Strategy(query, (*before, *trials, swept, *later), refused, policy)
+
+
+def _later(bids: Iterable[str], policy: StrategyPolicy) -> tuple[Offer, ...]:
+    """Offer turns to engines that are asked to bid only once the sweep was refused."""
+    names = [name for name in bids if name in policy.lengths and isfinite(policy.lengths[name].first_seconds)]
+    unknown = EnginePrice()
+    return tuple(replace(_trial(name, unknown, unknown, policy), why="if no sweep fits", after=SWEEP) for name in names)
+
+
+def _at_once(engine: str, price: EnginePrice, why: str) -> Offer:
+    return Offer(engine, price, TurnLengths(), inf, why, at_once=True)
+
+
+def _trial(engine: str, price: EnginePrice, sweep: Bid, policy: StrategyPolicy) -> Offer:
+    lengths = policy.lengths[engine]
+    if not (isfinite(lengths.first_seconds) or lengths.part):
+        return Offer(engine, price, lengths, inf, "which sweeps what is left once that is cheaper", at_once=True)
+    known = isinstance(sweep, EnginePrice) and sweep.known
+    most = policy.share * sweep.seconds if known and isinstance(sweep, EnginePrice) else policy.patience_seconds
+    return Offer(engine, price, lengths, most, "as nobody knows how large they become")

@@ -1,0 +1,119 @@
+"""What is tuned of strategies, listed once: the lengths of turns, and what is quick. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+from types import MappingProxyType
+from typing import Final
+
+
+@dataclass(frozen=True)
+class TurnLengths:
+    """How long the turns of an engine are whose price is not known.
+
+    Parameters
+    ----------
+    first_seconds : float
+        CPU seconds of its first turn; each further one takes twice as long. Infinite: it runs until it ends itself.
+    part : float
+        The first turn takes at least this part of the cheapest known price, where that was planned.
+    from_seconds : float
+        Where the first turn is a part of a price: no turn before shorter sweeps, which are over before it pays.
+    most_turns : int
+    """
+
+    first_seconds: float = inf
+    part: float = 0.0
+    from_seconds: float = 0.0
+    most_turns: int = 1 << 30
+
+
+_LENGTHS: Final = MappingProxyType(
+    {
+        # Of clauses: model counters prove most of what they ever prove in some tenths of a second.
+        "search": TurnLengths(0.25),
+        # 2.6 million edges.
+        "diagrams": TurnLengths(0.25),
+        # Joins of rows; more seldom paid on 25 public models.
+        "rows": TurnLengths(part=0.05, from_seconds=2.0, most_turns=1),
+        "bounds": TurnLengths(),
+    }
+)
+
+
+@dataclass(frozen=True)
+class StrategyPolicy:
+    """The numbers behind strategies.
+
+    Parameters
+    ----------
+    quick_seconds : mapping of str to float
+        By query: a sweep that is predicted to take at most so long is over before anything else has begun. Of sums
+        2^32 cells of buckets, of which a tree that is searched has a sixteenth or less; bounds on optima are sooner
+        there, as preparing a network touches 3 * 10^7 cells in the first tenth of a second.
+    soon_cells : int
+        A network of costs whose buckets have so many cells is swept as soon as a glance of bounds has not closed the
+        gap.
+    share : float
+        Engines without a price may take this share of the cheapest known price in all: the whole then takes at most
+        ``1 + share`` times that price, and where one of them would have been through in less it takes at most
+        ``(1 + share) / share`` times that, for each of them.
+    patience_seconds : float
+        CPU seconds of engines without a price, in all, where no sweep fits memory.
+    saved_by_trees : float
+        A tree that is searched has this part fewer cells than the buckets of the order that is found at once.
+    most_saved : float
+        Trees save less than that.
+    sliced_overhead : float
+        What does not fit memory is priced so many times higher until it is planned.
+    short_search_seconds : float
+        CPU seconds of the search that prices a sweep better than the first order does.
+    planning_share, least_planning_seconds, most_planning_seconds : float
+        About what planning a sweep takes: this part of what the sweep takes, and no less and no more than that.
+    device_start_seconds : float
+        Loading a device's libraries and kernels.
+    table_cell_seconds : float
+        Making a cell of a leaf table out of rows.
+    race_from_seconds : float
+        A sweep on a device that is predicted to take less runs at once, alone: beside others that take turns in the
+        same interpreter it takes up to twice as long (or_chain_107, 2^39.5 cells of buckets: 2.8 s, raced 4.6).
+    race_most_seconds : float
+        Of an optimum a longer sweep on a device is left to the portfolio, which uses the device for rows meanwhile.
+    lengths : mapping of str to TurnLengths
+        By engine.
+    """
+
+    quick_seconds: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType(
+            {
+                "optimum": 2.0**28 / 16e9,
+                **dict.fromkeys(("partition", "count", "marginals", "max-marginals"), 2.0**-2),
+            }
+        )
+    )
+    soon_cells: int = 1 << 32
+    share: float = 0.5
+    patience_seconds: float = 60.0
+    saved_by_trees: float = 16.0
+    most_saved: float = 256.0
+    sliced_overhead: float = 8.0
+    short_search_seconds: float = 0.1
+    planning_share: float = 0.08
+    least_planning_seconds: float = 0.3
+    most_planning_seconds: float = 8.0
+    device_start_seconds: float = 1.0
+    table_cell_seconds: float = 2e-8
+    race_from_seconds: float = 3.0
+    race_most_seconds: float = 60.0
+    lengths: Mapping[str, TurnLengths] = field(default_factory=lambda: _LENGTHS)
+
+    def planning_seconds(self, sweep_seconds: float) -> float:
+        """Return about what planning takes before a sweep of so many seconds."""
+        share = self.planning_share * sweep_seconds
+        return min(max(share, self.least_planning_seconds), self.most_planning_seconds)
+
+
+POLICY: Final = StrategyPolicy()
+"""What every question is answered by, unless another is given."""

@@ -1,0 +1,112 @@
+"""Sums and counts without a sweep: by search for models of clauses, and on decision diagrams."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+
+from ...errors import BudgetError
+from ..model_counting import SearchedSum
+from ..running import Answer
+from ..sums import DiagramSum
+from .asking import Asking
+from .engine import Stop, Unfinished
+from .offers import Bid, Certainty, EnginePrice
+
+#: Nominal speeds of one core: uses of literals that a search looks at, and edges of diagrams, in a second.
+_WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**23 / 0.3, 2.0**21 / 0.2
+#: A turn that takes so many times its nominal time is ended by the clock.
+_SLOWER = 4.0
+
+
+def _late(seconds: float, stop: Stop) -> Stop:
+    """Return what ends a turn: another engine, or the clock on a slow machine."""
+    until = time.process_time() + _SLOWER * seconds
+    return lambda: stop() or time.process_time() > until
+
+
+@dataclass
+class _SumEngine:
+    """What both have in common."""
+
+    asking: Asking
+
+    @cached_property
+    def diagrams(self) -> DiagramSum:
+        """The elimination on diagrams, which knows how a count is put together."""
+        asking = self.asking
+        question = asking.question.chained if asking.effort.method == "diagram" else asking.question
+        return DiagramSum(question, asking.options, question.reduced[0], asking.started)
+
+    def better_price(self, aim: Certainty) -> Bid:
+        """Return that nobody knows."""
+        return EnginePrice()
+
+    def _keep_question(self) -> None:
+        """Keep how it is asked in a run directory."""
+        if self.asking.folder is not None:
+            self.asking.folder.keep_question(self.asking.options, self.asking.effort)
+
+
+class SearchEngine(_SumEngine):
+    """Components of clauses, counted once."""
+
+    @cached_property
+    def search(self) -> SearchedSum:
+        """The search as far as it got."""
+        asking = self.asking
+        return SearchedSum(asking.question, asking.options, asking.network, asking.started)
+
+    def bid(self) -> Bid:
+        """Return whether the model is clauses or mostly zero."""
+        if self.asking.effort.method == "search":
+            return EnginePrice()
+        if not self.search.suits:
+            return "the model is neither clauses nor mostly zero"
+        return EnginePrice() if self.diagrams.sums_all else "finite costs may add up to the top"
+
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+        """Go on with the search."""
+        from ....tasks.counting.count import CountNoRoomError
+
+        self._keep_question()
+        if self.asking.effort.method == "search":
+            return self._forced()
+        self.search.reserved_bytes = self.asking.reserved_bytes
+        try:
+            found = self.search.run(_WORK_PER_SECOND * seconds, _late(seconds, stop))
+        except CountNoRoomError:
+            return Unfinished("it does not fit memory", hopeless=True)
+        return Unfinished("its work was done") if found is None else found
+
+    def _forced(self) -> Answer:
+        if not self.diagrams.sums_all:
+            query = self.asking.question.query
+            raise BudgetError(f"the {query} is no search: finite costs may add up to the top")
+        return self.search.forced()
+
+
+class DiagramEngine(_SumEngine):
+    """Bucket elimination on decision diagrams."""
+
+    def bid(self) -> Bid:
+        """Return whether there is memory for tables of the model."""
+        if self.asking.effort.method == "diagram":
+            return EnginePrice()
+        if not self.diagrams.fits:
+            return "tables of the model do not fit memory"
+        return EnginePrice() if self.diagrams.sums_all else "finite costs may add up to the top"
+
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+        """Eliminate anew, with more edges than before."""
+        self._keep_question()
+        if self.asking.effort.method == "diagram":
+            return self.diagrams.forced()
+        self.diagrams.reserved_bytes = self.asking.reserved_bytes
+        edges = _EDGES_PER_SECOND * seconds if math.isfinite(seconds) else math.inf
+        found = self.diagrams.run(edges, _late(seconds, stop))
+        if found is None:
+            return Unfinished(f"they {self.diagrams.failure}", hopeless=self.diagrams.hopeless)
+        return found

@@ -1,0 +1,176 @@
+"""The sweep: every cell of all tables, whole, in slices or spilled, on this machine, its devices or workers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
+from ...errors import BudgetError
+from ...orders.depth_first import sweep_cells
+from ...orders.tree_search import search_tree
+from ...plans.plan import Plan
+from ...preprocessing.leaf_rows import is_listed
+from ...queries.counting import most_primes
+from ...trees.costs import Rates, gpu_rates, tree_cost
+from ..placement import with_less_device_memory
+from ..prepared import Prepared, prepare
+from ..question_sizes import most_whole_cells, spare_bytes
+from ..row_trials import in_slices
+from ..running import Answer, in_run_folder, in_temporary_folder, planned_in
+from .asking import Asking
+from .engine import Stop, Unfinished
+from .offers import Bid, Certainty, Device, EnginePrice
+
+#: Assignments up to which the first sweep of a count proves it.
+_ONE_SWEEP_BITS = 30
+_CELL_BYTES = 8
+
+
+class _EndedError(Exception):
+    """Another engine was through first."""
+
+
+@dataclass
+class SweepEngine:
+    """A question as a sweep, which is priced better and better before it runs."""
+
+    asking: Asking
+    prepared: Prepared | None = None
+    in_folder: bool = True
+
+    def bid(self) -> Bid:
+        """Price the buckets of an order that is found at once."""
+        asking = self.asking
+        if asking.is_trivial or asking.has_stored_plan:
+            return EnginePrice(0.0, certainty="planned")
+        cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed)
+        policy = asking.policy
+        seconds = self._sweeps * cells / policy.saved_by_trees / Rates().cells_per_second
+        if cells > most_whole_cells(asking.question, asking.options, math.ceil(min(cells, 2.0**62))):
+            seconds *= policy.sliced_overhead
+        seconds += self._wide_cells * policy.table_cell_seconds
+        there = self._sweeps * cells / policy.saved_by_trees / self._device_rates.cells_per_second
+        return self._cheaper(seconds, there, 0, "rough")
+
+    def better_price(self, aim: Certainty) -> Bid:
+        """Price the tree of a short search, or plan."""
+        if aim == "searched" and self.prepared is None:
+            return self._searched_price()
+        try:
+            return self._price_of(self.plan())
+        except BudgetError as error:
+            return str(error)
+
+    def plan(self) -> Prepared:
+        """Plan the sweep, once."""
+        asking = self.asking
+        if self.prepared is None and asking.folder is not None and self.in_folder:
+            self.prepared = planned_in(asking.folder, asking.options, asking.patient)
+        elif self.prepared is None:
+            self.prepared = prepare(asking.question, asking.resources, patient=asking.patient)
+        return self.prepared
+
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+        """Sweep to the end; where a device runs out of memory all the same, again within half of it."""
+        try:
+            return self._run(stop)
+        except _EndedError:
+            return Unfinished("another engine was through first", hopeless=True)
+
+    def _run(self, stop: Stop) -> Answer:
+        asking = self.asking
+
+        def look(done: int, planned: int) -> None:
+            if stop():
+                raise _EndedError
+            if asking.progress is not None:
+                asking.progress(done, planned)
+
+        progress = look if stop is not bool else asking.progress
+        prepared = self.plan()
+        if asking.folder is not None and self.in_folder:
+            return in_run_folder(asking.folder, prepared, progress)
+        while True:
+            try:
+                return in_slices(prepared, lambda once: in_temporary_folder(once, progress, asking.notes))
+            except MemoryError as error:
+                resources = with_less_device_memory(prepared.plan, prepared.resources, error)
+                within = resources.asked.gpu_memory
+                asking.notes.append(f"the device ran out of memory ({error}); planned again within {within}")
+                prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
+
+    @property
+    def _sweeps(self) -> int:
+        """About how many sweeps it takes."""
+        bits = sum(map(math.log2, self.asking.network.dims))
+        if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
+            return 1
+        return 1 + most_primes(bits * math.log(2))
+
+    @property
+    def _wide_cells(self) -> int:
+        """Cells of tables that are made of rows, such as long clauses."""
+        network = self.asking.network
+        functions = network.model.functions
+        return sum(
+            math.prod([network.dims[v] for v in leaf.scope])
+            for leaf in network.leaves
+            if any(functions[f].rows is not None and not is_listed(network, f) for f in leaf.functions)
+        )
+
+    @property
+    def _device_rates(self) -> Rates:
+        return gpu_rates(MIN_PLUS if self.asking.network.query == "optimum" else SUM_PRODUCT)
+
+    def _cheaper(self, here: float, there: float, nbytes: int, certainty: Certainty) -> EnginePrice:
+        """Return what it takes on this machine's cores, or on its device where that is less."""
+        there += self.asking.policy.device_start_seconds
+        if self.asking.options.gpus is None or here <= there:
+            return EnginePrice(here, nbytes, certainty)
+        return EnginePrice(there, 0, certainty, "gpu")
+
+    def _searched_price(self) -> EnginePrice:
+        asking = self.asking
+        network, _ = asking.question.chained.reduced  # as it is planned
+        dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
+        short, seed = asking.policy.short_search_seconds, asking.options.seed
+        seconds, nbytes = _searched(dims, scopes, seed, short, Rates())
+        overhead = 1.0
+        if asking.options.memory is not None and nbytes > spare_bytes(asking.question, asking.options):
+            overhead = asking.policy.sliced_overhead
+        there = math.inf
+        if asking.options.gpus is not None:
+            there, _ = _searched(dims, scopes, seed, short, self._device_rates)
+        return self._cheaper(overhead * self._sweeps * seconds, self._sweeps * there, nbytes, "searched")
+
+    def _price_of(self, prepared: Prepared) -> EnginePrice:
+        plan = prepared.plan
+        if plan is None:
+            return EnginePrice(0.0, certainty="planned")
+        device = _device_of(plan, prepared)
+        start = self.asking.policy.device_start_seconds if device == "gpu" else 0.0
+        return EnginePrice(plan.seconds + start, _host_bytes(plan), "planned", device)
+
+
+def _device_of(plan: Plan, prepared: Prepared) -> Device:
+    """Return what a plan keeps busy that this machine's cores are not."""
+    return "gpu" if plan.device and not prepared.resources.distributed else "host"
+
+
+def _host_bytes(plan: Plan) -> int:
+    """Return what a plan takes of the host's memory beside the model."""
+    if not plan.device:
+        return plan.peak_bytes
+    resident = plan.spill.disk_bytes if plan.spill is not None and plan.spill.resident else 0
+    return plan.leaf_bytes + resident
+
+
+@lru_cache(maxsize=32)
+def _searched(
+    dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, short: float, rates: Rates
+) -> tuple[float, int]:
+    """Return the predicted seconds and the bytes of all tables of a short search's tree; it is often asked again."""
+    tree = search_tree(dims, scopes, seconds=short, seed=seed)
+    return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells)

@@ -1,0 +1,207 @@
+"""Whose turn it is, and for how long: turns double, each charged against the cheapest known price. Pure.
+
+Two engines of which nobody knows what they take, and a sweep of four seconds, of which half may be spent on them:
+
+>>> from .offers import EnginePrice, Wishes, strategy_of
+>>> bids = {"search": EnginePrice, "diagrams": EnginePrice, "sweep": lambda: EnginePrice(4.0, certainty="planned")}
+>>> account = TurnAccount.of(strategy_of("partition", Wishes(), bids))
+>>> while (move := account.next()).engine != "sweep":
+...     print(move)
+...     account.enter(move, move.seconds)
+search for 0.25 s, as nobody knows how large they become
+diagrams for 0.25 s, as nobody knows how large they become
+search for 0.5 s, as nobody knows how large they become
+diagrams for 0.5 s, as nobody knows how large they become
+>>> print(move)
+sweep to its end, as it is the cheapest known price
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Literal
+
+from .offers import SWEEP, Certainty, EnginePrice, Offer, Strategy
+from .strategy_policy import StrategyPolicy
+
+Kind = Literal["turn", "price", "race", "finish"]
+
+
+@dataclass(frozen=True)
+class Move:
+    """What is done next.
+
+    Parameters
+    ----------
+    kind : {"turn", "price", "race", "finish"}
+        A turn of so many seconds; finding a better price; running beside the others; running to the end.
+    engine : str
+    seconds : float
+    why : str
+    aim : str
+        How certain a price is to become.
+    """
+
+    kind: Kind
+    engine: str
+    seconds: float
+    why: str
+    aim: Certainty = "unknown"
+
+    def __str__(self) -> str:
+        if self.kind == "price":
+            return f"{self.engine} is priced again, {self.why}"
+        length = f"for {self.seconds:.3g} s" if isfinite(self.seconds) else "to its end"
+        return f"{self.engine} {length}, {self.why}"
+
+
+@dataclass
+class _Standing:
+    """An offer, what it took so far, and why it is given up, if it is."""
+
+    offer: Offer
+    price: EnginePrice
+    spent: float = 0.0
+    turns: int = 0
+    ended: str = ""
+
+    @property
+    def can_be_priced(self) -> bool:
+        """Whether anybody can tell what it takes."""
+        return self.price.known or self.offer.engine == SWEEP
+
+
+@dataclass
+class TurnAccount:
+    """What the engines of a strategy took so far.
+
+    The rule: engines without a price take turns, the one with fewer turns first, that double; all of them together
+    take no more than a share of the cheapest known price, or the patience where there is none. A price is made better
+    once as much was spent as that takes, or where nobody else may go on. Then the cheapest engine runs to its end; if
+    it is refused, the others go on.
+    """
+
+    standings: dict[str, _Standing]
+    policy: StrategyPolicy
+    quick_seconds: float
+    racing: bool = False
+
+    @classmethod
+    def of(cls, strategy: Strategy) -> TurnAccount:
+        """Begin."""
+        standings = {offer.engine: _Standing(offer, offer.price) for offer in strategy.offers}
+        return cls(standings, strategy.policy, strategy.policy.quick_seconds[strategy.query])
+
+    @property
+    def open(self) -> list[_Standing]:
+        """Those that were not given up."""
+        return [each for each in self.standings.values() if not each.ended]
+
+    @property
+    def cheapest(self) -> _Standing | None:
+        """The one with the least known price."""
+        known = [each for each in self.open if each.price.known]
+        return min(known, key=lambda each: each.price.seconds, default=None)
+
+    @property
+    def spent(self) -> float:
+        """Seconds of all engines without a price."""
+        unknown = [each for each in self.standings.values() if not each.can_be_priced]
+        return sum(each.spent for each in unknown if not each.offer.lengths.part)
+
+    def next(self) -> Move | None:
+        """Return what is done next; None where nobody is left, or patience is at its end."""
+        cheapest, others = self.cheapest, [each for each in self.open if not each.can_be_priced]
+        if cheapest is not None and (move := self._race(cheapest, others)) is not None:
+            return move
+        for each in self.open:
+            if each.offer.at_once and not (self.racing and each is cheapest):
+                return self._finish(each)
+        for each in self.open:
+            if each.can_be_priced and not each.price.known:
+                return Move("price", each.offer.engine, 0.0, "as it has to be planned anyway", "planned")
+        able = [(each, seconds) for each in others if (seconds := self._length(each)) > 0.0]
+        if cheapest is not None and not self.racing and self._priced_better(cheapest, bool(able)):
+            aim: Certainty = "searched" if cheapest.price.certainty == "rough" and able else "planned"
+            return Move("price", cheapest.offer.engine, 0.0, f"as its price is {cheapest.price.certainty}", aim)
+        if able:
+            each, seconds = min(able, key=lambda one: one[0].turns)
+            return Move("turn", each.offer.engine, seconds, each.offer.why)
+        return None if cheapest is None or self.racing else self._finish(cheapest)
+
+    def _race(self, cheapest: _Standing, others: list[_Standing]) -> Move | None:
+        """Return how a sweep on another device goes on beside the engines of the host, if it may."""
+        price, policy, name = cheapest.price, self.policy, cheapest.offer.engine
+        beside = [each for each in others if each.offer.lengths.part == 0.0 and not each.offer.after]
+        if self.racing or price.device == "host":
+            return None
+        if price.certainty in ("searched", "planned") and price.seconds < policy.race_from_seconds:
+            return self._finish(cheapest)
+        if not beside or any(map(self._comes_before, others)):
+            return None
+        if any(each.offer.at_once for each in beside) and price.seconds > policy.race_most_seconds:
+            hoped = price.certainty == "rough" and price.seconds <= policy.most_saved * policy.race_most_seconds
+            return Move("price", name, 0.0, "as it may be short enough for a race", "searched") if hoped else None
+        if price.certainty != "planned":
+            return Move("price", name, 0.0, f"as its price is {price.certainty}", "planned")
+        return Move("race", name, inf, f"on {price.device}, beside this machine's cores")
+
+    def _comes_before(self, standing: _Standing) -> bool:
+        """Whether an engine that uses the device too has its turn first."""
+        return standing.offer.lengths.part > 0.0 and self._length(standing) > 0.0
+
+    def enter(self, move: Move, seconds: float, ended: str = "") -> None:
+        """Enter a turn that is over; ``ended`` says why the engine is given up, if it is."""
+        standing = self.standings[move.engine]
+        standing.spent += seconds
+        standing.turns += 1
+        standing.ended = ended
+
+    def reprice(self, engine: str, price: EnginePrice) -> None:
+        """Take a better price."""
+        self.standings[engine].price = price
+
+    def _finish(self, standing: _Standing) -> Move:
+        return Move("finish", standing.offer.engine, inf, standing.offer.why)
+
+    def _length(self, standing: _Standing) -> float:
+        """Seconds of the next turn; 0 where none is allowed."""
+        lengths, cheapest = standing.offer.lengths, self.cheapest
+        if standing.turns >= lengths.most_turns:
+            return 0.0
+        after = self.standings.get(standing.offer.after)
+        if after is not None and not after.ended:
+            return 0.0
+        first = lengths.first_seconds
+        if lengths.part:
+            planned = cheapest is not None and cheapest.price.certainty == "planned"
+            if cheapest is None or not planned or cheapest.price.seconds < lengths.from_seconds or self.racing:
+                return 0.0
+            return lengths.part * cheapest.price.seconds
+        wanted = first * 2.0**standing.turns
+        return wanted if wanted <= self._left else 0.0
+
+    @property
+    def _left(self) -> float:
+        """Seconds that engines without a price may still take."""
+        if self.racing:
+            return inf
+        cheapest = self.cheapest
+        allowed = self.policy.patience_seconds if cheapest is None else self.policy.share * cheapest.price.seconds
+        return allowed - self.spent
+
+    def _hoped(self, cheapest: _Standing) -> bool:
+        """Whether a short search for a tree may make it quick."""
+        price = cheapest.price
+        return price.certainty == "rough" and price.seconds <= self.policy.most_saved * self.quick_seconds
+
+    def _priced_better(self, cheapest: _Standing, others: bool) -> bool:
+        """Whether a better price is worth what it takes: as much was spent on the others, or none of them may go on."""
+        price, policy = cheapest.price, self.policy
+        if price.certainty == "planned":
+            return False
+        if self._hoped(cheapest) or not others:
+            return True
+        wanted = policy.short_search_seconds if price.certainty == "rough" else policy.planning_seconds(price.seconds)
+        return self.spent >= wanted

@@ -1,0 +1,154 @@
+"""Walking a strategy: engines have their turns until one answers; what each took and why it ended is kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+
+from ....cluster.driver import leave_slot
+from ....tasks.compiler.compile_limits import NotCompiledError
+from ....tasks.compiler.working_time import working_seconds
+from ...errors import BudgetError
+from ...results.proof import Tried
+from ..running import Answer
+from .asking import Asking
+from .engine import Engine, Stop, Unfinished
+from .offers import SWEEP, EnginePrice, Strategy
+from .race import Racer
+from .turn_account import Move, TurnAccount
+
+_LOG = logging.getLogger(__name__)
+#: What a sweep on a device may take of this machine's memory where the host's engines go on beside it.
+_SHARED_PART = 0.5
+
+
+def walk(strategy: Strategy, engines: Mapping[str, Engine], asking: Asking) -> Answer:
+    """Give engines their turns until one answers.
+
+    Raises
+    ------
+    BudgetError
+        If none does: what refused the sweep, or the last engine.
+    """
+    with ExitStack() as stack:
+        return _Walk(strategy, engines, asking, stack).run()
+
+
+@dataclass
+class _Walk:
+    """A strategy, how far it got, and what runs beside this thread."""
+
+    strategy: Strategy
+    engines: Mapping[str, Engine]
+    asking: Asking
+    stack: ExitStack
+    tried: list[Tried] = field(default_factory=list)
+    refusals: dict[str, BudgetError] = field(default_factory=dict)
+    advice: list[str] = field(default_factory=list)
+    racer: Racer | None = None
+    raced: Move | None = None
+
+    def run(self) -> Answer:
+        account = TurnAccount.of(self.strategy)
+        while True:
+            move = account.next()
+            if move is None:
+                if self.racer is None:
+                    raise self._refusal()
+                found = self._ended_race(account)
+            elif move.kind == "price":
+                self._price(account, move)
+                continue
+            elif move.kind == "race":
+                self._race(account, move)
+                continue
+            else:
+                found = self._turn(account, move)
+            if not isinstance(found, Unfinished):
+                return replace(found, tried=tuple(self.tried), notes=tuple(dict.fromkeys((*self.notes, *found.notes))))
+
+    @property
+    def notes(self) -> list[str]:
+        """What the caller should know of what was tried."""
+        return self.asking.notes
+
+    def _turn(self, account: TurnAccount, move: Move) -> Answer | Unfinished:
+        """Run an engine; where the other side of a race is through meanwhile, take its answer."""
+        stop: Stop = bool if self.racer is None else self.racer.ended.is_set
+        start = working_seconds()
+        found = self._outcome(move, stop)
+        seconds = working_seconds() - start
+        self._enter(account, move, seconds, found)
+        if isinstance(found, Unfinished) and self.racer is not None and self.racer.ended.is_set():
+            return self._ended_race(account)
+        return found
+
+    def _outcome(self, move: Move, stop: Stop) -> Answer | Unfinished:
+        offer = next(offer for offer in self.strategy.offers if offer.engine == move.engine)
+        try:
+            if offer.after and isinstance(bid := self.engines[move.engine].bid(), str):
+                return Unfinished(bid, hopeless=True)
+            return self.engines[move.engine].run(move.seconds, stop)
+        except BudgetError as error:
+            self.refusals[move.engine] = error
+            return Unfinished(f"refused: {error}", hopeless=True)
+        except NotCompiledError as error:
+            self.refusals[move.engine] = BudgetError(str(error))
+            return Unfinished(f"refused: {error}", hopeless=True)
+
+    def _enter(self, account: TurnAccount, move: Move, seconds: float, found: Answer | Unfinished) -> None:
+        ended = found.why if isinstance(found, Unfinished) else "answered"
+        if isinstance(found, Unfinished):
+            self.asking.notes += filter(None, [found.note])
+            self.advice += filter(None, [found.advice])
+        account.enter(move, seconds, ended if isinstance(found, Unfinished) and found.hopeless else "")
+        self.tried.append(Tried(move.engine, round(seconds, 6), ended))
+        _LOG.info("turn %d: %s; ended after %.3g s: %s", len(self.tried), move, seconds, ended)
+
+    def _price(self, account: TurnAccount, move: Move) -> None:
+        start = working_seconds()
+        bid = self.engines[move.engine].better_price(move.aim)
+        seconds = working_seconds() - start
+        if isinstance(bid, EnginePrice):
+            account.reprice(move.engine, bid)
+            _LOG.info("%s: %.3g s predicted (%s), found in %.3g s", move.engine, bid.seconds, bid.certainty, seconds)
+            return
+        self.refusals[move.engine] = BudgetError(bid)
+        self._enter(account, move, seconds, Unfinished(f"refused: {bid}", hopeless=True))
+
+    def _race(self, account: TurnAccount, move: Move) -> None:
+        """Let the sweep run in a thread, beside the engines of this one, where that leaves them half of the memory."""
+        price = account.standings[move.engine].price
+        if price.nbytes > _SHARED_PART * self.asking.resources.host_bytes:
+            account.reprice(move.engine, replace(price, device="host"))
+            return
+        self.asking.reserved_bytes = price.nbytes
+        account.racing = True
+        leave_slot()
+        engine = self.engines[move.engine]
+        _LOG.info("%s", move)
+        self.racer = Racer(lambda stop: engine.run(move.seconds, stop))
+        self.raced = move
+        self.stack.callback(self.racer.close)
+
+    def _ended_race(self, account: TurnAccount) -> Answer | Unfinished:
+        """Take what the thread found."""
+        assert self.racer is not None
+        assert self.raced is not None
+        racer, move = self.racer, self.raced
+        self.racer, account.racing, self.asking.reserved_bytes = None, False, 0
+        try:
+            found = racer.outcome()
+        except BudgetError as error:
+            self.refusals[move.engine] = error
+            found = Unfinished(f"refused: {error}", hopeless=True)
+        self._enter(account, move, racer.seconds, found)
+        return found
+
+    def _refusal(self) -> BudgetError:
+        """Return why nobody answered: what refused the sweep, if anything did, and what others found out."""
+        refused = {**{name: BudgetError(why) for name, why in self.strategy.refused.items()}, **self.refusals}
+        error = refused.get(SWEEP) or next(iter(reversed(refused.values())), BudgetError("no engine answers this"))
+        return BudgetError("; ".join((str(error), *self.advice))) if self.advice else error

@@ -1,0 +1,56 @@
+"""What a question is like before anything is planned: cells of a sweep, and what its tables take of memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...cluster.memory import default_memory_bytes
+from ..cost_networks.cost_network import cost_network
+from ..machine.resources import Resources
+from ..options import Options, parse_size
+from ..preprocessing.preprocess import Network
+from .question import Question
+
+_CELL_BYTES = 8
+# A cell of a device takes this part of the time of one of this machine's cores.
+_DEVICE_SPEED = 1 << 10
+#: Preparation has the network's tables so many times, 8 bytes a cell.
+COPIES = 8
+# What engines of optima take at least.
+_LEAST_BYTES = 1 << 22
+# Tables of so little are not compared with the memory that there is, which takes time to ask for.
+_SMALL_BYTES = 1 << 30
+
+
+def soon_swept_cells(question: Question, options: Options, most: int) -> float:
+    """Return of how many cells at most networks are swept as soon as they prove not easy: ``most`` of a core's."""
+    speed = 1 if options.gpus is None else _DEVICE_SPEED
+    return speed * most_whole_cells(question, options, most)
+
+
+def most_whole_cells(question: Question, options: Options, most: int) -> int:
+    """Return how many cells are swept without slices, whatever their tables: ``most``, or as many as a limit takes."""
+    return most if options.memory is None else min(most, spare_bytes(question, options) // _CELL_BYTES)
+
+
+def tables_fit(question: Question, options: Options) -> bool:
+    """Whether bounds have memory for the tables of what is left of the model, all dense."""
+    needed = _least_bytes(question.reduced[0])
+    if options.memory is None:
+        return needed < _SMALL_BYTES or needed <= default_memory_bytes()
+    return needed <= parse_size(options.memory) - question.model.nbytes
+
+
+def spare_bytes(question: Question, options: Options) -> int:
+    """Return what a model leaves of this machine's memory."""
+    return max(Resources(replace(options, workdir=None)).host_bytes - question.model.nbytes, 0)
+
+
+def rounded(question: Question) -> bool:
+    """Whether costs are so large that only a sweep is exact."""
+    return question.model.kind == "cost" and not cost_network(question.reduced[0])[1].exact
+
+
+def _least_bytes(network: Network) -> int:
+    """What bounds take at least: copies of the tables, and some rows or nodes."""
+    return 2 * COPIES * 8 * network.cells + _LEAST_BYTES

@@ -1,0 +1,287 @@
+"""The default beside every forced way: ``python tests/bench/regret.py [--only or_chain] [--sample 12] [--gpus 1]``.
+
+Each question of the public instances is asked by default and by each way that can be asked for, each in a process of
+its own with a limit of wall seconds. Every answer is a line of JSON in ``--out``; what stands there is not asked again,
+so that a stopped bench goes on. The summary says how often the default took more than 1.5 times the best way and a
+second, how often it gave no answer where a way did, and the geometric mean of default over best.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Literal
+
+from parts.instances import evidence_beside
+from parts.needs import data_folder
+from rich.console import Console
+from rich.table import Table
+
+Seconds = Literal["cpu", "wall"]
+
+#: Suffixes of files that hold a model, before ``.gz`` and ``.xz``, and what is asked of them.
+_QUERIES: dict[str, tuple[str, ...]] = {
+    ".uai": ("optimum", "partition", "marginals"),
+    ".bif": ("optimum", "partition", "marginals"),
+    ".net": ("optimum", "partition", "marginals"),
+    ".wcsp": ("optimum", "count"),
+    ".cfn": ("optimum", "count"),
+    ".cnf": ("count",),
+    ".wcnf": ("optimum",),
+}
+#: Options of each way by query; the default is first.
+_REPRESENTED: dict[str, dict[str, Any]] = {"by-rows": {"representation": "rows"}}
+_METHODS: dict[str, tuple[str, ...]] = {
+    "optimum": ("dense", "rows", "diagram", "search"),
+    "partition": ("dense", "diagram", "search"),
+    "count": ("dense", "diagram", "search"),
+    "marginals": (),
+}
+#: A sweep of more cells, of the tree that a short search finds, is not waited for.
+_MOST_CELLS = 2.0**44
+#: Shorter times are one: starting, loading and the clock are in them.
+_LEAST_SECONDS = 0.1
+#: A default is slow where it takes more than so many times the best way, and so many seconds more.
+_TIMES, _MORE_SECONDS = 1.5, 1.0
+#: What a child may take beside its answer: reading, and starting a device.
+_STARTING_SECONDS = 60.0
+#: Wall seconds for each CPU second at most, on a machine that others use.
+_BUSY = 20
+_TARGETS = {"lost": 0, "slow": 0.05, "mean": 1.15}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question on a file, answered in one way.
+
+    Parameters
+    ----------
+    path : Path
+    query : str
+    evidence : str or None
+        A file.
+    way : str
+        ``default``, a method, or ``size`` for the cells of a tree that is found in a second.
+    options : mapping
+    """
+
+    path: Path
+    query: str
+    evidence: str | None
+    way: str
+    options: Mapping[str, Any]
+
+    def key(self, folder: Path, device: str) -> tuple[str, str, str, str]:
+        """What a line is found again by."""
+        return str(self.path.relative_to(folder)), self.query, self.way, device
+
+
+def ways(query: str, device: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each way and its options; with a device, the default without it is one more way."""
+    yield "default", {**device}
+    if query == "marginals":
+        yield "dense", {"representation": "dense", **device}
+    for method in _METHODS[query]:
+        yield method, {"method": method, **device}
+    for name, options in _REPRESENTED.items():
+        yield name, {**options, **device}
+    if device:
+        yield "host", {}
+
+
+def questions(folder: Path, only: Sequence[str]) -> list[tuple[Path, str, str | None]]:
+    """Return every query of every file whose name has one of some texts in it, each with the evidence beside it."""
+    found = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
+        plain = path.with_suffix("") if path.suffix in (".gz", ".xz") else path
+        for query in _QUERIES.get(plain.suffix, ()):
+            name = f"{path.relative_to(folder)} {query}"
+            if not only or any(text in name for text in only):
+                found.append((path, query, evidence_beside(path) if plain.suffix == ".uai" else None))
+    return found
+
+
+def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
+    """Ask in a process of its own, which is killed with all that it started once the limit is over."""
+    told = {"path": str(asked.path), "query": asked.query, "evidence": asked.evidence, "way": asked.way}
+    told |= {"cpu_limit": limit} if clock == "cpu" else {}
+    child = Path(__file__).parent / "parts" / "regret_child.py"
+    command = [sys.executable, str(child), json.dumps({**told, "options": dict(asked.options)})]
+    began = time.perf_counter()
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        out, err = process.communicate(timeout=(_BUSY if clock == "cpu" else 1) * limit + _STARTING_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return {"end": "out of time", "wall": time.perf_counter() - began}
+    if process.returncode == -signal.SIGXCPU:
+        return {"end": "out of time", "wall": time.perf_counter() - began, "cpu": limit}
+    if process.returncode:
+        return {"end": "failed", "why": err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]}
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return found if found.get(clock, 0.0) <= limit else {**found, "end": "out of time"}
+
+
+def asked_again(folder: Path, arguments: argparse.Namespace, out: Path) -> Iterator[dict[str, Any]]:
+    """Yield a line for each question and way, from the file or as it is answered."""
+    device = {} if arguments.gpus is None else {"gpus": arguments.gpus}
+    label = "cpu" if arguments.gpus is None else f"gpus {arguments.gpus}"
+    lines = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
+    known = {(line["name"], line["query"], line["way"], line["device"]): line for line in lines}
+    chosen = questions(folder, arguments.only)
+    if arguments.query:
+        chosen = [each for each in chosen if each[1] in arguments.query]
+    if arguments.sample is not None:
+        chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
+    for path, query, evidence in chosen:
+        small = True
+        for way, options in [("size", {}), *ways(query, device)]:
+            if arguments.ways and way not in ("size", *arguments.ways):
+                continue
+            if way == "dense" and not small:
+                continue
+            asked = Asked(path, query, evidence, way, options)
+            key = asked.key(folder, label)
+            line = known.get(key)
+            if line is None:
+                named = dict(zip(("name", "query", "way", "device"), key, strict=True))
+                line = {**named, **run(asked, arguments.limit, arguments.clock)}
+                with open(out, "a") as file:
+                    file.write(json.dumps(line) + "\n")
+            if way == "size":
+                small = line.get("cells", math.inf) <= _MOST_CELLS
+            else:
+                yield line
+
+
+@dataclass(frozen=True)
+class Regret:
+    """A question that some way answered.
+
+    Parameters
+    ----------
+    name, query : str
+    default : float or None
+        Seconds; None where it gave no answer.
+    best : float
+    way : str
+        The fastest one.
+    agree : bool
+        Whether all answers are the same.
+    """
+
+    name: str
+    query: str
+    default: float | None
+    best: float
+    way: str
+    agree: bool
+
+    @property
+    def slow(self) -> bool:
+        """Whether the default took much longer than the best way."""
+        return self.default is not None and self.default > _TIMES * self.best + _MORE_SECONDS
+
+    @property
+    def ratio(self) -> float:
+        """Seconds of the default over those of the best way, both at least as long as a start."""
+        assert self.default is not None
+        return max(self.default, _LEAST_SECONDS) / max(self.best, _LEAST_SECONDS)
+
+
+def regrets(lines: Iterable[Mapping[str, Any]], by: Seconds) -> list[Regret]:
+    """Compare the ways of each question that one of them answered."""
+    grouped: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for line in lines:
+        if line["end"] == "answered":
+            grouped[line["name"], line["query"]][line["way"]] = line
+    found = []
+    for (name, query), answers in grouped.items():
+        way = min(answers, key=lambda w: float(answers[w][by]))
+        default = float(answers["default"][by]) if "default" in answers else None
+        values = [line["value"] for line in answers.values()]
+        found.append(Regret(name, query, default, float(answers[way][by]), way, all_same(values)))
+    return found
+
+
+def all_same(values: Sequence[Any]) -> bool:
+    """Whether values are the same text, or numbers that differ by rounding only."""
+    first = values[0]
+    for value in values:
+        if isinstance(value, str) or isinstance(first, str) or value is None or first is None:
+            if value != first:
+                return False
+        elif not math.isclose(value, first, rel_tol=1e-6, abs_tol=1e-6):
+            return False
+    return True
+
+
+def summary(found: Sequence[Regret], by: Seconds) -> Table:
+    """Say how often the default was the worse choice."""
+    table = Table("query", "answered", "lost", "slow", "default / best", "disagree", title=f"by {by} seconds")
+    for query in (*dict.fromkeys(each.query for each in found), "all"):
+        of = [each for each in found if query in ("all", each.query)]
+        answered = [each for each in of if each.default is not None]
+        lost, slow = len(of) - len(answered), sum(each.slow for each in answered)
+        mean = f"{geometric_mean([each.ratio for each in answered]):.3f}" if answered else "-"
+        share = f"{slow} ({100 * slow / max(len(of), 1):.0f}%)"
+        table.add_row(query, str(len(of)), str(lost), share, mean, str(sum(not each.agree for each in of)))
+    table.caption = f"targets: lost {_TARGETS['lost']}, slow {_TARGETS['slow']:.0%}, mean {_TARGETS['mean']}"
+    return table
+
+
+def worst(found: Sequence[Regret]) -> Table:
+    """The questions that the default lost, and where it was slow."""
+    table = Table("question", "query", "default", "best", "way", title="lost or slow")
+    for each in sorted(found, key=lambda one: -math.inf if one.default is None else one.best - one.default):
+        if each.default is None or each.slow or not each.agree:
+            default = "none" if each.default is None else f"{each.default:.2f} s"
+            note = "" if each.agree else " (answers differ)"
+            table.add_row(each.name, each.query, default, f"{each.best:.2f} s", each.way + note)
+    return table
+
+
+def main() -> None:
+    """Ask, and compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--only", action="append", default=[], help="files whose name and query hold this text")
+    parser.add_argument("--query", action="append", default=[], help="these queries only")
+    parser.add_argument("--ways", action="append", default=[], help="these ways only, such as default or dense")
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of an answer")
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu where the machine is busy")
+    parser.add_argument("--sample", type=int, help="so many questions, drawn at random")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gpus", help="ask with so many GPUs; without them is one more way")
+    parser.add_argument("--out", type=Path, default=Path("regret.jsonl"))
+    arguments = parser.parse_args()
+    if arguments.gpus is not None and arguments.gpus.isdigit():
+        arguments.gpus = int(arguments.gpus)
+    lines = []
+    for line in asked_again(data_folder(), arguments, arguments.out):
+        lines.append(line)
+        spent = ", ".join(f"{by} {line[by]:.2f} s" for by in ("cpu", "wall") if by in line)
+        print(f"{line['name']} {line['query']} {line['way']}: {line['end']} {spent}", flush=True)
+    console = Console()
+    seconds: tuple[Seconds, ...] = ("cpu", "wall")
+    for by in seconds:
+        found = regrets(lines, by)
+        console.print(worst(found), summary(found, by))
+
+
+if __name__ == "__main__":
+    main()

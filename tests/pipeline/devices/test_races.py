@@ -1,0 +1,221 @@
+"""A sweep on a device beside the engines of the host: whoever is through first answers, and nothing is left behind."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow import BudgetError, Model, Result
+from bucketflow.pipeline.answering.engines import sweep_engine
+from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
+from bucketflow.pipeline.answering.optimum import Task
+from bucketflow.pipeline.answering.question_sizes import spare_bytes
+from bucketflow.pipeline.answering.sums import DiagramSum
+from tests.device_stand_in import StandIn
+from tests.device_stand_in import device as stand_in
+from tests.models import grid
+from tests.strategies import NEVER_QUICK, solve_by
+
+_SEARCHLESS = {**NEVER_QUICK.lengths, "search": TurnLengths(1.0, most_turns=0)}
+RACES = replace(
+    NEVER_QUICK, device_start_seconds=0.0, race_from_seconds=0.0, race_most_seconds=inf, lengths=_SEARCHLESS
+)
+
+
+@pytest.fixture
+def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with stand_in(monkeypatch) as device:
+        yield device
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No thread, and no folder of a plan that spilled."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield
+    assert [thread.name for thread in threading.enumerate() if thread.name == "bucketflow-race"] == []
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.fixture(scope="module")
+def model() -> Model:
+    return grid(5, 5, 3, "markov")
+
+
+@pytest.fixture(scope="module")
+def log10(model: Model) -> float:
+    found = bucketflow.solve(model, "partition", method="dense").log10
+    assert found is not None
+    return found
+
+
+class Gate:
+    """Holds the device until the host has done something."""
+
+    def __init__(self, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opened, prepare = threading.Event(), there.prepare
+
+        def held(lowered: Any) -> Any:
+            run: Any = prepare(lowered)
+
+            def waits(*args: Any, **options: Any) -> Any:
+                assert self.opened.wait(60)
+                return run(*args, **options)
+
+            waits.__dict__.update(run.__dict__)
+            return waits
+
+        from bucketflow.tasks.gpu import launch
+
+        monkeypatch.setattr(launch, "prepare", held)
+
+
+def raced(model: Model, query: str = "partition", **options: Any) -> Result:
+    return solve_by(RACES, model, query, gpus=1, **options)
+
+
+def test_the_device_wins(model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = []
+
+    def endless(self: Any, edges: float, stop: Any) -> None:
+        while not stop():
+            pass
+        ended.append(edges)
+
+    monkeypatch.setattr(DiagramSum, "run", endless)
+    found = raced(model)
+    assert found.log10 == pytest.approx(log10, rel=1e-12)
+    assert found.tried[-1].engine == "sweep"
+    assert len(ended) == 1
+
+
+def test_the_host_wins(model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(there, monkeypatch)
+
+    def first(self: Any, edges: float, stop: Any) -> Any:
+        found = self.forced()
+        gate.opened.set()
+        return found
+
+    monkeypatch.setattr(DiagramSum, "run", first)
+    found = raced(model)
+    assert found.log10 == pytest.approx(log10, rel=1e-12)
+    assert found.diagram is not None
+    assert found.tried[-1].engine == "diagrams"
+
+
+def test_what_is_left_waits_for_the_device(
+    model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(there, monkeypatch)
+
+    def hopeless(self: Any, *limits: Any) -> None:
+        self.failure, self.hopeless = "do not fit memory", True
+        gate.opened.set()
+
+    monkeypatch.setattr(DiagramSum, "run", hopeless)
+    found = raced(model)
+    assert found.log10 == pytest.approx(log10, rel=1e-12)
+    assert [(turn.engine, turn.ended) for turn in found.tried] == [
+        ("diagrams", "they do not fit memory"),
+        ("sweep", "answered"),
+    ]
+
+
+def test_both_fail(model: Model, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hopeless(self: Any, *limits: Any) -> None:
+        self.failure, self.hopeless = "do not fit memory", True
+
+    def refused(*_: Any) -> None:
+        raise BudgetError("the device has too little memory")
+
+    monkeypatch.setattr(DiagramSum, "run", hopeless)
+    monkeypatch.setattr(sweep_engine, "in_slices", refused)
+    with pytest.raises(BudgetError, match="the device has too little memory"):
+        raced(model)
+
+
+def test_the_host_goes_on_where_the_device_fails(
+    model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: Any) -> None:
+        raise BudgetError("the device has too little memory")
+
+    monkeypatch.setattr(sweep_engine, "in_slices", refused)
+    monkeypatch.setattr(DiagramSum, "run", lambda self, *_: self.forced())
+    found = raced(model)
+    assert found.log10 == pytest.approx(log10, rel=1e-12)
+    assert found.diagram is not None
+
+
+def test_the_device_runs_out_of_memory(
+    model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there.largest_table_bytes, there.patience = 512, 1
+
+    def waits(self: Any, edges: float, stop: Any) -> None:
+        while not stop():
+            pass
+
+    monkeypatch.setattr(DiagramSum, "run", waits)
+    found = raced(model)
+    assert there.refused == 1
+    assert found.log10 == pytest.approx(log10, rel=1e-12)
+    assert any("the device ran out of memory" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("query", ["partition", "optimum"])
+def test_ctrl_c_ends_both(query: str, model: Model, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate = Gate(there, monkeypatch)
+
+    def interrupted(*_: Any) -> None:
+        gate.opened.set()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DiagramSum, "run", interrupted)
+    monkeypatch.setattr(Task, "_run_chain", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        raced(model, query)
+
+
+@pytest.mark.parametrize("winner", ["device", "host"])
+def test_optima_are_raced(winner: str, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Provers have this machine's cores then, and the device sweeps."""
+    costs, gate, chain = grid(4, 4, 3), Gate(there, monkeypatch), Task._run_chain
+
+    def run(self: Any) -> None:
+        assert self.chain.limits.device_bytes is None
+        if winner == "device":
+            gate.opened.set()
+            while not self.enough():
+                pass
+            return
+        chain(self)
+        gate.opened.set()
+
+    monkeypatch.setattr(Task, "_run_chain", run)
+    found = raced(costs, "optimum")
+    assert found.value == bucketflow.solve(costs).value
+    assert found.tried[-1].engine == {"device": "sweep", "host": "bounds"}[winner]
+
+
+def test_both_sides_share_the_memory(model: Model, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    run = DiagramSum.run
+
+    def looked(self: Any, *limits: Any) -> Any:
+        seen.append((self.memory_bytes, spare_bytes(self.question, self.options)))
+        return run(self, *limits)
+
+    monkeypatch.setattr(DiagramSum, "run", looked)
+    raced(model, memory="100MB")
+    assert all(beside < alone for beside, alone in seen)
+    assert seen

@@ -1,0 +1,247 @@
+"""Strategies: who may answer and for how long, by numbers alone; and what a walk takes beside the best engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import inf, log2
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketflow.pipeline.answering.engines.offers import (
+    EARLY,
+    ROWS,
+    SWEEP,
+    Bid,
+    EnginePrice,
+    Strategy,
+    Wishes,
+    strategy_of,
+)
+from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
+from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
+
+UNKNOWN = EnginePrice()
+
+
+def rough(seconds: float, device: Any = "host") -> EnginePrice:
+    return EnginePrice(seconds, certainty="rough", device=device)
+
+
+def planned(seconds: float, device: Any = "host") -> EnginePrice:
+    return EnginePrice(seconds, certainty="planned", device=device)
+
+
+def strategy(query: str, wishes: Wishes, **bids: Bid) -> Strategy:
+    """A strategy of bids by name; blanks in names are underscores."""
+    asked: dict[str, Callable[[], Bid]] = {name.replace("_", " "): lambda bid=bid: bid for name, bid in bids.items()}
+    return strategy_of(query, wishes, asked)
+
+
+@pytest.mark.parametrize(
+    ("query", "wishes", "bids", "engines", "first"),
+    [
+        # quick sweeps are offered alone
+        ("partition", Wishes(), {"search": UNKNOWN, "sweep": rough(0.2)}, [SWEEP, "search"], "finish sweep"),
+        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(0.01)}, [SWEEP], "finish sweep"),
+        # an optimum is left to bounds, which sweep what is left themselves
+        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(0.1)}, ["bounds", SWEEP], "finish bounds"),
+        ("optimum", Wishes(), {"bounds": "huge costs", "sweep": rough(9.0)}, [SWEEP], "price sweep"),
+        ("optimum", Wishes("bounds"), {"bounds": UNKNOWN, "sweep": rough(0.0)}, ["bounds"], "finish bounds"),
+        # a sweep that a short search may make quick is priced first, a longer one is not
+        ("count", Wishes(), {"diagrams": UNKNOWN, "sweep": rough(9.0)}, ["diagrams", SWEEP], "price sweep"),
+        ("count", Wishes(), {"diagrams": UNKNOWN, "sweep": rough(999.0)}, ["diagrams", SWEEP], "turn diagrams"),
+        # what is asked for goes
+        ("count", Wishes("search"), {"search": UNKNOWN, "sweep": rough(0.0)}, ["search"], "finish search"),
+        ("count", Wishes(SWEEP), {"search": UNKNOWN, "rows": UNKNOWN, "sweep": rough(9)}, [ROWS, SWEEP], "price sweep"),
+        (
+            "count",
+            Wishes(about_sweeps=True),
+            {"search": UNKNOWN, "rows": "a fit was asked for", "sweep": rough(9)},
+            [SWEEP, "search"],
+            "price sweep",
+        ),
+        # functions of which few entries are possible
+        (
+            "marginals",
+            Wishes(SWEEP),
+            {"early_rows": planned(1.0), "sweep": rough(9)},
+            [EARLY, SWEEP],
+            f"finish {EARLY}",
+        ),
+        # a refused sweep leaves the others, and nobody leaves none
+        ("count", Wishes(), {"search": UNKNOWN, "sweep": "no plan fits"}, ["search"], "turn search"),
+        ("count", Wishes(), {"search": "no clauses", "sweep": "no plan fits"}, [], "none"),
+        # devices: quick, raced by the host, or too long to be raced by bounds that use the device
+        ("partition", Wishes(), {"diagrams": UNKNOWN, "sweep": rough(0.2, "gpu")}, [SWEEP, "diagrams"], "finish sweep"),
+        ("partition", Wishes(), {"diagrams": UNKNOWN, "sweep": planned(9, "gpu")}, ["diagrams", SWEEP], "race sweep"),
+        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": planned(9, "gpu")}, ["bounds", SWEEP], "race sweep"),
+        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(900, "gpu")}, ["bounds", SWEEP], "price sweep"),
+        ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": planned(900, "gpu")}, ["bounds", SWEEP], "finish bounds"),
+    ],
+)
+def test_who_may_answer(query: str, wishes: Wishes, bids: dict[str, Bid], engines: list[str], first: str) -> None:
+    made = strategy(query, wishes, **bids)
+    assert list(made.engines) == engines
+    move = TurnAccount.of(made).next()
+    assert (f"{move.kind} {move.engine}" if move else "none") == first
+
+
+def test_bids_are_asked_as_late_as_possible() -> None:
+    def fail() -> Bid:
+        pytest.fail("nobody is asked")
+
+    bids = {"search": fail, "diagrams": fail, SWEEP: lambda: rough(0.1)}
+    assert strategy_of("partition", Wishes(), bids).engines == (SWEEP, "search", "diagrams")
+    bids = {"search": fail, "rows": lambda: UNKNOWN, SWEEP: fail}
+    assert strategy_of("partition", Wishes(about_sweeps=True), bids).engines == (ROWS, SWEEP, "search")
+
+
+@dataclass
+class Simulated:
+    """A walk by numbers: what each engine would take, and what the sweep turns out to take once it is planned."""
+
+    account: TurnAccount
+    takes: dict[str, float]
+    sweep: float
+    planning: float = 0.0
+    spent: float = 0.0
+
+    def run(self) -> str:
+        """Return which engine answers."""
+        while (move := self.account.next()) is not None:
+            if self._answers(move):
+                return move.engine
+        return ""
+
+    def _answers(self, move: Move) -> bool:
+        if move.kind == "price":
+            self.spent += POLICY.short_search_seconds if move.aim == "searched" else self.planning
+            price = EnginePrice(self.sweep, certainty=move.aim)
+            self.account.reprice(move.engine, price if self.sweep < inf else UNKNOWN)
+            if self.sweep == inf:
+                self.account.enter(move, 0.0, "refused")
+            return False
+        if move.engine == SWEEP and self.sweep == inf:
+            self.account.enter(move, 0.0, "refused")
+            return False
+        needed = self.sweep if move.engine == SWEEP else self.takes[move.engine]
+        seconds = min(needed, move.seconds)
+        self.spent += seconds
+        self.account.enter(move, seconds, "" if needed > seconds else "answered")
+        return needed <= move.seconds
+
+
+@given(st.floats(0.3, 1e4), st.floats(0.1, 1e5), st.floats(0.1, 1e5), st.sampled_from([0.25, 1.0, 8.0]), st.booleans())
+def test_the_whole_takes_a_constant_factor_of_the_best(
+    sweep: float, search: float, diagrams: float, off: float, refused: bool
+) -> None:
+    """Engines begin anew in every turn here, which is more than searches that go on need."""
+    made = strategy("partition", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=rough(off * sweep))
+    sweep = inf if refused else sweep
+    planning = POLICY.planning_seconds(sweep if sweep < inf else 100.0)
+    walk = Simulated(TurnAccount.of(made), {"search": search, "diagrams": diagrams}, sweep, planning)
+    engine = walk.run()
+    priced = POLICY.short_search_seconds + planning
+    if not refused:
+        least = max(1.0, off)
+        assert walk.spent <= (1 + POLICY.share * least) * sweep + priced + 0.5
+    if engine in ("search", "diagrams"):
+        # its own turns before took twice as long, and those of the other one four times
+        assert walk.spent <= 7 * walk.takes[engine] + priced + 2.0
+    if refused:
+        assert walk.spent <= POLICY.patience_seconds + priced
+        assert engine or min(search, diagrams) > POLICY.patience_seconds / 8
+
+
+def test_turns_double_and_alternate() -> None:
+    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
+    moves = []
+    while (move := account.next()) is not None and move.kind == "turn":
+        moves.append((move.engine, move.seconds))
+        account.enter(move, move.seconds)
+    searches = [seconds for engine, seconds in moves if engine == "search"]
+    assert [engine for engine, _ in moves[:4]] == ["search", "diagrams"] * 2
+    assert searches == [0.25 * 2**k for k in range(len(searches))]
+    assert sum(seconds for _, seconds in moves) <= POLICY.share * 40.0
+    assert move is not None
+    assert (move.kind, move.engine) == ("finish", SWEEP)
+    account.enter(move, 1.0, "refused: no memory")  # then the others go on while patience lasts
+    more = account.next()
+    assert more is not None
+    assert more.engine in ("search", "diagrams")
+
+
+def test_prices_become_better_once_as_much_was_spent() -> None:
+    """A plan of an hour's sweep takes eight seconds, which nobody spends before a quarter of one on the others."""
+    account = TurnAccount.of(strategy("count", Wishes(), diagrams=UNKNOWN, sweep=rough(5000.0)))
+    spent, seen = 0.0, []
+    while (move := account.next()) is not None and move.kind != "finish":
+        if move.kind == "price":
+            seen.append((move.aim, spent))
+            account.reprice(SWEEP, EnginePrice(5000.0, certainty=move.aim))
+        else:
+            spent += move.seconds
+            account.enter(move, move.seconds)
+    assert [aim for aim, _ in seen] == ["searched", "planned"]
+    assert 0 < seen[0][1] < seen[1][1]
+    assert seen[1][1] >= POLICY.planning_seconds(5000.0)
+
+
+def test_what_is_hopeless_has_no_other_turn() -> None:
+    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
+    move = account.next()
+    assert move is not None
+    account.enter(move, 0.1, "they do not fit memory")
+    engines = []
+    while (move := account.next()) is not None and move.kind == "turn":
+        engines.append(move.engine)
+        account.enter(move, move.seconds)
+    assert {*engines} == {"diagrams"}
+
+
+@pytest.mark.parametrize(("seconds", "tried"), [(1.9, False), (2.1, True)])
+def test_rows_wait_for_a_plan_and_take_a_part_of_it(seconds: float, tried: bool) -> None:
+    account = TurnAccount.of(strategy("marginals", Wishes(SWEEP), rows=UNKNOWN, sweep=UNKNOWN))
+    move = account.next()
+    assert move is not None
+    assert (move.kind, move.aim) == ("price", "planned")
+    account.reprice(SWEEP, planned(seconds))
+    move = account.next()
+    assert move is not None
+    if tried:
+        assert (move.engine, move.seconds) == (ROWS, pytest.approx(0.05 * seconds))
+        account.enter(move, move.seconds)
+        move = account.next()
+        assert move is not None
+    assert (move.kind, move.engine) == ("finish", SWEEP)
+
+
+def test_a_race_lets_the_host_go_on_without_end() -> None:
+    account = TurnAccount.of(strategy("partition", Wishes(), diagrams=UNKNOWN, sweep=planned(9.0, "gpu")))
+    race = account.next()
+    assert race is not None
+    assert race.kind == "race"
+    account.racing = True
+    for k in range(20):
+        move = account.next()
+        assert move is not None
+        assert (move.engine, move.seconds) == ("diagrams", 0.25 * 2**k)
+        account.enter(move, move.seconds)
+    account.enter(move, 0.0, "they do not fit memory")
+    assert account.next() is None  # what is left is to wait
+
+
+def test_strategies_are_shown() -> None:
+    made = strategy("partition", Wishes(), search="no clauses", diagrams=UNKNOWN, sweep=rough(2.0**12))
+    shown = made.to_dict()
+    assert [offer["engine"] for offer in shown["offers"]] == ["diagrams", "sweep"]
+    assert shown["offers"][1]["seconds"] == 2**12
+    assert shown["refused"] == {"search": "no clauses"}
+    assert log2(shown["offers"][0]["most_seconds"]) == 11
+    assert made.repriced(SWEEP, planned(3.0)).offers[1].price.seconds == 3
+    assert made.without(SWEEP, "no memory").engines == ("diagrams",)
+    assert replace(made, offers=()).engines == ()
