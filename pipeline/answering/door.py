@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
 
 from ...tasks.compiler.compile_limits import compiled_until
@@ -18,6 +19,7 @@ from .engines.engine_registry import EnginesOf
 from .engines.offers import SWEEP, Bid, EnginePrice, Strategy, strategy_of
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
+from .option_effects import DEVICES, PLANNING, effect_note, given_options, without_effect
 from .prepared import Prepared
 from .question import Question
 from .run_folder import RunFolder, run_folder
@@ -74,6 +76,7 @@ def _solved(
                 folder.keep_question(options, effort)  # to be asked the same again
             raise
         _keep(found, folder, engines)
+        found = replace(found, notes=(*found.notes, *_effects(found, asking, engines, strategy)))
     if not isinstance(found, Result):
         return found
     if found.proof is not None:
@@ -93,6 +96,19 @@ def valued(
     found = solved(question, options, effort, progress, watch, policy)
     assert isinstance(found, Result)
     return found
+
+
+def _effects(found: Answer, asking: Asking, engines: EnginesOf, strategy: Strategy) -> tuple[str, ...]:
+    """Return a note about the options that had no effect on what answered, where anything was left to be done."""
+    given = given_options(asking.options, asking.effort)
+    if not (given and found.tried) or asking.is_trivial:
+        return ()
+    kind = engines.kinds[found.tried[-1].engine]
+    proof = found.proof if isinstance(found, Result) else None
+    swept = proof is not None and proof.method == "dense"  # by the portfolio itself
+    raced = any(offer.price.device == "gpu" for offer in strategy.offers)
+    heeded = kind.heeds | (PLANNING | DEVICES if swept else DEVICES if raced else frozenset())
+    return effect_note(without_effect(given, heeded, None if raced else found.plan), kind.way)
 
 
 def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:

@@ -76,6 +76,8 @@ def in_memory(**options: Unpack[Keywords]) -> Options:
     given = [name for name in ("disk", "workdir") if getattr(chosen, name) is not None]
     if given:
         raise ModelError(f"compiled models are kept in memory; {given[0]!r} does not apply")
+    if chosen.fit != "auto":
+        raise ModelError("compiled models are kept in memory, whole; 'fit' does not apply")
     if chosen.representation == "rows":
         raise ModelError("tables of compiled models are dense; leave out 'representation'")
     return chosen

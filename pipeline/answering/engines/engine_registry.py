@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ..option_effects import DEVICES, PLANNING, PROOFS, WORKERS
 from .asking import Asking
 from .engine import Engine
 from .offers import EARLY, ROWS, SWEEP
@@ -25,11 +26,17 @@ class EngineKind:
         What it answers.
     make : callable
         Makes it for a question, beside the sweep.
+    way : str
+        What it does, in a sentence about options that have no effect on it.
+    heeds : frozenset of str
+        Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.option_effects`.
     """
 
     name: str
     queries: frozenset[str]
     make: Make
+    way: str
+    heeds: frozenset[str] = frozenset()
 
 
 def _early_rows(asking: Asking, sweep: SweepEngine) -> Engine:
@@ -64,13 +71,20 @@ def _bounds(asking: Asking, sweep: SweepEngine) -> Engine:
 
 _SUMS: Final = frozenset(("partition", "count"))
 _ALL: Final = frozenset(("optimum", "partition", "count", "marginals", "max-marginals"))
+_SEED: Final = frozenset({"seed"})
 ENGINES: Final = (
-    EngineKind(EARLY, _ALL, _early_rows),
-    EngineKind("bounds", frozenset(("optimum",)), _bounds),
-    EngineKind("search", _SUMS, _search),
-    EngineKind("diagrams", _SUMS, _diagrams),
-    EngineKind(ROWS, _ALL, _rows),
-    EngineKind(SWEEP, _ALL, lambda _, sweep: sweep),
+    EngineKind(EARLY, _ALL, _early_rows, "rows of the functions were joined, by this process"),
+    EngineKind(
+        "bounds",
+        frozenset(("optimum",)),
+        _bounds,
+        "bounds closed on the optimum, by no sweep",
+        WORKERS | PROOFS | _SEED,
+    ),
+    EngineKind("search", _SUMS, _search, "a search counted components once, in this process", _SEED),
+    EngineKind("diagrams", _SUMS, _diagrams, "decision diagrams were summed, in this process", _SEED),
+    EngineKind(ROWS, _ALL, _rows, "rows were joined over the tree of a sweep, in this process", PLANNING),
+    EngineKind(SWEEP, _ALL, lambda _, sweep: sweep, "all cells were swept, on the CPU", PLANNING | WORKERS | DEVICES),
 )
 
 
