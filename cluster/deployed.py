@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import signal
 import threading
@@ -21,6 +22,8 @@ from .starting import children_ignore_interrupts, last_sentence, starting
 from .version import install_hint
 from .web_servers import is_asked_for, kept_local, without_web_server
 
+# More are a slip of the pen, or meant to do harm.
+_MOST_WORKERS = 100_000
 _KEYS = ("class", "arguments", "adapt", "scale", "wait")
 _WAIT_SECONDS = 600.0
 # What brings the packages of deployers that Dask itself does not have.
@@ -77,8 +80,12 @@ def read_deployment(name: str) -> Deployment:
     try:
         scale = None if found.get("scale") is None else int(found["scale"])
         wait = float(found.get("wait") or _WAIT_SECONDS)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise ClusterError(f"the cluster {name} needs numbers for 'scale' and 'wait'") from None
+    if not 0 <= (scale or 0) <= _MOST_WORKERS or not 0 < wait < math.inf:
+        raise ClusterError(
+            f"the cluster {name} needs a 'scale' of 0 to {_MOST_WORKERS:,} workers and a 'wait' of some seconds"
+        )
     return Deployment(found["class"], found.get("arguments") or {}, found.get("adapt") or {}, scale, wait)
 
 
@@ -87,7 +94,11 @@ def _file(path: Path) -> Any:
 
     try:
         return yaml.safe_load(path.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except RecursionError:
+        raise ClusterError(
+            f"{path} is no YAML file that says how to start a cluster: it is nested too deeply"
+        ) from None
+    except (OSError, ValueError, OverflowError, yaml.YAMLError) as error:  # of text, dates and numbers too
         raise ClusterError(f"{path} is no YAML file: {' '.join(str(error).split())}") from None
 
 

@@ -14,7 +14,7 @@ from typing import Any, TypedDict, get_args
 from .errors import BucketflowError, ModelError
 from .models.checks import integer
 from .models.query import Fit, Representation, TreeKind
-from .proofs.outcome import Method as Method
+from .models.query import Method as Method
 
 _SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
 

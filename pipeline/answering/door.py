@@ -17,9 +17,9 @@ from .cut_offs import within
 from .engines.asking import Asking
 from .engines.engine_registry import EnginesOf
 from .engines.offers import SWEEP, Bid, EnginePrice, Strategy, strategy_of
+from .engines.option_effects import DEVICES, PLANNING, effect_note, given_options, without_effect
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
-from .option_effects import DEVICES, PLANNING, effect_note, given_options, without_effect
 from .prepared import Prepared
 from .question import Question
 from .run_folder import RunFolder, run_folder

@@ -23,6 +23,7 @@ from .cfn_grammar import (
     are_read_as_infinite,
     decimal_places,
     scaled,
+    scaled_bound,
 )
 from .text.source import Source
 from .text.tables import full_table, tuple_table
@@ -88,9 +89,9 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int, t
         for table in reader.tables:
             at = table.at
             if id(table.costs) not in known:
-                stored = known[id(table.costs)] = _stored(table, decimals, reader.maximize)
+                stored = known[id(table.costs)] = _stored(table, decimals, reader)
                 infinite = infinite or _has_infinite(table, stored, reader)
-        bound = int(scaled(bounds, decimals, reader.maximize)[0]) if bounds else None
+        bound = None if reader.bound is None else scaled_bound(reader.bound, decimals, reader.maximize)
     except ValueError as error:
         raise tokens.fail(at, str(error), "others") from None
     functions: list[Function] = []
@@ -105,14 +106,13 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int, t
         if distinct:
             built[id(costs)] = functions[-1]
     notes = (f"costs of 10^18 and more {READ_AS_INFINITE}",) if infinite else ()
-    return tuple(functions), None if bound == FORBIDDEN else bound, decimals, notes
+    return tuple(functions), bound, decimals, notes
 
 
 def _has_infinite(table: CfnTable, stored: StoredCosts, reader: Reader) -> bool:
-    bound, maximize = reader.bound, reader.maximize
     default = () if table.default is None or stored.default is None else (table.default,)
-    return are_read_as_infinite(table.costs, stored.values, bound, maximize) or are_read_as_infinite(
-        default, np.array([stored.default or 0]), bound, maximize
+    return are_read_as_infinite(table.costs, stored.values, reader.bound) or are_read_as_infinite(
+        default, np.array([stored.default or 0]), reader.bound
     )
 
 
@@ -134,9 +134,11 @@ def _lists_twice(rows: NDArray[np.integer[Any]], function: Function) -> bool:
     return int(np.count_nonzero(listed)) < len(rows)
 
 
-def _stored(table: CfnTable, decimals: int, maximize: bool) -> StoredCosts:
-    values = scaled(table.costs, decimals, maximize)
-    default = None if table.default is None else int(scaled([table.default], decimals, maximize)[0])
+def _stored(table: CfnTable, decimals: int, reader: Reader) -> StoredCosts:
+    values = scaled(table.costs, decimals, reader.maximize, reader.bound)
+    default = (
+        None if table.default is None else int(scaled([table.default], decimals, reader.maximize, reader.bound)[0])
+    )
     return StoredCosts(values, default)
 
 

@@ -25,7 +25,7 @@ from .text.tokens import MAX_DOMAIN, Tokens
 
 Number = int | Decimal
 MAX_DECIMALS = 18
-# A cost of 1e18 or more, before scaling, is meant as infinity.
+# A cost of 1e18 or more, before scaling, is meant as infinity, unless the file's own bound is higher.
 _INFINITE_EXPONENT = 18
 _EXACT = Context(prec=80)
 _INTEGERS = re.compile(r"[-+0-9]*")
@@ -70,8 +70,10 @@ def _places(number: Decimal) -> int:
     return max(0, -int(exponent) - trailing)
 
 
-def scaled(numbers: Sequence[Number], decimals: int, maximize: bool) -> NDArray[np.int64]:
+def scaled(numbers: Sequence[Number], decimals: int, maximize: bool, bound: Number | None = None) -> NDArray[np.int64]:
     """Return numbers as stored costs: scaled, negated if maximised, ``FORBIDDEN`` if forbidden.
+
+    Numbers of 10^18 and more are, unless they are better than the bound of the file.
 
     Raises
     ------
@@ -84,23 +86,20 @@ def scaled(numbers: Sequence[Number], decimals: int, maximize: bool) -> NDArray[
         largest = max(map(abs, integers), default=0)
         if largest < 10**_INFINITE_EXPONENT and largest * factor < FORBIDDEN:
             return np.array([number * factor * sign for number in integers], dtype=np.int64)
-    return np.array([_stored(number, decimals, sign) for number in numbers], dtype=np.int64)
+    return np.array([_stored(number, decimals, sign, bound) for number in numbers], dtype=np.int64)
 
 
 #: What a model notes where :func:`are_read_as_infinite`.
 READ_AS_INFINITE = "are read as infinite, as in other programs: give costs in a smaller unit if they are not"
 
 
-def are_read_as_infinite(
-    numbers: Sequence[Number], stored: NDArray[np.int64], bound: Number | None, maximize: bool
-) -> bool:
-    """Whether finite numbers of 10^18 and more stand for infinity that are not forbidden by a bound anyway."""
+def are_read_as_infinite(numbers: Sequence[Number], stored: NDArray[np.int64], bound: Number | None) -> bool:
+    """Whether finite numbers of 10^18 and more stand for infinity, where no bound forbids them."""
 
-    def allowed(number: Decimal) -> bool:
-        large = number.is_finite() and number.adjusted() >= _INFINITE_EXPONENT
-        return large and (bound is None or (number > bound if maximize else number < bound))
-
-    return bool((stored == FORBIDDEN).any()) and any(allowed(Decimal(number)) for number in numbers)
+    if bound is not None or not (stored == FORBIDDEN).any():
+        return False
+    exact = (Decimal(number) for number in numbers)
+    return any(number.is_finite() and number.adjusted() >= _INFINITE_EXPONENT for number in exact)
 
 
 def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDArray[np.int64]:
@@ -118,11 +117,29 @@ def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDA
     return np.where(allowed, np.where(allowed, costs, 0) * (-factor if maximize else factor), FORBIDDEN)
 
 
-def _stored(number: Number, decimals: int, sign: int) -> int:
+def scaled_bound(bound: Number, decimals: int, maximize: bool) -> int | None:
+    """Return from where on totals are forbidden, as stored; None if nowhere.
+
+    Raises
+    ------
+    ValueError
+        If it does not fit, or forbids everything.
+    """
+    exact, sign = Decimal(bound), -1 if maximize else 1
+    if exact.is_finite() and exact.adjusted() >= _INFINITE_EXPONENT:
+        value = sign * int(exact.scaleb(decimals, _EXACT))
+        if 0 < value < FORBIDDEN:
+            return value
+    value = _stored(bound, decimals, sign, None)
+    return None if value == FORBIDDEN else value
+
+
+def _stored(number: Number, decimals: int, sign: int, bound: Number | None) -> int:
     exact = Decimal(number)
     if not exact:
         return 0
-    if exact.is_infinite() or exact.adjusted() >= _INFINITE_EXPONENT:
+    better = bound is not None and (exact > bound if sign < 0 else exact < bound)
+    if exact.is_infinite() or (exact.adjusted() >= _INFINITE_EXPONENT and not better):
         if (exact > 0) == (sign > 0):
             return FORBIDDEN
         raise ValueError("a cost that is not infinitely good")

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 from ..cost_networks.cost_network import States
-
-Method = Literal["auto", "dense", "rows", "diagram", "search"]
-"""How an optimum is proved."""
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class Program(Generic[T]):
     algebra: Algebra[T]
     variant_from: int = 0
     shared: dict[int, T] = field(default_factory=dict, compare=False, init=False)
+    known_freed: tuple[tuple[int, ...], ...] | None = field(default=None, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = tuple(getattr(self, f.name) for f in fields(self) if f.init)
@@ -56,7 +57,7 @@ class Program(Generic[T]):
     @cached_property
     def freed(self) -> tuple[tuple[int, ...], ...]:
         """For each step the tables that nobody needs after it."""
-        return freed_tables(self.steps, self.outputs)
+        return freed_tables(self.steps, self.outputs) if self.known_freed is None else self.known_freed
 
     def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
         """Return the leaf tables with the given variables fixed (their axes keep one state)."""

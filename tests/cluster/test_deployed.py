@@ -221,3 +221,26 @@ def test_a_server_that_hangs_up_is_told(tmp_path: Path) -> None:
         with pytest.raises(ClusterError), connection(f"tls://127.0.0.1:{port}"):
             pass
         thread.join()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scale: .inf",
+        "scale: -3",
+        "wait: .nan",
+        "wait: .inf",
+        f"wait: 0x{'f' * 2000}",
+        f"scale: {'9' * 5000}",
+        f"scale: 0x{'f' * 4000}",
+        f"arguments: {{n_workers: {'9' * 5000}}}",
+        "when: 2024-13-45",
+        "arguments: " + "[" * 3000 + "]" * 3000,
+    ],
+    ids=range(10),
+)
+def test_files_that_start_nothing_are_one_sentence(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"class: distributed.LocalCluster\n{text}\n")
+    with pytest.raises(ClusterError):
+        read_deployment(str(path))

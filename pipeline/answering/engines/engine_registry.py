@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from ..option_effects import DEVICES, PLANNING, PROOFS, WORKERS
 from .asking import Asking
 from .engine import Engine
 from .offers import EARLY, ROWS, SWEEP
+from .option_effects import DEVICES, PLANNING, PROOFS, WORKERS
 from .sweep_engine import SweepEngine
 
 Make = Callable[[Asking, SweepEngine], Engine]
@@ -29,7 +29,7 @@ class EngineKind:
     way : str
         What it does, in a sentence about options that have no effect on it.
     heeds : frozenset of str
-        Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.option_effects`.
+        Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.engines.option_effects`.
     """
 
     name: str

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...errors import FormatError, ModelError, format_count, shorten
 from ...models.dcop import Agent, Dcop, External
-from ...models.model import FORBIDDEN, Function, Model, dense_function
+from ...models.model import Function, Model, dense_function
 from ..cfn_grammar import (
     MAX_DECIMALS,
     READ_AS_INFINITE,
@@ -20,6 +20,7 @@ from ..cfn_grammar import (
     decimal_places,
     scaled,
     scaled_array,
+    scaled_bound,
 )
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
@@ -197,19 +198,19 @@ class Draft:
                 line = given.line
                 functions.append(self._function(given, decimals))
             line = None
-            top = [int(bound) for bound in scaled(bounds, decimals, self.maximize)]
+            top = None if self.top is None else scaled_bound(self.top, decimals, self.maximize)
         except ValueError as error:
             raise self.fail(line, str(error), "others") from None
-        return tuple(functions), top[0] if top and top[0] < FORBIDDEN else None, decimals
+        return tuple(functions), top, decimals
 
     def _function(self, given: Given, decimals: int) -> Function:
         if isinstance(given.costs, np.ndarray):
             costs = scaled_array(given.costs, decimals, self.maximize)
         else:
-            costs = scaled(given.costs, decimals, self.maximize)
-            if are_read_as_infinite(given.costs, costs, self.top, self.maximize):
+            costs = scaled(given.costs, decimals, self.maximize, self.top)
+            if are_read_as_infinite(given.costs, costs, self.top):
                 self.note(given.line, "costs of 10^18 and more", READ_AS_INFINITE)
         if given.rows is None:
             return dense_function(given.scope, costs.reshape([len(self.labels[v]) for v in given.scope]))
-        default = int(scaled([given.default], decimals, self.maximize)[0])
+        default = int(scaled([given.default], decimals, self.maximize, self.top)[0])
         return tuple_table(given.scope, self.dims, given.rows, costs, default)

@@ -654,6 +654,9 @@ def test_costs_that_are_read_as_infinite_are_noted(read: Read) -> None:
     assert noted == (f"costs of 10^18 and more {READ_AS_INFINITE}",)
     for bound, cost in ((", mustbe: <1000", 2**60), ("", "inf"), ("", 10**18 - 1)):
         assert read(text.format(bound, cost), "a.cfn").notes == ()
+    below = read(text.format(f", mustbe: <{2**60}", 2**60 - 3).replace(", 3]", f", {2**60}]"), "a.cfn")
+    assert (below.top, below.notes) == (2**60, ())
+    assert bucketflow.solve(below).value == 2**60 - 3
     yaml = (
         "name: t\nobjective: min\ndomains: {d: {values: [0, 1]}}\nvariables: {x: {domain: d}}\nconstraints:\n"
         "  c: {type: extensional, variables: x, values: {%s: 0, 4: 1}}\nagents: [a]\n"

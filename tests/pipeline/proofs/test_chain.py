@@ -21,10 +21,11 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import Prepared, Report, Size
 from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.models.query import Method
 from bucketflow.pipeline.proofs import incumbent, opening, preparing, turns
 from bucketflow.pipeline.proofs.incumbent import Incumbent
 from bucketflow.pipeline.proofs.limits import ProofLimits
-from bucketflow.pipeline.proofs.outcome import Method, Outcome
+from bucketflow.pipeline.proofs.outcome import Outcome
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover import Prover
 from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop, Registered, using

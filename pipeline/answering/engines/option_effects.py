@@ -9,8 +9,8 @@ from collections.abc import Collection
 from dataclasses import fields
 from typing import Final
 
-from ..options import Options, ProofOptions
-from ..plans.plan import Plan
+from ...options import Options, ProofOptions
+from ...plans.plan import Plan
 
 #: Options that say how a sweep is planned.
 PLANNING: Final = frozenset({"order", "order_time", "tree", "fit", "representation", "seed"})
