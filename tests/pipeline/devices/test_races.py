@@ -181,7 +181,7 @@ def test_ctrl_c_ends_both(query: str, model: Model, there: StandIn, monkeypatch:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(DiagramSum, "run", interrupted)
-    monkeypatch.setattr(Task, "_run_chain", interrupted)
+    monkeypatch.setattr(Task, "_run_portfolio", interrupted)
     with pytest.raises(KeyboardInterrupt):
         raced(model, query)
 
@@ -189,19 +189,19 @@ def test_ctrl_c_ends_both(query: str, model: Model, there: StandIn, monkeypatch:
 @pytest.mark.parametrize("winner", ["device", "host"])
 def test_optima_are_raced(winner: str, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provers have this machine's cores then, and the device sweeps."""
-    costs, gate, chain = grid(4, 4, 3), Gate(there, monkeypatch), Task._run_chain
+    costs, gate, prove = grid(4, 4, 3), Gate(there, monkeypatch), Task._run_portfolio
 
     def run(self: Any) -> None:
-        assert self.chain.limits.device_bytes is None
+        assert self.known.limits.device_bytes is None
         if winner == "device":
             gate.opened.set()
             while not self.enough():
                 pass
             return
-        chain(self)
+        prove(self)
         gate.opened.set()
 
-    monkeypatch.setattr(Task, "_run_chain", run)
+    monkeypatch.setattr(Task, "_run_portfolio", run)
     found = raced(costs, "optimum")
     assert found.value == bucketflow.solve(costs).value
     assert found.tried[-1].engine == {"device": "sweep", "host": "bounds"}[winner]
