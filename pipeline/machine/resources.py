@@ -46,7 +46,7 @@ class Resources:
 
     def without_devices(self) -> Resources:
         """The same without GPUs."""
-        return self if self.asked.gpus is None else Resources(replace(self.asked, gpus=None))
+        return self if self.asked.gpus is None else Resources(replace(self.asked, gpus=None, gpu_memory=None))
 
     @cached_property
     def threads(self) -> int:
