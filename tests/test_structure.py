@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -144,6 +145,16 @@ def test_a_module_name_stands_once_in_a_room(room: str) -> None:
         if path.name != "__init__.py" and not path.is_relative_to(ROOT / COMMANDS):
             places.setdefault(path.name, []).append(path.relative_to(ROOT))
     assert [found for found in places.values() if len(found) > 1] == []
+
+
+def test_a_class_name_means_one_thing() -> None:
+    found = defaultdict[str, list[str]](list)
+    for path in modules():
+        if "tests" not in path.relative_to(ROOT).parts:
+            for node in ast.parse(path.read_text()).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found[node.name].append(str(path.relative_to(ROOT)))
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
 
 
 def test_every_folder_is_a_package_that_is_installed() -> None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..cost_networks.cost_network import model_of
-from ..cost_networks.preparation import Prepared as Smaller
-from ..cost_networks.preparation import Report
+from ..cost_networks.preparation import PreparedNetwork, Report
 from ..cost_networks.preparation import prepare as made_smaller
 from ..errors import BudgetError, ModelError
 from ..machine.cpu import machine_rates
@@ -171,7 +170,7 @@ def _remainder(question: Question, options: Options, effort: ProofOptions) -> Re
     return Remainder(found.report, bounds, plan, refused, time.perf_counter() - start)
 
 
-def _bounds(task: Task, found: Smaller) -> Bounds:
+def _bounds(task: Task, found: PreparedNetwork) -> Bounds:
     """What preparation proved; a network without functions is solved by any states."""
     if not found.feasible:
         return Bounds("optimum", "infeasible")

@@ -125,14 +125,14 @@ class DiagramSum:
 
     def _result(self, order: tuple[int, ...], limits: dict[str, Any]) -> Result | None:
         """Answer within limits; None if they do not suffice."""
-        from ...tasks.diagrams.min_plus import NoRoomError, StoppedError
+        from ...tasks.diagrams.min_plus import DiagramStoppedError, NoRoomError
         from ...tasks.diagrams.sum_product import VanishedError
         from ..queries.sum_diagrams import DiagramBudget, EdgesSpentError
 
         planned = time.perf_counter()
         try:
             found = self._found(order, DiagramBudget(self.memory_bytes, **limits))
-        except (EdgesSpentError, StoppedError):
+        except (EdgesSpentError, DiagramStoppedError):
             self.failure = "take more time"
             return None
         except NoRoomError:

@@ -25,7 +25,7 @@ from ..cost_networks.cost_network import States
 from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
-from ..minibuckets.rounds import Means, OptimumBounds, SumBounds
+from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
 from ..models.certainty import check_log10
 from ..models.checks import integer
 from ..models.model import Model
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class MessagePlace:
     """Whether messages are kept in memory, or where they are on disk."""
 
     keep: bool
@@ -81,7 +81,7 @@ class Room:
     resources: Resources
     beside: int
 
-    def place(self, split: Partition, needed: bool) -> Place | None:
+    def place(self, split: Partition, needed: bool) -> MessagePlace | None:
         """Return where the messages of an elimination can be; None if nowhere and it is not needed.
 
         Raises
@@ -91,17 +91,17 @@ class Room:
         """
         memory = self.resources.memory_bytes
         if split.kept_bytes + self.beside <= memory:
-            return Place(True)
+            return MessagePlace(True)
         refusal = None
         if (folder := self.resources.asked.folder) is not None:
             try:
-                return Place(False, self._spilling(split, folder / MESSAGES))
+                return MessagePlace(False, self._spilling(split, folder / MESSAGES))
             except BudgetError as error:
                 refusal = error
         if refusal is not None and needed:
             raise refusal
         if split.live_bytes + self.beside <= memory:
-            return Place(False)
+            return MessagePlace(False)
         if needed:
             raise self._refusal(split)
         return None
@@ -211,11 +211,11 @@ def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
     checked_number("time", time, "a number of seconds")
 
 
-def _means(resources: Resources, network: Network) -> Means:
+def _means(resources: Resources, network: Network) -> RoundMeans:
     if not resources.gpu_count:
-        return Means(resources.threads)
+        return RoundMeans(resources.threads)
     semiring = MIN_PLUS if network.query == "optimum" else LOG_SUM
-    return Means(resources.threads, resources.least_cells(semiring) or LEAST_CELLS)
+    return RoundMeans(resources.threads, resources.least_cells(semiring) or LEAST_CELLS)
 
 
 def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
@@ -226,7 +226,7 @@ def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
     return rearranged(network.dims, network.scopes, elimination_order(tree))
 
 
-def _question(network: Network, fixed: float | int, means: Means) -> _Optimum | _Sum:
+def _question(network: Network, fixed: float | int, means: RoundMeans) -> _Optimum | _Sum:
     return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
 
 
@@ -313,7 +313,7 @@ def _sizes(z: int | None) -> Iterator[Size]:
 class _Optimum(OptimumBounds):
     """Bounds on the optimum of a model."""
 
-    def __init__(self, network: Network, fixed: float | int, means: Means) -> None:
+    def __init__(self, network: Network, fixed: float | int, means: RoundMeans) -> None:
         model = network.model
         super().__init__(network, None if model.top is None else model.top - int(fixed), means)
         self.network, self.fixed = network, fixed
@@ -355,7 +355,7 @@ class _Optimum(OptimumBounds):
 class _Sum(SumBounds):
     """Bounds on the partition function of a model, or on the probability of its evidence."""
 
-    def __init__(self, network: Network, fixed: float | int, means: Means) -> None:
+    def __init__(self, network: Network, fixed: float | int, means: RoundMeans) -> None:
         super().__init__(network, means)
         self.network, self.dims, self.scopes = network, network.dims, network.scopes
         self.fixed = fixed + math.log(network.free_states)

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .cost_network import Costs, States
-from .working_network import Integers, Problem
+from .working_network import Integers, NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class KeptValues:
     """Restores states: which variables and which of their values were kept.
 
     Parameters
@@ -40,13 +40,13 @@ class Kept:
         return tuple(old.tolist())
 
 
-def only(states: States) -> Kept:
+def only(states: States) -> KeptValues:
     """Return what restores these states where no variable was kept."""
     values, none = np.array(states, np.int64), np.empty(0, np.int64)
-    return Kept(values, none, values, np.arange(len(values) + 1))
+    return KeptValues(values, none, values, np.arange(len(values) + 1))
 
 
-def compact(problem: Problem, eliminated: int = 0) -> None:
+def compact(problem: NetworkProblem, eliminated: int = 0) -> None:
     """Drop values of infinite unary cost, variables with one value, and functions that others contain.
 
     Of a variable that is in no function the cheapest value is kept. ``eliminated`` variables were counted before.
@@ -65,7 +65,7 @@ def compact(problem: Problem, eliminated: int = 0) -> None:
         owner = np.repeat(np.arange(len(counts)), flat.dims)
         values = np.flatnonzero(keep) - flat.first[owner[keep]]
         first, live = offsets(counts), np.flatnonzero(counts > 1)
-        problem.made.append(Kept(values[first[:-1]], live, values, first))
+        problem.made.append(KeptValues(values[first[:-1]], live, values, first))
         problem.count("one value left", variables=len(counts) - len(live) - eliminated)
         _rebuild(problem, values, first, flat.unary[keep])
     if rebuilt or not problem.folded:
@@ -78,7 +78,7 @@ def _keep_cheapest(flat: Flat, keep: np.ndarray) -> None:
         keep[begin:end] &= np.arange(end - begin) == np.argmin(flat.unary[begin:end])
 
 
-def _rebuild(problem: Problem, values: Integers, first: Integers, unary: Costs) -> None:
+def _rebuild(problem: NetworkProblem, values: Integers, first: Integers, unary: Costs) -> None:
     """Restrict all functions to the values kept; those of no variable or one go to the constant and the unary costs."""
     from ...tasks.networks.flat import chosen_parts, flatten, offsets, parts, restrict
 
@@ -101,7 +101,7 @@ def _rebuild(problem: Problem, values: Integers, first: Integers, unary: Costs) 
     problem.flat = flatten(counts[live], unary, *left)
 
 
-def _fold(problem: Problem) -> None:
+def _fold(problem: NetworkProblem) -> None:
     """Add functions to those that contain them, and drop those that are constant."""
     from ...tasks.networks.flat import fold_contained, selected
 

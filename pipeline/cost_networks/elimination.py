@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cost_network import Costs, States
-from .working_network import Problem
+from .working_network import NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
@@ -37,7 +37,7 @@ class Best:
         return tuple(full)
 
 
-class Pool:
+class FunctionStore:
     """Functions by number while variables are eliminated; tables are only made of those that are touched."""
 
     def __init__(self, flat: Flat) -> None:
@@ -97,7 +97,7 @@ class Pool:
             for v in scope:
                 self.around[v][f] = None
 
-    def leave(self, problem: Problem, rule: str) -> int:
+    def leave(self, problem: NetworkProblem, rule: str) -> int:
         """Put what is left into a problem; return how many variables were taken out, by a rule of this name."""
         if self.choices:
             problem.made.append(Best(tuple(self.choices)))
@@ -129,7 +129,7 @@ class Pool:
 # Frequencies of the two directions of a link, say, differ by a constant. No table becomes larger by it, and no width.
 
 
-def replace(problem: Problem) -> int:
+def replace(problem: NetworkProblem) -> int:
     """Replace every variable that one of as few states determines.
 
     Returns
@@ -154,7 +154,7 @@ def replace(problem: Problem) -> int:
     return pool.leave(problem, "determined")
 
 
-class _Replacing(Pool):
+class _Replacing(FunctionStore):
     """Replaces variables of functions of two."""
 
     def run(self, few: list[int]) -> None:
@@ -205,7 +205,7 @@ _SMALL = 1 << 12
 _LARGEST = 1 << 22
 
 
-def eliminate(problem: Problem) -> int:
+def eliminate(problem: NetworkProblem) -> int:
     """Eliminate every variable that leaves no larger table than it takes, or has at most two neighbours.
 
     Returns
@@ -218,7 +218,7 @@ def eliminate(problem: Problem) -> int:
     return pool.leave(problem, "small degree")
 
 
-class _Eliminating(Pool):
+class _Eliminating(FunctionStore):
     """Tables are only made of functions that are touched."""
 
     def run(self) -> None:

@@ -11,8 +11,8 @@ import numpy as np
 from .compaction import compact, only
 from .cost_network import CostNetwork, States
 from .elimination import eliminate, replace
-from .reparametrisation import Limits, shift
-from .working_network import Problem, Removed, problem_of, tables_of
+from .reparametrisation import ShiftLimits, shift
+from .working_network import NetworkProblem, Removed, problem_of, tables_of
 
 #: Cells to touch by all rounds, a few tenths of a second.
 WORK = 400_000_000
@@ -22,7 +22,7 @@ _PAYS = 0.01
 
 
 @dataclass(frozen=True)
-class Size:
+class NetworkSize:
     """How large a network is, and what it says about the least total."""
 
     variables: int
@@ -38,7 +38,7 @@ class Report:
 
     Parameters
     ----------
-    before, after : Size
+    before, after : NetworkSize
         Of the network given and of the one returned.
     removed : dict
         By rule, what it removed.
@@ -48,8 +48,8 @@ class Report:
         Cells touched.
     """
 
-    before: Size
-    after: Size
+    before: NetworkSize
+    after: NetworkSize
     removed: dict[str, Removed]
     rounds: int
     work: int
@@ -65,7 +65,7 @@ def removed_by(reports: Iterable[Report]) -> dict[str, Removed]:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedNetwork:
     """A smaller network that stands for another.
 
     Parameters
@@ -93,7 +93,7 @@ class Prepared:
 
 def prepare(
     network: CostNetwork, upper: int | None = None, *, work: int = WORK, stop: Callable[[], bool] = lambda: False
-) -> Prepared:
+) -> PreparedNetwork:
     """Make a network smaller without losing all optima, and bound its least total.
 
     Parameters
@@ -186,7 +186,7 @@ class _Rounds:
 
     def raise_bound(self) -> None:
         """Shift costs; keep the best assignment and the best bound."""
-        found = shift(self.problem, Limits(self.most, max(self.work - self.spent, 0) // 2, self.stop))
+        found = shift(self.problem, ShiftLimits(self.most, max(self.work - self.spent, 0) // 2, self.stop))
         self.spent += found.work
         if found.states is not None and (self.best is None or found.total < self.best[0]):
             self.best = found.total, self.problem.restored(found.states)
@@ -203,7 +203,7 @@ class _Rounds:
         if self.problem.feasible:
             self.lower = max(self.lower, self.problem.constant)
 
-    def prepared(self) -> Prepared:
+    def prepared(self) -> PreparedNetwork:
         """What came out."""
         problem, network = self.problem, self.network
         if not self.feasible:
@@ -218,14 +218,14 @@ class _Rounds:
         made = (*network.made, *problem.made)
         return self.result(CostNetwork(dims, tables_of(problem.flat), int(problem.constant), made), lower)
 
-    def result(self, after: CostNetwork, lower: int, feasible: bool = True) -> Prepared:
+    def result(self, after: CostNetwork, lower: int, feasible: bool = True) -> PreparedNetwork:
         """Put it together with what was seen on the way."""
         total, states = (None, None) if self.best is None else (int(self.best[0]), self.best[1])
         report = Report(self.before, _size(after, lower), dict(self.problem.removed), self.rounds, self.spent)
-        return Prepared(after, lower, feasible, total, states, report)
+        return PreparedNetwork(after, lower, feasible, total, states, report)
 
 
-def _sum_of_least(problem: Problem) -> float:
+def _sum_of_least(problem: NetworkProblem) -> float:
     """The bound that a network shows as it is."""
     flat = problem.flat
     tables = np.minimum.reduceat(flat.costs, flat.cells[:-1]) if flat.n_functions else flat.costs
@@ -233,6 +233,6 @@ def _sum_of_least(problem: Problem) -> float:
     return problem.constant + float(math.fsum(tables)) + float(math.fsum(unary))
 
 
-def _size(network: CostNetwork, lower: float) -> Size:
+def _size(network: CostNetwork, lower: float) -> NetworkSize:
     bound = int(lower) if lower < math.inf else 0
-    return Size(len(network.dims), sum(network.dims), len(network.tables), network.cells, bound)
+    return NetworkSize(len(network.dims), sum(network.dims), len(network.tables), network.cells, bound)

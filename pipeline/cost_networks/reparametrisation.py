@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .working_network import Integers, Problem
+from .working_network import Integers, NetworkProblem
 
 if TYPE_CHECKING:
     from ...tasks.networks.flat import Flat
@@ -30,7 +30,7 @@ _STALL = 5e-4
 
 
 @dataclass(frozen=True)
-class Limits:
+class ShiftLimits:
     """What bounds the shifting of one round.
 
     Parameters
@@ -58,7 +58,7 @@ class Shifted:
     work: int
 
 
-def shift(problem: Problem, limits: Limits) -> Shifted:
+def shift(problem: NetworkProblem, limits: ShiftLimits) -> Shifted:
     """Move costs into the constant as far as that goes, and forbid what exceeds the limit with them.
 
     Totals of all assignments stay the same, but those above the limit may become infinite. If nothing is left below
@@ -100,7 +100,7 @@ def _largest_sum(flat: Flat) -> float:
 class _Sweeps:
     """Sweeps over one problem: first with shares of small costs, then with the same shifts made whole."""
 
-    def __init__(self, problem: Problem, most: float, limits: Limits) -> None:
+    def __init__(self, problem: NetworkProblem, most: float, limits: ShiftLimits) -> None:
         from ...tasks.networks.flat import offsets
         from ...tasks.networks.reparametrise import Loops
 

@@ -47,7 +47,7 @@ class Removed:
 
 
 @dataclass(eq=False)
-class Problem:
+class NetworkProblem:
     """What is left of a network; rules change it in place.
 
     Parameters
@@ -88,7 +88,7 @@ class Problem:
         return found
 
 
-def problem_of(dims: Sequence[int], tables: Sequence[CostTable], constant: float) -> Problem:
+def problem_of(dims: Sequence[int], tables: Sequence[CostTable], constant: float) -> NetworkProblem:
     """Take a network apart: unary functions are added up by variable, the tables of the others put into one array."""
     from ...tasks.networks.flat import flatten, offsets
 
@@ -104,7 +104,7 @@ def problem_of(dims: Sequence[int], tables: Sequence[CostTable], constant: float
     arities = np.fromiter((len(t.scope) for t in larger), np.int64, len(larger))
     scope = np.fromiter(chain.from_iterable(t.scope for t in larger), np.int64, int(arities.sum()))
     costs = np.concatenate([t.costs.reshape(-1) for t in larger]) if larger else np.empty(0)
-    return Problem(flatten(sizes, unary, costs, arities, scope), constant)
+    return NetworkProblem(flatten(sizes, unary, costs, arities, scope), constant)
 
 
 def tables_of(flat: Flat) -> tuple[CostTable, ...]:

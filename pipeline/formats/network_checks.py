@@ -14,7 +14,7 @@ from ..models.bayesian_networks import (
     EVEN,
     MOST_ROUNDED,
     Fault,
-    Spread,
+    SumSpread,
     children_fault,
     cycle_fault,
     normalised,
@@ -97,7 +97,7 @@ def checked_product(model: Model, refuse: Refuse, *, backwards: bool = False) ->
     return _as_written(model, uneven, spread) if uneven else model
 
 
-def _unexplained(functions: Sequence[Function], spread: Spread, wrong: list[int]) -> int | None:
+def _unexplained(functions: Sequence[Function], spread: SumSpread, wrong: list[int]) -> int | None:
     """Return a function that evidence or constraints do not make what it is, or None.
 
     Where they do, rows of 0 show it; others sum to less than 1, or their table is a relation of 0 and 1.
@@ -145,7 +145,7 @@ def _turned(function: Function, dims: Sequence[int]) -> Function:
     return compact(Function(function.scope, np.ascontiguousarray(values), child=function.child))
 
 
-def _as_written(model: Model, uneven: Sequence[int], spread: Spread) -> Model:
+def _as_written(model: Model, uneven: Sequence[int], spread: SumSpread) -> Model:
     names = listed([model.names[model.functions[f].child or 0] for f in uneven])
     note = f"rows of {names} sum to {_interval(spread)}, not to 1: answers are for the product of the tables as written"
     return replace(model, notes=(*model.notes, note))
@@ -162,7 +162,7 @@ def is_rounded(function: Function, dims: Sequence[int]) -> bool:
     return bool(np.abs(row_sums(function, dims) - 1).max(initial=0.0) <= allowed)
 
 
-def _normalised(model: Model, uneven: Sequence[int], spread: Spread) -> Model:
+def _normalised(model: Model, uneven: Sequence[int], spread: SumSpread) -> Model:
     functions = model.functions
     names = [model.names[functions[f].child or 0] for f in uneven]
     note = f"probabilities of {listed(names)} were normalised: rows summed to {_interval(spread)}"
@@ -209,7 +209,7 @@ def listed(names: Sequence[str]) -> str:
     return shown if len(names) <= _SHOWN else f"{len(names)} variables ({shown}, …)"
 
 
-def _interval(spread: Spread) -> str:
+def _interval(spread: SumSpread) -> str:
     """Return what rows sum to that do not sum to 1."""
     ends = dict.fromkeys(f"{end:.7g}" for end in (spread.least, spread.most))
     return " to ".join(ends)

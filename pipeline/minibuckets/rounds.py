@@ -25,7 +25,7 @@ _EPSILON = 2.0**-50
 
 
 @dataclass(frozen=True)
-class Means:
+class RoundMeans:
     """What an elimination may use: threads, and the GPU for joins of at least so many cells."""
 
     threads: int = 1
@@ -54,7 +54,7 @@ class OptimumBounds:
         False once it is proved that everything is forbidden.
     """
 
-    def __init__(self, network: Network, forbidden: int | None, means: Means) -> None:
+    def __init__(self, network: Network, forbidden: int | None, means: RoundMeans) -> None:
         """Start from the least costs of all functions; true costs of ``forbidden`` or more are not allowed."""
         self.means = means
         self.units: Units
@@ -141,7 +141,7 @@ class SumBounds:
         Natural logarithms; the lower is at least that of the best assignment found.
     """
 
-    def __init__(self, network: Network, means: Means) -> None:
+    def __init__(self, network: Network, means: RoundMeans) -> None:
         leaves = zip(network.scopes, in_scopes(network, energy_leaves), strict=True)
         self.tables = [CostTable(scope, -energies) for scope, energies in leaves]
         self.best = OptimumBounds(network, None, means)

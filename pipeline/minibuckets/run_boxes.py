@@ -159,7 +159,7 @@ class Boxes(Generic[Answered]):
 
 
 @dataclass(frozen=True, eq=False)
-class StoredCosts:
+class StoredLeastCosts:
     """A table or message of an elimination, flat, of which rows are read as they are asked for."""
 
     boxes: Boxes[Any]
@@ -336,7 +336,7 @@ def _decoded(boxes: Boxes[Told], reach: Reach) -> States:
     buckets: list[tuple[BucketTable, ...]] = [()] * n
     for v, minis in zip(split.order, split.buckets, strict=True):
         numbers = [number for mini in minis for number in mini.tables]
-        buckets[v] = tuple(BucketTable(split.scopes[number], StoredCosts(boxes, number)) for number in numbers)
+        buckets[v] = tuple(BucketTable(split.scopes[number], StoredLeastCosts(boxes, number)) for number in numbers)
     empty = ((),) * n
     found = MiniBuckets(
         split.order, reach.lower, True, split.exact, tuple(buckets), empty, (0,) * n, split.cells, split.largest

@@ -140,7 +140,7 @@ def _parents(function: Function) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Spread:
+class SumSpread:
     """What the rows of distributions sum to.
 
     Parameters
@@ -163,7 +163,7 @@ class Spread:
         return found
 
 
-def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> Spread:
+def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> SumSpread:
     """Add up the rows of distributions, those of small tables together."""
     plain: defaultdict[int, list[int]] = defaultdict(list)
     low, high = np.ones((2, len(functions)))
@@ -186,9 +186,9 @@ def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> Spread:
                 low[some], high[some] = np.minimum.reduceat(sums, starts), np.maximum.reduceat(sums, starts)
                 uneven.append(sums[np.abs(sums - 1) > EVEN])
     if not uneven:
-        return Spread(low, high, math.inf, -math.inf)
+        return SumSpread(low, high, math.inf, -math.inf)
     found = np.concatenate(uneven)
-    return Spread(low, high, found.min(initial=math.inf), found.max(initial=-math.inf))
+    return SumSpread(low, high, found.min(initial=math.inf), found.max(initial=-math.inf))
 
 
 def _parts(functions: Sequence[Function], those: list[int]) -> Iterator[list[int]]:

@@ -24,7 +24,7 @@ from .turns import FIRST_SECONDS, Turns
 
 
 @dataclass(frozen=True)
-class Offer:
+class HelpOffer:
     """What a portfolio would do next.
 
     Parameters
@@ -121,10 +121,10 @@ class Portfolio:
         """Whether the proof is complete, or no prover is worth trying."""
         return self.incumbent.done or not self.turns.left
 
-    def offers(self) -> tuple[Offer, ...]:
+    def offers(self) -> tuple[HelpOffer, ...]:
         """Return the turns of the next round, in their order, as far as is known by now."""
         return tuple(
-            Offer(name, share * self._seconds, self.turns.closing(name, share * self._seconds))
+            HelpOffer(name, share * self._seconds, self.turns.closing(name, share * self._seconds))
             for name, share in self.turns.shares(self._seconds)
             if not self.exhausted
         )

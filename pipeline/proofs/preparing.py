@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..cost_networks.cost_network import CostNetwork
-from ..cost_networks.preparation import WORK, Prepared, prepare
+from ..cost_networks.preparation import WORK, PreparedNetwork, prepare
 from ..orders.depth_first import depth_first_order
 from .incumbent import Incumbent
 
@@ -55,7 +55,7 @@ class Preparing:
         if not known.done:
             self._settle_trivial()
 
-    def _take(self, prepared: Prepared) -> None:
+    def _take(self, prepared: PreparedNetwork) -> None:
         known = self.incumbent
         if prepared.total is not None and prepared.states is not None:
             known.offer(prepared.states)

@@ -30,9 +30,9 @@ def njit(**options: Any) -> Callable[[F], F]:
     def compiled(function: F) -> F:
         dispatcher: Any = numba.njit(**options)(function)
         if not unknown_numba():
-            from .kept_code import Kept, NotKept
+            from .kept_code import KeptCode, NotKept
 
-            dispatcher._cache = Kept(function) if kept else NotKept(function)
+            dispatcher._cache = KeptCode(function) if kept else NotKept(function)
         elif kept:
             _keep_plainly(dispatcher, Path(function.__code__.co_filename))
         return cast(F, dispatcher)

@@ -70,7 +70,7 @@ def _code_bytes(function: Callable[..., Any]) -> int:
     return sum(len(each.__code__.co_code) for each in found)
 
 
-class Kept(_Cache):
+class KeptCode(_Cache):
     """The machine code of one function, a file for each combination of types."""
 
     def __init__(self, function: Callable[..., Any]) -> None:

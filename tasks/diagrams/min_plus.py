@@ -43,7 +43,7 @@ class NoRoomError(Exception):
     """A diagram would not fit into the memory, or the work, that it may take."""
 
 
-class StoppedError(Exception):
+class DiagramStoppedError(Exception):
     """Whoever asked for a diagram does not want it any more."""
 
 
@@ -182,7 +182,7 @@ class Join:
             if counts[LEVEL] == last:
                 break
             if limits.stop():
-                raise StoppedError
+                raise DiagramStoppedError
         if self._minimise:
             least: Integers = minimise_last(a, b, pairing, self._states, counts, limits.budget)
             return least
@@ -220,7 +220,7 @@ class _Merge:
         while counts[LEVEL] and len(self._merging.low):
             self._merging = merge(pairing, states, nodes, self._merging, counts, limits.budget, QUOTA, hashing.SCATTER)
             if counts[LEVEL] and limits.stop():
-                raise StoppedError
+                raise DiagramStoppedError
         low = self._merging.low
         if not len(low) or low[0] >= FORBIDDEN:
             return None, 0

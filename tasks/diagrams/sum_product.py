@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from . import hashing, sum_product_loops
 from .diagram import Diagram, Pairing, align, packed
-from .min_plus import QUOTA, Integers, NoRoomError, StoppedError, levels_of, one_node
+from .min_plus import QUOTA, DiagramStoppedError, Integers, NoRoomError, levels_of, one_node
 from .sum_product_loops import Reached
 
 Floats = NDArray[np.float64]
@@ -74,7 +74,7 @@ def product(a: Diagram, b: Diagram | None, *, sizes: Integers, means: Means, add
     counts[sum_product_loops.FRONT] = 1
     while counts[sum_product_loops.LEVEL] < last:
         if means.stop():
-            raise StoppedError
+            raise DiagramStoppedError
         limits = means.memory_bytes, means.edges, QUOTA
         reached = sum_product_loops.expand(
             a, b, pairing, reached, counts, last, *limits, means.modulus, hashing.SCATTER
@@ -95,7 +95,7 @@ def _merged(pairing: Pairing, reached: Reached, counts: Integers, low: Floats, m
     ids = np.zeros(len(low), np.int32)
     while counts[sum_product_loops.LEVEL] and len(low):
         if means.stop():
-            raise StoppedError
+            raise DiagramStoppedError
         ids, low = sum_product_loops.merge(
             pairing, reached, nodes, ids, low, counts, QUOTA, means.modulus, hashing.SCATTER
         )

@@ -106,13 +106,13 @@ def test_the_end_is_looked_at_between_two_functions(clock: Clock, monkeypatch: p
     namespace: dict[str, Any] = {"first": first, "second": njit(cache=True)(lambda x: x - 1)}
     exec("def both(x):\n    return second(first(x))", namespace)
     whole = sum(len(f.__code__.co_code) for f in (namespace["both"], loop, namespace["second"].py_func))
-    save = kept_code.Kept.save_overload
+    save = kept_code.KeptCode.save_overload
 
     def slowly(self: Any, *args: Any) -> None:
         save(self, *args)
         clock.now += whole
 
-    monkeypatch.setattr(kept_code.Kept, "save_overload", slowly)
+    monkeypatch.setattr(kept_code.KeptCode, "save_overload", slowly)
     with compiled_until(whole), pytest.raises(NotCompiledError, match="lambda"):
         njit(nogil=True)(namespace["both"])(3)
     assert [len(first.signatures), len(namespace["second"].signatures)] == [1, 0]

@@ -15,11 +15,11 @@ from bucketflow.tasks.diagrams import hashing, min_plus
 from bucketflow.tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
 from bucketflow.tasks.diagrams.min_plus import (
     NOTHING,
+    DiagramStoppedError,
     Integers,
     Join,
     Limits,
     NoRoomError,
-    StoppedError,
     Summed,
     from_dense,
     join,
@@ -154,7 +154,7 @@ def test_too_little_memory_is_said_and_stops_are_heard(monkeypatch: pytest.Monke
     with pytest.raises(NoRoomError):
         from_dense(np.arange(2), np.zeros((2, 3), np.int64), SIZES, limits=Limits(memory_bytes=100))
     monkeypatch.setattr(min_plus, "QUOTA", 100)
-    with pytest.raises(StoppedError):
+    with pytest.raises(DiagramStoppedError):
         join(a, b, sizes=np.full(10, 4), limits=Limits(stop=lambda: True))
 
 
@@ -171,7 +171,7 @@ def test_a_join_stops_within_a_level_and_goes_on_there(monkeypatch: pytest.Monke
         try:
             found = going.run(replace(limits, stop=lambda: True))
             break
-        except StoppedError:
+        except DiagramStoppedError:
             held.append(going.nbytes)
     assert runs > want.edges // 50
     assert max(held) > 12 * want.edges
@@ -197,7 +197,7 @@ def test_a_budget_that_falls_meanwhile(
             try:
                 found = going.run(Limits(budget if runs < 3 else budget - fallen, stop=lambda: True))
                 break
-            except StoppedError:
+            except DiagramStoppedError:
                 pass
     assert found is not None
     got = np.full(SIZES, FORBIDDEN) if found.diagram is None else entries(found)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bucketflow.tasks.diagrams import hashing, sum_product_loops
-from bucketflow.tasks.diagrams.min_plus import NoRoomError, StoppedError
+from bucketflow.tasks.diagrams.min_plus import DiagramStoppedError, NoRoomError
 from bucketflow.tasks.diagrams.sum_product import Factor, Means, VanishedError, from_table, product, values_of
 
 Table = tuple[NDArray[np.int64], NDArray[np.float64]]
@@ -145,7 +145,7 @@ def test_limits_are_held() -> None:
             product(a.diagram, b.diagram, sizes=sizes, means=means)
     with pytest.raises(NoRoomError):
         from_table(np.arange(2), np.ones((100, 100)), Means(memory_bytes=10_000))
-    with pytest.raises(StoppedError):
+    with pytest.raises(DiagramStoppedError):
         product(a.diagram, b.diagram, sizes=sizes, means=Means(stop=lambda: True))
 
 

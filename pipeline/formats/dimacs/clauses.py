@@ -29,7 +29,7 @@ Weight = int | Decimal | None
 
 
 @dataclass
-class Clauses:
+class WeightedClauses:
     """The clauses behind a header.
 
     Parameters

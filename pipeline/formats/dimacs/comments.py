@@ -24,7 +24,7 @@ _TYPES = {"mc": (False, False), "wmc": (False, True), "pmc": (True, False), "pwm
 
 
 @dataclass(frozen=True)
-class Told:
+class CommentFacts:
     """A comment that says something: its line, what begins it, and the words behind that."""
 
     line: int
@@ -37,7 +37,7 @@ class Told:
         return FormatError(path, self.line, expected, repr(shorten(said)) if found is None else found)
 
 
-def read_comments(source: Source) -> list[Told]:
+def read_comments(source: Source) -> list[CommentFacts]:
     """Return the comments that say something; those of people are none.
 
     Raises
@@ -51,7 +51,7 @@ def read_comments(source: Source) -> list[Told]:
     for told in _TOLD.finditer(source.data):
         line, start = line + source.data.count(b"\n", start, told.start()), told.start()
         kind = "cr" if told[2] else " ".join(told[1].decode(source.encoding).split())
-        one = Told(line, kind, tuple(told[3].decode(source.encoding).split()))
+        one = CommentFacts(line, kind, tuple(told[3].decode(source.encoding).split()))
         if _is_meant(one):
             found.append(one)
     source.allowance.take(512 * len(found), "its weights")
@@ -61,7 +61,7 @@ def read_comments(source: Source) -> list[Told]:
     return found
 
 
-def _is_meant(told: Told) -> bool:
+def _is_meant(told: CommentFacts) -> bool:
     """Whether a comment is one for programs: words may begin sentences of people."""
     words = told.words
     if told.kind == "t":
@@ -79,7 +79,7 @@ def _is_integer(word: str) -> bool:
     return re.fullmatch(r"-?[0-9]{1,10}", word) is not None
 
 
-def projection_of(path: str, told: Sequence[Told], n_vars: int) -> Projection | None:
+def projection_of(path: str, told: Sequence[CommentFacts], n_vars: int) -> Projection | None:
     """Return the variables that are counted alone; None if these are all.
 
     Raises
@@ -111,7 +111,7 @@ def _said(kind: str) -> str:
     return kind if kind == "cr" else f"c {kind}"
 
 
-def _variables(path: str, told: Told, n_vars: int) -> Iterator[int]:
+def _variables(path: str, told: CommentFacts, n_vars: int) -> Iterator[int]:
     words = told.words[:-1] if told.words[-1:] == ("0",) else told.words
     for word in words:
         if not _is_integer(word) or not 1 <= int(word) <= n_vars:
@@ -119,7 +119,7 @@ def _variables(path: str, told: Told, n_vars: int) -> Iterator[int]:
         yield int(word) - 1
 
 
-def notes_of(told: Sequence[Told], projection: Projection | None, n_vars: int, weighs: bool) -> Iterator[str]:
+def notes_of(told: Sequence[CommentFacts], projection: Projection | None, n_vars: int, weighs: bool) -> Iterator[str]:
     """Say what comments ask for that answers do not show."""
     for one in told:
         if one.kind == "t" and one.words[0] not in _TYPES:

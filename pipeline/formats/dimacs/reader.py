@@ -9,7 +9,7 @@ from ...models.model import Model
 from ..text.source import Source
 from ..text.tables import take_functions, take_variables
 from ..text.tokens import WordStream
-from .clauses import Clauses
+from .clauses import WeightedClauses
 from .comments import COMMENT, notes_of, projection_of, read_comments
 from .lines import READ, read_lines
 from .weights import weight_functions, weight_notes, weights_of
@@ -34,7 +34,7 @@ def read_dimacs(source: Source) -> Model:
     told = read_comments(source)
     header, weight_lines = read_lines(source.blank(COMMENT).blank(_END))
     words = WordStream(source.blank(READ))
-    clauses = Clauses(words, header)
+    clauses = WeightedClauses(words, header)
     n_vars = clauses.n_vars
     take_variables(words, n_vars)
     weights = weights_of(source.path, told, weight_lines, header.weighted, n_vars)

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import FormatError, shorten
 from ...models.function import Function, dense_function
-from .comments import Told
+from .comments import CommentFacts
 from .lines import Line
 
 _NUMBER = re.compile(r"[-+.0-9eE]+(?:/[-+.0-9eE]+)?")
@@ -23,7 +23,7 @@ Weights = dict[int, float]
 """Weights by literal."""
 
 
-def weights_of(path: str, told: Sequence[Told], lines: Sequence[Line], weighted: bool, n_vars: int) -> Weights:
+def weights_of(path: str, told: Sequence[CommentFacts], lines: Sequence[Line], weighted: bool, n_vars: int) -> Weights:
     """Read weights: ``c p weight 3 0.4 0`` for one literal (model counting competitions), ``w 3 0.4`` for a variable
     and 1 less that for its opposite (Cachet, where variables without weigh a half both ways), or ``c weights`` with
     both of all variables (miniC2D).
@@ -70,7 +70,7 @@ def weight_functions(weights: Weights) -> Iterator[Function]:
 
 
 def _read(
-    path: str, spoken: Sequence[Told], lines: Sequence[Line], listed: Sequence[Told], n_vars: int
+    path: str, spoken: Sequence[CommentFacts], lines: Sequence[Line], listed: Sequence[CommentFacts], n_vars: int
 ) -> Iterator[tuple[int, int, float]]:
     """Yield lines, literals and weights."""
     for one in spoken:

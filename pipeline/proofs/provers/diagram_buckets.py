@@ -14,11 +14,11 @@ from ....tasks.cpu.threads import return_freed_pages
 from ....tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
 from ....tasks.diagrams.min_plus import (
     NOTHING,
+    DiagramStoppedError,
     Integers,
     Join,
     Limits,
     NoRoomError,
-    StoppedError,
     Summed,
     add_last_weights,
     from_dense,
@@ -78,7 +78,7 @@ class Round:
 
 
 @dataclass(eq=False)
-class Buckets:
+class DiagramBuckets:
     """Functions of a network as diagrams, by the variable of theirs that is eliminated first.
 
     Variables are numbered by depth: 0 is eliminated last and stands on top of every diagram.
@@ -110,7 +110,7 @@ class Buckets:
     held: int = 0
 
 
-def buckets_of(network: CostNetwork, order: Sequence[int], memory_bytes: int) -> Buckets | None:
+def buckets_of(network: CostNetwork, order: Sequence[int], memory_bytes: int) -> DiagramBuckets | None:
     """Turn all functions into diagrams; None if one of them allows nothing.
 
     Raises
@@ -122,7 +122,7 @@ def buckets_of(network: CostNetwork, order: Sequence[int], memory_bytes: int) ->
     depth[list(order)] = np.arange(len(order))[::-1]
     sizes = np.empty(len(network.dims), np.int64)
     sizes[depth] = network.dims
-    buckets = Buckets(depth, sizes, network.constant, [[] for _ in sizes], Spaces(sizes.tolist()), memory_bytes)
+    buckets = DiagramBuckets(depth, sizes, network.constant, [[] for _ in sizes], Spaces(sizes.tolist()), memory_bytes)
     if not all(_take(buckets, table) for table in network.tables):
         return None
     buckets.sequence = tuple(_small_first([[e.scope for e in entries] for entries in buckets.entries], buckets.spaces))
@@ -152,7 +152,7 @@ def _small_first(scopes: Sequence[Sequence[int]], spaces: Spaces) -> Iterator[in
                 heappush(ready, (spaces.rows(unions[parent]), parent))
 
 
-def _take(buckets: Buckets, table: CostTable) -> bool:
+def _take(buckets: DiagramBuckets, table: CostTable) -> bool:
     places = buckets.depth[list(table.scope)]
     by_depth = np.argsort(places)
     costs = table.costs.transpose(by_depth)
@@ -192,7 +192,7 @@ class Elimination:
         Whether the last run was stopped; the next one goes on with the bucket where that was.
     """
 
-    def __init__(self, buckets: Buckets, upper: int) -> None:
+    def __init__(self, buckets: DiagramBuckets, upper: int) -> None:
         self._buckets, self.upper = buckets, upper
         self._stop: Callable[[], bool] = bool
         self.stopped = False
@@ -226,10 +226,10 @@ class Elimination:
                 if not self._eliminate(self._buckets.sequence[self._next]):
                     return Round(None, None, self._left_out, self._edges)
                 self._next += 1
-        except (NoRoomError, StoppedError) as error:
+        except (NoRoomError, DiagramStoppedError) as error:
             # what is left has no total below the base
             least = min(self._base, self._left_out)
-            self.stopped = isinstance(error, StoppedError)
+            self.stopped = isinstance(error, DiagramStoppedError)
             return Round(None, None, least, self._edges, complete=False)
         states = None if self._done is None else self._decoded()
         return Round(self._base, states, self._left_out, self._edges)
@@ -241,7 +241,7 @@ class Elimination:
             self._send(kept, pure=True)
             return True
         if self._stop():
-            raise StoppedError
+            raise DiagramStoppedError
         begun = self._begun = self._begun or _Begun(self._base, sorted(self._entries[x], key=_nodes))
         message = self._message(x, begun)
         self._begun = None

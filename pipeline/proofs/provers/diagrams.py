@@ -18,7 +18,7 @@ from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import OnBounds
 from ..outcome import Outcome
 from ..prover import SearchProver
-from .diagram_buckets import Buckets, Elimination, Round, buckets_of
+from .diagram_buckets import DiagramBuckets, Elimination, Round, buckets_of
 
 #: The first step goes this part of the way from the lower bound to the cut-off.
 _FIRST_STEP = 32
@@ -58,7 +58,7 @@ class Deepening:
         self._network, self._upper = network, upper
         self._best: tuple[int, States] | None = None
         self._running: Elimination | None = None
-        self._buckets: Buckets | None = None
+        self._buckets: DiagramBuckets | None = None
         self._no_room = False
         try:
             self._buckets = buckets_of(network, order, memory_bytes)
@@ -66,7 +66,7 @@ class Deepening:
             self._no_room = True
         base = network.constant if self._buckets is None else self._buckets.base
         self._lower = base if lower is None else max(lower, base)
-        self._steps = Steps(base, self._lower, upper)
+        self._steps = DiagramSteps(base, self._lower, upper)
         # CPU seconds that the elimination took so far which runs, or was stopped
         self._taken = 0.0
 
@@ -147,7 +147,7 @@ class Deepening:
             self._taken = 0.0
         return self._finished()
 
-    def _eliminated(self, buckets: Buckets, stop: Callable[[], bool]) -> tuple[int, Round]:
+    def _eliminated(self, buckets: DiagramBuckets, stop: Callable[[], bool]) -> tuple[int, Round]:
         """Go on with the elimination that was stopped, if something may be below its cut-off, or begin the next."""
         running = self._running
         if running is None or running.upper <= self._lower:
@@ -186,7 +186,7 @@ class Deepening:
         return Outcome(self._best[0], *self._best)
 
 
-class Steps:
+class DiagramSteps:
     """By how much the cut-off grows.
 
     Parameters

@@ -23,7 +23,7 @@ from ....storage.chunks import damaged, read_rows, write_chunk
 from ....storage.spec import ChunkLostError, DiskFullError, Receipt, TableSpec
 from ....tasks.rows.host import HOST
 from ....tasks.rows.numpy_rows import comparable
-from ...cost_networks.compaction import Kept
+from ...cost_networks.compaction import KeptValues
 from ...cost_networks.cost_network import CostNetwork, CostTable, Restore, States
 from ...cost_networks.elimination import Best
 
@@ -94,7 +94,7 @@ class Beginning:
 
 
 def _parts_of(restore: Restore) -> tuple[str, Arrays] | None:
-    if isinstance(restore, Kept):
+    if isinstance(restore, KeptValues):
         return "kept", [restore.states, restore.live, restore.values, restore.first]
     if isinstance(restore, Best):
         return "best", [part for x, scope, best in restore.choices for part in (np.array((x, *scope)), best)]
@@ -103,7 +103,7 @@ def _parts_of(restore: Restore) -> tuple[str, Arrays] | None:
 
 def _restore_of(kind: str, arrays: Arrays) -> Restore:
     if kind == "kept":
-        return Kept(*arrays)
+        return KeptValues(*arrays)
     variables = [tuple(each.tolist()) for each in arrays[::2]]
     return Best(tuple((x, tuple(scope), best) for (x, *scope), best in zip(variables, arrays[1::2], strict=True)))
 
@@ -343,7 +343,7 @@ def _told(name: str, number: int, pieces: list[Piece], origins: list[Piece], **k
 # Merging sorted runs on disk, range of keys by range of keys; of equal keys the cheapest row is left.
 
 
-class Run(Protocol):
+class SortedRun(Protocol):
     """Rows in the order of distinct keys: ``(rows, words + 2) uint64``, keys, the bits of costs, and origins."""
 
     def __len__(self) -> int: ...
@@ -353,7 +353,7 @@ class Run(Protocol):
         ...
 
 
-def merges(runs: Sequence[Run], words: int, most: int) -> Iterator[Callable[[], Numbers]]:
+def merges(runs: Sequence[SortedRun], words: int, most: int) -> Iterator[Callable[[], Numbers]]:
     """Yield what makes the rows that are left of all runs, in the order of keys, about `most` of them at a time.
 
     Between two of them nothing is held but where runs are cut.
@@ -372,7 +372,7 @@ def merges(runs: Sequence[Run], words: int, most: int) -> Iterator[Callable[[], 
             yield partial(_merged, parts, words)
 
 
-def _merged(parts: Sequence[tuple[Run, int, int]], words: int) -> Numbers:
+def _merged(parts: Sequence[tuple[SortedRun, int, int]], words: int) -> Numbers:
     """Merge rows of some runs, from first to last place, and keep the cheapest of each key, the first of equals."""
     rows = np.concatenate([run[a:b] for run, a, b in parts])
     keys = np.ascontiguousarray(rows[:, :words])

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .stored_layers import StoredLayers
 
 
-class Round(NamedTuple):
+class LayerRound(NamedTuple):
     """Cells of the largest mini-bucket, and rows of the widest layer."""
 
     cells: int
@@ -38,23 +38,23 @@ class Round(NamedTuple):
 
 #: The gain of larger mini-buckets is larger than that of wider layers, until they take longer.
 ROUNDS = (
-    Round(1 << 12, 300),
-    Round(1 << 14, 3_000),
-    Round(1 << 17, 10_000),
-    Round(1 << 19, 50_000),
-    Round(1 << 20, 200_000),
-    Round(1 << 22, 300_000),
-    Round(1 << 22, 1_000_000),
-    Round(1 << 24, 3_000_000),
-    Round(1 << 26, 10_000_000),
-    Round(1 << 28, 30_000_000),
+    LayerRound(1 << 12, 300),
+    LayerRound(1 << 14, 3_000),
+    LayerRound(1 << 17, 10_000),
+    LayerRound(1 << 19, 50_000),
+    LayerRound(1 << 20, 200_000),
+    LayerRound(1 << 22, 300_000),
+    LayerRound(1 << 22, 1_000_000),
+    LayerRound(1 << 24, 3_000_000),
+    LayerRound(1 << 26, 10_000_000),
+    LayerRound(1 << 28, 30_000_000),
 )
 #: Where there is a device, rounds begin there as soon as it is faster.
 DEVICE_ROUNDS = (
     *ROUNDS[:4],
-    Round(1 << 22, 1_000_000),
+    LayerRound(1 << 22, 1_000_000),
     *ROUNDS[7:],
-    Round(1 << 30, 100_000_000),
+    LayerRound(1 << 30, 100_000_000),
 )
 #: Rounds of so many rows run on a device, if there is one, with joins of so many cells.
 _DEVICE_WIDTH = 1_000_000
@@ -100,7 +100,7 @@ class RowSearch:
         Only totals below it interest.
     device_bytes : int, optional
         Rounds of many rows are on the GPU, and take no more of its memory.
-    rounds : sequence of Round
+    rounds : sequence of LayerRound
         Sizes that are tried, one after the other.
     threads : int
         Share large joins and layers.
@@ -124,7 +124,7 @@ class RowSearch:
         upper: int | None,
         *,
         device_bytes: int | None = None,
-        rounds: Sequence[Round],
+        rounds: Sequence[LayerRound],
         threads: int = 1,
         files: Callable[[], RowFiles] | None = None,
         finished: Finished | None = None,
@@ -203,7 +203,7 @@ class RowSearch:
         if self._layers is not None and self._device_bytes is None:
             self._layers.memory_bytes = left
 
-    def _round(self, sizes: Round) -> bool:
+    def _round(self, sizes: LayerRound) -> bool:
         """Go on with a round; False if it was stopped, or if there is no memory for it."""
         start = time.perf_counter()
         try:
@@ -227,7 +227,7 @@ class RowSearch:
             self._fix()
         return True
 
-    def _tell(self, sizes: Round, seconds: float, *, stopped: bool) -> None:
+    def _tell(self, sizes: LayerRound, seconds: float, *, stopped: bool) -> None:
         """Log what a round did."""
         assert self._split is not None
         _LOG.info(
@@ -236,13 +236,13 @@ class RowSearch:
             *(self.lower, self.upper),
         )
 
-    def _outcome(self, sizes: Round) -> Outcome | None:
+    def _outcome(self, sizes: LayerRound) -> Outcome | None:
         """Search the layers of a round, or go on with them; None if it was stopped before."""
         if self._layers is None:
             self._layers = self._layered(sizes)
         return None if self._layers is None else self._layers.run(self._stop)
 
-    def _layered(self, sizes: Round) -> LayeredSearch | None:
+    def _layered(self, sizes: LayerRound) -> LayeredSearch | None:
         """Make mini-buckets, where they are not those of the round before, for a search of the layers."""
         device_bytes = self._device_bytes if sizes.width >= _DEVICE_WIDTH else None
         memory_bytes = self.memory_bytes if device_bytes is None else device_bytes

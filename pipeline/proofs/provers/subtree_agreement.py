@@ -101,7 +101,7 @@ Pieces = Generator[None, None, T]
 """Work that may be stopped after each piece."""
 
 
-class NoRoomError(Exception):
+class AgreementNoRoomError(Exception):
     """Memory is used up, or too many assignments of what both share are left."""
 
 
@@ -185,7 +185,7 @@ class Agreement:
                 if stop():
                     return
             self.done = True
-        except NoRoomError:
+        except AgreementNoRoomError:
             self.hopeless = True
         self._searches.clear()
 
@@ -231,7 +231,7 @@ class Agreement:
         own = dict(zip(self._in_hard, values, strict=True))
         network = self._hard.with_values(own, CostTable(tuple(own), costs))
         if search_bytes(network) > self.memory_bytes - self.nbytes:
-            raise NoRoomError
+            raise AgreementNoRoomError
         constant = self._network.constant
         search = self._searches["hard"] = Search(network, self._hard.order, cut_off - constant)
 
@@ -257,7 +257,7 @@ class Agreement:
                     others[found[1][v]] = False
                 some = (own & ~others for own, others in zip(left, unknown, strict=True))
                 if math.prod(int(np.count_nonzero(own)) for own in some) > _ASSIGNMENTS:
-                    raise NoRoomError
+                    raise AgreementNoRoomError
         return [np.flatnonzero(values) for values in left]
 
     def _only(self, states: Sequence[int]) -> list[NDArray[np.bool_]]:
@@ -284,7 +284,7 @@ class Agreement:
     def _new_easy(self) -> Search:
         """Lay out the search that is asked about the easy part."""
         if search_bytes(self._easy.network) > self.memory_bytes - self.nbytes:
-            raise NoRoomError
+            raise AgreementNoRoomError
         search = Search(self._easy.network, self._easy.order, self._room(self._upper))
         self._searches["easy"] = search
         return search
@@ -301,7 +301,7 @@ class Agreement:
             if outcome.proved or (outcome.total is not None and outcome.total <= enough):
                 return outcome
             if full:
-                raise NoRoomError
+                raise AgreementNoRoomError
             yield
 
     def _rise(self, lower: int) -> None:

@@ -19,7 +19,7 @@ from bucketflow.pipeline.answering import optimum
 from bucketflow.pipeline.answering.engines import sweep_engine
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
-from bucketflow.pipeline.cost_networks.preparation import Prepared, Report, Size
+from bucketflow.pipeline.cost_networks.preparation import NetworkSize, PreparedNetwork, Report
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.models.query import Method
 from bucketflow.pipeline.proofs import incumbent, opening, preparing, turns
@@ -457,10 +457,10 @@ def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.Monk
     network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[100.0, 90.0], [80.0, 100.0]])),))
     asked: list[int] = []
 
-    def prepared(network: CostNetwork, upper: int | None, *, work: int, stop: Any) -> Prepared:
+    def prepared(network: CostNetwork, upper: int | None, *, work: int, stop: Any) -> PreparedNetwork:
         asked.append(work)
-        size = Size(2, 4, 1, 4, 0)
-        return Prepared(network, 10 * len(asked) * pays, True, None, None, Report(size, size, {}, 1, work))
+        size = NetworkSize(2, 4, 1, 4, 0)
+        return PreparedNetwork(network, 10 * len(asked) * pays, True, None, None, Report(size, size, {}, 1, work))
 
     monkeypatch.setattr(preparing, "prepare", prepared)
     glance = fake("search", lambda seconds: Outcome(0, 100, (0, 0)))

@@ -15,7 +15,7 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTabl
 from bucketflow.pipeline.proofs.limits import OnBounds
 from bucketflow.pipeline.proofs.outcome import Outcome
 from bucketflow.pipeline.proofs.provers import diagram_buckets, diagrams
-from bucketflow.pipeline.proofs.provers.diagrams import Deepening, Steps
+from bucketflow.pipeline.proofs.provers.diagrams import Deepening, DiagramSteps
 from bucketflow.tasks.diagrams import hashing, min_plus
 
 from .networks import brute_least, cost_networks
@@ -184,7 +184,7 @@ def test_what_was_given_up_begins_anew() -> None:
 
 
 def test_the_last_cut_off_comes_next_as_soon_as_it_is_not_much_dearer() -> None:
-    steps = Steps(0, 0, 3200)
+    steps = DiagramSteps(0, 0, 3200)
     assert steps.next(0, 3200) == 100
     assert math.isinf(steps.seconds(3200))
     steps.learn(100, 400_000, 0.125)
@@ -213,7 +213,7 @@ def test_what_went_too_far_goes_on_with_steps(monkeypatch: pytest.MonkeyPatch) -
             return too_much if self.upper == upper else super().run(stop)
 
     monkeypatch.setattr(diagrams, "Elimination", Cramped)
-    monkeypatch.setattr(Steps, "_goes_straight", lambda self, further: self._may_go_straight)
+    monkeypatch.setattr(DiagramSteps, "_goes_straight", lambda self, further: self._may_go_straight)
     assert solve_diagrams(network, range(24), upper, memory_bytes=GB) == want
 
 
@@ -236,7 +236,7 @@ def test_costs_that_are_not_whole_end_with_what_is_known(above: int, monkeypatch
 
 
 def test_growth_is_known_at_once_where_others_proved_much() -> None:
-    near, far = Steps(0, 100, 3300), Steps(0, 1600, 3200)
+    near, far = DiagramSteps(0, 100, 3300), DiagramSteps(0, 1600, 3200)
     near.learn(200, 3_200_000, 1.0)
     far.learn(1650, 3_200_000, 1.0)
     assert math.isinf(near.seconds(3300))

@@ -19,7 +19,7 @@ from bucketflow.pipeline.proofs.limits import OnBounds
 from bucketflow.pipeline.proofs.outcome import Outcome
 from bucketflow.pipeline.proofs.provers import layered_search as trails
 from bucketflow.pipeline.proofs.provers.layered_search import LayeredSearch, Stop, Trail, layers
-from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, Round, RowSearch
+from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, LayerRound, RowSearch
 from bucketflow.tasks.rows.layers import HOST, Space, first_rows, next_rows
 
 from .networks import brute_least, cost_networks
@@ -60,7 +60,7 @@ def prove_by_rows(
     upper: int | None = None,
     *,
     memory_bytes: int,
-    rounds: Sequence[Round] = ROUNDS,
+    rounds: Sequence[LayerRound] = ROUNDS,
     stop: Stop = bool,
     on_bounds: OnBounds = lambda lower, total: None,
     **given: int,
@@ -114,7 +114,7 @@ def test_growing_rounds_prove_what_they_find(network: CostNetwork, above: int | 
     outcome = prove_by_rows(
         *(network, order, upper),
         memory_bytes=MEMORY,
-        rounds=[Round(2, 1), Round(4, 2), Round(1 << 20, 1 << 20)],
+        rounds=[LayerRound(2, 1), LayerRound(4, 2), LayerRound(1 << 20, 1 << 20)],
         on_bounds=lambda lower, total: told.append((lower, total)),
     )
     assert outcome.proved
@@ -157,7 +157,7 @@ def test_stopped_searches_keep_what_they_proved(after: int) -> None:
 
 def test_mini_buckets_that_do_not_fit_are_not_made() -> None:
     network = grid(7, 1, d=4)
-    search = RowSearch(network, range(49), None, rounds=[Round(1 << 12, 10)])
+    search = RowSearch(network, range(49), None, rounds=[LayerRound(1 << 12, 10)])
     search.memory_bytes = 1 << 12
     outcome = search.run(bool, lambda lower, total: None, lambda states: None)
     assert search.hopeless
@@ -169,7 +169,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_ROWS", 4)
     monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_CELLS", 4)
     monkeypatch.setattr("bucketflow.tasks.rows.layers._quickest", next_rows)
-    network, rounds = grid(6, 3, d=3), [Round(1 << 8, 50), Round(1 << 10, 1 << 12)]
+    network, rounds = grid(6, 3, d=3), [LayerRound(1 << 8, 50), LayerRound(1 << 10, 1 << 12)]
     alone, shared = (prove_by_rows(network, range(36), memory_bytes=MEMORY, rounds=rounds, threads=n) for n in (1, 3))
     assert shared == alone
     assert alone.total is not None
@@ -180,7 +180,7 @@ def test_stopped_rounds_keep_the_best_assignment() -> None:
     outcome = prove_by_rows(
         *(network, range(49)),
         memory_bytes=MEMORY,
-        rounds=[Round(4, 1)] * 9,
+        rounds=[LayerRound(4, 1)] * 9,
         stop=lambda: bool(told),
         on_bounds=lambda *bounds: told.append(bounds),
     )
@@ -214,7 +214,10 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
     if not cupy.cuda.is_available():
         pytest.skip("no NVIDIA GPU")
     network = grid(7, seed, d=3)
-    order, rounds = depth_first_order(network.dims, network.scopes), [Round(30, 20), Round(300, 500), Round(300, 10**6)]
+    order, rounds = (
+        depth_first_order(network.dims, network.scopes),
+        [LayerRound(30, 20), LayerRound(300, 500), LayerRound(300, 10**6)],
+    )
     expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_WIDTH", 1)
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_CELLS", 1)
@@ -224,7 +227,7 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
 
 
 def test_mini_buckets_may_take_more_of_a_device_than_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
-    network, small, large = grid(5, 1), Round(8, 1), Round(64, 1)
+    network, small, large = grid(5, 1), LayerRound(8, 1), LayerRound(64, 1)
     order = tuple(range(len(network.dims)))
     splits = [partition(network.dims, network.scopes, order, Size(cells=each.cells)) for each in (small, large)]
     memory = int(splits[1].kept_bytes / 0.6)
@@ -240,8 +243,10 @@ def test_mini_buckets_may_take_more_of_a_device_than_of_the_host(monkeypatch: py
         assert search._split.buckets == expected.buckets
 
 
-@pytest.mark.parametrize("rounds", [[Round(16, 10**6)], [Round(4, 20), Round(64, 200), Round(256, 10**6)]])
-def test_rows_go_on_where_they_were_stopped(rounds: list[Round]) -> None:
+@pytest.mark.parametrize(
+    "rounds", [[LayerRound(16, 10**6)], [LayerRound(4, 20), LayerRound(64, 200), LayerRound(256, 10**6)]]
+)
+def test_rows_go_on_where_they_were_stopped(rounds: list[LayerRound]) -> None:
     network = grid(5, 1)
     order = tuple(range(len(network.dims)))
     expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
@@ -263,7 +268,7 @@ def test_rows_go_on_where_they_were_stopped(rounds: list[Round]) -> None:
 def test_rows_hear_of_better_totals_between_two_turns() -> None:
     network = grid(4, 2)
     least = int(brute_least(network))
-    search = RowSearch(network, tuple(range(16)), None, rounds=[Round(4, 10**6)])
+    search = RowSearch(network, tuple(range(16)), None, rounds=[LayerRound(4, 10**6)])
     search.memory_bytes = MEMORY
     asked = iter(range(20))
     assert not search.run(lambda: next(asked, None) is None, lambda *bounds: None, lambda states: None).proved

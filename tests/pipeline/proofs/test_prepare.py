@@ -15,9 +15,9 @@ from bucketflow import load
 from bucketflow.pipeline.cost_networks.compaction import compact
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, cost_network
 from bucketflow.pipeline.cost_networks.elimination import eliminate, replace
-from bucketflow.pipeline.cost_networks.preparation import Prepared, prepare
-from bucketflow.pipeline.cost_networks.reparametrisation import Limits, shift
-from bucketflow.pipeline.cost_networks.working_network import Problem, problem_of, tables_of
+from bucketflow.pipeline.cost_networks.preparation import PreparedNetwork, prepare
+from bucketflow.pipeline.cost_networks.reparametrisation import ShiftLimits, shift
+from bucketflow.pipeline.cost_networks.working_network import NetworkProblem, problem_of, tables_of
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.results.proof import removed_texts
 
@@ -49,11 +49,11 @@ def optimum(network: CostNetwork) -> float:
     return min(totals(network).values())
 
 
-def problem(network: CostNetwork) -> Problem:
+def problem(network: CostNetwork) -> NetworkProblem:
     return problem_of(network.dims, network.tables, network.constant)
 
 
-def network_of(problem: Problem) -> CostNetwork:
+def network_of(problem: NetworkProblem) -> CostNetwork:
     dims = tuple(problem.flat.dims.tolist())
     return CostNetwork(dims, tables_of(problem.flat), int(problem.constant), tuple(problem.made))
 
@@ -113,7 +113,7 @@ def test_pairs_of_frequencies_are_one_variable() -> None:
 @settings(max_examples=60)
 def test_shifting_keeps_every_total(network: CostNetwork) -> None:
     work = problem(network)
-    found = shift(work, Limits(math.inf, 1_000_000, lambda: False))
+    found = shift(work, ShiftLimits(math.inf, 1_000_000, lambda: False))
     best = optimum(network)
     if not work.feasible:
         assert best == math.inf
@@ -149,7 +149,7 @@ def test_rules_restore_totals(network: CostNetwork) -> None:
         assert network.total(after.restored(states)) == total
 
 
-def check_prepared(network: CostNetwork, prepared: Prepared, upper: float) -> None:
+def check_prepared(network: CostNetwork, prepared: PreparedNetwork, upper: float) -> None:
     best = optimum(network)
     if prepared.total is not None:
         assert prepared.states is not None
@@ -224,7 +224,7 @@ def test_values_alone_bound_what_shares_cannot() -> None:
     tables = [CostTable((a, b), np.eye(2)) for a in range(5) for b in range(a)]
     network = CostNetwork((2,) * 5, tuple(tables))
     work = problem(network)
-    assert shift(work, Limits(math.inf, 0, lambda: False)).lower == 0
+    assert shift(work, ShiftLimits(math.inf, 0, lambda: False)).lower == 0
     prepared = prepare(network)
     assert 2 <= prepared.lower <= 4 == prepared.total
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork
 from bucketflow.pipeline.proofs.provers.layer_files import RowFiles, merges
-from bucketflow.pipeline.proofs.provers.row_layers import Round, RowSearch
+from bucketflow.pipeline.proofs.provers.row_layers import LayerRound, RowSearch
 from bucketflow.pipeline.proofs.provers.stored_layers import StoredLayers
 from bucketflow.storage.spec import ChunkLostError, DiskFullError
 from bucketflow.tasks.rows.layers import HOST
@@ -146,7 +146,7 @@ def test_rows_go_to_disk_once_no_round_is_left(
     monkeypatch.setattr(RowSearch, "_fix", lambda self: None)
     network = grid(5, 3, d=3)
     search = RowSearch(
-        network, range(25), None, rounds=[Round(4, 2)], files=lambda: RowFiles(lambda: tmp_path, disk_bytes)
+        network, range(25), None, rounds=[LayerRound(4, 2)], files=lambda: RowFiles(lambda: tmp_path, disk_bytes)
     )
     search.memory_bytes = 1 << 15
     asked = count(1)
