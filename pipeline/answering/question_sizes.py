@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...cluster.memory import default_memory_bytes
-from ..cost_networks.cost_network import cost_network
+from ..cost_networks.cost_network import has_exact_costs
 from ..machine.resources import Resources
 from ..options import Options, parse_size
 from ..preprocessing.preprocess import Network
@@ -48,7 +48,7 @@ def spare_bytes(question: Question, options: Options) -> int:
 
 def rounded(question: Question) -> bool:
     """Whether costs are so large that only a sweep is exact."""
-    return question.model.kind == "cost" and not cost_network(question.reduced[0])[1].exact
+    return question.model.kind == "cost" and not has_exact_costs(question.reduced[0])
 
 
 def _least_bytes(network: Network) -> int:

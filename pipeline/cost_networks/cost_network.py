@@ -188,6 +188,11 @@ def cost_network(network: Network, most: float | None = None) -> tuple[CostNetwo
     return _from_costs(network, most) if network.model.kind == "cost" else _from_energies(network, most)
 
 
+def has_exact_costs(network: Network) -> bool:
+    """Whether one unit of the integers is one of the model's costs, found without a table of all cells."""
+    return network.model.kind == "cost" and cost_scale(network).bound < LARGEST
+
+
 def _from_costs(network: Network, most: float | None) -> tuple[CostNetwork, Units]:
     scale = cost_scale(network)
     bound = scale.bound if most is None else min(scale.bound, int(most))
