@@ -60,8 +60,6 @@ class Options:
             raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
         if self.gpus is not None and self.workers:
             raise ModelError("every GPU has one worker; leave out workers, or gpus")
-        if self.gpu_memory is not None and self.gpus is None:
-            raise ModelError("gpu_memory limits GPUs; give gpus too")
         if self.workers and not self.remote:
             _verify_first_import()
         if not isinstance(self.gpus, str | None):
@@ -70,6 +68,8 @@ class Options:
             if (size := getattr(self, name)) is not None:
                 found = parse_size(size)
                 object.__setattr__(self, name, size if isinstance(size, str) else found)
+        if self.gpu_memory is not None and self.gpus is None:
+            raise ModelError("gpu_memory limits GPUs; give gpus too")
 
     @property
     def remote(self) -> bool:

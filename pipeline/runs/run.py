@@ -115,8 +115,9 @@ class Run(Generic[T]):
             leaves = leaf_tables(self.arithmetic, algebra, axes, self.room.nbytes)
         if self.states:
             leaves = {node: algebra.restrict(t, axes[node], plan.dims, self.states) for node, t in leaves.items()}
-        freed = plan.freed if whole else None  # a function of the plan, which later questions run again
-        program = Program(tuple(steps), leaves, axes, tuple(outputs), plan.dims, algebra, variant_from, freed)
+        program = Program(tuple(steps), leaves, axes, tuple(outputs), plan.dims, algebra, variant_from)
+        if whole:
+            program.remember_freed(plan.freed)  # later questions run the plan again
         if not self.device:
             return program
         if self.room is not None:

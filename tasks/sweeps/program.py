@@ -45,7 +45,6 @@ class Program(Generic[T]):
     algebra: Algebra[T]
     variant_from: int = 0
     shared: dict[int, T] = field(default_factory=dict, compare=False, init=False)
-    known_freed: tuple[tuple[int, ...], ...] | None = field(default=None, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = tuple(getattr(self, f.name) for f in fields(self) if f.init)
@@ -57,7 +56,11 @@ class Program(Generic[T]):
     @cached_property
     def freed(self) -> tuple[tuple[int, ...], ...]:
         """For each step the tables that nobody needs after it."""
-        return freed_tables(self.steps, self.outputs) if self.known_freed is None else self.known_freed
+        return freed_tables(self.steps, self.outputs)
+
+    def remember_freed(self, freed: tuple[tuple[int, ...], ...]) -> None:
+        """Take what a plan of the same steps knows, which would be found again otherwise; copies do not have it."""
+        self.__dict__["freed"] = freed
 
     def restricted_leaves(self, states: Mapping[int, int]) -> dict[int, T]:
         """Return the leaf tables with the given variables fixed (their axes keep one state)."""

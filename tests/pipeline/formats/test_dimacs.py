@@ -141,9 +141,10 @@ def test_long_clauses_are_rows_and_searched(read: Read) -> None:
     assert weighted.log10 == pytest.approx(math.log10(7 * 3.25 * 2**196), abs=1e-9)
 
 
-def test_a_clause_that_a_sweep_could_hold_is_searched_all_the_same(read: Read) -> None:
+def test_a_wide_clause_is_not_swept_whole(read: Read) -> None:
+    """It is searched, or a chain of small functions stands for it."""
     found = bucketflow.solve(read(f"p cnf 24 1\n{lines([tuple(range(1, 25))])}"), query="count")
-    assert found.search is not None
+    assert found.search is not None or (found.plan is not None and found.plan.cells < 2**16)
     assert found.value == 2**24 - 1
 
 

@@ -64,9 +64,9 @@ def headings(page: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        (("plan", "satellite"), ["Question", "Plan", "Impossible"]),
-        (("plan", "fields"), ["Question", "Prepared"]),
-        (("plan", "diagnosis", "--query", "marginals"), ["Question", "Plan", "Impossible"]),
+        (("plan", "satellite"), ["Question", "Plan", "Impossible", "Strategy"]),
+        (("plan", "fields"), ["Question", "Strategy", "Prepared"]),
+        (("plan", "diagnosis", "--query", "marginals"), ["Question", "Plan", "Impossible", "Strategy"]),
         (("info", "meetings"), ["Model"]),
         (("marginals", "diagnosis"), ["Answer", "Marginals"]),
         (("bound", "grid", "--z", "2"), ["Answer", "Convergence"]),
