@@ -335,7 +335,7 @@ def test_what_is_kept_of_layouts_is_bounded(monkeypatch: pytest.MonkeyPatch, var
     rng = np.random.default_rng(variables)
     tracemalloc.start()
     try:
-        for _ in range(3000 if variables < 300 else 60):
+        for _ in range({3: 3000, 30: 600, 300: 30}[variables]):
             # none of them twice
             scope = (rng.permutation(10 * variables)[:variables] + 1000).tolist()
             keys = Keys(tuple(scope), (3,) * variables)
