@@ -203,9 +203,9 @@ import os, signal, sys
 import bucketflow
 from bucketflow.pipeline.proofs.provers import row_layers
 from bucketflow.pipeline.proofs.provers.layer_files import RowFiles
-from bucketflow.pipeline.proofs.provers.row_layers import Round, RowSearch
+from bucketflow.pipeline.proofs.provers.row_layers import LayerRound, RowSearch
 
-row_layers.ROUNDS = (Round(4, 2),)
+row_layers.ROUNDS = (LayerRound(4, 2),)
 RowSearch._fix = lambda self: None
 finish = RowFiles.finish
 
