@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import unwrap
@@ -76,6 +76,11 @@ def format_count(count: int) -> str:
 def format_cells(count: int) -> str:
     """Write a number of cells, with its size as a power of two where it is large."""
     return f"{count:,}" if count < 10_000 else f"{float(count):.3g} (2^{log2(count):.1f})"
+
+
+def listed(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them: ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def shorten(text: str, width: int = 40) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
@@ -70,6 +70,10 @@ class Options:
                 object.__setattr__(self, name, size if isinstance(size, str) else found)
         if self.gpu_memory is not None and self.gpus is None:
             raise ModelError("gpu_memory limits GPUs; give gpus too")
+
+    def without_gpus(self) -> Options:
+        """The same on CPUs alone."""
+        return replace(self, gpus=None, gpu_memory=None)
 
     @property
     def remote(self) -> bool:

@@ -10,14 +10,14 @@ from functools import partial
 
 from ...tasks.compiler.compile_limits import compiled_until
 from ..compiling import counts_compiling
-from ..errors import BudgetError
+from ..errors import BudgetError, listed
 from ..options import Options, ProofOptions
 from ..results.result import Result
 from .cut_offs import within
 from .engines.asking import Asking
 from .engines.engine_registry import EnginesOf
 from .engines.offers import SWEEP, Bid, EnginePrice, Strategy, strategy_of
-from .engines.option_effects import DEVICES, PLANNING, effect_note, given_options, without_effect
+from .engines.option_effects import DEVICES, PLANNING, given_options
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
 from .prepared import Prepared
@@ -108,7 +108,10 @@ def _effects(found: Answer, asking: Asking, engines: EnginesOf, strategy: Strate
     swept = proof is not None and proof.method == "dense"  # by the portfolio itself
     raced = any(offer.price.device == "gpu" for offer in strategy.offers)
     heeded = kind.heeds | (PLANNING | DEVICES if swept else DEVICES if raced else frozenset())
-    return effect_note(without_effect(given, heeded, None if raced else found.plan), kind.way)
+    if not raced and found.plan is not None and not found.plan.device:
+        heeded -= DEVICES
+    unused = [name for name in given if name not in heeded]
+    return (f"{listed(unused)} had no effect: {kind.way}",) if unused else ()
 
 
 def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:

@@ -242,7 +242,7 @@ class _Batch:
         several = options.remote or bool(options.workers)
         opened: AbstractContextManager[Pool] = nullcontext(SerialPool())
         if several:
-            opened = DaskPools(Resources(replace(options, gpus=None, gpu_memory=None)))
+            opened = DaskPools(Resources(options.without_gpus()))
         with opened as pool:
             try:
                 if several:
@@ -296,7 +296,7 @@ class _Batch:
         memory = options.memory
         if memory is None and not self.options.remote:
             memory = default_memory_bytes() // pool.width
-        return replace(options, memory=memory, threads=1, gpus=None, gpu_memory=None)
+        return replace(options.without_gpus(), memory=memory, threads=1)
 
     def _wide_options(self, pool: Pool) -> Options:
         """Options of a question that all workers answer."""

@@ -90,7 +90,7 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int, t
             at = table.at
             if id(table.costs) not in known:
                 stored = known[id(table.costs)] = _stored(table, decimals, reader)
-                infinite = infinite or _has_infinite(table, stored, reader)
+                infinite = infinite or are_read_as_infinite(table.costs, table.default, stored.values, reader.bound)
         bound = None if reader.bound is None else scaled_bound(reader.bound, decimals, reader.maximize)
     except ValueError as error:
         raise tokens.fail(at, str(error), "others") from None
@@ -107,13 +107,6 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int, t
             built[id(costs)] = functions[-1]
     notes = (f"costs of 10^18 and more {READ_AS_INFINITE}",) if infinite else ()
     return tuple(functions), bound, decimals, notes
-
-
-def _has_infinite(table: CfnTable, stored: StoredCosts, reader: Reader) -> bool:
-    default = () if table.default is None or stored.default is None else (table.default,)
-    return are_read_as_infinite(table.costs, stored.values, reader.bound) or are_read_as_infinite(
-        default, np.array([stored.default or 0]), reader.bound
-    )
 
 
 def _function(table: CfnTable, costs: StoredCosts, reader: Reader) -> Function:

@@ -93,12 +93,24 @@ def scaled(numbers: Sequence[Number], decimals: int, maximize: bool, bound: Numb
 READ_AS_INFINITE = "are read as infinite, as in other programs: give costs in a smaller unit if they are not"
 
 
-def are_read_as_infinite(numbers: Sequence[Number], stored: NDArray[np.int64], bound: Number | None) -> bool:
-    """Whether finite numbers of 10^18 and more stand for infinity, where no bound forbids them."""
+def are_read_as_infinite(
+    numbers: Sequence[Number], default: Number | None, stored: NDArray[np.int64], bound: Number | None
+) -> bool:
+    """Whether finite numbers of 10^18 and more stand for infinity, where no bound forbids them.
 
-    if bound is not None or not (stored == FORBIDDEN).any():
+    Parameters
+    ----------
+    numbers, default
+        Costs of a function as the file gives them, and the cost of what it does not list.
+    stored : ndarray
+        What became of the numbers.
+    bound : number, optional
+        From where on totals are forbidden.
+    """
+    if bound is not None:
         return False
-    exact = (Decimal(number) for number in numbers)
+    suspects = numbers if (stored == FORBIDDEN).any() else ()
+    exact = map(Decimal, suspects if default is None else (*suspects, default))
     return any(number.is_finite() and number.adjusted() >= _INFINITE_EXPONENT for number in exact)
 
 

@@ -174,8 +174,6 @@ FORMATS = (
 _SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
 _NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml"))
 _KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
-#: How files of models are called, in lower case, packed or not.
-MODEL_SUFFIXES = frozenset(map(str.lower, _SUFFIXES))
 # Names of formats of which one may be called as the other: JSON is YAML.
 _ALIKE = {("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is")}
 _HEAD_BYTES = 1 << 16
@@ -215,17 +213,22 @@ def detect_format(source: Source) -> Format:
         return _by_content(source, head)
     if named.is_likely(head, 0):  # a .wcsp may have any name on its first line
         return named
-    found = next((form for form in FORMATS if form.has_signature(head)), named)
+    found = _signed(head) or named
     if found is not named and (named.name, found.name) not in _ALIKE:
         expected = f"what the name {source.suffix} says"
         raise FormatError(source.path, None, expected, f"{found.name}: name the file as what it is")
     return named
 
 
+def _signed(head: str) -> Format | None:
+    """Return the format of which a file has the signature."""
+    return next((form for form in FORMATS if form.has_signature(head)), None)
+
+
 def _by_content(source: Source, head: str) -> Format:
     tiers = range(max(len(form.beginnings) for form in FORMATS))
     likely = (form for tier in tiers for form in FORMATS if form.is_likely(head, tier))
-    found = next((form for form in FORMATS if form.has_signature(head)), None) or next(likely, None)
+    found = _signed(head) or next(likely, None)
     if found is not None:
         return found
     root = re.match(r"\s*(?:<[?!](?s:.*?)>\s*)*<(\w[\w:.-]*)", head)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ class Resources:
 
     def without_devices(self) -> Resources:
         """The same without GPUs."""
-        return self if self.asked.gpus is None else Resources(replace(self.asked, gpus=None, gpu_memory=None))
+        return self if self.asked.gpus is None else Resources(self.asked.without_gpus())
 
     @cached_property
     def threads(self) -> int:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from math import log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from ..errors import format_bytes, printable, shown_number
+from ..errors import format_bytes, listed, printable, shown_number
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
@@ -127,7 +127,7 @@ class Proof:
         """Which way proved it, after which others that took notable time, and why it was not just swept: one line."""
         least = _NOTABLE * sum(self.tried.values())
         others = [method for method, seconds in self.tried.items() if seconds > least and method != self.method]
-        tried = " and ".join(filter(None, (", ".join(others[:-1]), *others[-1:])))
+        tried = listed(others)
         if self.method == "none":
             way = f"not proved by {tried}" if tried else "not proved"
         else:

@@ -113,4 +113,4 @@ class Asking:
 
     def on_host(self) -> Asking:
         """The same without devices."""
-        return replace(self, options=replace(self.options, gpus=None, gpu_memory=None))
+        return replace(self, options=self.options.without_gpus())

@@ -208,7 +208,7 @@ class Draft:
             costs = scaled_array(given.costs, decimals, self.maximize)
         else:
             costs = scaled(given.costs, decimals, self.maximize, self.top)
-            if are_read_as_infinite(given.costs, costs, self.top):
+            if are_read_as_infinite(given.costs, given.default, costs, self.top):
                 self.note(given.line, "costs of 10^18 and more", READ_AS_INFINITE)
         if given.rows is None:
             return dense_function(given.scope, costs.reshape([len(self.labels[v]) for v in given.scope]))

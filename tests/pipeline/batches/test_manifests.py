@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.batches.manifest import read_manifest
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.formats.registry import MODEL_SUFFIXES
+from bucketflow.pipeline.formats.registry import FORMATS
 from tests.models import grid
 from tests.pipeline.formats.test_formats_fuzz import SAMPLES
 
@@ -193,7 +193,8 @@ def test_results_inside_of_the_folder_are_no_models(models: Path) -> None:
 
 
 def test_every_format_has_its_suffix() -> None:
-    assert {Path(name).suffix for name in SAMPLES} <= MODEL_SUFFIXES
+    suffixes = {suffix.lower() for form in FORMATS for suffix in (*form.suffixes, *form.shared)}
+    assert {Path(name).suffix for name in SAMPLES} <= suffixes
 
 
 def test_damaged_files_of_shared_names_are_rows_that_fail(tmp_path: Path) -> None:

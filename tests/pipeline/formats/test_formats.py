@@ -663,3 +663,6 @@ def test_costs_that_are_read_as_infinite_are_noted(read: Read) -> None:
     )
     assert read(yaml % 2**60, "a.yaml").notes == (f"costs of 10^18 and more (line 6) {READ_AS_INFINITE}",)
     assert read(yaml % ".inf", "a.yaml").notes == ()
+    rest = yaml.replace("{%s: 0, 4: 1}", "{4: 1}, default: %s")
+    assert read(rest % 2**60, "a.yaml").notes == (f"costs of 10^18 and more (line 6) {READ_AS_INFINITE}",)
+    assert read(rest % 7, "a.yaml").notes == ()
