@@ -203,8 +203,9 @@ class Helpers:
 
     def _send(self, hands: Hands, network: CostNetwork, method: str, seconds: float) -> None:
         asked, number = self.portfolio.incumbent.limits, self._made
-        device_bytes = self.resources.memory_bytes if self.resources.gpu_count else None
-        limits = ProofLimits(asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=device_bytes)
+        limits = ProofLimits(
+            asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=self.resources.device_budget
+        )
         self._made += 1
         self._given[number] = network
         sub = Subproblem(replace(network, made=()), self.portfolio.incumbent.upper, method, limits, seconds)

@@ -53,8 +53,8 @@ class ProofLimits:
         Told a lower bound and the total of the best assignment, whenever one improved.
     on_states : callable
         Told every assignment whose total is the least so far. Totals in units may hide that it is forbidden.
-    device_bytes : int, optional
-        Memory of a GPU that may be used.
+    device_bytes : callable, optional
+        Return the memory of a GPU that may be used, which starts it.
     threads : int
         Share large layers and joins.
     files : callable, optional
@@ -75,7 +75,7 @@ class ProofLimits:
     stop: Callable[[], bool] = bool
     on_bounds: OnBounds = lambda lower, total: None
     on_states: Callable[[States], None] = lambda states: None
-    device_bytes: int | None = None
+    device_bytes: Callable[[], int] | None = None
     threads: int = 1
     files: Callable[[], RowFiles] | None = None
     finished: Callable[[], Finished | None] = lambda: None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError
+from ...machine.resources import Resources
 from ...orders.depth_first import sweep_cells
 from ...orders.tree_search import search_tree
 from ...plans.plan import Plan
@@ -39,6 +41,7 @@ class SweepEngine:
     asking: Asking
     prepared: Prepared | None = None
     in_folder: bool = True
+    why_host: str = ""
 
     def bid(self) -> Bid:
         """Price the buckets of an order that is found at once."""
@@ -65,12 +68,33 @@ class SweepEngine:
 
     def plan(self) -> Prepared:
         """Plan the sweep, once."""
-        asking = self.asking
-        if self.prepared is None and asking.folder is not None and self.in_folder:
-            self.prepared = planned_in(asking.folder, asking.options, asking.patient)
-        elif self.prepared is None:
-            self.prepared = prepare(asking.question, asking.resources, patient=asking.patient)
+        if self.prepared is None:
+            resources = self.asking.resources
+            if self._is_over_before_a_device_starts:
+                with suppress(BudgetError):
+                    self.prepared = self._planned(resources.without_devices())
+                    self.why_host = "all cells were swept on the CPU, which takes less than to start a device"
+            self.prepared = self.prepared or self._planned(resources)
         return self.prepared
+
+    def _planned(self, resources: Resources) -> Prepared:
+        asking = self.asking
+        if asking.folder is not None and self.in_folder:
+            return planned_in(asking.folder, resources.asked, asking.patient)
+        return prepare(asking.question, resources, patient=asking.patient)
+
+    @property
+    def _is_over_before_a_device_starts(self) -> bool:
+        """Whether this machine's cores are through before a device has loaded its libraries."""
+        asking, policy = self.asking, self.asking.policy
+        by_rows = asking.options.representation == "rows"
+        if by_rows or asking.is_trivial or asking.has_stored_plan or not asking.resources.device_sleeps:
+            return False
+        price = self.bid()
+        assert isinstance(price, EnginePrice)
+        if price.device == "gpu" and price.seconds <= policy.most_saved * policy.device_start_seconds:
+            price = self._searched_price()
+        return price.device == "host"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Sweep to the end; where a device runs out of memory all the same, again within half of it."""
@@ -121,12 +145,17 @@ class SweepEngine:
         )
 
     @property
+    def _device_start_seconds(self) -> float:
+        """What is left of starting the device."""
+        return self.asking.policy.device_start_seconds if self.asking.resources.device_sleeps else 0.0
+
+    @property
     def _device_rates(self) -> Rates:
         return gpu_rates(MIN_PLUS if self.asking.network.query == "optimum" else SUM_PRODUCT)
 
     def _cheaper(self, here: float, there: float, nbytes: int, certainty: Certainty) -> EnginePrice:
         """Return what it takes on this machine's cores, or on its device where that is less."""
-        there += self.asking.policy.device_start_seconds
+        there += self._device_start_seconds
         if self.asking.options.gpus is None or here <= there:
             return EnginePrice(here, nbytes, certainty)
         return EnginePrice(there, 0, certainty, "gpu")
@@ -150,7 +179,7 @@ class SweepEngine:
         if plan is None:
             return EnginePrice(0.0, certainty="planned")
         device = _device_of(plan, prepared)
-        start = self.asking.policy.device_start_seconds if device == "gpu" else 0.0
+        start = self._device_start_seconds if device == "gpu" else 0.0
         return EnginePrice(plan.seconds + start, _host_bytes(plan), "planned", device)
 
 

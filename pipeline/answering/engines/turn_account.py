@@ -126,7 +126,7 @@ class TurnAccount:
             aim: Certainty = "searched" if cheapest.price.certainty == "rough" and able else "planned"
             return Move("price", cheapest.offer.engine, 0.0, f"as its price is {cheapest.price.certainty}", aim)
         if able:
-            each, seconds = min(able, key=lambda one: one[0].turns)
+            each, seconds = min(able, key=lambda one: one[0].spent)
             return Move("turn", each.offer.engine, seconds, each.offer.why)
         return None if cheapest is None or self.racing else self._finish(cheapest)
 

@@ -98,7 +98,7 @@ class RowSearch:
         by the cut-off, and then ordered.
     upper : int, optional
         Only totals below it interest.
-    device_bytes : int, optional
+    device_bytes : callable, optional
         Rounds of many rows are on the GPU, and take no more of its memory.
     rounds : sequence of LayerRound
         Sizes that are tried, one after the other.
@@ -123,7 +123,7 @@ class RowSearch:
         order: Sequence[int] | None,
         upper: int | None,
         *,
-        device_bytes: int | None = None,
+        device_bytes: Callable[[], int] | None = None,
         rounds: Sequence[LayerRound],
         threads: int = 1,
         files: Callable[[], RowFiles] | None = None,
@@ -244,22 +244,22 @@ class RowSearch:
 
     def _layered(self, sizes: LayerRound) -> LayeredSearch | None:
         """Make mini-buckets, where they are not those of the round before, for a search of the layers."""
-        device_bytes = self._device_bytes if sizes.width >= _DEVICE_WIDTH else None
-        memory_bytes = self.memory_bytes if device_bytes is None else device_bytes
+        there = self._device_bytes if sizes.width >= _DEVICE_WIDTH else None
+        memory_bytes = self.memory_bytes if there is None else there()
         split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
-        if split.kept_bytes > _bucket_bytes(memory_bytes, device_bytes is not None) and self._split is not None:
+        if split.kept_bytes > _bucket_bytes(memory_bytes, there is not None) and self._split is not None:
             # wider layers are what is left
             split = self._split
         if split.kept_bytes > memory_bytes:
             self.hopeless = True
             return None
         if self._split is None or self._found is None or split.buckets != self._split.buckets:
-            self._eliminate(split, None if device_bytes is None else _DEVICE_CELLS, self.upper)
+            self._eliminate(split, None if there is None else _DEVICE_CELLS, self.upper)
         if self._found is None:
             return None
         left = memory_bytes - split.kept_bytes
         threads = max(1, min(self._threads, left // _THREAD_BYTES))
-        side = host(threads) if device_bytes is None else DEVICE
+        side = host(threads) if there is None else DEVICE
         return LayeredSearch(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, side=side)
 
     def _go_on_disk(self) -> None:

@@ -221,7 +221,7 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
     expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_WIDTH", 1)
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_CELLS", 1)
-    found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=1 << 30, rounds=rounds)
+    found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=lambda: 1 << 30, rounds=rounds)
     assert expected.proved
     assert found == expected
 
@@ -234,7 +234,7 @@ def test_mini_buckets_may_take_more_of_a_device_than_of_the_host(monkeypatch: py
     assert splits[0].kept_bytes < memory // 2
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_WIDTH", 1)
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers.LayeredSearch", lambda *_, **__: None)
-    for device_bytes, expected in ((memory, splits[1]), (None, splits[0])):
+    for device_bytes, expected in ((lambda: memory, splits[1]), (None, splits[0])):
         search = RowSearch(network, order, None, device_bytes=device_bytes, rounds=[small, large])
         search.memory_bytes = memory
         for each in (small, large):
