@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError
 from ...machine.resources import Resources
@@ -165,14 +166,16 @@ class SweepEngine:
         network, _ = asking.question.chained.reduced  # as it is planned
         dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
         short, seed = asking.policy.short_search_seconds, asking.options.seed
-        seconds, nbytes = _searched(dims, scopes, seed, short, Rates())
+        seconds, nbytes, spent = _searched(dims, scopes, seed, short, Rates())
         overhead = 1.0
         if asking.options.memory is not None and nbytes > spare_bytes(asking.question, asking.options):
             overhead = asking.policy.sliced_overhead
         there = math.inf
         if asking.options.gpus is not None:
-            there, _ = _searched(dims, scopes, seed, short, self._device_rates)
-        return self._cheaper(overhead * self._sweeps * seconds, self._sweeps * there, nbytes, "searched")
+            there, _, _ = _searched(dims, scopes, seed, short, self._device_rates)
+        planning = asking.policy.planning_searches * spent
+        here = planning + overhead * self._sweeps * seconds
+        return self._cheaper(here, planning + self._sweeps * there, nbytes, "searched")
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan
@@ -199,7 +202,8 @@ def _host_bytes(plan: Plan) -> int:
 @lru_cache(maxsize=32)
 def _searched(
     dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, short: float, rates: Rates
-) -> tuple[float, int]:
-    """Return the predicted seconds and the bytes of all tables of a short search's tree; it is often asked again."""
+) -> tuple[float, int, float]:
+    """Return the seconds and the bytes of all tables of a short search's tree, and the seconds that it took."""
+    began = working_seconds()
     tree = search_tree(dims, scopes, seconds=short, seed=seed)
-    return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells)
+    return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells), working_seconds() - began

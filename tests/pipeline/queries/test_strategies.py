@@ -247,3 +247,16 @@ def test_strategies_are_shown() -> None:
     assert made.repriced(SWEEP, planned(3.0)).offers[1].price.seconds == 3
     assert made.without(SWEEP, "no memory").engines == ("diagrams",)
     assert replace(made, offers=()).engines == ()
+
+
+def test_a_device_is_planned_once_as_much_was_spent_on_the_host() -> None:
+    """Planning 2^52 cells for a device took 17 s, before diagrams that take two had a turn."""
+    price = EnginePrice(500.0, certainty="searched", device="gpu")
+    account = TurnAccount.of(strategy("partition", Wishes(), diagrams=UNKNOWN, sweep=price))
+    kinds = []
+    for _ in range(4):
+        move = account.next()
+        assert move is not None
+        kinds.append(move.kind)
+        account.enter(move, move.seconds)
+    assert kinds == ["turn"] * 4
