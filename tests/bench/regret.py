@@ -180,8 +180,8 @@ def all_ways(question: Question, folder: Path, arguments: argparse.Namespace, an
             return []
         asked = Asked(path, query, evidence, way, options)
         ask = partial(run, asked, arguments.limit, arguments.clock)
-        # kernels that only the first process compiles are no choice of the default
-        line = answers.of(asked.key(folder, label), partial(second, ask) if device and way == "default" else ask)
+        # what only the first process compiles is no choice of the default
+        line = answers.of(asked.key(folder, label), partial(second, ask) if way == "default" else ask)
         if way == "size":
             small = line.get("cells", math.inf) <= _MOST_CELLS
         else:

@@ -16,7 +16,7 @@ from ...orders.tree_search import search_tree
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...queries.counting import most_primes
-from ...trees.costs import Rates, gpu_rates, tree_cost
+from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
 from ..question_sizes import most_whole_cells, spare_bytes
@@ -51,11 +51,12 @@ class SweepEngine:
             return EnginePrice(0.0, certainty="planned")
         cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed)
         policy = asking.policy
-        seconds = self._sweeps * cells / policy.saved_by_trees / Rates().cells_per_second
+        seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
         if cells > most_whole_cells(asking.question, asking.options, math.ceil(min(cells, 2.0**62))):
             seconds *= policy.sliced_overhead
         seconds += self._wide_cells * policy.table_cell_seconds
-        there = self._sweeps * cells / policy.saved_by_trees / self._device_rates.cells_per_second
+        rates = self._device_rates
+        there = self._sweeps(rates) * cells / policy.saved_by_trees / rates.cells_per_second
         return self._cheaper(seconds, there, 0, "rough")
 
     def better_price(self, aim: Certainty) -> Bid:
@@ -126,13 +127,13 @@ class SweepEngine:
                 asking.notes.append(f"the device ran out of memory ({error}); planned again within {within}")
                 prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
 
-    @property
-    def _sweeps(self) -> int:
-        """About how many sweeps it takes."""
+    def _sweeps(self, rates: Rates) -> float:
+        """About how many sweeps in floats it takes, of which those modulo a prime take several."""
         bits = sum(map(math.log2, self.asking.network.dims))
         if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
-            return 1
-        return 1 + most_primes(bits * math.log(2))
+            return 1.0
+        slower = rates.cells_per_second / residue_rates(rates).cells_per_second
+        return 1.0 + slower * most_primes(bits * math.log(2))
 
     @property
     def _wide_cells(self) -> int:
@@ -174,8 +175,8 @@ class SweepEngine:
         if asking.options.gpus is not None:
             there, _, _ = _searched(dims, scopes, seed, short, self._device_rates)
         planning = asking.policy.planning_searches * spent
-        here = planning + overhead * self._sweeps * seconds
-        return self._cheaper(here, planning + self._sweeps * there, nbytes, "searched")
+        here = planning + overhead * self._sweeps(Rates()) * seconds
+        return self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan
