@@ -9,7 +9,7 @@ from functools import lru_cache
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError
 from ...orders.depth_first import sweep_cells
-from ...orders.tree_search import search_tree
+from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...queries.counting import most_primes
@@ -172,5 +172,5 @@ def _searched(
     dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, short: float, rates: Rates
 ) -> tuple[float, int]:
     """Return the predicted seconds and the bytes of all tables of a short search's tree; it is often asked again."""
-    tree = search_tree(dims, scopes, seconds=short, seed=seed)
+    tree = TreeSearch(dims, scopes, seconds=short, seed=seed).cheapest()
     return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells)
