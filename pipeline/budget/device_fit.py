@@ -206,7 +206,8 @@ def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
     """Choose a variable of the largest step such that conditioning on it repeats the least work."""
     tree = plan.tree
     largest = max(plan.steps, key=lambda s: s.lowered.cells)
-    choices = [v for v in tree.joined[largest.node - tree.n_leaves] if tree.dims[v] > 1]
+    joined = tree.joined[largest.node - tree.n_leaves]
+    choices = [v for v in joined if tree.dims[v] > 1 and (v in tree.last or not tree.last)]
     return min(choices, key=lambda v: tree_cost(tree, rates, plan.itemsize, {v}).seconds * tree.dims[v], default=None)
 
 

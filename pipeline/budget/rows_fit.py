@@ -140,7 +140,8 @@ def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Pl
     BudgetError
         If there are none, or too many slices.
     """
-    free = [v for v in error.axes if v not in plan.sliced and plan.dims[v] > 1]
+    last = planner.problem.last
+    free = [v for v in error.axes if v not in plan.sliced and plan.dims[v] > 1 and (v in last or not last)]
     scopes = [frozenset().union(*step.input_axes) for step in plan.steps]
     often = {v: sum(v in scope for scope in scopes) for v in free}
     chosen, wanted = list(plan.sliced), plan.slices * min(max(error.needed // max(error.allowed, 1), 2), _MOST_AT_ONCE)

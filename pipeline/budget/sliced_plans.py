@@ -56,6 +56,8 @@ def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Ca
     """
     first, options = wholes[0], planner.options
     assert isinstance(first, Plan)
+    if planner.problem.last:
+        raise planner.last_refusal(first, "slices")
     # a tree that was given is not searched on unless slicing costs much
     searched = options.tree == "refined" and isinstance(options.order, str)
     found, refusals = _first_slices(planner, wholes, searched)

@@ -78,6 +78,8 @@ def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: fl
         If some step does not fit even in its smallest box.
     """
     tree, way_back, problem = whole.tree, None, planner.problem
+    if problem.last:
+        raise planner.last_refusal(whole, "boxes on disk")
     if problem.targets is not None:
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
         way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)

@@ -76,7 +76,7 @@ def _made_again(planner: Planner, record: Mapping[str, Any]) -> Plan:
     problem = planner.problem
     children = _checked_children(problem, record["children"])
     again = planner.with_options(memory_bytes=record["memory_bytes"], by_rows=record.get("rows", False))
-    tree = Tree(problem.dims, problem.scopes, children)
+    tree = Tree(problem.dims, problem.scopes, children, problem.last)
     if not record["cuts"]:
         plan = again.of(tree, frozenset(record["sliced"]))
         # what slices are compared with is the best tree without them, which is another

@@ -178,7 +178,14 @@ class TreeSearch:
         """Improve a tree by local search, for a run in which some variables are conditioned on.
 
         The result is never dearer than the tree given, as predicted for one slice.
+
+        Raises
+        ------
+        ValueError
+            If some variables of the tree are eliminated last: subtrees that are moved would not keep to that.
         """
+        if tree.last:
+            raise ValueError("a tree whose last variables are given is not rearranged as a whole")
         dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
         asked = replace(self, dims=dims, scopes=tree.leaves, tree="refined")
         search = _OrderSearch(asked, Starts(dims, tree.leaves))

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
+from ..orders.last_variables import trees_with_last
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, Starts, TreeSearch
 from ..orders.two_way_search import cheapest_both_ways, tree_for_both_ways
 from ..trees.costs import Rates, steps_cost, tree_cost
@@ -111,16 +112,25 @@ class Planner:
 
     def tree(self, check: Check | None = None, longest: float = LONGEST_PLANNING) -> Tree:
         """Return the tree of a stored plan, or the one that a search of nominally so many seconds at most finds."""
+        problem = self.problem
         if self.options.children is not None:
-            return Tree(self.problem.dims, self.problem.scopes, self.options.children)
+            return Tree(problem.dims, problem.scopes, self.options.children, problem.last)
         search = replace(self.search, longest=longest)
-        return search.cheapest(check) if self.problem.targets is None else tree_for_both_ways(search, check)
+        find = TreeSearch.cheapest if problem.targets is None else tree_for_both_ways
+        if problem.last:
+            return trees_with_last(search, problem.last, lambda part: [find(part)])[0]
+        return find(search, check)
 
     def trees(
         self, check: Check | None = None, longest: float = LONGEST_PLANNING, starts: Starts | None = None
     ) -> Iterator[Tree]:
         """Search for trees of a sweep one way, the cheapest first; see :meth:`plans`."""
-        for tree in replace(self.search, longest=longest).trees(self.effort, check, starts):
+        search, last = replace(self.search, longest=longest), self.problem.last
+        if last:
+            found = trees_with_last(search, last, lambda part: part.trees(self.effort))
+        else:
+            found = search.trees(self.effort, check, starts)
+        for tree in found:
             self._refuse_hopeless(tree)
             yield self.joined(tree)
 
@@ -155,7 +165,8 @@ class Planner:
             plan = self.whole(check)
             self.effort.spend(planning_seconds(plan))
             yield plan
-            yield from self._further_plans(plan)
+            if not self.problem.last:
+                yield from self._further_plans(plan)
         elif self.options.children is not None:
             yield self.of(self.tree())
         else:
@@ -271,6 +282,10 @@ class Planner:
         return Sizing(tree.dims, self.problem.itemsize, self.options.threads, self.options.device)
 
     def _laid_out(self, whole: Tree, sliced: frozenset[int]) -> _LaidOut:
+        if whole.last and not sliced <= whole.last:
+            raise BudgetError(
+                "slices would fix variables that have to be eliminated before the last ones; try a larger --memory"
+            )
         tree = whole.resized(sliced_dims(whole.dims, sliced)) if sliced else whole
         varies = variant_nodes(tree, sliced)
         return tree, self._layouts(tree), tuple(sorted(tree.schedule, key=varies.__contains__)), varies
@@ -352,6 +367,13 @@ class Planner:
                 return found
         again = remade(found, self.problem, sizing, self.memory_bytes - fixed)
         return found if again is None else with_rates(again, self.rates)
+
+    def last_refusal(self, whole: Plan, way: str) -> BudgetError:
+        """Say why a plan that does not fit is not made in another way where some variables go last."""
+        return BudgetError(
+            f"the plan needs {format_bytes(whole.peak_bytes)}, allowed {format_bytes(self.memory_bytes)}, and has no "
+            f"{way} as some variables have to be eliminated last; try a larger --memory"
+        )
 
     def _refuse_hopeless(self, tree: Tree) -> None:
         """Refuse a tree that neither slices nor disks bring within anyone's time, before its steps are lowered."""

@@ -79,6 +79,8 @@ class Problem:
     functions, evaluated : int
         Functions that leaf tables are made of, and those of the model, which an assignment is evaluated on: for
         predictions.
+    last : frozenset of int
+        Variables that are eliminated after all others.
     """
 
     dims: tuple[int, ...]
@@ -90,6 +92,7 @@ class Problem:
     rows: tuple[int, ...] | None = None
     functions: int = 0
     evaluated: int = 0
+    last: frozenset[int] = frozenset()
 
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:

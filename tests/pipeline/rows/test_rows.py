@@ -211,8 +211,8 @@ def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPat
 def test_rows_begin_with_the_tree_of_a_search_that_was_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
     trees: list[Any] = []
 
-    def refuse(problem: Any, *_: Any) -> None:
-        trees.append(TreeSearch(problem.dims, problem.scopes).cheapest())
+    def refuse(planner: Planner, *_: Any) -> None:
+        trees.append(TreeSearch(planner.problem.dims, planner.problem.scopes).cheapest())
         raise pickle.loads(pickle.dumps(HopelessError("the plan needs too much", trees[-1])))
 
     monkeypatch.setattr(prepared_module, "fitted", refuse)
@@ -223,8 +223,8 @@ def test_rows_begin_with_the_tree_of_a_search_that_was_hopeless(monkeypatch: pyt
 
 
 def test_rows_are_not_tried_where_far_too_many_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(problem: Any, *_: Any) -> None:
-        raise HopelessError("the plan needs too much", TreeSearch(problem.dims, problem.scopes).cheapest())
+    def refuse(planner: Planner, *_: Any) -> None:
+        raise HopelessError("the plan needs too much", planner.search.cheapest())
 
     monkeypatch.setattr(prepared_module, "fitted", refuse)
     monkeypatch.setattr(prepared_module, "_VAIN", 0.0)
