@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from ..errors import ModelError, shorten
 from ..models.dcop import Dcop
 from ..orders.depth_first import bucket_parents
-from ..orders.tree_search import search_tree
+from ..orders.tree_search import TreeSearch
 from ..trees.tree import elimination_order
 
 Heuristic = Literal["max-degree", "most-connected", "most-constrained", "given", "planned"]
@@ -227,7 +227,7 @@ def _eliminated(dcop: Dcop, seed: int) -> PseudoTree:
     local = {agent: k for k, agent in enumerate(owners)}
     dims = [math.prod(dcop.model.dims[v] for v in dcop.owned[agent]) for agent in owners]
     scopes = [tuple(local[agent] for agent in scope) for scope in agent_scopes(dcop) if scope]
-    order = elimination_order(search_tree(dims, scopes, tree="bucket", seed=seed))
+    order = elimination_order(TreeSearch(dims, scopes, tree="bucket", seed=seed).cheapest())
     above, _ = bucket_parents(len(dims), scopes, order)
     parents = [-1] * len(dcop.agents)
     for k, parent in enumerate(above):

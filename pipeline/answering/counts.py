@@ -14,7 +14,7 @@ from ...tasks.steps.semiring import Semiring, mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..orders.tree_search import HOPELESS_SECONDS
 from ..plans.plan import Plan
-from ..plans.planner import relowered
+from ..plans.repricing import relowered
 from ..plans.residue_sweeps import plan_of_points, with_evaluations
 from ..plans.row_bounds import least_seconds
 from ..preprocessing.consistency import allowed

@@ -16,7 +16,7 @@ from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..machine.resources import Resources
 from ..plans.plan import Plan
-from ..plans.planner import with_rates
+from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds
 from ..runs.pools import DaskPools, serial_pool, width_of
 from ..trees.costs import Rates

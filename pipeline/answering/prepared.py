@@ -18,8 +18,9 @@ from ..machine.disk import measured_disk_rate
 from ..machine.resources import Resources
 from ..orders.tree_search import HOPELESS_SECONDS
 from ..plans.plan import Plan
-from ..plans.planner import HopelessError, remembered_with_rates, whole_plan
-from ..plans.problem import PlanOptions, Problem
+from ..plans.planner import HopelessError, Planner
+from ..plans.problem import UNLIMITED_BYTES, PlanOptions, Problem
+from ..plans.repricing import remembered_with_rates
 from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic, arithmetic_for
@@ -177,12 +178,11 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
     if stored:
         from ..budget.stored_plans import stored_plan
 
-        wanted = plan_options(prepared.arithmetic, resources, stored["memory_bytes"])
-        prices = Prices(stored_plan(problem, wanted, Rates(), stored))
+        prices = Prices(stored_plan(planner_of(prepared, stored["memory_bytes"]), stored))
     elif problem.rows is not None:
         prices = _rows_prices(prepared, tree)
     else:
-        prices = cheapest_way(problem, prepared.arithmetic, resources)
+        prices = cheapest_way(prepared)
     plan, both_ways = prices.chosen, problem.targets is not None
     if not plan.device:
         resources = resources.without_devices()
@@ -206,11 +206,12 @@ def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     """Plan by rows, where a spill was asked for with tables on disk."""
     from ..budget.rows_fit import rows_plan, with_stored_rows
 
-    problem, resources = prepared.problem, prepared.resources
+    resources = prepared.resources
     stored = resources.asked.fit == "spill"
-    resources = resources.without_devices() if stored else resources
-    options = plan_options(prepared.arithmetic, resources, resources.memory_bytes)
-    plan = rows_plan(problem, options, Rates(), tree, prepared.most_work)
+    if stored:
+        resources = resources.without_devices()
+    planner = planner_of(replace(prepared, resources=resources), resources.memory_bytes)
+    plan = rows_plan(planner, tree, prepared.most_work)
     if stored:
         return Prices(with_stored_rows(plan, resources.memory_bytes))
     asked, fits = resources.asked, plan.peak_bytes <= resources.memory_bytes
@@ -219,29 +220,29 @@ def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     return Prices(plan)
 
 
-def cheapest_way(problem: Problem, arithmetic: Arithmetic[Any], resources: Resources) -> Prices:
+def cheapest_way(prepared: Prepared) -> Prices:
     """Choose how tables of all cells run: whole, in slices or spilled, on this machine's cores or a device.
 
     For both ways the machine is asked for its memory only where the plan needs more than next to nothing.
     """
+    resources, problem = prepared.resources, prepared.problem
     asked, both_ways = resources.asked, problem.targets is not None
     if both_ways and asked.memory is asked.gpu_memory is None and asked.fit != "spill":
         # a refusal names the memory that there is
         with suppress(BudgetError):
-            plan = whole_plan(problem, plan_options(arithmetic, resources, 1 << 62), Rates(), _end_search)
+            plan = planner_of(prepared, UNLIMITED_BYTES).whole(_end_search)
             if plan.peak_bytes <= _SMALL_BYTES:
                 return Prices(plan)
-    wanted = plan_options(arithmetic, resources, resources.memory_bytes)
-    if not wanted.device:
-        rate = partial(measured_disk_rate, asked.folder)
-        return fitted(problem, wanted, Rates(), asked.fit, resources.disk_bytes, rate)
+    planner = planner_of(prepared, resources.memory_bytes)
+    if not planner.options.device:
+        return fitted(planner, asked.fit, resources.disk_bytes, partial(measured_disk_rate, asked.folder))
     from ..budget.device_fit import fitted_for_device, fitted_propagation_for_device
 
     if both_ways:
-        return fitted_propagation_for_device(problem, wanted, asked.fit, lambda: _around(resources))
+        return fitted_propagation_for_device(planner, asked.fit, lambda: _around(resources))
     device = resources.device_rates(problem.semiring)
     around = _around(resources, link_rate=device.link_bytes_per_second)
-    return fitted_for_device(problem, wanted, asked.fit, around, device.rates, resources.gpu_count)
+    return fitted_for_device(replace(planner, rates=device.rates), asked.fit, around, resources.gpu_count)
 
 
 def _end_search(tree: Tree) -> None:
@@ -274,13 +275,14 @@ def _around(resources: Resources, **link: float) -> HostBudget:
     return HostBudget(resources.host_bytes, files, resources.disk_bytes, rate, **link)
 
 
-def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes: int) -> PlanOptions:
-    """Turn what the caller asks into what the planner is asked."""
+def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:
+    """Return the planner of a question, for a budget: what the caller asks is what the planner is asked."""
+    arithmetic, resources = prepared.arithmetic, prepared.resources
     asked = resources.asked
     order: Any = asked.order
     if not isinstance(order, str):
         order = local_order(arithmetic.network, order)
-    return PlanOptions(
+    options = PlanOptions(
         tree=asked.tree,
         order=order,
         order_seconds=asked.order_time,
@@ -290,6 +292,7 @@ def plan_options(arithmetic: Arithmetic[Any], resources: Resources, memory_bytes
         threads=1 if resources.distributed else resources.threads,
         device=asked.gpus is not None,
     )
+    return Planner(prepared.problem, options)
 
 
 def local_order(network: Network, names: Sequence[str]) -> list[int]:

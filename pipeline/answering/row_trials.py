@@ -14,9 +14,8 @@ from ..machine.resources import Resources
 from ..plans.plan import Plan
 from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..results.proof import RowsWork
-from ..trees.costs import Rates
 from .counts import least_seconds_by_rows
-from .prepared import ROWS_PER_SECOND, Prepared, by_rows, known_rates, plan_options, planned, unplanned
+from .prepared import ROWS_PER_SECOND, Prepared, by_rows, known_rates, planned, planner_of, unplanned
 from .question import LARGE_CELLS, Question
 
 if TYPE_CHECKING:
@@ -73,13 +72,13 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     trial = by_rows(prepared, counts, why, most_work)
     if not is_sparse(trial.problem):
         return None
-    options = plan_options(trial.arithmetic, trial.resources, trial.memory_bytes)
+    planner = planner_of(trial, trial.memory_bytes)
     tree = replace(plan.tree, dims=plan.dims)
     try:
         if plan.seconds < _SEARCHED_SECONDS:
-            rows = rows_plan(trial.problem, replace(options, children=tree.children), Rates())
+            rows = rows_plan(planner.with_options(children=tree.children))
         else:
-            rows = rows_plan(trial.problem, options, Rates(), tree)
+            rows = rows_plan(planner, tree)
     except BudgetError:
         return None
     later = plan.evaluations and replace(plan.evaluations, together=1, steps=())
@@ -144,10 +143,10 @@ def _smaller(prepared: Prepared, whole: Plan, error: RowsNoRoomError, stores: bo
             f"by rows what is held of tables on disk needs {format_bytes(error.needed)}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory, or --fit slice"
         )
-    options = plan_options(prepared.arithmetic, prepared.resources, prepared.memory_bytes)
+    planner = planner_of(prepared, prepared.memory_bytes)
     if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or plan.device or not stores:
-        return with_more_slices(prepared.problem, options, plan, error)
-    return stored_or_sliced(prepared.problem, options, whole, plan, error)
+        return with_more_slices(planner, plan, error)
+    return stored_or_sliced(planner, whole, plan, error)
 
 
 def room_for(prepared: Prepared) -> MemoryAccount | None:

@@ -32,7 +32,7 @@ from ..models.model import Model
 from ..options import Bounding, Options, checked_number
 from ..orders.depth_first import depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
-from ..orders.tree_search import search_tree
+from ..orders.tree_search import TreeSearch
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
 from ..results.bounds import BoundRound, Bounds, Number
@@ -220,9 +220,8 @@ def _means(resources: Resources, network: Network) -> RoundMeans:
 
 def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
     """Buckets of an order that was asked for: by name, or all variables."""
-    tree = search_tree(
-        network.dims, network.scopes, tree="bucket", order=order, seconds=asked.order_time, seed=asked.seed
-    )
+    search = TreeSearch(network.dims, network.scopes, "bucket", order, asked.order_time, asked.seed)
+    tree = search.cheapest()
     return rearranged(network.dims, network.scopes, elimination_order(tree))
 
 

@@ -20,12 +20,12 @@ from ...tasks.steps.axes import bits_of, mask_of
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError, enough_bytes, format_bytes, format_count
-from ..orders.effort import PlanningBudget
-from ..plans.planner import lowered_step
-from ..plans.problem import PlanOptions, Problem, sliced_dims
+from ..plans.planner import Planner
+from ..plans.problem import sliced_dims
+from ..plans.repricing import lowered_step
 from ..plans.stages import Stage
 from ..plans.two_way_steps import Numbering
-from ..trees.costs import Rates, lowered_seconds
+from ..trees.costs import lowered_seconds
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
 from .backward_stages import WayBack
@@ -165,24 +165,19 @@ class StageMaker:
         Bytes per second, to weigh reading against computing.
     way_back : WayBack, optional
         What has to fit too where beliefs are asked for.
-    effort : Effort
-        Account that the stages are entered in.
     """
 
-    problem: Problem
-    options: PlanOptions
-    rates: Rates
+    planner: Planner
     tree: Tree
     layouts: Sequence[tuple[int, ...]]
     disk_rate: float
     way_back: WayBack | None = None
-    effort: PlanningBudget = field(default_factory=PlanningBudget)
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
     def available(self) -> int:
         """Bytes for the tables of one task."""
-        return self.options.memory_bytes - self.problem.model_bytes - MARGIN
+        return self.planner.memory_bytes - self.planner.problem.model_bytes - MARGIN
 
     @property
     def chunk_limit(self) -> int:
@@ -198,7 +193,7 @@ class StageMaker:
     @cached_property
     def tables(self) -> StageTables:
         """The tables of the tree."""
-        return StageTables(self.tree, self.problem.itemsize)
+        return StageTables(self.tree, self.planner.problem.itemsize)
 
     @cached_property
     def whole(self) -> Inside:
@@ -207,21 +202,21 @@ class StageMaker:
 
     def axes_bytes(self, axes: Collection[int], sizes: Sequence[int]) -> int:
         """Bytes of a table with some axes."""
-        return table_bytes(sizes, axes, self.problem.itemsize)
+        return table_bytes(sizes, axes, self.planner.problem.itemsize)
 
     def step(self, node: int, boxed: Iterable[int] = ()) -> Step:
         """Lower a node's step for the sizes inside a box."""
         mask = self.tree.joined_masks[node - self.tree.n_leaves] & sum(1 << v for v in boxed)
         if (node, mask) not in self._lowered:
-            sizes = sliced_dims(self.tree.dims, boxed)
+            sizes, problem = sliced_dims(self.tree.dims, boxed), self.planner.problem
             inputs = self.tree.children[node - self.tree.n_leaves]
             axes = tuple(self.layouts[i] for i in inputs)
-            self._lowered[node, mask] = lowered_step(node, inputs, axes, self.layouts[node], sizes, self.problem)
+            self._lowered[node, mask] = lowered_step(node, inputs, axes, self.layouts[node], sizes, problem)
         return self._lowered[node, mask]
 
     def seconds(self, steps: Sequence[Step]) -> float:
         """Predict the computation of one box."""
-        return sum(lowered_seconds(s, self.rates, self.problem.itemsize) for s in steps)
+        return sum(lowered_seconds(s, self.planner.rates, self.planner.problem.itemsize) for s in steps)
 
     def stage(self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]) -> Stage:
         """Fix variables one by one until a box fits.
@@ -239,7 +234,7 @@ class StageMaker:
         candidates = self.candidates(head, nodes, inputs, preferred)
         boxes = list(accumulate([self.tree.dims[v] for v in candidates], mul, initial=1))
         most = next((n for n, count in enumerate(boxes) if count > MAX_BOXES), len(candidates))
-        self.effort.spend(_BOUND_SECONDS * len(nodes))
+        self.planner.effort.spend(_BOUND_SECONDS * len(nodes))
         steps, available = [self.step(n) for n in nodes], self.available - self.all_leaves
         for count in range(self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available), most + 1):
             boxed = tuple(candidates[:count])
@@ -287,7 +282,7 @@ class StageMaker:
         self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], boxed: tuple[int, ...], chunked: frozenset[int]
     ) -> Stage:
         """Make the stage with the given boxes."""
-        self.effort.spend(_STEP_SECONDS * len(nodes))
+        self.planner.effort.spend(_STEP_SECONDS * len(nodes))
         steps = tuple(self.step(n, boxed) for n in nodes)
         inside = self.tables.inside(boxed)
         read = sum([inside[i] for i in inputs])
@@ -297,7 +292,7 @@ class StageMaker:
         if head >= 0:
             moving = max(moving, inside[head] + 2 * self.tables.inside(tuple(chunked))[head])
         peak = computing + moving
-        if self.options.decode:
+        if self.planner.options.decode:
             fixed = tuple(self.tree.scopes[head]) if head >= 0 else boxed
             peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
         if self.way_back is not None:
@@ -320,7 +315,7 @@ class StageMaker:
     def sizing(self, fixed: Iterable[int]) -> Sizing:
         """What the byte formulas need for steps with some variables fixed."""
         sizes = sliced_dims(self.tree.dims, fixed)
-        return Sizing(sizes, self.problem.itemsize, self.options.threads, self.options.device)
+        return Sizing(sizes, self.planner.problem.itemsize, self.planner.options.threads, self.planner.options.device)
 
     def back_peak(self, stage: Stage) -> int:
         """Bytes of a box on the way back: tables that are read, what is made of them, and one on its way out."""
@@ -348,7 +343,7 @@ class StageMaker:
     @cached_property
     def all_leaves(self) -> int:
         """Bytes of the leaves of all stages with all states, which stay as long as the run."""
-        return leaf_bytes(self.tree, self.tree.dims, self.problem.itemsize)
+        return leaf_bytes(self.tree, self.tree.dims, self.planner.problem.itemsize)
 
     def transit(self, inputs: tuple[int, ...], inside: Inside) -> int:
         """Bytes of a chunk on its way in: as it is stored, and unpacked; a chunk is at most a box of its reader."""
@@ -361,7 +356,7 @@ class StageMaker:
     def refusal(self, stage: Stage) -> BudgetError:
         """Name the largest step of a stage that does not fit, what its smallest box takes, and what is left for it."""
         cells = max(self.step(s.node).lowered.cells for s in stage.steps)
-        memory, model = self.options.memory_bytes, self.problem.model_bytes
+        memory, model = self.planner.memory_bytes, self.planner.problem.model_bytes
         least = stage.peak_bytes + model + MARGIN
         order = " or a longer --order-time" if self.available > 0 else ""
         return BudgetError(

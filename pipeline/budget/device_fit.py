@@ -11,10 +11,10 @@ from ..errors import BudgetError
 from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
 from ..orders.tree_search import Starts
-from ..plans.lower_bounds import Outline, first_plan, least_bytes, outline
+from ..plans.lower_bounds import Outline, least_bytes
 from ..plans.plan import Plan
-from ..plans.planner import conditioned_plan, plan_or_outline, whole_plans, whole_trees, with_rates
-from ..plans.problem import PlanOptions, Problem
+from ..plans.planner import Planner
+from ..plans.repricing import with_rates
 from ..plans.worker_parts import in_parts
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
@@ -73,18 +73,11 @@ class HostBudget:
         )
 
 
-def fitted_for_device(
-    problem: Problem,
-    options: PlanOptions,
-    fit: Fit,
-    around: HostBudget,
-    rates: Rates | None = None,
-    devices: int = 1,
-) -> Prices:
+def fitted_for_device(planner: Planner, fit: Fit, around: HostBudget, devices: int = 1) -> Prices:
     """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`.fit.fitted`.
 
-    The tree is searched for with nominal rates and is a function of the seed; ``rates``, which may have been measured,
-    choose between the ways, nominal ones if there are none. A search ends with what a device does in no time, so that
+    The tree is searched for with nominal rates and is a function of the seed; the planner's rates of a device, which
+    may have been measured, choose between the ways. A search ends with what a device does in no time, so that
     others go by a host's rates and by all that is known of a device for a while: of their trees the one is taken that
     the device is predicted to be done with first.
 
@@ -93,17 +86,15 @@ def fitted_for_device(
     BudgetError
         If no allowed way fits.
     """
-    given = options.memory_bytes
-    options = replace(options, device=True, memory_bytes=_placed_bytes(given))
-    rates = rates or gpu_rates(problem.semiring)
-    effort = PlanningBudget(options.order_seconds or 0.0, least=LEAST_ON_DEVICE)
-    plans = _whole_plans(problem, options, effort, rates)
+    given = planner.memory_bytes
+    planner = planner.with_options(device=True, memory_bytes=_placed_bytes(given))
+    planner = replace(planner, effort=PlanningBudget(planner.options.order_seconds or 0.0, least=LEAST_ON_DEVICE))
 
-    def spilled(options: PlanOptions, whole: Plan, effort: PlanningBudget) -> Plan:
-        return _spilled(problem, replace(options, memory_bytes=given), whole, effort, rates, around)
+    def spilled(planner: Planner, whole: Plan) -> Plan:
+        return _spilled(planner.with_options(memory_bytes=given), whole, around)
 
-    found = cheapest(plans, problem, options, rates, fit, spilled, effort)
-    return found if found.chosen.spill else spread(problem, options, found, rates, devices)
+    found = cheapest(planner, _whole_plans(planner), fit, spilled)
+    return found if found.chosen.spill else spread(planner, found, devices)
 
 
 def _placed_bytes(memory_bytes: int) -> int:
@@ -111,16 +102,16 @@ def _placed_bytes(memory_bytes: int) -> int:
     return memory_bytes - memory_bytes // 32
 
 
-def _whole_plans(
-    problem: Problem, options: PlanOptions, effort: PlanningBudget, rates: Rates
-) -> Iterator[Plan | Outline]:
+def _whole_plans(planner: Planner) -> Iterator[Plan | Outline]:
     """Plan without slices, the cheapest first, from trees by few rates of a device, by all, and by those of a host."""
+    problem, options, rates, effort = planner.problem, planner.options, planner.rates, planner.effort
+    few = replace(planner, rates=GPU_RATES)
     if options.children is not None or options.order != "auto" or options.order_seconds is not None:
-        for plan in whole_plans(problem, options, GPU_RATES, effort):
-            yield with_rates(plan, rates) if isinstance(plan, Plan) else outline(plan.tree, rates, problem)
+        for plan in few.plans():
+            yield with_rates(plan, rates) if isinstance(plan, Plan) else planner.outline(plan.tree)
         return
     starts = Starts(problem.dims, problem.scopes)
-    trees = whole_trees(problem, options, GPU_RATES, effort, starts=starts)
+    trees = few.trees(starts=starts)
     first = next(trees)
     found = [(tree_cost(first, rates, problem.itemsize).seconds, first)]
     # of a network that starts are made for already
@@ -128,16 +119,14 @@ def _whole_plans(
     for by in (Rates(), gpu_rates(problem.semiring)) if options.tree == "refined" else (Rates(),):
         if not effort.allows(further, found[0][0]):
             break
-        tree = next(whole_trees(problem, options, by, effort, longest=_HOST_SEARCH, starts=starts))
+        tree = next(replace(planner, rates=by).trees(longest=_HOST_SEARCH, starts=starts))
         found.append((tree_cost(tree, rates, problem.itemsize).seconds, tree))
-    yield from _cheapest_first(found, problem, options, effort, rates)
+    yield from cheapest_first(planner, found)
     for tree in trees:
-        yield plan_or_outline(tree, problem, options, rates, effort)
+        yield planner.plan_or_outline(tree)
 
 
-def _cheapest_first(
-    trees: Sequence[tuple[float, Tree]], problem: Problem, options: PlanOptions, effort: PlanningBudget, rates: Rates
-) -> Iterator[Plan | Outline]:
+def cheapest_first(planner: Planner, trees: Sequence[tuple[float, Tree]]) -> Iterator[Plan | Outline]:
     """Plan trees when they are asked for, those first that are predicted to be done first; the very first is a plan.
 
     Trees that do not fit take so much longer, which may not be known before they are planned. What is far slower than
@@ -151,15 +140,15 @@ def _cheapest_first(
     waiting: list[tuple[float, int]] = []
     for i, (seconds, tree) in enumerate(trees):
         if i == 0 or seconds < _WORSE * trees[0][0]:
-            large = least_bytes(problem, tree) > options.memory_bytes
+            large = least_bytes(planner.problem, tree) > planner.memory_bytes
             heappush(waiting, (seconds * (_SLICED if large else 1.0), i))
     unfit: dict[int, Plan | Outline] = {}
     first = True
     while waiting:
         when, i = heappop(waiting)
         seconds, tree = trees[i]
-        plan = unfit.get(i) or plan_or_outline(tree, problem, options, rates, effort, first=first)
-        if when == seconds and not (isinstance(plan, Plan) and plan.fits(options.memory_bytes)):
+        plan = unfit.get(i) or planner.plan_or_outline(tree, first=first)
+        if when == seconds and not (isinstance(plan, Plan) and plan.fits(planner.memory_bytes)):
             unfit[i] = plan
             heappush(waiting, (_SLICED * when, i))
             continue
@@ -167,9 +156,7 @@ def _cheapest_first(
         yield plan
 
 
-def fitted_propagation_for_device(
-    problem: Problem, options: PlanOptions, fit: Fit, around: Callable[[], HostBudget]
-) -> Prices:
+def fitted_propagation_for_device(planner: Planner, fit: Fit, around: Callable[[], HostBudget]) -> Prices:
     """Plan a propagation for the memory of one device.
 
     All messages of a slice are one launch, so slices are taken wherever that is possible, boxes only where even those
@@ -180,24 +167,24 @@ def fitted_propagation_for_device(
     BudgetError
         If no allowed way fits.
     """
-    rates = Rates()
-    whole, _ = first_plan(whole_plans(problem, options, rates))
+    whole = planner.whole()
+    planner = replace(planner, effort=PlanningBudget(planner.options.order_seconds or 0.0))
 
-    def spilled(options: PlanOptions, whole: Plan, effort: PlanningBudget) -> Plan:
-        return _spilled(problem, options, whole, effort, rates, around())
+    def spilled(planner: Planner, whole: Plan) -> Plan:
+        return _spilled(planner, whole, around())
 
     if fit != "auto":
-        return cheapest(iter([whole]), problem, options, rates, fit, spilled if fit == "spill" else None)
+        return cheapest(planner, iter([whole]), fit, spilled if fit == "spill" else None)
     try:
-        return cheapest(iter([whole]), problem, options, rates, "slice", None)
+        return cheapest(planner, iter([whole]), "slice", None)
     except BudgetError as refusal:
         try:
-            return Prices(spilled(options, whole, PlanningBudget()))
+            return Prices(spilled(replace(planner, effort=PlanningBudget()), whole))
         except BudgetError:
             raise refusal from None
 
 
-def spread(problem: Problem, options: PlanOptions, prices: Prices, rates: Rates, devices: int) -> Prices:
+def spread(planner: Planner, prices: Prices, devices: int) -> Prices:
     """Cut a plan that fits into slices, or into more of them, where that keeps several devices busier.
 
     A slice fixes variables of the large steps, so it is a box of each of them; what does not depend on the fixed
@@ -207,11 +194,10 @@ def spread(problem: Problem, options: PlanOptions, prices: Prices, rates: Rates,
     if devices == 1 or best.seconds < _SPREAD_SECONDS:
         return prices
     plan = best
-    while plan.slices < _SLICES_A_DEVICE * devices and (variable := _cheapest_cut(plan, rates)) is not None:
-        plan = conditioned_plan(problem, options, rates, plan, frozenset({*plan.sliced, variable}))
-        fits = plan.peak_bytes <= options.memory_bytes
-        faster = _spread_seconds(plan, options, rates, devices) < _spread_seconds(best, options, rates, devices)
-        if fits and faster:
+    while plan.slices < _SLICES_A_DEVICE * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
+        plan = planner.conditioned(plan, frozenset({*plan.sliced, variable}))
+        faster = spread_seconds(planner, plan, devices) < spread_seconds(planner, best, devices)
+        if plan.peak_bytes <= planner.memory_bytes and faster:
             best = plan
     return replace(prices, chosen=best)
 
@@ -220,15 +206,16 @@ def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
     """Choose a variable of the largest step such that conditioning on it repeats the least work."""
     tree = plan.tree
     largest = max(plan.steps, key=lambda s: s.lowered.cells)
-    choices = [v for v in tree.joined[largest.node - tree.n_leaves] if tree.dims[v] > 1]
+    joined = tree.joined[largest.node - tree.n_leaves]
+    choices = [v for v in joined if tree.dims[v] > 1 and (v in tree.last or not tree.last)]
     return min(choices, key=lambda v: tree_cost(tree, rates, plan.itemsize, {v}).seconds * tree.dims[v], default=None)
 
 
-def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int) -> float:
+def spread_seconds(planner: Planner, plan: Plan, devices: int) -> float:
     """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its parts."""
     if plan.slices > 1:
-        return plan.cost.seconds * (-(-plan.slices // devices) + options.decode)
-    parts = in_parts(plan, devices, 0.0, rates, options.memory_bytes)
+        return plan.cost.seconds * (-(-plan.slices // devices) + planner.options.decode)
+    parts = in_parts(plan, devices, 0.0, planner.rates, planner.memory_bytes)
     waiting = parts_below(parts.tree, parts.up, parts.cuts)
     done: dict[int, float] = {}
     free = [0.0] * devices
@@ -239,25 +226,23 @@ def _spread_seconds(plan: Plan, options: PlanOptions, rates: Rates, devices: int
             for head, steps in waiting.items()
             if not any(i in waiting for s in steps for i in s.inputs)
         )
-        done[head] = begin + sum(lowered_seconds(s, rates, plan.itemsize) for s in waiting.pop(head))
+        done[head] = begin + sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in waiting.pop(head))
         heappush(free, done[head])
     return max(done.values())
 
 
-def _spilled(
-    problem: Problem, options: PlanOptions, whole: Plan, effort: PlanningBudget, rates: Rates, around: HostBudget
-) -> Plan:
+def _spilled(planner: Planner, whole: Plan, around: HostBudget) -> Plan:
     """Cut a plan into boxes whose tables stay in host memory or, if those are too large for it, on disk.
 
     What passes through host memory on its way to files is no more than the boxes have on the device.
     """
     if not around.files:
-        plan = _boxed(problem, options, rates, whole, around.link_rate, LINK_BYTES_PER_SECOND, effort)
+        plan = _boxed(planner, whole, around.link_rate, LINK_BYTES_PER_SECOND)
         if around.holds(plan):
             return _all_slots(plan, resident=True)
-    memory_bytes = min(options.memory_bytes, around.host_bytes)
+    memory_bytes = min(planner.memory_bytes, around.host_bytes)
     rate = min(around.disk_rate(), around.link_rate)
-    plan = _boxed(problem, replace(options, memory_bytes=memory_bytes), rates, whole, rate, DISK_RATE, effort)
+    plan = _boxed(planner.with_options(memory_bytes=memory_bytes), whole, rate, DISK_RATE)
     assert plan.spill is not None
     resident = around.holds(plan)
     if not resident:
@@ -271,18 +256,10 @@ def _all_slots(plan: Plan, resident: bool) -> Plan:
     return replace(plan, peak_bytes=SLOTS * plan.peak_bytes, spill=replace(plan.spill, resident=resident))
 
 
-def _boxed(
-    problem: Problem,
-    options: PlanOptions,
-    rates: Rates,
-    whole: Plan,
-    rate: float,
-    nominal: float,
-    effort: PlanningBudget,
-) -> Plan:
+def _boxed(planner: Planner, whole: Plan, rate: float, nominal: float) -> Plan:
     """Cut a plan into boxes of which several fit the device together."""
-    options = replace(options, memory_bytes=options.memory_bytes // SLOTS, threads=1)
-    return plan_spill(problem, options, rates, whole, rate, nominal, effort)
+    planner = planner.with_options(memory_bytes=planner.memory_bytes // SLOTS, threads=1)
+    return plan_spill(planner, whole, rate, nominal)
 
 
 def boxes_at_a_time(plan: Plan, device_bytes: int) -> int:

@@ -13,13 +13,11 @@ from ..models.query import Fit
 from ..orders.effort import PlanningBudget
 from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
-from ..plans.planner import HopelessError, plan_tree, planning_seconds, remember_plan, remembered_plan, whole_plans
-from ..plans.problem import PlanOptions, Problem
-from ..trees.costs import Rates
+from ..plans.planner import HopelessError, Planner, planning_seconds
 from ..trees.tree import Tree
 from .sliced_plans import CLOSE, sliced_plan
 
-Spilled = Callable[[PlanOptions, Plan, PlanningBudget], Plan]
+Spilled = Callable[[Planner, Plan], Plan]
 """Makes boxes of a plan."""
 
 # A longer search makes plans that need less than this factor less memory. What fits only then is not hoped for where
@@ -45,14 +43,7 @@ class Prices:
     spill: Plan | BudgetError | None = None
 
 
-def fitted(
-    problem: Problem,
-    options: PlanOptions,
-    rates: Rates,
-    fit: Fit,
-    disk_bytes: int,
-    disk_rate: Callable[[], float],
-) -> Prices:
+def fitted(planner: Planner, fit: Fit, disk_bytes: int, disk_rate: Callable[[], float]) -> Prices:
     """Choose how a query runs within its budget.
 
     Parameters
@@ -69,43 +60,30 @@ def fitted(
     BudgetError
         If no allowed way fits.
     """
-
-    one_way = problem.targets is None
-    before = remembered_plan(problem, options, rates) if one_way and fit != "spill" else None
+    one_way = planner.problem.targets is None
+    before = planner.remembered() if one_way and fit != "spill" else None
     if before is not None:
         return Prices(before)
-    effort = PlanningBudget(options.order_seconds or 0.0)
-    within = partial(_spilled, problem, rates=rates, disk_bytes=disk_bytes, disk_rate=disk_rate)
+    planner = replace(planner, effort=PlanningBudget(planner.options.order_seconds or 0.0))
+    within = partial(_spilled, disk_bytes=disk_bytes, disk_rate=disk_rate)
     spills = within if fit == "spill" or disk_bytes != 0 else None
-    check = partial(_refuse_hopeless, problem=problem, options=options, rates=rates, fit=fit, spilled=spills)
-    plans = whole_plans(problem, options, rates, effort, check)
+    plans = planner.plans(partial(refuse_hopeless, planner=planner, fit=fit, spilled=spills))
     whole, plans = first_plan(plans)
-    if one_way and whole.fits(options.memory_bytes):
-        remember_plan(problem, options, rates, whole)
-    return cheapest(chain((whole,), plans), problem, options, rates, fit, spills, effort)
+    if one_way and whole.fits(planner.memory_bytes):
+        planner.remember(whole)
+    return cheapest(planner, chain((whole,), plans), fit, spills)
 
 
-def _spilled(
-    problem: Problem,
-    options: PlanOptions,
-    whole: Plan,
-    effort: PlanningBudget,
-    *,
-    rates: Rates,
-    disk_bytes: int,
-    disk_rate: Callable[[], float],
-) -> Plan:
+def _spilled(planner: Planner, whole: Plan, *, disk_bytes: int, disk_rate: Callable[[], float]) -> Plan:
     from .spill import plan_spill
 
-    plan = plan_spill(problem, options, rates, whole, disk_rate(), effort=effort)
+    plan = plan_spill(planner, whole, disk_rate())
     assert plan.spill is not None
     check_disk(plan.spill.disk_bytes, disk_bytes)
     return plan
 
 
-def _refuse_hopeless(
-    tree: Tree, problem: Problem, options: PlanOptions, rates: Rates, fit: Fit, spilled: Spilled | None
-) -> None:
+def refuse_hopeless(tree: Tree, planner: Planner, fit: Fit, spilled: Spilled | None) -> None:
     """End a search that nobody hopes for: whose tree fits in no way, and within more memory in none that is short.
 
     Raises
@@ -114,10 +92,10 @@ def _refuse_hopeless(
     """
     ways = spilled
     for times in (_MOST_SAVED, 1):
-        wanted = replace(options, memory_bytes=times * options.memory_bytes)
+        wanted = replace(planner, effort=PlanningBudget(spent=inf))
+        wanted = wanted.with_options(memory_bytes=times * planner.memory_bytes)
         try:
-            plan = plan_tree(problem, wanted, rates, tree)
-            found = cheapest(iter([plan]), problem, wanted, rates, fit, ways, PlanningBudget(spent=inf))
+            found = cheapest(wanted, iter([wanted.of(tree)]), fit, ways)
             if times == 1 or found.chosen.seconds <= _LONGEST_HOPED:
                 return
         except BudgetError as error:
@@ -127,51 +105,37 @@ def _refuse_hopeless(
             ways = spilled if fit == "spill" else None
 
 
-def cheapest(
-    plans: Iterator[Plan | Outline],
-    problem: Problem,
-    options: PlanOptions,
-    rates: Rates,
-    fit: Fit,
-    spilled: Spilled | None,
-    effort: PlanningBudget | None = None,
-) -> Prices:
+def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spilled: Spilled | None) -> Prices:
     """Choose among plans in memory, the cheapest first, and what slicing and spilling make of them.
 
     The first is a plan; further trees that fit only in slices need not be.
 
-    A second way and further trees are tried as far as the effort allows, or where nothing else fits.
+    A second way and further trees are tried as far as the planner's effort allows, or where nothing else fits.
 
     Raises
     ------
     BudgetError
         If no allowed way fits.
     """
+    effort, allowed = planner.effort, planner.memory_bytes
     whole, plans = first_plan(plans)
-    if fit != "spill" and whole.fits(options.memory_bytes):
+    if fit != "spill" and whole.fits(allowed):
         return Prices(whole)
-    effort = effort or PlanningBudget(options.order_seconds or 0.0)
     others: list[Plan | Outline] = []
     while fit != "spill" and effort.allows(planning_seconds(whole), whole.seconds) and (other := next(plans, None)):
         others.append(other)
-    smaller = next((plan for plan in others if isinstance(plan, Plan) and plan.fits(options.memory_bytes)), None)
+    smaller = next((plan for plan in others if isinstance(plan, Plan) and plan.fits(allowed)), None)
     if smaller and (fit == "refuse" or smaller.seconds <= CLOSE * whole.seconds):
         return Prices(smaller)
     if fit == "refuse":
-        where, ways = (
-            ("or more on a GPU", "--fit slice") if options.device else ("of memory", "--fit slice or --fit spill")
-        )
-        raise BudgetError(
-            f"the plan needs {format_bytes(whole.peak_bytes)} {where}, allowed "
-            f"{format_bytes(options.memory_bytes)}; {ways} would find another way"
-        )
+        raise _refusal(whole, allowed)
     slices = spill = None
 
     def boxes() -> None:
         nonlocal spill
         assert spilled is not None
         effort.kept = 0.0
-        spill = _attempt(lambda: spilled(options, whole, effort))
+        spill = _attempt(lambda: spilled(planner, whole))
         if isinstance(spill, Plan):
             effort.know(spill.seconds)
 
@@ -179,7 +143,7 @@ def cheapest(
     if fit != "spill":
         with effort.set_aside(0.5 if both else 0.0):
             far = boxes if both else None
-            slices = _attempt(lambda: sliced_plan(problem, options, rates, [whole, *others], effort, far))
+            slices = _attempt(lambda: sliced_plan(planner, [whole, *others], far))
     for found in (smaller, slices):
         if isinstance(found, Plan):
             effort.know(found.seconds)
@@ -188,14 +152,23 @@ def cheapest(
     possible = [plan for plan in (smaller, slices, spill) if isinstance(plan, Plan)]
     if not possible and fit != "spill" and (others := list(plans)):
         if isinstance(others[0], Outline):
-            others[0] = plan_tree(problem, options, rates, others[0].tree)
-        slower = _attempt(lambda: sliced_plan(problem, options, rates, others, effort))
+            others[0] = planner.of(others[0].tree)
+        slower = _attempt(lambda: sliced_plan(planner, others))
         if isinstance(slower, Plan):
             slices = replace(slower, unsliced_cells=whole.cells)
             possible.append(slices)
     if not possible:
         raise next(error for error in (slices, spill) if isinstance(error, BudgetError))
     return Prices(min(possible, key=lambda plan: plan.seconds), slices, spill)
+
+
+def _refusal(whole: Plan, allowed_bytes: int) -> BudgetError:
+    """Say what a plan needs that has to fit as it is."""
+    where, ways = ("or more on a GPU", "--fit slice") if whole.device else ("of memory", "--fit slice or --fit spill")
+    return BudgetError(
+        f"the plan needs {format_bytes(whole.peak_bytes)} {where}, allowed {format_bytes(allowed_bytes)}; {ways} would "
+        "find another way"
+    )
 
 
 def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: PlanningBudget) -> bool:

@@ -9,10 +9,9 @@ from typing import Final
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan
-from ..plans.planner import conditioned_plan, plan_tree, searched_tree
-from ..plans.problem import PlanOptions, Problem
+from ..plans.planner import Planner
+from ..plans.problem import Problem
 from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
-from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .boxes import MARGIN
 from .sliced_plans import MAX_SLICES
@@ -32,9 +31,7 @@ _MOST_AT_ONCE: Final = 64
 _WORTH_STORING: Final = 2.0
 
 
-def rows_plan(
-    problem: Problem, options: PlanOptions, rates: Rates, tree: Tree | None = None, most_work: float = inf
-) -> Plan:
+def rows_plan(planner: Planner, tree: Tree | None = None, most_work: float = inf) -> Plan:
     """Plan a sweep by rows, both ways where the problem has targets.
 
     Parameters
@@ -49,24 +46,25 @@ def rows_plan(
     BudgetError
         If the leaf tables alone do not fit memory.
     """
-    wanted = replace(options, by_rows=True)
+    planner, problem, allowed = planner.with_options(by_rows=True), planner.problem, planner.memory_bytes
     longest = min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes))
     assert problem.rows is not None
-    found = tree or searched_tree(problem, wanted, rates, longest=longest)
+    found = tree or planner.tree(longest=longest)
     if most_work >= _ENOUGH_ROWS:
-        found = _sparsest_tree(problem, wanted, rates, longest, found)
-    plan = plan_tree(problem, wanted, rates, found)
+        found = _sparsest_tree(planner, longest, found)
+    plan = planner.of(found)
     making = LEAF_ROW_BYTES * max(problem.rows, default=0)
-    if (least := plan.model_bytes + plan.leaf_bytes + making) > options.memory_bytes:
+    if (least := plan.model_bytes + plan.leaf_bytes + making) > allowed:
         raise BudgetError(
             f"the rows of the model and its functions need {format_bytes(least)}, allowed "
-            f"{format_bytes(options.memory_bytes)}; try a larger --memory"
+            f"{format_bytes(allowed)}; try a larger --memory"
         )
     return plan
 
 
-def _sparsest_tree(problem: Problem, options: PlanOptions, rates: Rates, longest: float, found: Tree) -> Tree:
+def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
     """Where a tree that was searched by cells leaves many rows, search by the states that sparse tables leave."""
+    problem, options = planner.problem, planner.options
     assert problem.rows is not None
     least = expected_work(found, problem.rows)
     given = options.children is not None or options.order != "auto" or options.tree != "refined"
@@ -79,7 +77,7 @@ def _sparsest_tree(problem: Problem, options: PlanOptions, rates: Rates, longest
         if dims in known:
             continue
         known.add(dims)
-        other = searched_tree(replace(problem, dims=dims), options, rates, longest=longest)
+        other = replace(planner, problem=replace(problem, dims=dims)).tree(longest=longest)
         other = replace(other, dims=problem.dims)
         if (work := expected_work(other, problem.rows)) < _CLEARLY * least:
             found, least = other, work
@@ -102,7 +100,7 @@ def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
     return replace(plan, rows_stored=True, device=False, peak_bytes=min(plan.peak_bytes, memory_bytes))
 
 
-def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: Plan, error: RowsNoRoomError) -> Plan:
+def stored_or_sliced(planner: Planner, whole: Plan, plan: Plan, error: RowsNoRoomError) -> Plan:
     """Put tables on disk, or condition on more variables where that repeats little of the work.
 
     Parameters
@@ -114,13 +112,13 @@ def stored_or_sliced(problem: Problem, options: PlanOptions, whole: Plan, plan: 
     """
     sliced: Plan | BudgetError
     try:
-        sliced = with_more_slices(problem, options, plan, error)
+        sliced = with_more_slices(planner, plan, error)
         if sliced.cells <= _WORTH_STORING * whole.cells:
             return sliced
     except BudgetError as refused:
         sliced = refused
     try:
-        return with_stored_rows(whole, options.memory_bytes)
+        return with_stored_rows(whole, planner.memory_bytes)
     except BudgetError:
         if isinstance(sliced, Plan):
             return sliced
@@ -134,7 +132,7 @@ def is_sparse(problem: Problem) -> bool:
     return sum(log2(all_ / max(rows, 1)) for all_, rows in zip(cells, problem.rows, strict=True)) >= 1.0
 
 
-def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: RowsNoRoomError) -> Plan:
+def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Plan:
     """Condition on more variables, those of the table that does not fit which most others have too.
 
     Raises
@@ -142,7 +140,8 @@ def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: 
     BudgetError
         If there are none, or too many slices.
     """
-    free = [v for v in error.axes if v not in plan.sliced and plan.dims[v] > 1]
+    last = planner.problem.last
+    free = [v for v in error.axes if v not in plan.sliced and plan.dims[v] > 1 and (v in last or not last)]
     scopes = [frozenset().union(*step.input_axes) for step in plan.steps]
     often = {v: sum(v in scope for scope in scopes) for v in free}
     chosen, wanted = list(plan.sliced), plan.slices * min(max(error.needed // max(error.allowed, 1), 2), _MOST_AT_ONCE)
@@ -157,4 +156,4 @@ def with_more_slices(problem: Problem, options: PlanOptions, plan: Plan, error: 
             f"by rows a table needs at least {format_bytes(error.needed)}{where}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory"
         )
-    return conditioned_plan(problem, replace(options, by_rows=True), Rates(), plan, frozenset(chosen))
+    return planner.with_options(by_rows=True).conditioned(plan, frozenset(chosen))

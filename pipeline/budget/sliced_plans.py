@@ -9,12 +9,10 @@ from operator import itemgetter
 
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, SLICING_SECONDS, PlanningBudget
-from ..orders.tree_search import refine_tree
 from ..plans.lower_bounds import Outline, least_bytes
 from ..plans.plan import Plan
-from ..plans.planner import joined_tree, plan_within, planning_seconds
-from ..plans.problem import PlanOptions, Problem
-from ..trees.costs import Rates, tree_cost
+from ..plans.planner import Planner, planning_seconds
+from ..trees.costs import tree_cost
 from ..trees.cutsets import slice_count, slice_tree
 from ..trees.memory import table_bytes
 from ..trees.tree import Tree
@@ -41,22 +39,13 @@ _TRIES_A_TREE, _FEWEST_ESTIMATED = 2, 3
 _FAR = 8.0
 
 
-def sliced_plan(
-    problem: Problem,
-    options: PlanOptions,
-    rates: Rates,
-    wholes: Sequence[Plan | Outline],
-    effort: PlanningBudget | None = None,
-    when_far: Callable[[], None] | None = None,
-) -> Plan:
+def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Callable[[], None] | None = None) -> Plan:
     """Condition on as few variables as bring a plan into its budget, then rearrange its tree for the slices.
 
     Parameters
     ----------
     wholes : sequence of Plan or Outline
         Without slices, the cheapest first, which is a plan; the others are tried while they may make cheaper slices.
-    effort : Effort, optional
-        What may still be spent on better slices than the first that fit.
     when_far : callable, optional
         Looks for another way before a tree is rearranged whose slices take far more work than the whole.
 
@@ -65,19 +54,20 @@ def sliced_plan(
     BudgetError
         If that takes too many slices or too much repeated work.
     """
-    effort = effort or PlanningBudget()
-    first = wholes[0]
+    first, options = wholes[0], planner.options
     assert isinstance(first, Plan)
+    if planner.problem.last:
+        raise planner.last_refusal(first, "slices")
     # a tree that was given is not searched on unless slicing costs much
     searched = options.tree == "refined" and isinstance(options.order, str)
-    found, refusals = _first_slices(problem, options, rates, wholes, effort, searched)
+    found, refusals = _first_slices(planner, wholes, searched)
     if not found:
         raise refusals[0]
     plan, slicing = min(found, key=lambda one: one[0].seconds)
     if searched and (options.children is None or plan.seconds > CLOSE * first.seconds):
-        if (far := _is_far(plan, first, effort)) and when_far:
+        if (far := _is_far(plan, first, planner.effort)) and when_far:
             when_far()
-        rearranged = _rearranged(problem, options, rates, plan, first, effort, far=far)
+        rearranged = rearranged_slices(planner, plan, first, far=far)
         plan = slicing.freed(plan) if rearranged is plan and not slicing.was_freed else rearranged
     plan = replace(plan, unsliced_cells=first.cells)
     if plan.slice_overhead > MAX_SLICE_OVERHEAD:
@@ -86,23 +76,18 @@ def sliced_plan(
 
 
 def _first_slices(
-    problem: Problem,
-    options: PlanOptions,
-    rates: Rates,
-    wholes: Sequence[Plan | Outline],
-    effort: PlanningBudget,
-    searched: bool,
+    planner: Planner, wholes: Sequence[Plan | Outline], searched: bool
 ) -> tuple[list[tuple[Plan, Slicing]], list[BudgetError]]:
     """Slice trees as they are, as long as others may be cheaper.
 
     Where the first does not fit, or takes far more work, the others are tried in the order of what their slices are
     estimated to take, until one fits.
     """
-    first = wholes[0]
+    first, effort = wholes[0], planner.effort
     assert isinstance(first, Plan)
     found: list[tuple[Plan, Slicing]] = []
     refusals: list[BudgetError] = []
-    waiting = [(whole.seconds, Slicing(problem, options, rates, whole.tree, first, effort)) for whole in wholes]
+    waiting = [(whole.seconds, Slicing(planner, whole.tree, first)) for whole in wholes]
     estimated = False
     while waiting:
         seconds, slicing = waiting.pop(0)
@@ -139,17 +124,15 @@ class Slicing:
         Of this tree or another without slices, which does not fit.
     """
 
-    problem: Problem
-    options: PlanOptions
-    rates: Rates
+    planner: Planner
     tree: Tree
     whole: Plan
-    effort: PlanningBudget
 
     def __post_init__(self) -> None:
         self.was_freed = False
-        self.limit = max((self.options.memory_bytes - self.problem.model_bytes) // self.problem.itemsize, 1)
-        unfit = self.tree is self.whole.tree and not self.whole.fits(self.options.memory_bytes)
+        problem, self.allowed = self.planner.problem, self.planner.memory_bytes
+        self.limit = max((self.allowed - problem.model_bytes) // problem.itemsize, 1)
+        unfit = self.tree is self.whole.tree and not self.whole.fits(self.allowed)
         self._tried = {frozenset[int]()} if unfit else set()
 
     def first(self) -> Plan:
@@ -157,35 +140,37 @@ class Slicing:
         while True:
             sliced = self._sliced(self.limit)
             if slice_count(self.tree, sliced) > MAX_SLICES:
-                raise _refusal(self.whole, sliced, self.options.memory_bytes)
+                raise _refusal(self.whole, sliced, self.allowed)
             if plan := self._made(sliced):
                 return plan
             if self.limit == 1:
-                raise _refusal(self.whole, sliced, self.options.memory_bytes)
+                raise _refusal(self.whole, sliced, self.allowed)
             self.limit //= 2
 
     def estimate(self, limit: int) -> float:
         """Predict slices whose tables are within a limit, not planned."""
         sliced = self._sliced(limit)
-        return tree_cost(self.tree, self.rates, self.problem.itemsize, sliced).seconds * slice_count(self.tree, sliced)
+        each = tree_cost(self.tree, self.planner.rates, self.planner.problem.itemsize, sliced)
+        return each.seconds * slice_count(self.tree, sliced)
 
     def _sliced(self, limit: int) -> frozenset[int]:
-        self.effort.spend(SLICING_SECONDS * len(self.tree.scopes))
+        planner = self.planner
+        planner.effort.spend(SLICING_SECONDS * len(self.tree.scopes))
         return slice_tree(
             self.tree,
             limit,
-            self.rates,
-            itemsize=self.problem.itemsize,
-            seed=self.options.seed,
+            planner.rates,
+            itemsize=planner.problem.itemsize,
+            seed=planner.options.seed,
             most_slices=MAX_SLICES,
         )
 
     def freed(self, plan: Plan) -> Plan:
         """Give up conditioning on variables where the plan fits without: not all tables are there at the same time."""
-        self.was_freed = True
-        for v in sorted(plan.sliced, key=lambda v: -self.problem.dims[v]):
-            enough = plan.seconds <= CLOSE * self.whole.seconds or plan.seconds > _BEHIND * self.effort.known
-            if enough or not self.effort.allows(planning_seconds(plan), plan.seconds):
+        self.was_freed, effort = True, self.planner.effort
+        for v in sorted(plan.sliced, key=lambda v: -self.planner.problem.dims[v]):
+            enough = plan.seconds <= CLOSE * self.whole.seconds or plan.seconds > _BEHIND * effort.known
+            if enough or not effort.allows(planning_seconds(plan), plan.seconds):
                 break
             fewer = self._made(frozenset(plan.sliced) - {v})
             if fewer and fewer.seconds < plan.seconds:
@@ -194,12 +179,12 @@ class Slicing:
 
     def _made(self, sliced: frozenset[int]) -> Plan | None:
         """Plan slices that were not tried before, if their largest step may fit."""
-        problem, options, tree = self.problem, self.options, self.tree
-        if sliced in self._tried or least_bytes(problem, tree, sliced) > options.memory_bytes:
+        planner, tree = self.planner, self.tree
+        if sliced in self._tried or least_bytes(planner.problem, tree, sliced) > self.allowed:
             return None
         self._tried.add(sliced)
-        plan = plan_within(problem, options, self.rates, tree, sliced)
-        self.effort.spend(planning_seconds(plan) if plan else OUTLINE_SECONDS * len(tree.scopes))
+        plan = planner.within(tree, sliced)
+        planner.effort.spend(planning_seconds(plan) if plan else OUTLINE_SECONDS * len(tree.scopes))
         return plan
 
 
@@ -208,14 +193,12 @@ def _is_far(plan: Plan, whole: Plan, effort: PlanningBudget) -> bool:
     return plan.seconds > _FAR * whole.seconds and effort.left(plan.seconds) > _SHORT_REARRANGING
 
 
-def _rearranged(
-    problem: Problem, options: PlanOptions, rates: Rates, plan: Plan, whole: Plan, effort: PlanningBudget, *, far: bool
-) -> Plan:
+def rearranged_slices(planner: Planner, plan: Plan, whole: Plan, *, far: bool) -> Plan:
     """Rearrange a tree for its slices and condition again, a few times; return the cheapest plan on the way.
 
     A short turn comes first where slices are ``far`` from the whole: what it finds shows what more of it is worth.
     """
-    best = plan
+    best, effort, search = plan, planner.effort, planner.search
     for turn in range(-1 if far else 0, REARRANGINGS):
         left = effort.left(best.seconds) / (REARRANGINGS - max(turn, 0)) - _TRIES_A_TREE * planning_seconds(plan)
         seconds = min(REARRANGING_SECONDS / REARRANGINGS, best.seconds / (2 * REARRANGINGS), left)
@@ -227,12 +210,9 @@ def _rearranged(
             break
         effort.spend(seconds)
         sliced = frozenset(plan.sliced)
-        tree = replace(plan.tree, dims=problem.dims)
-        tree = refine_tree(
-            tree, sliced=sliced, seconds=seconds, seed=options.seed + turn, rates=rates, itemsize=problem.itemsize
-        )
-        tree = joined_tree(tree, problem, options, rates, sliced)
-        slicing = Slicing(problem, options, rates, tree, whole, effort)
+        tree = replace(plan.tree, dims=planner.problem.dims)
+        tree = replace(search, seconds=seconds, seed=search.seed + turn).refined(tree, sliced)
+        slicing = Slicing(planner, planner.joined(tree, sliced), whole)
         try:
             plan = slicing.freed(slicing.first())
         except BudgetError:

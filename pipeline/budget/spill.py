@@ -7,15 +7,16 @@ steps, only few tables have to be stored: with none at all the boxes are slices.
 A grid of 3 x 6 variables of eight states in half of the memory that its plan needs: a few stages, named by the node
 whose table they write (-1: the roots), each run once for every state of one variable.
 
->>> from bucketflow.pipeline.plans.planner import plan_tree
+>>> from bucketflow.pipeline.plans.problem import Problem
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
 >>> from bucketflow.tasks.steps.semiring import MIN_PLUS
 >>> scopes = [(v, v + 1) for v in range(18) if v % 3 < 2] + [(v, v + 3) for v in range(15)]
 >>> tree = bucket_tree((8,) * 18, scopes, order=range(18))
 >>> problem = Problem(tree.dims, tree.leaves, MIN_PLUS, itemsize=8)
->>> whole = plan_tree(problem, PlanOptions(), Rates(), tree)
->>> within = PlanOptions(memory_bytes=MARGIN + whole.peak_bytes // 2)
->>> spill = plan_spill(problem, within, Rates(), whole, disk_rate=DISK_RATE).spill
+>>> planner = Planner(problem)
+>>> whole = planner.of(tree)
+>>> within = planner.with_options(memory_bytes=MARGIN + whole.peak_bytes // 2)
+>>> spill = plan_spill(within, whole, disk_rate=DISK_RATE).spill
 >>> for stage in spill.stages:
 ...     stage.head, stage.boxed, spill.boxes(stage)
 (30, (4,), 8)
@@ -34,12 +35,11 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from ..errors import BudgetError
-from ..orders.effort import PlanningBudget
 from ..plans.plan import Plan
-from ..plans.problem import PlanOptions, Problem, sliced_dims
+from ..plans.planner import Planner
+from ..plans.problem import sliced_dims
 from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
-from ..trees.costs import Rates
 from ..trees.memory import parts_below
 from .backward_stages import WayBack
 from .boxes import BELIEF_BYTES, MARGIN, StageMaker, found_bytes
@@ -60,15 +60,7 @@ DISK_RATE = 5e8
 BOX_SECONDS, CHUNK_SECONDS = 1e-3, 1e-4
 
 
-def plan_spill(
-    problem: Problem,
-    options: PlanOptions,
-    rates: Rates,
-    whole: Plan,
-    disk_rate: float,
-    nominal_rate: float = DISK_RATE,
-    effort: PlanningBudget | None = None,
-) -> Plan:
+def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: float = DISK_RATE) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
     Parameters
@@ -79,24 +71,22 @@ def plan_spill(
         Bytes per second, to predict the time with; the choice of stages does not depend on it.
     nominal_rate : float
         Bytes per second, to choose stages with.
-    effort : Effort, optional
-        What may still be spent on better stages than the first that fit.
 
     Raises
     ------
     BudgetError
         If some step does not fit even in its smallest box.
     """
-    tree, way_back = whole.tree, None
+    tree, way_back, problem = whole.tree, None, planner.problem
+    if problem.last:
+        raise planner.last_refusal(whole, "boxes on disk")
     if problem.targets is not None:
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
         way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
-        options = replace(options, decode=False)
-    boxing = StageMaker(
-        problem, options, rates, tree, whole.layouts, nominal_rate, way_back, effort or PlanningBudget()
-    )
-    cutter = Cutter(boxing, tree.schedule)
-    stages = cutter.best() if options.stages is None else cutter.as_before(options.stages)
+        planner = planner.with_options(decode=False)
+    cutter = Cutter(StageMaker(planner, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
+    stored = planner.options.stages
+    stages = cutter.best() if stored is None else cutter.as_before(stored)
     spill = cutter.priced(stages, disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
 
@@ -121,7 +111,7 @@ class Cutter:
         seconds = self.priced(stages, self.boxing.disk_rate).seconds
         for length in _RUNS:
             for node in [n for n in self.nodes if n in cuts][:_MAX_TRIALS]:
-                if not self.boxing.effort.allows(self.trial_seconds, seconds):
+                if not self.boxing.planner.effort.allows(self.trial_seconds, seconds):
                     return stages
                 run = self.run(node, length, cuts)
                 if len(run) < length:
@@ -178,7 +168,7 @@ class Cutter:
 
     def stages(self, cuts: frozenset[int]) -> tuple[Stage, ...]:
         """Make the stages between the given tables, readers first."""
-        self.boxing.effort.spend(self.trial_seconds)
+        self.boxing.planner.effort.spend(self.trial_seconds)
         parts = self.parts(cuts)
         stages: dict[int, Stage] = {}
         reader: dict[int, Stage] = {}
@@ -245,16 +235,16 @@ class Cutter:
             found += beliefs
             live += sum(size[i] for i in stage.outputs)
             peak_disk = max(peak_disk, live)
-            if not boxing.options.decode:
+            if not boxing.planner.options.decode:
                 live -= sum(size[i] for i in stage.inputs if last[i] == index)
         moving += (read + written) / disk_rate
         return Spill(
             stages=order,
             tables=tables,
             dims=dims,
-            itemsize=boxing.problem.itemsize,
-            memory_bytes=boxing.options.memory_bytes,
-            peak_bytes=max(s.peak_bytes for s in order) + boxing.problem.model_bytes + MARGIN,
+            itemsize=boxing.planner.problem.itemsize,
+            memory_bytes=boxing.planner.memory_bytes,
+            peak_bytes=max(s.peak_bytes for s in order) + boxing.planner.problem.model_bytes + MARGIN,
             disk_bytes=peak_disk + found,
             read_bytes=read,
             written_bytes=written,

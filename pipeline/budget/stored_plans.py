@@ -9,9 +9,9 @@ from typing import Any
 
 from ..errors import IncompatibleRunError
 from ..plans.plan import Plan
-from ..plans.planner import plan_tree
-from ..plans.problem import PlanOptions, Problem
-from ..trees.costs import Rates, tree_cost
+from ..plans.planner import Planner
+from ..plans.problem import UNLIMITED_BYTES, Problem
+from ..trees.costs import tree_cost
 from ..trees.tree import Tree
 from .rows_fit import with_stored_rows
 from .spill import plan_spill
@@ -55,7 +55,7 @@ def structure(plan: Plan) -> str:
     return sha256(repr((plan.dims, plan.sliced, plan.layouts, steps)).encode()).hexdigest()
 
 
-def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Mapping[str, Any]) -> Plan:
+def stored_plan(planner: Planner, record: Mapping[str, Any]) -> Plan:
     """Make the plan of a record again, whatever is allowed now.
 
     Raises
@@ -63,7 +63,7 @@ def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Ma
     IncompatibleRunError
         If its tree is not one of this problem's functions, or other tables are made of it now.
     """
-    plan = _made_again(problem, options, rates, record)
+    plan = _made_again(planner, record)
     if structure(plan) != record["structure"]:
         raise IncompatibleRunError(
             "this version of bucketflow makes other tables of the stored plan: go on with the version that made it, or "
@@ -72,23 +72,24 @@ def stored_plan(problem: Problem, options: PlanOptions, rates: Rates, record: Ma
     return plan
 
 
-def _made_again(problem: Problem, options: PlanOptions, rates: Rates, record: Mapping[str, Any]) -> Plan:
+def _made_again(planner: Planner, record: Mapping[str, Any]) -> Plan:
+    problem = planner.problem
     children = _checked_children(problem, record["children"])
-    again = replace(options, memory_bytes=record["memory_bytes"], by_rows=record.get("rows", False))
-    tree = Tree(problem.dims, problem.scopes, children)
+    again = planner.with_options(memory_bytes=record["memory_bytes"], by_rows=record.get("rows", False))
+    tree = Tree(problem.dims, problem.scopes, children, problem.last)
     if not record["cuts"]:
-        plan = plan_tree(problem, again, rates, tree, frozenset(record["sliced"]))
+        plan = again.of(tree, frozenset(record["sliced"]))
         # what slices are compared with is the best tree without them, which is another
-        whole = record.get("unsliced_cells") or tree_cost(tree, rates, problem.itemsize).cells
+        whole = record.get("unsliced_cells") or tree_cost(tree, planner.rates, problem.itemsize).cells
         stored, most = record.get("stored_bytes", (plan.stored_bytes, plan.most_stored_bytes))
         plan = replace(plan, unsliced_cells=whole, stored_bytes=stored, most_stored_bytes=most)
         if record.get("rows_stored", False):
             return with_stored_rows(plan, again.memory_bytes)
         return replace(plan, group=record["group"])
     stages = tuple((head, tuple(boxed), frozenset(chunked)) for head, boxed, chunked in record["cuts"])
-    again = replace(again, stages=stages, device=options.device and record["device"])
-    whole = plan_tree(problem, replace(again, memory_bytes=1 << 62), rates, tree)
-    return plan_spill(problem, again, rates, whole, record["disk_rate"])
+    again = again.with_options(stages=stages, device=planner.options.device and record["device"])
+    whole = again.with_options(memory_bytes=UNLIMITED_BYTES).of(tree)
+    return plan_spill(again, whole, record["disk_rate"])
 
 
 def _checked_children(problem: Problem, children: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:

@@ -12,7 +12,7 @@ from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ..errors import BudgetError, format_bytes, format_cells, printable, shown_number
 from ..plans.plan import Plan, empty_plan
-from ..plans.planner import remembered_with_rates
+from ..plans.repricing import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
 from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table

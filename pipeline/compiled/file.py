@@ -25,12 +25,11 @@ from ..errors import BucketflowError, FormatError, writing
 from ..formats.write import whole_file
 from ..models.model import Function, Model
 from ..options import Options
-from ..plans.planner import plan_tree
-from ..plans.problem import PlanOptions, Problem
+from ..plans.planner import Planner
+from ..plans.problem import Problem
 from ..preprocessing.preprocess import fixed_value
 from ..queries.arithmetic import ScaledPartition
 from ..queries.asked import BeliefRequest, local_targets
-from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .structure import Skeleton, network_of
 
@@ -173,7 +172,7 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
         problem = Problem(
             network.dims, network.scopes, semiring, semiring.itemsize, network.model.nbytes, tuple(targets)
         )
-        plan = plan_tree(problem, PlanOptions(), Rates(), tree)
+        plan = Planner(problem).of(tree)
     skeleton = Skeleton(model, network, plan, asked, fixed_value(network))
     findings = _cut(arrays["findings"], [model.dims[v] for v in header["findings"]])
     vectors = dict(zip(header["findings"], findings, strict=True))

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..answering.prepared import cheapest_way, problem_of
+from ..answering.prepared import Prepared, cheapest_way, problem_of
 from ..answering.question import Names, Question, asked_of
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
@@ -63,13 +63,14 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     if checked_model(model).kind == "cost":
         raise ModelError("a cost network has no marginal probabilities; only other models can be compiled")
     asked = asked_of(model, "all", joint, families)
-    network = network_of(model, asked)
+    question = Question(model, "marginals", asked=asked)
+    network = question.chained.reduced[0]
     targets = local_targets(network, asked)
     plan = None
     if network.leaves:
-        arithmetic = ScaledPartition(network)
+        arithmetic, free = ScaledPartition(network), Resources(replace(options, memory=1 << 62, fit="auto"))
         problem = problem_of(network, arithmetic, targets)
-        plan = cheapest_way(problem, arithmetic, Resources(replace(options, memory=1 << 62, fit="auto"))).chosen
+        plan = cheapest_way(Prepared(question, free, network, arithmetic, problem)).chosen
         check_memory(plan, Resources(options).memory_bytes)
     return Skeleton(model, network, plan, asked, fixed_value(network))
 

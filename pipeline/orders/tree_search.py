@@ -6,7 +6,7 @@ Four variables around one of nine states: eliminating that one first sweeps all 
 
 >>> dims, scopes = (9, 3, 3, 3, 3), [(0, 1), (0, 2), (0, 3), (0, 4)]
 >>> for order in (0, 1, 2, 3, 4), "min-fill":
-...     cost = tree_cost(search_tree(dims, scopes, tree="bucket", order=order))
+...     cost = tree_cost(TreeSearch(dims, scopes, "bucket", order).cheapest())
 ...     cost.width, cost.cells
 (4, 729)
 (1, 108)
@@ -18,11 +18,11 @@ import time
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import itemgetter
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +47,7 @@ from .min_fill import min_fill_order, primal_graph
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["OrderName", "TreeName", "elimination_order", "refine_tree", "search_order", "search_tree", "search_trees"]
+__all__ = ["OrderName", "TreeName", "TreeSearch", "elimination_order", "search_order"]
 
 TreeName = Literal["refined", "bucket", "junction"]
 OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
@@ -78,27 +78,13 @@ _EMERGENCY = 4.0
 _KEPT = 8
 
 
-def search_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], **options: Any) -> Tree:
-    """Find a cheap contraction tree; see :func:`search_trees`."""
-    return search_trees(dims, scopes, **options)[0]
+Check = Callable[[Tree], None]
+"""Looks at the best tree before a search goes on for long; what it raises ends the search."""
 
 
-def search_trees(
-    dims: Sequence[int],
-    scopes: Sequence[Sequence[int]],
-    *,
-    tree: TreeName = "refined",
-    order: OrderName | Sequence[int] = "auto",
-    seconds: float | None = None,
-    seed: int = 0,
-    rates: Rates | None = None,
-    itemsize: int = 8,
-    effort: PlanningBudget | None = None,
-    check: Callable[[Tree], None] | None = None,
-    longest: float = LONGEST_PLANNING,
-    starts: Starts | None = None,
-) -> list[Tree]:
-    """Find a few cheap contraction trees, the cheapest first.
+@dataclass(frozen=True)
+class TreeSearch:
+    """A search for contraction trees of a network: its sizes, and how it is searched.
 
     Parameters
     ----------
@@ -114,39 +100,97 @@ def search_trees(
         Planning time; by default a share of what the best plan so far is predicted to take.
     seed : int
         The same seed gives the same tree.
-    effort : Effort, optional
-        Account that the work is entered in.
-    check : callable, optional
-        Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
-    longest : float, optional
+    rates : Rates
+        What trees are priced by.
+    itemsize : int
+        Bytes of a value.
+    longest : float
         Planning time of an automatic search at most.
-    starts : Starts, optional
-        Of this network, from a search by other rates.
-
-    Raises
-    ------
-    ModelError
-        If ``order`` is neither a rule nor a permutation of the variables.
     """
-    starts = starts or Starts(dims, scopes)
-    search = _OrderSearch(starts, tree, seed, rates or Rates(), itemsize, automatic=seconds is None)
-    search.check = check if search.automatic else None
-    if not isinstance(order, str):
-        search.consider(_checked(order, len(dims)))
-        budget = longest if seconds is None else seconds
-    else:
-        search.consider(first_order(dims, scopes, checked_rule(order), seed))
-        budget = longest if seconds is None else seconds
-    plain = not isinstance(order, str) or order in ("auto", "min-fill")
-    small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and seconds is None and plain)
-    with suppress(NotCompiledError):  # what is known by then has to do
-        if not small and isinstance(order, str):
-            search.run(order, budget)
-        elif not small and tree == "refined":
-            search.refine_tree(search.best, budget)
-    if effort is not None:
-        effort.spend(search.spent + FUNCTION_SECONDS * len(scopes))
-    return [one for *_, one in search.trees]
+
+    dims: Sequence[int]
+    scopes: Sequence[Sequence[int]]
+    tree: TreeName = "refined"
+    order: OrderName | Sequence[int] = "auto"
+    seconds: float | None = None
+    seed: int = 0
+    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
+    itemsize: int = 8
+    longest: float = LONGEST_PLANNING
+
+    @property
+    def automatic(self) -> bool:
+        """Whether the search takes a share of what the plan is predicted to take."""
+        return self.seconds is None
+
+    @property
+    def first_order(self) -> tuple[int, ...]:
+        """The order that was given, or the one that a heuristic gives at once.
+
+        Raises
+        ------
+        ModelError
+            If ``order`` is neither a rule nor a permutation of the variables.
+        """
+        if not isinstance(self.order, str):
+            return _checked(self.order, len(self.dims))
+        return first_order(self.dims, self.scopes, checked_rule(self.order), self.seed)
+
+    def cheapest(self, check: Check | None = None) -> Tree:
+        """Find a cheap tree; see :meth:`trees`."""
+        return self.trees(check=check)[0]
+
+    def trees(
+        self, effort: PlanningBudget | None = None, check: Check | None = None, starts: Starts | None = None
+    ) -> list[Tree]:
+        """Find a few cheap trees, the cheapest first.
+
+        Parameters
+        ----------
+        effort : PlanningBudget, optional
+            Account that the work is entered in.
+        check : callable, optional
+            Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
+        starts : Starts, optional
+            Of this network, from a search by other rates.
+
+        Raises
+        ------
+        ModelError
+            If ``order`` is neither a rule nor a permutation of the variables.
+        """
+        search = _OrderSearch(self, starts or Starts(self.dims, self.scopes))
+        search.check = check if self.automatic else None
+        search.consider(self.first_order)
+        budget = self.longest if self.seconds is None else self.seconds
+        plain = not isinstance(self.order, str) or self.order in ("auto", "min-fill")
+        small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and self.automatic and plain)
+        with suppress(NotCompiledError):  # what is known by then has to do
+            if not small and isinstance(self.order, str):
+                search.run(checked_rule(self.order), budget)
+            elif not small and self.tree == "refined":
+                search.refine(search.best, budget)
+        if effort is not None:
+            effort.spend(search.spent + FUNCTION_SECONDS * len(self.scopes))
+        return [one for *_, one in search.found]
+
+    def refined(self, tree: Tree, sliced: Set[int] = frozenset()) -> Tree:
+        """Improve a tree by local search, for a run in which some variables are conditioned on.
+
+        The result is never dearer than the tree given, as predicted for one slice.
+
+        Raises
+        ------
+        ValueError
+            If some variables of the tree are eliminated last: subtrees that are moved would not keep to that.
+        """
+        if tree.last:
+            raise ValueError("a tree whose last variables are given is not rearranged as a whole")
+        dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
+        asked = replace(self, dims=dims, scopes=tree.leaves, tree="refined")
+        search = _OrderSearch(asked, Starts(dims, tree.leaves))
+        search.refine(Tree(dims, tree.leaves, tree.children), self.longest if self.seconds is None else self.seconds)
+        return Tree(tree.dims, tree.leaves, search.best.children)
 
 
 def checked_rule(order: str) -> OrderName:
@@ -190,25 +234,6 @@ def search_order(
     orders = _Orders(dims, scopes, rule, seed)
     orders.more(max(seconds / _SECONDS_PER_WORK, 1.0))
     return orders.least, next(orders.take(1))
-
-
-def refine_tree(
-    tree: Tree,
-    *,
-    sliced: Set[int] = frozenset(),
-    seconds: float = 1.0,
-    seed: int = 0,
-    rates: Rates | None = None,
-    itemsize: int = 8,
-) -> Tree:
-    """Improve a tree by local search, for a run in which some variables are conditioned on.
-
-    The result is never dearer than the tree given, as predicted for one slice.
-    """
-    dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
-    search = _OrderSearch(Starts(dims, tree.leaves), "refined", seed, rates or Rates(), itemsize)
-    search.refine_tree(Tree(dims, tree.leaves, tree.children), seconds)
-    return Tree(tree.dims, tree.leaves, search.best.children)
 
 
 def _checked(order: Sequence[int], n_variables: int) -> tuple[int, ...]:
@@ -255,31 +280,30 @@ class Starts:
 
 @dataclass
 class _OrderSearch:
-    """State of one search: the best tree so far and the work spent."""
+    """State of one search: the best trees so far and the work spent."""
 
+    asked: TreeSearch
     starts: Starts
-    kind: TreeName
-    seed: int
-    rates: Rates
-    itemsize: int
     spent: float = 0.0
-    automatic: bool = False
-    check: Callable[[Tree], None] | None = None
+    check: Check | None = None
 
     def __post_init__(self) -> None:
+        asked = self.asked
         self.dims, self.scopes = self.starts.dims, self.starts.scopes
+        self.kind, self.seed, self.rates, self.itemsize = asked.tree, asked.seed, asked.rates, asked.itemsize
+        self.automatic = asked.automatic
         self.started = self._clock()
-        self.trees: list[tuple[float, int, Tree]] = []
+        self.found: list[tuple[float, int, Tree]] = []
 
     @property
     def best(self) -> Tree:
         """The cheapest tree so far."""
-        return self.trees[0][2]
+        return self.found[0][2]
 
     @property
     def best_seconds(self) -> float:
         """What it is predicted to take."""
-        return self.trees[0][0]
+        return self.found[0][0]
 
     def consider(self, order: tuple[int, ...]) -> None:
         """Price the trees that an order gives at once."""
@@ -323,7 +347,7 @@ class _OrderSearch:
                 if rearranger.changed:
                     self._keep_forest(rearranger.forest())
 
-    def refine_tree(self, tree: Tree, budget: float) -> None:
+    def refine(self, tree: Tree, budget: float) -> None:
         """Refine a given tree."""
         self._keep(tree)
         rearranger = self._rearranger(split_steps(tree, self.starts.units, self.starts.sizer))
@@ -361,9 +385,9 @@ class _OrderSearch:
     def _keep(self, tree: Tree) -> None:
         """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""
         cost = tree_cost(tree, self.rates, self.itemsize)
-        if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.trees):
-            insort(self.trees, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
-            del self.trees[_KEPT:]
+        if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
+            insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
+            del self.found[_KEPT:]
 
 
 class _Orders:

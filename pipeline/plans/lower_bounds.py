@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from ...tasks.steps.step import Step
-from ..trees.costs import Rates, tree_cost
 from ..trees.memory import Sizing, leaf_bytes
 from ..trees.tree import Sizer, Tree
 from .plan import Plan
@@ -32,11 +31,6 @@ class Outline:
 
     tree: Tree
     seconds: float
-
-
-def outline(tree: Tree, rates: Rates, problem: Problem) -> Outline:
-    """Return a tree with what it is predicted to take."""
-    return Outline(tree, tree_cost(tree, rates, problem.itemsize).seconds)
 
 
 def first_plan(plans: Iterator[Plan | Outline]) -> tuple[Plan, Iterator[Plan | Outline]]:

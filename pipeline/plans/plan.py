@@ -153,6 +153,12 @@ class Plan:
         return axes | {node: self.layouts[node] for node in outputs if node < leaves}
 
     @property
+    def shared_tables(self) -> tuple[int, ...]:
+        """Tables that do not depend on the slice and are read in every one of them."""
+        made = {s.node for s in self.steps[: self.variant_from]}
+        return tuple(dict.fromkeys(i for s in self.steps[self.variant_from :] for i in s.inputs if i in made))
+
+    @property
     def way(self) -> Literal["memory", "slices", "disk"]:
         """Where the tables are: in memory, as a whole or slice by slice, or on disk."""
         if self.spill or self.rows_stored:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from ...tasks.steps.semiring import Semiring
 from ..models.query import TreeKind
 from ..orders.tree_search import OrderName
 from ..trees.tree import Target
+
+UNLIMITED_BYTES: Final = 1 << 62
+"""The budget of a plan that may need whatever it needs."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class PlanOptions:
     order: OrderName | Sequence[int] = "auto"
     order_seconds: float | None = None
     seed: int = 0
-    memory_bytes: int = 1 << 62
+    memory_bytes: int = UNLIMITED_BYTES
     decode: bool = False
     threads: int = 1
     device: bool = False
@@ -75,6 +79,8 @@ class Problem:
     functions, evaluated : int
         Functions that leaf tables are made of, and those of the model, which an assignment is evaluated on: for
         predictions.
+    last : frozenset of int
+        Variables that are eliminated after all others.
     """
 
     dims: tuple[int, ...]
@@ -86,6 +92,7 @@ class Problem:
     rows: tuple[int, ...] | None = None
     functions: int = 0
     evaluated: int = 0
+    last: frozenset[int] = frozenset()
 
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:

@@ -7,14 +7,12 @@ before the messages from above go through it: that costs at most one more forwar
 A grid of 3 x 12 variables of eight states: kept for decoding, its messages need 229,888 bytes. Within 170,000 the
 tree is cut at some tables, and each part is swept a second time.
 
->>> from bucketflow.pipeline.plans.problem import PlanOptions
->>> from bucketflow.pipeline.plans.planner import plan_tree
->>> from bucketflow.pipeline.trees.costs import Rates
+>>> from bucketflow.pipeline.plans.planner import Planner
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
 >>> from bucketflow.tasks.steps.semiring import MIN_PLUS
 >>> scopes = [(v, v + 1) for v in range(36) if v % 3 < 2] + [(v, v + 3) for v in range(33)]
 >>> tree = bucket_tree((8,) * 36, scopes, order=range(36))
->>> plan = plan_tree(Problem(tree.dims, tree.leaves, MIN_PLUS, itemsize=8), PlanOptions(), Rates(), tree)
+>>> plan = Planner(Problem(tree.dims, tree.leaves, MIN_PLUS, itemsize=8)).of(tree)
 >>> for available in 1 << 20, 170_000:
 ...     cuts, peak = cuts_for_decoding(tree, plan.up, Sizing(tree.dims, itemsize=8), available)
 ...     len(cuts), peak

@@ -15,9 +15,9 @@ from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
 from .plan import Plan
 from .plan_parts import Parts, Task
-from .planner import with_rates
 from .prediction import CORES_OF_A_DEVICE
 from .recompute import recomputing_peak
+from .repricing import with_rates
 from .two_way_steps import Numbering
 
 # A Dask task should run for at least this long: the scheduler costs about 2 ms for each.

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..cost_networks.cost_network import CostNetwork
 from ..orders.depth_first import bucket_cells
 from ..orders.min_fill import min_fill_order
-from ..orders.tree_search import search_tree
+from ..orders.tree_search import TreeSearch
 from ..trees.costs import tree_cost
 from .team import Pauses, Team
 from .turns import FIRST_SECONDS
@@ -126,7 +126,7 @@ class Opening:
             return
         self.tree_sought = True
         with known.timed("dense"):
-            tree = search_tree(network.dims, network.scopes, seconds=_SHORT_SEARCH, seed=known.limits.seed)
+            tree = TreeSearch(network.dims, network.scopes, seconds=_SHORT_SEARCH, seed=known.limits.seed).cheapest()
         if tree_cost(tree).seconds <= _HOPED_SWEEP:
             self._sweep(network, _SHORT_SWEEP)
 

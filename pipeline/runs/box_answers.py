@@ -11,8 +11,8 @@ from ...storage.spec import ChunkLostError
 from ...tasks.boxes.codecs import root_table
 from ...tasks.boxes.stores import picked
 from ..errors import InternalError
-from ..plans.planner import lowered_step
 from ..plans.problem import sliced_dims
+from ..plans.repricing import lowered_step
 from ..plans.stages import Stage
 from ..queries.decode import decode
 from .dense_boxes import ATTEMPTS, BoxRun

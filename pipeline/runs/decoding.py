@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...tasks.gpu.arrays import on_host
 from ...tasks.sweeps.program import Program
-from ..plans.planner import lowered_step
 from ..plans.problem import Problem, sliced_dims
+from ..plans.repricing import lowered_step
 from ..queries.decode import decode
 from .parts import Swept
 from .run import Run

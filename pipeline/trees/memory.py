@@ -3,14 +3,13 @@
 A cycle of four variables of ten states has two messages of 100 values of 8 bytes. The second step reads the first
 message and makes the second, in a workspace of 24,000 bytes: the peak.
 
->>> from bucketflow.pipeline.plans.problem import PlanOptions, Problem
->>> from bucketflow.pipeline.plans.planner import plan_tree
->>> from bucketflow.pipeline.trees.costs import Rates
+>>> from bucketflow.pipeline.plans.problem import Problem
+>>> from bucketflow.pipeline.plans.planner import Planner
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
 >>> from bucketflow.tasks.steps.semiring import MIN_PLUS
 >>> dims, scopes = (10,) * 4, ((0, 1), (1, 2), (2, 3), (0, 3))
 >>> tree = bucket_tree(dims, scopes, order=(0, 1, 2, 3))
->>> steps = plan_tree(Problem(dims, scopes, MIN_PLUS, itemsize=8), PlanOptions(), Rates(), tree).up
+>>> steps = Planner(Problem(dims, scopes, MIN_PLUS, itemsize=8)).of(tree).up
 >>> sizing = Sizing(dims, itemsize=8)
 >>> [(table_bytes(dims, step.axes, 8), sizing.workspace_bytes(step)) for step in steps]
 [(800, 24000), (800, 24000), (8, 2400)]

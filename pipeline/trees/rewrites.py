@@ -77,7 +77,7 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
             pending.append((len(masks), union))
             masks.append(union)
         kids[node] = direct
-    return tree if len(masks) == len(tree.scope_masks) else build_tree(tree.dims, tree.leaves, kids)
+    return tree if len(masks) == len(tree.scope_masks) else build_tree(tree.dims, tree.leaves, kids, tree.last)
 
 
 def _grouped(groups: Sequence[_Group], sizer: Sizer, limit: int, wanted: int) -> list[_Group]:
@@ -130,7 +130,7 @@ def with_last_steps(tree: Tree, sizer: Sizer) -> Tree:
             kids[fresh] = [i for i in kids[node] if i not in last]
             kids[node] = [*last, fresh]
             fresh += 1
-    return tree if fresh == len(masks) else build_tree(tree.dims, tree.leaves, kids)
+    return tree if fresh == len(masks) else build_tree(tree.dims, tree.leaves, kids, tree.last)
 
 
 def _left_for_later(inputs: Sequence[tuple[int, int]], out: int, sizer: Sizer) -> frozenset[int]:
@@ -178,7 +178,7 @@ def split_stars(tree: Tree) -> Tree:
             groups = _groups(tree, inputs)
             last = 2 if len(groups) == 1 else 1
             kids[node] = [table for group in groups for table in _halved(group, last, join)]
-    return build_tree(tree.dims, tree.leaves, kids)
+    return build_tree(tree.dims, tree.leaves, kids, tree.last)
 
 
 def _groups(tree: Tree, inputs: Sequence[int]) -> list[list[int]]:

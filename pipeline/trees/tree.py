@@ -42,15 +42,18 @@ class Tree:
         Scopes of the input functions, each of distinct variables.
     children : tuple of tuple of int
         Node ``n_leaves + j`` combines the nodes ``children[j]`` (at least one); children precede parents.
+    last : frozenset of int
+        Variables that are eliminated after all others: only where a node joins no other variables.
     """
 
     dims: tuple[int, ...]
     leaves: tuple[tuple[int, ...], ...]
     children: tuple[tuple[int, ...], ...]
+    last: frozenset[int] = frozenset()
 
     def resized(self, dims: tuple[int, ...]) -> Tree:
         """Return the same tree over variables of other sizes; what follows from scopes is not computed again."""
-        tree = Tree(dims, self.leaves, self.children)
+        tree = Tree(dims, self.leaves, self.children, self.last)
         for name in ("_masks", "scopes", "joined", "eliminated", "parent"):
             tree.__dict__[name] = getattr(self, name)
         return tree
@@ -155,7 +158,7 @@ class Tree:
         for leaf in self.leaves:
             for v in leaf:
                 holders[v] += 1
-        private = mask_of(v for v, count in enumerate(holders) if count == 1)
+        private, last = mask_of(v for v, count in enumerate(holders) if count == 1), mask_of(self.last)
         for kids in self.children:
             union = gone = 0
             for c in kids:
@@ -165,7 +168,11 @@ class Tree:
                         gone |= 1 << v
                 union |= scopes[c]
             joined.append(union)
-            scopes.append(union & ~gone & ~private)
+            if last and union & ~last:  # of the last variables none goes yet: they do in a node above, as private ones
+                private |= gone & last
+                scopes.append(union & (last | ~(gone | private)))
+            else:
+                scopes.append(union & ~gone & ~private)
         return tuple(scopes), tuple(joined)
 
 
@@ -227,7 +234,12 @@ def merged_cliques(tree: Tree) -> Tree:
     return build_tree(tree.dims, tree.leaves, {first + j: kids[j] for j in range(len(kids)) if not gone[j]})
 
 
-def build_tree(dims: tuple[int, ...], leaves: tuple[tuple[int, ...], ...], kids: dict[int, Sequence[int]]) -> Tree:
+def build_tree(
+    dims: tuple[int, ...],
+    leaves: tuple[tuple[int, ...], ...],
+    kids: dict[int, Sequence[int]],
+    last: frozenset[int] = frozenset(),
+) -> Tree:
     """Number the internal nodes of ``kids`` (any ids >= the number of leaves) children first."""
     named: dict[int, int] = {}
     children: list[tuple[int, ...]] = []
@@ -241,7 +253,7 @@ def build_tree(dims: tuple[int, ...], leaves: tuple[tuple[int, ...], ...], kids:
             continue
         named[node] = len(leaves) + len(children)
         children.append(tuple(sorted(named.get(c, c) for c in kids[node])))
-    return Tree(dims, leaves, tuple(children))
+    return Tree(dims, leaves, tuple(children), last)
 
 
 def elimination_order(tree: Tree) -> tuple[int, ...]:
@@ -263,7 +275,8 @@ def elimination_order(tree: Tree) -> tuple[int, ...]:
 
         order += sorted(gone, key=lambda v: (pattern(v), v))
     seen = set(order)
-    return (*order, *(v for v in range(len(tree.dims)) if v not in seen))
+    order += [v for v in range(len(tree.dims)) if v not in seen]
+    return tuple(sorted(order, key=tree.last.__contains__) if tree.last else order)
 
 
 # Sizes of sets of variables.

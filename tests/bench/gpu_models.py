@@ -26,8 +26,10 @@ from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.results.result import Result
+from bucketflow.pipeline.trees.costs import gpu_rates
 from bucketflow.pipeline.trees.memory import step_bytes
 
 TREES = Path(os.environ.get("BUCKETFLOW_GPUDATA", Path(__file__).resolve().parents[2] / ".gpudata"))
@@ -122,9 +124,8 @@ def planned(case: Case, children: Any, search: float | None, memory_bytes: int =
     if children is not None:
         tree = copied_tree(children, len(prepared.network.scopes) // case.copies, case.copies)
         options = replace(options, children=tuple(tuple(kids) for kids in tree))
-    prices = fitted_for_device(
-        prepared.problem, options, "slice", HostBudget(0, True, 1 << 62, lambda: 1e9), devices=devices
-    )
+    planner = Planner(prepared.problem, options, gpu_rates(prepared.problem.semiring))
+    prices = fitted_for_device(planner, "slice", HostBudget(0, True, 1 << 62, lambda: 1e9), devices)
     spent = time.perf_counter() - start
     return replace(prepared, prices=prices, seconds=spent)
 

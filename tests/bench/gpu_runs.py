@@ -36,12 +36,13 @@ from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import slice_states
-from bucketflow.pipeline.trees.costs import Rates, gpu_rates, lowered_seconds
+from bucketflow.pipeline.trees.costs import gpu_rates, lowered_seconds
 from bucketflow.pipeline.trees.memory import step_bytes
 
 #: Longer runs are two slices.
@@ -115,12 +116,14 @@ def planned(name: str, budget: int) -> tuple[Prices, float, float | None] | str:
     problem = unplanned(name).problem
     options = PlanOptions(memory_bytes=budget, decode=CASES[name][1] == "optimum")
     try:
-        prices = fitted_for_device(problem, options, "auto", HostBudget(64 << 30, False, 1 << 62, lambda: 1e9))
+        planner = Planner(problem, options, gpu_rates(problem.semiring))
+        prices = fitted_for_device(planner, "auto", HostBudget(64 << 30, False, 1 << 62, lambda: 1e9))
     except BudgetError as refused:
         return str(refused)
     spent = time.process_time() - start
     try:
-        here = fitted(problem, replace(options, memory_bytes=1 << 60), Rates(), "auto", 1 << 60, lambda: 1e9).chosen
+        host = Planner(problem, replace(options, memory_bytes=1 << 60))
+        here = fitted(host, "auto", 1 << 60, lambda: 1e9).chosen
     except BudgetError:
         return prices, spent, None
     return prices, spent, share(prices.chosen.cells, here.cells)

@@ -15,7 +15,7 @@ from pathlib import Path
 from parts.needs import data_folder
 
 from bucketflow.pipeline.formats.read import load, load_evidence
-from bucketflow.pipeline.orders.tree_search import refine_tree, search_tree
+from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.cutsets import slice_count, slice_tree
 from bucketflow.pipeline.trees.tree import Tree
@@ -58,7 +58,8 @@ def sliced_work(tree: Tree, max_cells: int, rates: Rates, seconds: float) -> tup
     """Return log2 cells and the number of slices, the better of before and after rearranging the tree for them."""
     sliced = slice_tree(tree, max_cells, rates)
     found = []
-    for each in (tree, refine_tree(tree, sliced=sliced, seconds=seconds, rates=rates) if sliced else tree):
+    search = TreeSearch(tree.dims, tree.leaves, seconds=seconds, rates=rates)
+    for each in (tree, search.refined(tree, sliced) if sliced else tree):
         sliced = slice_tree(each, max_cells, rates)
         count = slice_count(each, sliced)
         found.append((log2(tree_cost(each, rates, sliced=sliced).cells * count), count))
@@ -101,10 +102,10 @@ def main() -> None:
             continue
         dims, scopes = problem(data_folder() / path)
         start = time.process_time()
-        tree = search_tree(dims, scopes, seconds=options.seconds, rates=rates)
+        tree = TreeSearch(dims, scopes, seconds=options.seconds, rates=rates).cheapest()
         spent = time.process_time() - start
         cost = tree_cost(tree, rates)
-        plain = search_tree(dims, scopes, tree="bucket", seconds=options.seconds / 4, rates=rates)
+        plain = TreeSearch(dims, scopes, tree="bucket", seconds=options.seconds / 4, rates=rates).cheapest()
         ours = log2(cost.cells)
         word = verdict(ours, float(refined))
         counts[word] += 1

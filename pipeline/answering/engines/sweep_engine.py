@@ -12,7 +12,7 @@ from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError
 from ...machine.resources import Resources
 from ...orders.depth_first import sweep_cells
-from ...orders.tree_search import search_tree
+from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...queries.counting import most_primes
@@ -206,5 +206,5 @@ def _searched(
 ) -> tuple[float, int, float]:
     """Return the seconds and the bytes of all tables of a short search's tree, and the seconds that it took."""
     began = working_seconds()
-    tree = search_tree(dims, scopes, seconds=short, seed=seed)
+    tree = TreeSearch(dims, scopes, seconds=short, seed=seed).cheapest()
     return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells), working_seconds() - began

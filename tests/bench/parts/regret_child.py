@@ -17,7 +17,7 @@ from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.errors import BucketflowError
 from bucketflow.pipeline.orders.depth_first import bucket_cells
 from bucketflow.pipeline.orders.min_fill import min_fill_order
-from bucketflow.pipeline.orders.tree_search import search_tree
+from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.trees.costs import tree_cost
 
 #: CPU seconds after the limit until the kernel ends the process for good.
@@ -47,7 +47,7 @@ def _size(model: bucketflow.Model, asked: dict[str, Any]) -> dict[str, Any]:
     dims, scopes = network.dims, network.scopes
     if not scopes:
         return {"end": "sized", "cells": 0.0, "bucket_cells": 0.0}
-    found = tree_cost(search_tree(dims, scopes, seconds=_SEARCHED_SECONDS)).cells
+    found = tree_cost(TreeSearch(dims, scopes, seconds=_SEARCHED_SECONDS).cheapest()).cells
     return {
         "end": "sized",
         "cells": float(found),

@@ -22,11 +22,12 @@ from bucketflow.pipeline.machine.device import DeviceRates
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.orders.effort import PlanningBudget
-from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.orders.tree_search import TreeSearch
+from bucketflow.pipeline.plans import planner as planner_module
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.planner import with_rates
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions
+from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates, tree_cost
 from bucketflow.pipeline.trees.tree import bucket_tree
@@ -78,16 +79,16 @@ def test_a_device_takes_no_dearer_tree_than_a_host(file: str, query: Any) -> Non
 def test_of_the_trees_for_a_device_only_the_one_that_runs_is_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trees are found by three kinds of rates, and compared before their steps are lowered."""
     model, made, trees = grid(8, 12, 6), [], []
-    lowered, find = planner._lowered, planner.search_trees
-    monkeypatch.setattr(planner, "_lowered", lambda *args: made.append(1) or lowered(*args))
-    monkeypatch.setattr(planner, "search_trees", lambda *args, **rest: trees.append(find(*args, **rest)) or trees[-1])
+    lowered, find = Planner.lowered, TreeSearch.trees
+    monkeypatch.setattr(Planner, "lowered", lambda *args: made.append(1) or lowered(*args))
+    monkeypatch.setattr(TreeSearch, "trees", lambda *args, **rest: trees.append(find(*args, **rest)) or trees[-1])
     whole = planned(model, gpus=1, gpu_memory="60GB")
     assert len(trees) == 3
     assert len(made) == 1
     rates = gpu_rates(whole.up[0].lowered.semiring)
     options = PlanOptions(decode=True, device=True)
     problem = prepare(Question(model, "optimum"), Resources(Options(gpus=1))).problem
-    joined = [planner.joined_tree(found[0], problem, options, rates) for found in trees]
+    joined = [Planner(problem, options, rates).joined(found[0]) for found in trees]
     assert whole.seconds == pytest.approx(min(tree_cost(tree, rates, whole.itemsize).seconds for tree in joined))
 
 
@@ -97,19 +98,17 @@ def test_the_first_of_several_trees_is_planned_though_it_does_not_fit(monkeypatc
     options, rates = PlanOptions(memory_bytes=1, device=True), gpu_rates(problem.semiring)
     large, small = (bucket_tree(problem.dims, problem.scopes, order) for order in (range(16), range(15, -1, -1)))
     monkeypatch.setattr(device, "least_bytes", lambda _, tree: 2 * (tree is large))
-    monkeypatch.setattr(planner, "least_bytes", lambda _, tree: 2 * (tree is large))
+    monkeypatch.setattr(planner_module, "least_bytes", lambda _, tree: 2 * (tree is large))
     for seconds, order in ((0.8, (large, small)), (1.2, (small, large))):
-        first, second = device._cheapest_first(
-            [(1.0, small), (seconds, large)], problem, options, PlanningBudget(), rates
-        )
+        first, second = device.cheapest_first(Planner(problem, options, rates), [(1.0, small), (seconds, large)])
         assert isinstance(first, Plan)
         assert (first.tree, second.tree) == order
 
 
 def test_no_further_tree_is_searched_for_a_short_run_of_many_functions(monkeypatch: pytest.MonkeyPatch) -> None:
     trees: list[object] = []
-    find = planner.search_trees
-    monkeypatch.setattr(planner, "search_trees", lambda *args, **rest: trees.append(1) or find(*args, **rest))
+    find = TreeSearch.trees
+    monkeypatch.setattr(TreeSearch, "trees", lambda *args, **rest: trees.append(1) or find(*args, **rest))
     monkeypatch.setattr(device, "FUNCTION_SECONDS", 1.0)
     planned(grid(8, 12, 6), gpus=1)
     assert len(trees) == 1
@@ -126,8 +125,10 @@ def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) 
     assert 4 <= spread.slices <= 2 * device._SLICES_A_DEVICE * 4
     assert spread.tree.children == alone.tree.children
     assert spread.slice_overhead == 1.0
-    options = PlanOptions(decode=True)
-    assert device._spread_seconds(spread, options, rates, 4) < 0.4 * device._spread_seconds(alone, options, rates, 4)
+    planner = Planner(
+        prepare(Question(model, "optimum"), Resources(Options())).problem, PlanOptions(decode=True), rates
+    )
+    assert device.spread_seconds(planner, spread, 4) < 0.4 * device.spread_seconds(planner, alone, 4)
     assert spread.peak_bytes <= alone.peak_bytes
 
 

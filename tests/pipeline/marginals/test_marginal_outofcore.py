@@ -30,7 +30,7 @@ from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans import planner
-from bucketflow.pipeline.plans import planner as remembered
+from bucketflow.pipeline.plans.planner import Planner, forget_plans
 from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs import dense_boxes as outofcore
 from bucketflow.pipeline.runs.dense_boxes import BoxRun
@@ -115,7 +115,7 @@ def test_many_boxes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What comes from above an only child is what its parent sees, but stored in the axes of its own table."""
-    found = planner.searched_tree
+    found = Planner.tree
 
     def doubled(*args: Any) -> Tree:
         tree = found(*args)
@@ -125,8 +125,8 @@ def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
 
     model = grid(6, 6, 4, "steep")
     whole = bucketflow.marginals(model, joint=("x3", "x20"))
-    remembered.forget_plans()
-    monkeypatch.setattr(planner, "searched_tree", doubled)
+    forget_plans()
+    monkeypatch.setattr(Planner, "tree", doubled)
     monkeypatch.setattr(spill, "_RUNS", ())
     for answer in cut(model, joint=("x3", "x20")):
         same(answer, whole, rel=1e-11)
@@ -134,7 +134,7 @@ def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
         assert answer.plan.spill is not None
         tree, heads = answer.plan.tree, [stage.head for stage in answer.plan.spill.stages if stage.head >= 0]
         assert any(len(tree.children[tree.parent[head] - tree.n_leaves]) == 1 for head in heads)
-    remembered.forget_plans()
+    forget_plans()
 
 
 @pytest.mark.parametrize("tree", ["bucket", "junction"])

@@ -21,10 +21,9 @@ from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.orders import min_fill, tree_search
 from bucketflow.pipeline.orders.effort import LEAST, SHARE, PlanningBudget
-from bucketflow.pipeline.orders.tree_search import search_trees
-from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.planner import forget_plans, plan_tree, whole_plan
+from bucketflow.pipeline.plans.planner import Planner, forget_plans
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.trees.costs import Rates
@@ -47,13 +46,13 @@ def grid(rows: int, columns: int, states: int) -> Problem:
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     """The plans that are made on the way to one."""
     made: list[Plan] = []
-    original = planner._lowered
+    original = Planner.lowered
 
     def lowered(*args: Any) -> Plan:
         made.append(original(*args))
         return made[-1]
 
-    monkeypatch.setattr(planner, "_lowered", lowered)
+    monkeypatch.setattr(Planner, "lowered", lowered)
     forget_plans()
     return made
 
@@ -73,10 +72,10 @@ def test_an_account_allows_a_share_of_the_run_or_a_little():
 
 def test_short_propagations_are_fitted_with_few_plans(planned: list[Plan]) -> None:
     problem = grid(8, 40, 3)
-    whole = whole_plan(problem, PlanOptions(), RATES)
+    whole = Planner(problem, PlanOptions(), RATES).whole()
     planned.clear()
     options = PlanOptions(memory_bytes=whole.peak_bytes // 4)
-    found = fitted(problem, options, RATES, "auto", 1 << 62, lambda: 5e8).chosen
+    found = fitted(Planner(problem, options, RATES), "auto", 1 << 62, lambda: 5e8).chosen
     assert found.peak_bytes <= options.memory_bytes
     assert found.seconds <= 1.1 * whole.seconds
     assert len(planned) <= 3
@@ -88,7 +87,7 @@ def test_hopeless_networks_are_refused_before_a_step_is_lowered(
 ) -> None:
     problem = Problem((99,) * 60, tuple(combinations(range(60), 2)), SUM_PRODUCT, 8, 0, targets)
     with pytest.raises(BudgetError, match=r"allowed 1\.00 GB|allowed 1 GB"):
-        fitted(problem, PlanOptions(memory_bytes=10**9), RATES, "auto", 1 << 62, lambda: 5e8)
+        fitted(Planner(problem, PlanOptions(memory_bytes=10**9), RATES), "auto", 1 << 62, lambda: 5e8)
     assert planned == []
 
 
@@ -110,39 +109,39 @@ def test_a_long_search_asks_once_whether_it_is_worth_it(monkeypatch: pytest.Monk
     slow = Rates(1e5, 1e5, 1e5)
     for _ in range(2):
         with pytest.raises(BudgetError, match="hopeless"):
-            search_trees(problem.dims, problem.scopes, rates=slow, check=check)
+            TreeSearch(problem.dims, problem.scopes, rates=slow).trees(check=check)
     assert len(asked) == 2
     assert asked[0] == asked[1]
-    search_trees(problem.dims, problem.scopes, seconds=0.1, rates=slow, check=check)
+    TreeSearch(problem.dims, problem.scopes, seconds=0.1, rates=slow).trees(check=check)
     assert len(asked) == 2
 
 
 def test_what_more_memory_would_only_bring_within_weeks_is_hopeless() -> None:
     problem = replace(grid(8, 12, 3), targets=None)
-    tree = search_trees(problem.dims, problem.scopes, seconds=0.0)[0]
+    tree = TreeSearch(problem.dims, problem.scopes, seconds=0.0).trees()[0]
     fast, slow = Rates(1e9, 1e9, 1e9), Rates(1e-2, 1e-2, 1e-2)
-    asked: dict[str, Any] = {"problem": problem, "fit": "slice", "spilled": None}
     # in slices it fits four times as much
     options = PlanOptions(memory_bytes=least_sliced(problem, tree) - 1)
-    fit._refuse_hopeless(tree, options=options, rates=fast, **asked)
+    fit.refuse_hopeless(tree, Planner(problem, options, fast), "slice", None)
     with pytest.raises(BudgetError, match="slicing would take"):
-        fit._refuse_hopeless(tree, options=options, rates=slow, **asked)
+        fit.refuse_hopeless(tree, Planner(problem, options, slow), "slice", None)
     # what fits is searched for however long it takes
-    fit._refuse_hopeless(tree, options=replace(options, memory_bytes=4 * options.memory_bytes), rates=slow, **asked)
+    planner = Planner(problem, replace(options, memory_bytes=4 * options.memory_bytes), slow)
+    fit.refuse_hopeless(tree, planner, "slice", None)
 
 
 def test_boxes_that_do_not_fit_more_memory_are_not_tried_in_less() -> None:
     problem = replace(grid(8, 12, 3), targets=None)
-    tree = search_trees(problem.dims, problem.scopes, seconds=0.0)[0]
+    tree = TreeSearch(problem.dims, problem.scopes, seconds=0.0).trees()[0]
     asked: list[int] = []
 
-    def spilled(options: PlanOptions, *_: object) -> Plan:
-        asked.append(options.memory_bytes)
+    def spilled(planner: Planner, whole: Plan) -> Plan:
+        asked.append(planner.memory_bytes)
         raise BudgetError("no box fits")
 
     options = PlanOptions(memory_bytes=1000)
     with pytest.raises(BudgetError, match="allowed 1 kB; slicing"):
-        fit._refuse_hopeless(tree, problem=problem, options=options, rates=RATES, fit="auto", spilled=spilled)
+        fit.refuse_hopeless(tree, Planner(problem, options, RATES), "auto", spilled)
     assert asked == [4000]
 
 
@@ -151,10 +150,8 @@ def least_sliced(problem: Problem, tree: Tree) -> int:
     memory = 1 << 20
     with suppress(BudgetError):
         while True:
-            whole = plan_tree(problem, PlanOptions(memory_bytes=memory), RATES, tree)
-            sliced_plans.sliced_plan(
-                problem, PlanOptions(memory_bytes=memory), RATES, [whole], PlanningBudget(spent=inf)
-            )
+            planner = Planner(problem, PlanOptions(memory_bytes=memory), RATES, PlanningBudget(spent=inf))
+            sliced_plans.sliced_plan(planner, [planner.of(tree)])
             memory //= 2
     return memory + 1
 
@@ -163,7 +160,7 @@ def least_sliced(problem: Problem, tree: Tree) -> int:
 def test_short_propagations_keep_no_more_messages_than_they_need() -> None:
     network = reduce_model(load(DATA / "bn" / "link.bif.gz"), "partition", {})
     targets = tuple((v,) for v in range(len(network.dims)))
-    plan = whole_plan(Problem(network.dims, network.scopes, SUM_PRODUCT, 8, 0, targets), PlanOptions(), RATES)
+    plan = Planner(Problem(network.dims, network.scopes, SUM_PRODUCT, 8, 0, targets), PlanOptions(), RATES).whole()
     assert plan.peak_bytes < 30e6
 
 

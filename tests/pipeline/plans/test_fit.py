@@ -14,12 +14,10 @@ from bucketflow.pipeline.budget import sliced_plans as in_slices
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.budget.sliced_plans import CLOSE, sliced_plan
 from bucketflow.pipeline.errors import BudgetError
-from bucketflow.pipeline.orders import tree_search
 from bucketflow.pipeline.orders.effort import PlanningBudget
-from bucketflow.pipeline.plans import planner
-from bucketflow.pipeline.plans import planner as remembered
+from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.planner import conditioned_plan, whole_plans
+from bucketflow.pipeline.plans.planner import Planner, forget_plans
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
@@ -57,52 +55,49 @@ def copies(part: Problem, count: int) -> Problem:
 
 
 def in_memory(wanted: Problem, options: PlanOptions, way: fit.Fit = "slice") -> Plan:
-    return fitted(wanted, options, RATES, way, 0, lambda: 1e9).chosen
+    return fitted(Planner(wanted, options, RATES), way, 0, lambda: 1e9).chosen
 
 
 @pytest.mark.usefixtures("tables_only")
 @pytest.mark.parametrize("way", ["auto", "slice", "refuse"])
 def test_a_dearer_tree_that_fits_is_taken(way: fit.Fit) -> None:
     wanted, options = grid(8), replace(OPTIONS, seed=1)
-    first, *others = whole_plans(wanted, options, RATES)
+    first, *others = Planner(wanted, options, RATES).plans()
     memory = min(plan.peak_bytes for plan in others)
     assert memory < first.peak_bytes
     options = replace(options, memory_bytes=memory)
     chosen = in_memory(wanted, options, way)
     assert chosen.slices == 1
     assert chosen.peak_bytes <= memory
-    assert first.seconds < chosen.seconds <= sliced_plan(wanted, options, RATES, [first]).seconds
+    assert first.seconds < chosen.seconds <= sliced_plan(Planner(wanted, options, RATES), [first]).seconds
     with pytest.raises(BudgetError, match="allowed"):
         in_memory(wanted, replace(options, memory_bytes=memory // 4), "refuse")
 
 
 def test_others_are_tried_where_nothing_fits_however_much_was_spent(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = grid(8)
-    first, *others = whole_plans(wanted, OPTIONS, RATES)
+    first, *others = Planner(wanted, OPTIONS, RATES).plans()
     options = replace(OPTIONS, memory_bytes=min(plan.peak_bytes for plan in others) // 2)
 
-    def refused(
-        problem: Problem, options: PlanOptions, rates: Rates, wholes: Sequence[Plan], effort: PlanningBudget, *_: object
-    ) -> Plan:
+    def refused(planner: Planner, wholes: Sequence[Plan], *_: object) -> Plan:
         if wholes[0] is first:
             raise BudgetError("this tree takes too many slices")
-        return sliced_plan(problem, options, rates, wholes, effort)
+        return sliced_plan(planner, wholes)
 
     monkeypatch.setattr(fit, "sliced_plan", refused)
-    found = fit.cheapest(
-        iter([first, *others]), wanted, options, RATES, "slice", None, PlanningBudget(spent=inf)
-    ).chosen
+    spent = Planner(wanted, options, RATES, PlanningBudget(spent=inf))
+    found = fit.cheapest(spent, iter([first, *others]), "slice", None).chosen
     assert found.slices > 1
     assert found.peak_bytes <= options.memory_bytes
     assert found.unsliced_cells == first.cells
     with pytest.raises(BudgetError, match="this tree"):
-        fit.cheapest(iter([first]), wanted, options, RATES, "slice", None, PlanningBudget(spent=inf))
+        fit.cheapest(spent, iter([first]), "slice", None)
 
 
 def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    original = planner.plan_tree
-    monkeypatch.setattr(planner, "plan_tree", lambda *args: made.append(1) or original(*args))
+    original = Planner.of
+    monkeypatch.setattr(Planner, "of", lambda *args: made.append(1) or original(*args))
     in_memory(grid(9), OPTIONS)
     assert made == [1]
 
@@ -112,12 +107,12 @@ def test_others_are_planned_only_where_the_cheapest_does_not_fit(monkeypatch: py
 @pytest.mark.parametrize(("side", "count"), [(8, 1), (7, 3)])
 def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int) -> None:
     wanted, options = copies(grid(side, 3), count), replace(OPTIONS, decode=True, seed=2)
-    whole = next(whole_plans(wanted, options, RATES))
+    whole = next(Planner(wanted, options, RATES).plans())
     options = replace(options, memory_bytes=whole.peak_bytes // share)
     plans = []
     for effort in (PlanningBudget(spent=inf), PlanningBudget(asked=inf)):
         try:
-            slicing = in_slices.Slicing(wanted, options, RATES, whole.tree, whole, effort)
+            slicing = in_slices.Slicing(Planner(wanted, options, RATES, effort), whole.tree, whole)
             plans.append(slicing.freed(slicing.first()))
         except BudgetError:
             assert (count, share) == (3, 8)
@@ -127,7 +122,7 @@ def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int
     assert plan.peak_bytes <= options.memory_bytes
     assert plan.seconds > CLOSE * whole.seconds
     for v in plan.sliced:
-        fewer = conditioned_plan(wanted, options, RATES, plan, frozenset(plan.sliced) - {v})
+        fewer = Planner(wanted, options, RATES).conditioned(plan, frozenset(plan.sliced) - {v})
         assert fewer.peak_bytes > options.memory_bytes
 
 
@@ -135,46 +130,46 @@ def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int
 def test_slices_that_take_much_more_work_need_another_tree_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where there is time for a search, no variable of a tree whose slices are far dearer is freed one by one."""
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
-    whole = next(whole_plans(wanted, options, RATES))
+    whole = next(Planner(wanted, options, RATES).plans())
     options = replace(options, memory_bytes=whole.peak_bytes // 4)
     freed: list[Plan] = []
     original = in_slices.Slicing.freed
     monkeypatch.setattr(in_slices.Slicing, "freed", lambda self, plan: freed.append(plan) or original(self, plan))
-    monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: args[3])
+    monkeypatch.setattr(in_slices, "rearranged_slices", lambda *args, **_: args[1])
     for far, first in ((0.0, 0), (1e6, 1)):
         monkeypatch.setattr(in_slices, "_FAR", far)
         freed.clear()
-        found = in_slices.sliced_plan(wanted, options, RATES, [whole], PlanningBudget(asked=inf))
+        found = in_slices.sliced_plan(Planner(wanted, options, RATES, PlanningBudget(asked=inf)), [whole])
         assert len(freed) == 1  # before the search, or after it was in vain
         assert found.slices <= freed[0].slices
-        monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: replace(args[3], threads=7))
+        monkeypatch.setattr(in_slices, "rearranged_slices", lambda *args, **_: replace(args[1], threads=7))
         freed.clear()
-        in_slices.sliced_plan(wanted, options, RATES, [whole], PlanningBudget(asked=inf))
+        in_slices.sliced_plan(Planner(wanted, options, RATES, PlanningBudget(asked=inf)), [whole])
         assert len(freed) == first
-        monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: args[3])
+        monkeypatch.setattr(in_slices, "rearranged_slices", lambda *args, **_: args[1])
 
 
 @pytest.mark.usefixtures("tables_only")
 def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are estimated; before, each of them was planned."""
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
-    wholes = list(whole_plans(wanted, options, RATES))
+    wholes = list(Planner(wanted, options, RATES).plans())
     assert len(wholes) > 3
     options = replace(options, memory_bytes=min(plan.peak_bytes for plan in wholes) // 4)
-    alone = [in_slices.Slicing(wanted, options, RATES, each.tree, wholes[0], PlanningBudget()) for each in wholes]
+    alone = [in_slices.Slicing(Planner(wanted, options, RATES), each.tree, wholes[0]) for each in wholes]
     estimates = [slicing.estimate(1000) for slicing in alone]
     cheapest = min(range(1, len(wholes)), key=estimates.__getitem__)
     tried: list[Tree] = []
     original = in_slices.Slicing.first
     monkeypatch.setattr(in_slices.Slicing, "first", lambda self: tried.append(self.tree) or original(self))
     monkeypatch.setattr(in_slices.Slicing, "estimate", lambda self, _: estimates[alone_index(self.tree)])
-    monkeypatch.setattr(in_slices, "_rearranged", lambda *args, **_: args[3])
+    monkeypatch.setattr(in_slices, "rearranged_slices", lambda *args, **_: args[1])
     monkeypatch.setattr(in_slices, "_FAR", 0.0)
 
     def alone_index(tree: Tree) -> int:
         return next(i for i, slicing in enumerate(alone) if slicing.tree is tree)
 
-    in_slices.sliced_plan(wanted, options, RATES, wholes, PlanningBudget(asked=inf))
+    in_slices.sliced_plan(Planner(wanted, options, RATES, PlanningBudget(asked=inf)), wholes)
     assert tried == [wholes[0].tree, wholes[cheapest].tree]
 
 
@@ -183,11 +178,11 @@ def test_another_way_is_found_before_a_tree_is_searched_for_slices_that_are_far_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
-    whole = next(whole_plans(wanted, options, RATES))
+    whole = next(Planner(wanted, options, RATES).plans())
     options = replace(options, memory_bytes=whole.peak_bytes // 4)
     turns: list[str] = []
-    original = in_slices.refine_tree
-    monkeypatch.setattr(in_slices, "refine_tree", lambda *args, **rest: turns.append("tree") or original(*args, **rest))
+    original = TreeSearch.refined
+    monkeypatch.setattr(TreeSearch, "refined", lambda *args: turns.append("tree") or original(*args))
     monkeypatch.setattr(in_slices, "_FAR", 0.0)
     for known, most in ((0.0, 1), (inf, 1 + in_slices.REARRANGINGS)):
         effort = PlanningBudget(asked=inf)
@@ -197,22 +192,22 @@ def test_another_way_is_found_before_a_tree_is_searched_for_slices_that_are_far_
             effort.know(known)
 
         turns.clear()
-        in_slices.sliced_plan(wanted, options, RATES, [whole], effort, boxes)
+        in_slices.sliced_plan(Planner(wanted, options, RATES, effort), [whole], boxes)
         assert turns == ["boxes", *["tree"] * most]
 
 
 @pytest.mark.usefixtures("tables_only")
 def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
-    wholes = list(whole_plans(wanted, options, RATES))
+    wholes = list(Planner(wanted, options, RATES).plans())
     options = replace(options, memory_bytes=min(plan.peak_bytes for plan in wholes) // 2)
     turns = []
-    original = in_slices.refine_tree
-    monkeypatch.setattr(in_slices, "refine_tree", lambda *args, **rest: turns.append(1) or original(*args, **rest))
+    original = TreeSearch.refined
+    monkeypatch.setattr(TreeSearch, "refined", lambda *args: turns.append(1) or original(*args))
     searched = in_memory(wanted, options)
     assert len(turns) == in_slices.REARRANGINGS
     assert searched.peak_bytes <= options.memory_bytes
-    slicing = in_slices.Slicing(wanted, options, RATES, wholes[0].tree, wholes[0], PlanningBudget())
+    slicing = in_slices.Slicing(Planner(wanted, options, RATES, PlanningBudget()), wholes[0].tree, wholes[0])
     assert searched.seconds <= slicing.freed(slicing.first()).seconds
     given = replace(options, children=wholes[0].tree.children)
     in_memory(wanted, given)
@@ -259,15 +254,15 @@ def test_passes_are_looked_for_in_steps_that_may_need_most(monkeypatch: pytest.M
 
 def test_the_plan_of_one_sweep_is_made_once_for_all_memory_that_it_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     searches = 0
-    search = tree_search.search_trees
+    search = TreeSearch.trees
 
     def counted(*args: Any, **given: Any) -> list[Tree]:
         nonlocal searches
         searches += 1
         return search(*args, **given)
 
-    monkeypatch.setattr(planner, "search_trees", counted)
-    remembered.forget_plans()
+    monkeypatch.setattr(TreeSearch, "trees", counted)
+    forget_plans()
     wanted = grid(5)
     first = in_memory(wanted, replace(OPTIONS, memory_bytes=1 << 40), "auto")
     for memory_bytes in (1 << 30, first.peak_bytes):

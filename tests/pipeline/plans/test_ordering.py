@@ -17,8 +17,9 @@ from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.orders import depth_first, min_fill, tree_search
 from bucketflow.pipeline.orders.forests import Rearranger, group_units, pairwise_forest
 from bucketflow.pipeline.orders.min_fill import min_fill_order, primal_graph
-from bucketflow.pipeline.orders.tree_search import refine_tree, search_order, search_tree, search_trees
-from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.orders.tree_search import TreeSearch, search_order
+from bucketflow.pipeline.plans import two_way_steps
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.tree import Sizer, bucket_tree, elimination_order
@@ -160,15 +161,15 @@ def group_components(masks):
 @pytest.mark.parametrize("seconds", [None, 0.05])
 def test_a_seed_gives_one_tree(tree, seconds):
     dims, scopes = (2, 3) * 32, grid(8)
-    first, again = (search_tree(dims, scopes, tree=tree, seconds=seconds, seed=5) for _ in range(2))
+    first, again = (TreeSearch(dims, scopes, tree=tree, seconds=seconds, seed=5).cheapest() for _ in range(2))
     assert first.children == again.children
 
 
 def test_a_search_remembers_other_cheap_trees():
     dims, scopes = (2, 3) * 32, grid(8)
-    first, again = (search_trees(dims, scopes, seconds=0.2, seed=5) for _ in range(2))
+    first, again = (TreeSearch(dims, scopes, seconds=0.2, seed=5).trees() for _ in range(2))
     assert [tree.children for tree in first] == [tree.children for tree in again]
-    assert first[0].children == search_tree(dims, scopes, seconds=0.2, seed=5).children
+    assert first[0].children == TreeSearch(dims, scopes, seconds=0.2, seed=5).cheapest().children
     prices = [(tree_cost(tree).seconds, tree_cost(tree).cells) for tree in first]
     assert len(set(prices)) == len(first) > 1
     assert prices == sorted(prices)
@@ -181,14 +182,14 @@ def test_what_no_search_helps_is_refused_before_it_is_searched_or_lowered(monkey
     scopes = tuple(combinations(range(120), 2))
     problem = Problem((3,) * 120, scopes, MIN_PLUS, 8)
     monkeypatch.setattr(tree_search, "Rearranger", never)
-    monkeypatch.setattr(planner, "make_step", never)
+    monkeypatch.setattr(two_way_steps, "make_step", never)
     with monkeypatch.context() as patch:
         patch.setattr(tree_search, "pairwise_forest", never)
         with pytest.raises(BudgetError, match=r"would sweep .*e\+57 cells"):
-            next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9), Rates()))
+            next(Planner(problem, PlanOptions(memory_bytes=10**9), Rates()).plans())
     # whoever asks for a search gets it
     with pytest.raises(AssertionError, match="in vain"):
-        next(planner.whole_plans(problem, PlanOptions(memory_bytes=10**9, order_seconds=0.01), Rates()))
+        next(Planner(problem, PlanOptions(memory_bytes=10**9, order_seconds=0.01), Rates()).plans())
 
 
 def test_searches_by_other_rates_share_what_orders_give(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,9 +204,9 @@ def test_searches_by_other_rates_share_what_orders_give(monkeypatch: pytest.Monk
     monkeypatch.setattr(tree_search, "pairwise_forest", counted)
     starts = tree_search.Starts(dims, scopes)
     for rates in (Rates(1e5, 1e5, 1e5), Rates(1e5, 8e5, 1e6), Rates(1e6, 1e6, 1e5)):
-        shared = search_trees(dims, scopes, rates=rates, longest=0.1, starts=starts)
+        shared = TreeSearch(dims, scopes, rates=rates, longest=0.1).trees(starts=starts)
         once = len(made)
-        assert shared == search_trees(dims, scopes, rates=rates, longest=0.1)
+        assert shared == TreeSearch(dims, scopes, rates=rates, longest=0.1).trees()
         del made[once:]
     assert len(made) == len(set(made))
 
@@ -249,8 +250,8 @@ def test_joining_a_bucket_compares_only_tables_that_may_be_best(monkeypatch):
 def test_given_order():
     dims, scopes = (2,) * 36, grid(6)
     order = tuple(reversed(range(36)))
-    assert search_tree(dims, scopes, tree="bucket", order=order) == bucket_tree(dims, scopes, order)
-    refined = search_tree(dims, scopes, order=order, seconds=0.05)
+    assert TreeSearch(dims, scopes, tree="bucket", order=order).cheapest() == bucket_tree(dims, scopes, order)
+    refined = TreeSearch(dims, scopes, order=order, seconds=0.05).cheapest()
     assert tree_cost(refined).seconds <= tree_cost(bucket_tree(dims, scopes, order)).seconds
 
 
@@ -259,7 +260,7 @@ def test_given_order():
 @pytest.mark.parametrize("scopes", [(), ((), ()), ((0, 1),)])
 def test_hardly_anything_to_plan(kind, seconds, scopes):
     n = 2 if any(scopes) else 0
-    tree = search_tree((1,) * n, scopes, tree=kind, seconds=seconds)
+    tree = TreeSearch((1,) * n, scopes, tree=kind, seconds=seconds).cheapest()
     assert len(tree.children) == n // 2
     assert elimination_order(tree) == tuple(range(n))
 
@@ -267,7 +268,7 @@ def test_hardly_anything_to_plan(kind, seconds, scopes):
 @pytest.mark.parametrize("order", [(0, 1), (0, 1, 1), "max-fill"])
 def test_bad_orders(order):
     with pytest.raises(ModelError):
-        search_tree((2, 2, 2), ((0, 1), (1, 2)), order=order)
+        TreeSearch((2, 2, 2), ((0, 1), (1, 2)), order=order).cheapest()
 
 
 @settings(max_examples=30, deadline=None)
@@ -276,17 +277,17 @@ def test_refined_is_never_dearer_than_buckets(network, data):
     dims, scopes = network
     order = data.draw(st.permutations(range(len(dims))))
     buckets = bucket_tree(dims, scopes, order)
-    refined = search_tree(dims, scopes, order=order)
+    refined = TreeSearch(dims, scopes, order=order).cheapest()
     assert tree_cost(refined).seconds <= tree_cost(buckets).seconds
     sliced = frozenset(data.draw(st.sets(st.integers(0, len(dims) - 1), max_size=2)))
-    again = refine_tree(buckets, sliced=sliced, seconds=0.001)
+    again = TreeSearch(buckets.dims, buckets.leaves, seconds=0.001).refined(buckets, sliced)
     assert again.dims == dims
     assert tree_cost(again, sliced=sliced).seconds <= tree_cost(buckets, sliced=sliced).seconds
 
 
 @pytest.mark.parametrize("order", ["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"])
 def test_quality_on_a_grid(order):
-    tree = search_tree((2,) * 144, grid(12), order=order, seconds=0.2, rates=CELLS_ONLY)
+    tree = TreeSearch((2,) * 144, grid(12), order=order, seconds=0.2, rates=CELLS_ONLY).cheapest()
     cost = tree_cost(tree)
     assert cost.cells < 2**18
     assert cost.largest_table_cells <= 2**14
@@ -295,14 +296,15 @@ def test_quality_on_a_grid(order):
 
 def test_more_time_is_not_worse():
     dims, scopes = (2,) * 196, grid(14)
-    costs = [tree_cost(search_tree(dims, scopes, seconds=s, rates=CELLS_ONLY), CELLS_ONLY).seconds for s in (0.05, 0.4)]
+    searches = [TreeSearch(dims, scopes, seconds=s, rates=CELLS_ONLY) for s in (0.05, 0.4)]
+    costs = [tree_cost(search.cheapest(), CELLS_ONLY).seconds for search in searches]
     assert costs[1] <= costs[0]
 
 
 def test_small_models_load_no_compiler():
     code = (
-        "import sys; from bucketflow.pipeline.orders.tree_search import search_tree;"
-        "n = 50; search_tree((2,) * n, [(i, i + 1) for i in range(n - 1)]);"
+        "import sys; from bucketflow.pipeline.orders.tree_search import TreeSearch;"
+        "n = 50; TreeSearch((2,) * n, [(i, i + 1) for i in range(n - 1)]).cheapest();"
         "sys.exit(any(m in sys.modules for m in ('numba', 'cotengra', 'dask', 'zarr', 'cupy')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

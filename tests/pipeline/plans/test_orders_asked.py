@@ -8,11 +8,10 @@ import pytest
 
 import bucketflow
 from bucketflow import ModelError
-from bucketflow.pipeline.orders.tree_search import OrderName, checked_rule, first_order, search_tree
+from bucketflow.pipeline.orders.tree_search import OrderName, TreeName, TreeSearch, checked_rule, first_order
 from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways
-from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.rewrites import split_stars
-from bucketflow.pipeline.trees.tree import bucket_tree, junction_tree
+from bucketflow.pipeline.trees.tree import Tree, bucket_tree, junction_tree
 from tests.models import grid
 
 RULES = get_args(OrderName)
@@ -20,9 +19,8 @@ RULES = get_args(OrderName)
 DIMS, SCOPES = (9, 3, 3, 3, 3, 2, 2), [(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (4, 5), (5, 6), (6, 1)]
 
 
-def both(order: Any, tree: str = "refined") -> Any:
-    asked: Any = {"seconds": None, "seed": 3, "rates": Rates(), "itemsize": 8}
-    return tree_for_both_ways(DIMS, SCOPES, tree=tree, order=order, **asked)
+def both(order: Any, tree: TreeName = "refined") -> Tree:
+    return tree_for_both_ways(TreeSearch(DIMS, SCOPES, tree=tree, order=order, seed=3))
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -43,7 +41,7 @@ def test_heuristics_differ() -> None:
 @pytest.mark.parametrize("rule", ["min-degree", "min-size"])
 def test_no_other_heuristic_has_a_say_one_way(rule: OrderName) -> None:
     """Min-fill is better on this model, and is not what was asked for."""
-    found = search_tree(DIMS, SCOPES, tree="bucket", order=rule, seconds=0.0, seed=3)
+    found = TreeSearch(DIMS, SCOPES, tree="bucket", order=rule, seconds=0.0, seed=3).cheapest()
     assert found == bucket_tree(DIMS, SCOPES, first_order(DIMS, SCOPES, rule, 3))
 
 

@@ -12,9 +12,9 @@ import pytest
 from bucketflow.pipeline.budget.boxes import StageTables
 from bucketflow.pipeline.orders import tree_search
 from bucketflow.pipeline.orders.effort import LEAST, SHARE, PlanningBudget
-from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans.lower_bounds import Outline, first_plan, live_cells
-from bucketflow.pipeline.plans.planner import plan_tree, plan_within, whole_plans
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem, sliced_dims
 from bucketflow.pipeline.plans.two_way_steps import StepBuilder
 from bucketflow.pipeline.trees.costs import Rates
@@ -87,11 +87,11 @@ def test_boxes_of_tables_beyond_floats_are_bounded() -> None:
 def test_what_does_not_fit_is_no_plan_and_what_fits_is_the_same(sliced: frozenset[int], decode: bool) -> None:
     problem = grid(6, 9, 4)
     tree = bucket_tree(problem.dims, problem.scopes, range(54))
-    plan = plan_tree(problem, PlanOptions(decode=decode), RATES, tree, sliced)
+    plan = Planner(problem, PlanOptions(decode=decode), RATES).of(tree, sliced)
     for memory in (plan.peak_bytes * k // 16 for k in range(1, 20)):
         options = PlanOptions(memory_bytes=memory, decode=decode)
-        whole = plan_tree(problem, options, RATES, tree, sliced)
-        assert plan_within(problem, options, RATES, tree, sliced) == (whole if whole.fits(memory) else None)
+        whole = Planner(problem, options, RATES).of(tree, sliced)
+        assert Planner(problem, options, RATES).within(tree, sliced) == (whole if whole.fits(memory) else None)
 
 
 def test_few_steps_are_lowered_to_see_that_a_plan_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,12 +99,12 @@ def test_few_steps_are_lowered_to_see_that_a_plan_does_not_fit(monkeypatch: pyte
     original = StepBuilder.forward
     monkeypatch.setattr(StepBuilder, "forward", lambda *args: lowered.append(1) or original(*args))
     tree = bucket_tree(problem.dims, problem.scopes, range(320))
-    peak = plan_tree(problem, PlanOptions(), RATES, tree).peak_bytes
+    peak = Planner(problem, PlanOptions(), RATES).of(tree).peak_bytes
     assert len(lowered) == len(tree.children) > 300
     lowered.clear()
-    assert plan_within(problem, PlanOptions(memory_bytes=peak // 8), RATES, tree) is None
+    assert Planner(problem, PlanOptions(memory_bytes=peak // 8), RATES).within(tree) is None
     assert not lowered
-    assert plan_within(problem, PlanOptions(memory_bytes=peak - 1), RATES, tree) is None
+    assert Planner(problem, PlanOptions(memory_bytes=peak - 1), RATES).within(tree) is None
     assert 0 < len(lowered) < 30
 
 
@@ -122,14 +122,14 @@ def test_messages_alive_are_those_that_wait_for_their_reader() -> None:
 
 def test_further_trees_that_fit_only_in_slices_are_not_planned(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, made = grid(9, 9, 3), []
-    list(whole_plans(problem, PlanOptions(order_seconds=0.2), RATES))  # what is compiled now shortens a search
-    original = planner._lowered
-    monkeypatch.setattr(planner, "_lowered", lambda *args: made.append(1) or original(*args))
+    list(Planner(problem, PlanOptions(order_seconds=0.2), RATES).plans())  # what is compiled now shortens a search
+    original = Planner.lowered
+    monkeypatch.setattr(Planner, "lowered", lambda *args: made.append(1) or original(*args))
     options = PlanOptions(order_seconds=0.2)
-    plans = list(whole_plans(problem, options, RATES))
+    plans = list(Planner(problem, options, RATES).plans())
     assert len(made) == len(plans) > 1
     made.clear()
-    first, others = first_plan(whole_plans(problem, PlanOptions(order_seconds=0.2, memory_bytes=1000), RATES))
+    first, others = first_plan(Planner(problem, PlanOptions(order_seconds=0.2, memory_bytes=1000), RATES).plans())
     outlined = list(others)
     assert len(made) == 1
     assert first.tree == plans[0].tree
@@ -141,12 +141,12 @@ def test_further_trees_that_fit_only_in_slices_are_not_planned(monkeypatch: pyte
 def test_a_search_goes_by_its_own_time_unless_seconds_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that does other things meanwhile makes the same plan."""
     problem, slow = grid(9, 12, 3), Rates(1e6, 1e6, 1e6)
-    found = tree_search.search_trees(problem.dims, problem.scopes, rates=slow, longest=0.5)
+    found = TreeSearch(problem.dims, problem.scopes, rates=slow, longest=0.5).trees()
     hours = count(0, 3600)
     monkeypatch.setattr(tree_search.time, "monotonic", lambda: float(next(hours)))
-    assert tree_search.search_trees(problem.dims, problem.scopes, rates=slow, longest=0.5) == found
+    assert TreeSearch(problem.dims, problem.scopes, rates=slow, longest=0.5).trees() == found
     effort = PlanningBudget()
-    tree_search.search_trees(problem.dims, problem.scopes, rates=slow, seconds=0.5, effort=effort)
+    TreeSearch(problem.dims, problem.scopes, rates=slow, seconds=0.5).trees(effort=effort)
     assert effort.spent < 0.1
 
 

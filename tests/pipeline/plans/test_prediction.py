@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.planner import conditioned_plan, plan_tree, with_rates
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.prediction import REFERENCE, RunOverhead, step_seconds
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
+from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.trees.costs import Rates, gpu_rates
 from bucketflow.pipeline.trees.tree import bucket_tree
 from bucketflow.tasks.steps.lowering import lower
@@ -22,7 +23,7 @@ def planned(states: int = 2, decode: bool = False, **given: int) -> Plan:
     """Plan a chain, a function for each pair of neighbours."""
     problem = Problem((states,) * 500, CHAIN, MIN_PLUS, 8, **given)
     tree = bucket_tree(problem.dims, problem.scopes, tuple(range(500)))
-    return plan_tree(problem, PlanOptions(decode=decode), Rates(), tree)
+    return Planner(problem, PlanOptions(decode=decode), Rates()).of(tree)
 
 
 def test_small_runs_take_what_is_done_around_their_steps() -> None:
@@ -73,7 +74,7 @@ def test_predictions_follow_what_was_measured() -> None:
 def test_slices_repeat_what_depends_on_them() -> None:
     problem = Problem((4,) * 500, CHAIN, MIN_PLUS, 8)
     whole = planned(4)
-    sliced = conditioned_plan(problem, PlanOptions(), Rates(), whole, frozenset({250}))
+    sliced = Planner(problem, PlanOptions(), Rates()).conditioned(whole, frozenset({250}))
     assert whole.predicted_seconds < sliced.predicted_seconds < 4 * whole.predicted_seconds
 
 

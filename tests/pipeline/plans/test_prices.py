@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.budget.boxes import StageMaker
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.orders.forests import Rearranger, group_units, split_steps
-from bucketflow.pipeline.plans.planner import whole_plan, whole_plans, with_rates
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
+from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.trees.costs import (
     Rates,
     gpu_rates,
@@ -39,7 +40,7 @@ RATES = Rates()
 def only_step(dims, leaves):
     """A tree whose only step combines all leaves, laid out and lowered."""
     problem = Problem(dims, leaves, MIN_PLUS, 8)
-    (plan,) = whole_plans(problem, PlanOptions(children=(tuple(range(len(leaves))),)), RATES)
+    (plan,) = Planner(problem, PlanOptions(children=(tuple(range(len(leaves))),)), RATES).plans()
     return plan
 
 
@@ -55,12 +56,12 @@ def test_every_road_predicts_the_same_seconds(dims, scopes):
         leaves = (*(tuple(sorted(scope)) for scope in scopes), (outside,))
         kids = (tuple(range(len(scopes))), (len(scopes), len(leaves)))
         problem = Problem(dims, leaves, MIN_PLUS, 8)
-        (plan,) = whole_plans(problem, PlanOptions(children=kids), RATES)
+        (plan,) = Planner(problem, PlanOptions(children=kids), RATES).plans()
         masks, sizer = plan.tree.scope_masks, Sizer(dims)
         sized = [sized_work(sizer, [masks[c] for c in inputs], masks[len(leaves) + j]) for j, inputs in enumerate(kids)]
         assert [lowered_work(step.lowered) for step in plan.steps] == sized
         seconds = sum(lowered_seconds(step, RATES, 8) for step in plan.steps)
-        boxing = StageMaker(problem, PlanOptions(), RATES, plan.tree, plan.layouts, 1e9)
+        boxing = StageMaker(Planner(problem, PlanOptions(), RATES), plan.tree, plan.layouts, 1e9)
         assert boxing.seconds(plan.steps) == pytest.approx(seconds)
         assert plan.seconds == with_rates(plan, RATES).seconds == pytest.approx(seconds)
         assert tree_cost(plan.tree, RATES).seconds == pytest.approx(seconds)
@@ -132,17 +133,17 @@ def seven_by_seven(semiring):
 @pytest.mark.parametrize("decode", [False, True])
 def test_an_optimum_at_a_third_of_its_memory_runs_in_slices(decode):
     problem = seven_by_seven(min_plus("int16"))
-    whole = next(whole_plans(problem, PlanOptions(decode=decode), RATES))
+    whole = next(Planner(problem, PlanOptions(decode=decode), RATES).plans())
     options = PlanOptions(memory_bytes=whole.peak_bytes // 3, decode=decode)
-    prices = fitted(problem, options, RATES, "auto", 1 << 62, lambda: 5e8)
+    prices = fitted(Planner(problem, options, RATES), "auto", 1 << 62, lambda: 5e8)
     assert prices.chosen is prices.slices
 
 
 def test_marginals_at_a_third_of_their_memory_run_in_slices():
     """Priced apart, boxes on disk looked cheaper than eight slices, which take half of their time."""
     problem = replace(seven_by_seven(SUM_PRODUCT), targets=tuple((v,) for v in range(49)))
-    options = PlanOptions(memory_bytes=whole_plan(problem, PlanOptions(), RATES).peak_bytes // 3)
-    prices = fitted(problem, options, RATES, "auto", 1 << 62, lambda: 5e8)
+    options = PlanOptions(memory_bytes=Planner(problem, PlanOptions(), RATES).whole().peak_bytes // 3)
+    prices = fitted(Planner(problem, options, RATES), "auto", 1 << 62, lambda: 5e8)
     assert prices.chosen is prices.slices
     assert prices.chosen.slices == 8
 
@@ -150,7 +151,7 @@ def test_marginals_at_a_third_of_their_memory_run_in_slices():
 def test_cost_of_both_ways_is_that_of_the_lowered_steps():
     plan = only_step((8, 9, 10), ((0, 1), (1, 2), (2,)))
     problem = Problem(plan.dims, plan.tree.leaves, SUM_PRODUCT, 8, targets=((0,), (2,)))
-    both = whole_plan(problem, PlanOptions(), RATES)
+    both = Planner(problem, PlanOptions(), RATES).whole()
     assert plan.cost == steps_cost(plan.steps, plan.tree, RATES, 8)
     assert both.seconds == pytest.approx(sum(lowered_seconds(step, RATES, 8) for step in both.steps))
 

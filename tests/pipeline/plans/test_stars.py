@@ -14,7 +14,7 @@ from hypothesis import given, settings
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.plans.planner import plan_tree, whole_plan
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.trees import rewrites
 from bucketflow.pipeline.trees.costs import Rates, two_way_seconds
@@ -99,10 +99,10 @@ def test_steps_of_functions_alone_stay_whole() -> None:
     dims, scopes = (3,) * 12, tuple(combinations(range(12), 2))
     problem = Problem(dims, scopes, SUM_PRODUCT, 8, targets=tuple((v,) for v in range(12)))
     tree = bucket_tree(dims, scopes, range(12))
-    whole = plan_tree(problem, PlanOptions(), Rates(), tree)
+    whole = Planner(problem, PlanOptions(), Rates()).of(tree)
     assert two_way_seconds(tree, Rates(), 8) == pytest.approx(whole.seconds, rel=0.3)
-    found = whole_plan(problem, PlanOptions(memory_bytes=1 << 40), Rates())
-    assert found.seconds <= whole.seconds < plan_tree(problem, PlanOptions(), Rates(), split_stars(tree)).seconds
+    found = Planner(problem, PlanOptions(memory_bytes=1 << 40), Rates()).whole()
+    assert found.seconds <= whole.seconds < Planner(problem, PlanOptions(), Rates()).of(split_stars(tree)).seconds
 
 
 def test_small_steps_are_not_merged_into_large_ones(data: Path) -> None:

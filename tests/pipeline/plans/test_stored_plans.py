@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bucketflow.pipeline.answering.prepared import plan_options, prepare
+from bucketflow.pipeline.answering.prepared import planner_of, prepare
 from bucketflow.pipeline.answering.question import Question, question_of
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.budget.stored_plans import plan_record, stored_plan
@@ -15,34 +15,33 @@ from bucketflow.pipeline.errors import IncompatibleRunError
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
-from bucketflow.pipeline.plans.problem import PlanOptions, Problem
-from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.pipeline.plans.planner import Planner
 from tests.models import grid
 
 
-def one_way(options: Options) -> tuple[Problem, PlanOptions, Plan]:
+def one_way(options: Options) -> tuple[Planner, Plan]:
     return planned_for(question_of(grid(7, 7, 4, "cost"), "optimum"), options)
 
 
-def both_ways(options: Options) -> tuple[Problem, PlanOptions, Plan]:
+def both_ways(options: Options) -> tuple[Planner, Plan]:
     return planned_for(question_of(grid(7, 7, 4, "markov"), "marginals"), options)
 
 
-def planned_for(question: Question, options: Options) -> tuple[Problem, PlanOptions, Plan]:
+def planned_for(question: Question, options: Options) -> tuple[Planner, Plan]:
     resources = Resources(options)
     found = prepare(question, resources)
     assert found.plan is not None
-    return found.problem, plan_options(found.arithmetic, resources, resources.memory_bytes), found.plan
+    return planner_of(found, resources.memory_bytes), found.plan
 
 
 @pytest.mark.parametrize("fit", ["refuse", "slice", "spill"])
 @pytest.mark.parametrize("planned", [one_way, both_ways])
 def test_the_same_plan_comes_back(planned: Any, fit: Any) -> None:
-    peak = planned(Options(memory="1GB", tree="bucket", threads=1))[2].peak_bytes
+    peak = planned(Options(memory="1GB", tree="bucket", threads=1))[1].peak_bytes
     memory = {"refuse": peak, "slice": peak // 4, "spill": MARGIN + peak // 3}[fit]
-    problem, options, plan = planned(Options(memory=memory, fit=fit, tree="bucket", threads=1))
+    planner, plan = planned(Options(memory=memory, fit=fit, tree="bucket", threads=1))
     record = json.loads(json.dumps(plan_record(plan, memory)))
-    again = stored_plan(problem, options, Rates(), record)
+    again = stored_plan(planner, record)
     assert (bool(plan.sliced), plan.spill is not None) == (fit == "slice", fit == "spill")
     assert again.tree == plan.tree
     assert again.sliced == plan.sliced
@@ -72,9 +71,9 @@ def test_a_report_shows_the_figures_that_the_plan_had(query: str, kind: str, ask
 
 @pytest.mark.parametrize("damage", ["twice", "itself", "none", "unknown"])
 def test_what_is_no_tree_is_refused(damage: str) -> None:
-    problem, options, plan = one_way(Options(memory="1GB"))
+    planner, plan = one_way(Options(memory="1GB"))
     record = plan_record(plan, 1 << 30)
     kids = record["children"][-1]
     kids[0] = {"twice": kids[-1] if len(kids) > 1 else 0, "itself": 10**6, "none": -1, "unknown": 10**9}[damage]
     with pytest.raises(IncompatibleRunError, match="not a tree"):
-        stored_plan(problem, options, Rates(), record)
+        stored_plan(planner, record)

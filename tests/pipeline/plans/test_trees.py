@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.pipeline.orders.tree_search import search_tree
+from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree, elimination_order, junction_tree
 
@@ -70,7 +70,7 @@ def test_trees_of_an_order(problem, data):
 @given(problems(), st.sampled_from(("bucket", "junction", "refined")), st.integers(0, 3))
 def test_searched_trees(problem, kind, seed):
     dims, scopes = problem
-    tree = search_tree(dims, scopes, tree=kind, seed=seed)
+    tree = TreeSearch(dims, scopes, tree=kind, seed=seed).cheapest()
     assert tree.leaves == scopes
     check(tree)
 
@@ -79,7 +79,7 @@ def test_searched_trees(problem, kind, seed):
 @given(problems(), st.integers(0, 3))
 def test_compiled_search(problem, seed):
     dims, scopes = problem
-    check(search_tree(dims, scopes, seconds=0.02, seed=seed))
+    check(TreeSearch(dims, scopes, seconds=0.02, seed=seed).cheapest())
 
 
 @given(problems(), st.data())
@@ -122,7 +122,7 @@ def test_running_intersection(problem, data):
 def test_cost_equals_counting(problem):
     _, scopes = problem
     dims = PRIMES[: len(problem[0])]
-    tree = search_tree(dims, scopes, tree="junction")
+    tree = TreeSearch(dims, scopes, tree="junction").cheapest()
     cost = tree_cost(tree)
     sizes = [prod(dims[v] for v in s) for s in tree.scopes]
     assert cost.cells == sum(prod(dims[v] for v in j) for j in tree.joined)

@@ -26,8 +26,8 @@ from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.orders.tree_search import search_tree
-from bucketflow.pipeline.plans.planner import HopelessError
+from bucketflow.pipeline.orders.tree_search import TreeSearch
+from bucketflow.pipeline.plans.planner import HopelessError, Planner
 from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
@@ -211,20 +211,20 @@ def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPat
 def test_rows_begin_with_the_tree_of_a_search_that_was_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
     trees: list[Any] = []
 
-    def refuse(problem: Any, *_: Any) -> None:
-        trees.append(search_tree(problem.dims, problem.scopes))
+    def refuse(planner: Planner, *_: Any) -> None:
+        trees.append(TreeSearch(planner.problem.dims, planner.problem.scopes).cheapest())
         raise pickle.loads(pickle.dumps(HopelessError("the plan needs too much", trees[-1])))
 
     monkeypatch.setattr(prepared_module, "fitted", refuse)
-    monkeypatch.setattr(rows_fit, "searched_tree", lambda *_, **__: pytest.fail("searched again"))
+    monkeypatch.setattr(Planner, "tree", lambda *_, **__: pytest.fail("searched again"))
     found = bucketflow.solve(dense_ring(), method="dense")
     assert found.plan is not None
     assert found.plan.tree.children == trees[0].children
 
 
 def test_rows_are_not_tried_where_far_too_many_are_expected(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(problem: Any, *_: Any) -> None:
-        raise HopelessError("the plan needs too much", search_tree(problem.dims, problem.scopes))
+    def refuse(planner: Planner, *_: Any) -> None:
+        raise HopelessError("the plan needs too much", planner.search.cheapest())
 
     monkeypatch.setattr(prepared_module, "fitted", refuse)
     monkeypatch.setattr(prepared_module, "_VAIN", 0.0)

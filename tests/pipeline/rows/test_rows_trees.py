@@ -10,9 +10,9 @@ import pytest
 
 from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.budget.rows_fit import rows_plan
+from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.plans.row_bounds import expected_work, states_left
-from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 
@@ -43,25 +43,25 @@ def test_the_tree_of_the_fewest_rows_is_taken(monkeypatch: pytest.MonkeyPatch) -
     assert expected_work(better, problem.rows) < expected_work(worse, problem.rows)
     asked: list[Sequence[int]] = []
 
-    def searched(problem: Problem, *_: Any, **__: Any) -> Tree:
-        asked.append(problem.dims)
-        return replace(worse if problem.dims == dims else better, dims=problem.dims)
+    def searched(planner: Planner, **_: Any) -> Tree:
+        asked.append(planner.problem.dims)
+        return replace(worse if planner.problem.dims == dims else better, dims=planner.problem.dims)
 
-    monkeypatch.setattr(rows_fit, "searched_tree", searched)
-    assert rows_plan(problem, PlanOptions(), Rates()).tree.children == worse.children
+    monkeypatch.setattr(Planner, "tree", searched)
+    assert rows_plan(Planner(problem)).tree.children == worse.children
     assert asked == [dims]  # over few rows nothing else is tried
     monkeypatch.setattr(rows_fit, "_MANY_ROWS", 0.0)
     # nor for whoever ends soon
-    assert rows_plan(problem, PlanOptions(), Rates(), most_work=1e7).tree.children == worse.children
+    assert rows_plan(Planner(problem), most_work=1e7).tree.children == worse.children
     assert asked == [dims, dims]
-    found = rows_plan(problem, PlanOptions(), Rates())
+    found = rows_plan(Planner(problem))
     assert (found.tree.children, found.tree.dims) == (better.children, dims)
-    assert rows_plan(problem, PlanOptions(), Rates(), worse).tree.children == better.children
+    assert rows_plan(Planner(problem), worse).tree.children == better.children
     # every search is one for other sizes: of two states, two are left
     asked.clear()
     pairs = replace(problem, dims=(2,) * 4, rows=(2, 2, 4, 4))
-    rows_plan(pairs, PlanOptions(), Rates(), replace(worse, dims=pairs.dims))
+    rows_plan(Planner(pairs), replace(worse, dims=pairs.dims))
     assert len(set(asked)) == len(asked)
     assert pairs.dims not in asked
     for given in (PlanOptions(order="min-fill"), PlanOptions(tree="bucket"), PlanOptions(children=worse.children)):
-        assert rows_plan(problem, given, Rates()).tree.children == worse.children
+        assert rows_plan(Planner(problem, given)).tree.children == worse.children
