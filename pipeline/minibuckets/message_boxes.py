@@ -17,8 +17,8 @@ from ...storage.spec import TableSpec
 from ..errors import BudgetError, format_bytes
 from .partition import MiniBucket, Partition, Scope
 
-#: All messages are files of this table.
-TABLE = "messages"
+#: All messages are files of this table, whose first axis, as if it were a variable, is the number of the message.
+TABLE, NUMBER = "messages", -1
 _DTYPE, _ITEMSIZE = "float64", 8
 # Of memory, for small messages that need not be read again.
 _HELD = 8
@@ -130,10 +130,11 @@ class _Boxes:
         )
 
     def spec(self, number: int) -> TableSpec:
-        """The table of a message."""
+        """The table of messages, in the shape of one of them."""
         scope = self.split.scopes[number]
-        shape = tuple(self.split.dims[v] for v in scope)
-        return TableSpec(TABLE, scope, tuple(map(str, scope)), shape, frozenset(self.chunked[number]), _DTYPE)
+        shape = (len(self.cells) - self.first, *(self.split.dims[v] for v in scope))
+        variables, cut = (NUMBER, *scope), frozenset((NUMBER, *self.chunked[number]))
+        return TableSpec(TABLE, variables, tuple(map(str, variables)), shape, cut, _DTYPE)
 
     def bucket(self, minis: Sequence[MiniBucket], made: range) -> Fixed:
         """Choose what the boxes of a bucket fix, and cut its tables so."""

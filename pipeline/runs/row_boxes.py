@@ -66,7 +66,7 @@ class BoxedStep(Generic[T]):
             else:
                 self.disk.record(outcome)
         if lost:
-            self.disk.forget([(error.table, error.chunk) for error in lost])
+            self.disk.receipts.forget([(error.table, error.chunk) for error in lost])
             raise lost[0]
 
     def _cut_to_read(self, boxes: RowBoxes[T], samples: Sequence[Sample]) -> dict[Path, Ranges]:

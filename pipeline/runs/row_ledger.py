@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...storage.files import free_bytes
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
+from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.row_box import Path, known_run, run_of
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles, Key
@@ -147,10 +148,8 @@ class RowsOnDisk:
 
     Attributes
     ----------
-    receipts : dict of Key to Receipt
+    receipts : Receipts
         Of boxes, and of the chunks that they wrote.
-    nbytes : int
-        Bytes of all of them.
     """
 
     store: ChunkFiles
@@ -158,19 +157,18 @@ class RowsOnDisk:
     sizes: tuple[int, ...]
     room: MemoryAccount
     allowed: int | None = None
-    receipts: dict[Key, Receipt] = field(default_factory=dict)
-    nbytes: int = field(default=0, init=False)
     _left: int = field(default=1 << 62, init=False)
-    _unverified: set[Key] = field(default_factory=set, init=False)
+
+    @cached_property
+    def receipts(self) -> Receipts:
+        return Receipts(self.store, lambda: self._specs(self.steps))
 
     def resume(self) -> None:
         """Take over what an earlier run finished and is still there."""
-        self.receipts = self.store.known({})
-        self.receipts = self.store.known(specs := self._specs(self.steps))
-        self.nbytes = sum(receipt.nbytes for receipt in self.receipts.values() if receipt.table in specs)
-        self.room.on_disk = max(self.room.on_disk, self.nbytes)
-        self._left = free_bytes(self.store.folder) + self.nbytes
-        self._unverified = {key for key, receipt in self.receipts.items() if receipt.table in specs}
+        self.receipts.take(self.store.known({}).values())  # which runs there are is in receipts
+        self.receipts.resume()
+        self.room.on_disk = max(self.room.on_disk, self.receipts.nbytes)
+        self._left = free_bytes(self.store.folder) + self.receipts.nbytes
 
     def name(self, node: int) -> str:
         """Name of a table."""
@@ -213,9 +211,7 @@ class RowsOnDisk:
         """Write an array of few cells into the ledger itself, with what belongs to its values besides."""
         cells = b64encode(values.tobytes()).decode()
         value = {"values": cells, "dtype": values.dtype.name, "kept": {**kept}}
-        receipt = new_receipt(*_told_key(node), 0, 0, start, value)
-        self.store.record([receipt])
-        self.receipts[receipt.key] = receipt
+        self.receipts.record([new_receipt(*_told_key(node), 0, 0, start, value)])
 
     def told(self, node: int) -> tuple[NDArray[Any], Mapping[str, Any]] | None:
         """Return what the ledger itself has of a table, if that is all of it."""
@@ -236,11 +232,9 @@ class RowsOnDisk:
     def cut(self, node: int, path: Path, split: Split) -> None:
         """Write down how a box is cut; what it wrote when it was whole is deleted."""
         if path in {found for found, _, receipt in self.open(node) if receipt is not None}:
-            self._delete_run(run_of(self.receipts[self.name(node), path], self.keys[node]))
+            self.receipts.delete(run_of(self.receipts[self.name(node), path], self.keys[node]).specs)
         value = {"variable": split.variable, "cuts": [*split.cuts]}
-        receipt = new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)
-        self.store.record([receipt])
-        self.receipts[receipt.key] = receipt
+        self.receipts.record([new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)])
 
     def record(self, receipts: Sequence[Receipt]) -> None:
         """Enter what a box wrote, and its work.
@@ -250,11 +244,9 @@ class RowsOnDisk:
         BudgetError
             If tables take more of the disk than was allowed.
         """
-        self.forget([receipt.key for receipt in receipts])
-        self.receipts.update({receipt.key: receipt for receipt in receipts})
-        written = sum(receipt.nbytes for receipt in receipts)
-        self.nbytes, self.room.written = self.nbytes + written, self.room.written + written
-        self.room.on_disk = max(self.room.on_disk, self.nbytes)
+        self.receipts.take(receipts)
+        self.room.written += sum(receipt.nbytes for receipt in receipts)
+        self.room.on_disk = max(self.room.on_disk, self.receipts.nbytes)
         value = receipts[-1].value
         self.room.elsewhere(value.get("joined", 0), value.get("work", 0.0))
         self.check(0)
@@ -267,7 +259,7 @@ class RowsOnDisk:
         BudgetError
             With both numbers.
         """
-        needed, allowed = self.nbytes + more, self._left if self.allowed is None else self.allowed
+        needed, allowed = self.receipts.nbytes + more, self._left if self.allowed is None else self.allowed
         if needed > allowed:
             limit = f"allowed {format_bytes(allowed)}"
             if self.allowed is None:
@@ -301,32 +293,11 @@ class RowsOnDisk:
             If a chunk is damaged that an earlier run left: nothing is deleted, as it may be needed to make it again.
         """
         kept = self._specs(node for node in self.steps if node not in nodes)
-        taken_over = {key: self.receipts[key] for key in self._unverified if key in self.receipts and key[0] in kept}
-        if lost := self.store.damaged(kept, taken_over):
+        if lost := self.receipts.lost_of_earlier(kept):
             raise ChunkLostError(*lost[0], "its checksum differs")
-        self._unverified.clear()
-        self.store.sync()
-        for node in nodes:
-            for run in [*self.runs(node)]:
-                self._delete_run(run)
-            self.forget([key for key in self.receipts if key[0] == self.name(node)])
-
-    def _delete_run(self, run: RowRun) -> None:
-        for spec in run.specs:
-            self.store.delete(spec)
-        self.forget([key for chunk in range(run.chunks) for key in run.keys_of(chunk)])
-
-    def forget(self, lost: Iterable[Key]) -> None:
-        """Drop the receipts of lost chunks."""
-        for key in lost:
-            receipt = self.receipts.pop(key, None)
-            self.nbytes -= receipt.nbytes if receipt else 0
-
-    def damaged(self) -> list[Key]:
-        """Verify every chunk; return the keys of those that are lost."""
-        found = self.store.damaged(self._specs(self.steps), self.receipts)
-        self._unverified.clear()
-        return found
+        self.receipts.delete(self._specs(nodes).values())
+        names = {self.name(node) for node in nodes}
+        self.receipts.forget([key for key in self.receipts if key[0] in names])
 
     def _specs(self, nodes: Iterable[int]) -> dict[str, TableSpec]:
         """Return the arrays of everything that finished boxes of steps wrote, by name."""

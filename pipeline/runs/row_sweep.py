@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
 
-from ...storage.spec import ChunkLostError
 from ...tasks.boxes.row_box import INPUT_SHARE, RowBoxes, RowsAlgebra, read_table, stored_run
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles
@@ -25,10 +24,8 @@ from ...tasks.steps.semiring import LOG_SUM
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import freed_tables
-from ..errors import InternalError
 from ..queries.decode import decode, entry
 from ..trees.memory import step_bytes
-from .dense_boxes import ATTEMPTS
 from .pools import open_tables
 from .row_boxes import BoxedStep, refusal
 from .row_ledger import RowsOnDisk
@@ -110,32 +107,21 @@ class RowTables(Generic[T]):
         return self.complete(lambda: {node: self._whole(node) for node in self.run.plan.outputs})
 
     def complete(self, then: Callable[[], R]) -> R:
-        """Make the tables that the answer lacks, and read them; once a chunk is lost, all others are verified too."""
-        for _ in range(ATTEMPTS):
-            try:
-                self._sweep()
-                self.store.sync()
-                return then()
-            except ChunkLostError as error:
-                self.disk.forget([(error.table, error.chunk), *self.disk.damaged()])
-        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
+        """Make the tables that the answer lacks, and read them."""
+
+        def attempt() -> R:
+            self._sweep()
+            self.store.sync()
+            return then()
+
+        return self.disk.receipts.until_whole(attempt)
 
     def decoded(self, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
         """Return the optimal states; reads only rows that agree with those found so far, lost ones are made again."""
-        for _ in range(ATTEMPTS):
-            try:
-                states = self._states()
-            except ChunkLostError as error:
-                lost = [(error.table, error.chunk)]
-            except RowsNoRoomError as error:
-                raise refusal(error) from None
-            else:
-                lost = [] if is_optimal(states) else self.disk.damaged()
-                if not lost:
-                    return states
-            self.disk.forget([*lost, *self.disk.damaged()])
-            self.complete(lambda: None)
-        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
+        try:
+            return self.disk.receipts.until_whole(self._states, lambda: self.complete(lambda: None), is_optimal)
+        except RowsNoRoomError as error:
+            raise refusal(error) from None
 
     def _states(self) -> dict[int, int]:
         states: dict[int, int] = {}
