@@ -15,15 +15,12 @@ from itertools import accumulate, product
 
 from ...storage.spec import TableSpec
 from ..errors import BudgetError, format_bytes
+from .bucket_policy import BucketPolicy
 from .partition import MiniBucket, Partition, Scope
 
 #: All messages are files of this table, whose first axis, as if it were a variable, is the number of the message.
 TABLE, NUMBER = "messages", -1
 _DTYPE, _ITEMSIZE = "float64", 8
-# Of memory, for small messages that need not be read again.
-_HELD = 8
-# Of a message that is made: itself, and what is compared in it.
-_COPIES = 2
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class _Boxes:
 
     def small(self) -> tuple[int, int]:
         """The largest size so that messages up to it fit their share of memory, and the cells of these."""
-        room = self.memory_bytes // (_HELD * _ITEMSIZE)
+        room = self.memory_bytes // (BucketPolicy.current().held_part * _ITEMSIZE)
         sizes = sorted(self.cells[self.first :])
         ends = [i for i, after in enumerate([*sizes[1:], math.inf]) if after > sizes[i]] if sizes else []
         totals = list(accumulate(sizes))
@@ -175,7 +172,7 @@ class _Boxes:
     def need(self, mini: MiniBucket, fixed: Collection[int]) -> int:
         """Cells that a box of a mini-bucket reads and makes."""
         read = sum(self.size(self.split.scopes[table], fixed) for table in mini.tables)
-        return read + _COPIES * self.size(mini.message, fixed)
+        return read + BucketPolicy.current().message_copies * self.size(mini.message, fixed)
 
     def free(self, scope: Scope, variable: int, fixed: Collection[int]) -> list[int]:
         """Variables that can be fixed too, those that are eliminated last first."""

@@ -19,6 +19,7 @@ from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node
 from ...storage.spec import ChunkLostError, TableSpec
 from ...tasks.boxes.box import Box, run_box
+from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.codecs import Codec
 from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import ChunkFiles, Key, Store
@@ -33,9 +34,6 @@ from .run import Run
 T = TypeVar("T")
 Task = tuple[int, int]
 """The index of a stage, and the number of a box."""
-
-# What parts have in common is computed in each of them: a box that needs more is planned again, or given up.
-_MOST_PARTS = 1 << 6
 
 
 @dataclass
@@ -291,7 +289,7 @@ class BoxRun(Generic[T]):
             cells = table_bytes(sizes, axes, 1)
             gains.update({v: cells**2 * (1 - 1 / sizes[v] ** 2) for v in axes if sizes[v] > 1})
         variable = max(gains, key=lambda v: (gains[v], -v), default=None)
-        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > _MOST_PARTS:
+        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > BoxPolicy.current().device_parts:
             raise error
         if not self.cut:
             self.run.note(f"boxes did not fit the device ({error}); they were done in parts")

@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...storage.files import free_bytes
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
+from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.row_box import Path, known_run, run_of
 from ...tasks.boxes.sorted_runs import RowRun
@@ -27,13 +28,6 @@ from ...tasks.steps.step import Step
 from ..errors import BudgetError, format_bytes
 
 # Cutting a step by rows into boxes: ranges of states, by keys that were sampled from its inputs. Pure.
-
-_SAMPLED: Final = 1 << 12
-# What a variable has to gain more, as a part of what is read, to be chosen though it is summed out: its boxes make runs
-# of the same rows, which readers merge.
-_SUMMED_OUT: Final = 0.3
-#: Parts that a box is cut into at once.
-MOST_PARTS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,7 @@ def sample_of_runs(runs: Sequence[RowRun]) -> Sample:
 
 def sample_of_rows(table: Relation) -> Sample:
     """Return some keys of an input in memory."""
-    words = table.words[:: max(1, len(table) // _SAMPLED)]
+    words = table.words[:: max(1, len(table) // BoxPolicy.current().sampled_keys)]
     return Sample(table.keys, words, np.full(len(words), table.nbytes / max(len(words), 1)))
 
 
@@ -98,15 +92,15 @@ def split(
     if not candidates:
         return None
     weights = [sample.nbytes.sum() for sample in inside_]
-    total = max(sum(weights), 1.0)
+    total, policy = max(sum(weights), 1.0), BoxPolicy.current()
 
     def left(v: int) -> float:
         read = sum(w * (0.5 if v in s.keys.fields else 1.0) for s, w in zip(inside_, weights, strict=True)) / total
-        return float(read + (0.0 if v in step.axes else _SUMMED_OUT if reads else 1.0))
+        return float(read + (0.0 if v in step.axes else policy.summed_out if reads else 1.0))
 
     chosen = min(candidates, key=left)
     own = [sample for sample in inside_ if chosen in sample.keys.fields]
-    return Split(chosen, _cuts(chosen, *open_[chosen], own, min(parts, MOST_PARTS)))
+    return Split(chosen, _cuts(chosen, *open_[chosen], own, min(parts, policy.most_cuts)))
 
 
 def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts: int) -> tuple[int, ...]:
@@ -123,12 +117,6 @@ def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts
     heaviest = first + int(load.argmax())
     cuts = sorted(cut for cut in found if first < cut < stop)
     return tuple(cuts) or ((heaviest,) if heaviest > first else (heaviest + 1,))
-
-
-# What receipts, and runs that are read, take in memory; a box writes a run of a chunk at least.
-RECEIPT_BYTES: Final = 1000
-_RUN_BYTES: Final = 2000
-_BOX_RECEIPTS: Final = 3
 
 
 @dataclass
@@ -277,9 +265,10 @@ class RowsOnDisk:
         NoRoomError
             If that leaves little for tables.
         """
-        receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
+        policy = BoxPolicy.current()
+        receipts = len(self.receipts) + policy.box_receipts * boxes
         runs = sum(1 for i in step.inputs if i in self.steps for _ in self.runs(i))
-        self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
+        self.room.beside = receipts * policy.receipt_bytes + runs * policy.run_bytes
         if (most := self.room.nbytes // 2) < self.room.beside:
             axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
             raise RowsNoRoomError(tuple(axes), self.room.beside, most)

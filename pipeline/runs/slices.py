@@ -145,9 +145,9 @@ def run_group(
     """
     chosen, dims = slices.states(number), sliced_dims(slices.program.dims, slices.sliced)
     if worth is not None:
-        some = _swept(slices, [s for s, w in zip(chosen, worth, strict=True) if w], threads, on_table)
+        some = swept_slices(slices, [s for s, w in zip(chosen, worth, strict=True) if w], threads, on_table)
         return GroupResult([next(some)[0] if w else None for w in worth], {})
-    swept = _swept(slices, chosen, threads, on_table)
+    swept = swept_slices(slices, chosen, threads, on_table)
     if not slices.results:
         return GroupResult([total for total, _ in swept], {})
     if slices.slices == 1:
@@ -160,7 +160,7 @@ def run_group(
     return GroupResult(totals, combiner.beliefs().tables)
 
 
-def _swept(
+def swept_slices(
     slices: Slices[T], chosen: list[dict[int, int]], threads: int, on_table: OnTable | None
 ) -> Iterator[tuple[Any, dict[Target, T]]]:
     """Yield value and tables of all targets of slices; the CPU sweeps what the device, if any, cannot prove."""
