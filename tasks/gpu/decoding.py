@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..steps.caches import Remembered
 from ..steps.semiring import Semiring
 from ..steps.step import Step
+from ..steps.sweep_policy import SweepPolicy
 from . import arrays
 from .kernels import Kernel, kernel, processors
 
@@ -26,12 +27,6 @@ States = dict[int, int]
 
 _THREADS: Final = 256
 """Threads of a block; as in ``cuda/decode.cu``."""
-
-JOINT_STATES: Final = 1 << 22
-"""Steps with more joint states are left to the caller: they take long, and may be decoded variable by variable."""
-
-_ALONE: Final = 1 << 12
-"""Steps with more joint states have a launch of their own, of many blocks."""
 
 _HOST_BYTES: Final = 1 << 22
 """What tables of the host may have together; they go to the device once more, where a sweep has freed its room."""
@@ -89,13 +84,14 @@ def decode_there(
     semiring : Semiring
         Min-plus.
     best_of : callable
-        Finds the best states of a step with more than `JOINT_STATES` at what ``assignment`` holds by then.
+        Finds the best states, at what ``assignment`` holds by then, of a step with more than
+        ``SweepPolicy.device_joint_states``.
     """
     fixed = frozenset(assignment)
     records = _RECORDS.of(steps, (tuple(sizes), fixed), lambda: DecodeRecords.of(steps, sizes, fixed))
     found = _Found(records, tables, sizes, semiring, assignment)
     for first, last in records.launches():
-        if records.joint[first] > JOINT_STATES:
+        if records.joint[first] > SweepPolicy.current().device_joint_states:
             assignment.update(found.states(first))
             assignment.update(best_of(records.steps[first]))
             found.replace(assignment)
@@ -170,9 +166,9 @@ class DecodeRecords:
 
     def launches(self) -> Iterator[tuple[int, int]]:
         """Yield the first step of each launch, and that behind its last."""
-        first = 0
+        first, alone = 0, SweepPolicy.current().device_alone_states
         for step, joint in enumerate(self.joint):
-            if joint > _ALONE:
+            if joint > alone:
                 if first < step:
                     yield first, step
                 yield step, step + 1
@@ -215,7 +211,7 @@ class _Found:
         }
         copies = dict(zip(parts, arrays.upload(list(parts.values())), strict=True))
         self._most = max(1, min(processors() * _BLOCKS, _ROOM_BYTES // (8 * records.line)))
-        if max(records.joint, default=0) <= _ALONE:
+        if max(records.joint, default=0) <= SweepPolicy.current().device_alone_states:
             self._most = 1
         room = arrays.empty(self._most * records.line, "int64"), arrays.empty(self._most * _PART_BYTES, "uint8")
         self._records, self._states, self._held = records, copies["states"], (tables, copied, copies, room)
@@ -232,7 +228,8 @@ class _Found:
         """Find the states of what some steps eliminated."""
         self._record["first"], self._record["last"] = first, last
         joint = self._records.joint[first]
-        blocks = min(self._most, -(-joint // _THREADS)) if joint > _ALONE else 1
+        alone = joint <= SweepPolicy.current().device_alone_states
+        blocks = 1 if alone else min(self._most, -(-joint // _THREADS))
         self._kernel((blocks,), (_THREADS,), (self._record,))
 
     def states(self, steps: int) -> States:

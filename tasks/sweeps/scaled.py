@@ -333,7 +333,7 @@ class SumProduct:
             if _fits(tables, summed) or float(values.min()) > _SAFE * math.exp(high):
                 return measured(values, scale)
             del values
-        return self._log_step(step, tables, threads)
+        return self.log_step(step, tables, threads)
 
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
@@ -344,7 +344,7 @@ class SumProduct:
         """Return the algebra with bounds of other sums."""
         return replace(self, sizes=sizes)
 
-    def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+    def log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         sizes = dict(enumerate(self.sizes))
         axes, logs = self._merged(step, [as_logs(t).values for t in tables], sizes)
         out = contract(logs, axes, step.axes, sizes, LOG_SUM, threads=threads)

@@ -41,9 +41,9 @@ class _Step:
 class Trail:
     """The origins of all layers; those that no row of the last layer comes from are forgotten now and then."""
 
-    def __init__(self) -> None:
+    def __init__(self, least_bytes: int = _SMALL_BYTES) -> None:
         self._steps: list[_Step] = []
-        self._bound_bytes = _SMALL_BYTES
+        self._least_bytes = self._bound_bytes = least_bytes
         self.n_bytes = 0
 
     def add(self, variable: int, d: int, origin: NDArray[np.uint32]) -> None:
@@ -52,7 +52,7 @@ class Trail:
         self.n_bytes += origin.nbytes
         if self.n_bytes > self._bound_bytes:
             self.forget()
-            self._bound_bytes = max(_SMALL_BYTES, 2 * self.n_bytes)
+            self._bound_bytes = max(self._least_bytes, 2 * self.n_bytes)
 
     def forget(self) -> None:
         """Drop rows that nothing comes from."""

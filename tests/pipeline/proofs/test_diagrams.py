@@ -16,7 +16,8 @@ from bucketflow.pipeline.proofs.limits import OnBounds
 from bucketflow.pipeline.proofs.outcome import Outcome
 from bucketflow.pipeline.proofs.provers import diagram_buckets, diagrams
 from bucketflow.pipeline.proofs.provers.diagrams import Deepening, DiagramSteps
-from bucketflow.tasks.diagrams import hashing, min_plus
+from bucketflow.tasks.diagrams.diagram_policy import DiagramPolicy
+from tests.policies import InForce
 
 from .networks import brute_least, cost_networks
 
@@ -140,11 +141,11 @@ def test_what_was_stopped_goes_on(better: int) -> None:
     assert found == (want if better else Outcome(want.lower, feasible=False))
 
 
-def test_the_shortest_runs_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shortest_runs_get_there(in_force: InForce) -> None:
     """What is stopped goes on within a join; letting go of what that needs costs time only."""
     network = band(12)
     want = solve_diagrams(network, range(12), memory_bytes=GB)
-    monkeypatch.setattr(min_plus, "QUOTA", 200)
+    in_force(DiagramPolicy, turn_edges=200)
     deepening = Deepening(network, range(12), None, None, memory_bytes=GB)
     spared, runs = False, 0
     while True:
@@ -163,10 +164,10 @@ def test_the_shortest_runs_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == want
 
 
-def test_equal_hashes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_hashes_change_nothing(in_force: InForce) -> None:
     network = band(12)
     want = solve_diagrams(network, range(12), memory_bytes=GB)
-    monkeypatch.setattr(hashing, "SCATTER", np.uint64(0))
+    in_force(DiagramPolicy, hash_factor=0)
     assert solve_diagrams(network, range(12), memory_bytes=GB) == want
 
 

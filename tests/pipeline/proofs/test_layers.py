@@ -17,10 +17,11 @@ from bucketflow.pipeline.minibuckets.partition import Size, partition
 from bucketflow.pipeline.orders.depth_first import depth_first_order
 from bucketflow.pipeline.proofs.limits import OnBounds
 from bucketflow.pipeline.proofs.outcome import Outcome
-from bucketflow.pipeline.proofs.provers import layered_search as trails
 from bucketflow.pipeline.proofs.provers.layered_search import LayeredSearch, Stop, Trail, layers
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, LayerRound, RowSearch
 from bucketflow.tasks.rows.layers import HOST, Space, first_rows, next_rows
+from bucketflow.tasks.steps.row_policy import RowPolicy
+from tests.policies import InForce
 
 from .networks import brute_least, cost_networks
 
@@ -165,10 +166,8 @@ def test_mini_buckets_that_do_not_fit_are_not_made() -> None:
     assert search.nbytes == 0
 
 
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_ROWS", 4)
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_CELLS", 4)
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._quickest", next_rows)
+def test_threads_change_nothing(in_force: InForce) -> None:
+    in_force(RowPolicy, shared_rows=4, shared_cells=4, plain_cells=-1)
     network, rounds = grid(6, 3, d=3), [LayerRound(1 << 8, 50), LayerRound(1 << 10, 1 << 12)]
     alone, shared = (prove_by_rows(network, range(36), memory_bytes=MEMORY, rounds=rounds, threads=n) for n in (1, 3))
     assert shared == alone
@@ -189,9 +188,8 @@ def test_stopped_rounds_keep_the_best_assignment() -> None:
     assert outcome.lower < outcome.total == network.total(outcome.states)
 
 
-def test_trails_forget_what_nothing_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trails, "_SMALL_BYTES", 100)
-    rng, trail, plain = np.random.default_rng(0), Trail(), []
+def test_trails_forget_what_nothing_comes_from() -> None:
+    rng, trail, plain = np.random.default_rng(0), Trail(100), []
     n = 1
     for variable in range(60):
         origin = np.sort(rng.integers(0, n * 3, size=50)).astype(np.uint32)
