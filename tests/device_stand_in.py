@@ -226,7 +226,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(rows_device, "compile_waiting", lambda: None)
     patch.setattr(rows_device, "free_pools", lambda: None)
     patch.setattr(relations_device, "DEVICE", StandInSide())
-    patch.setattr(gpu_gather, "_gather", _gather)
+    patch.setattr(gpu_gather, "gather_slices", _gather)
     patch.setattr(gpu_decoding, "processors", lambda: 2)
     patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)
     patch.setattr(gpu_sweep, "decode_kernel", _decode_kernel)

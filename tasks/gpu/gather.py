@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..steps.views import TableSlice, slice_of
 from . import arrays
+from .device_policy import DevicePolicy
 from .kernels import Kernel, cupy, kernel, processors
 from .tiling.streams import THREADS
 
@@ -19,13 +20,6 @@ _AXES: Final = 40
 _SLICES: Final = 4
 """Axes of a slice, and slices of a launch; as in ``cuda/gather.cu``."""
 
-_BLOCKS: Final = 16
-"""Blocks for each multiprocessor at most; what is copied is the same for any number of blocks."""
-
-_NEAR_BYTES: Final = 1 << 20
-"""Tables up to here are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait."""
-_ALL_BYTES: Final = 1 << 24
-"""What such copies may take together."""
 _ALIGNED: Final = 16
 
 _RECORD: Final = np.dtype(
@@ -52,23 +46,24 @@ def packed(s: TableSlice) -> Any:
     if s.cells == s.table.size:
         return s.table.reshape(-1)
     out = arrays.empty(s.cells, s.table.dtype.name)
-    _gather([s], [out.data.ptr])
+    gather_slices([s], [out.data.ptr])
     return out
 
 
 def fetched(slices: Sequence[TableSlice]) -> list[TableSlice]:
     """Copy slices of device tables to the host, all at once; each becomes a table of its own."""
     tables = pinned([(s.cells, s.table.dtype) for s in slices])
-    _gather(slices, [table.ctypes.data for table in tables])
+    gather_slices(slices, [table.ctypes.data for table in tables])
     cupy().cuda.get_current_stream().synchronize()
     return [s.of(table) for s, table in zip(slices, tables, strict=True)]
 
 
 def near(tables: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the same arrays, with small ones of a device on the host."""
-    small, room = [], _ALL_BYTES
+    policy = DevicePolicy.current()
+    small, room = [], policy.fetched_bytes
     for node, table in tables.items():
-        if type(table) is not np.ndarray and table.nbytes <= min(_NEAR_BYTES, room):
+        if type(table) is not np.ndarray and table.nbytes <= min(policy.fetched_table_bytes, room):
             small.append(node)
             room -= table.nbytes
     copies = pinned([(tables[node].size, tables[node].dtype) for node in small])
@@ -96,8 +91,9 @@ def pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
     return [np.frombuffer(block, dtype, cells, at) for (cells, dtype), at in zip(shapes, places, strict=True)]
 
 
-def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
+def gather_slices(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
     """Copy the cells of slices, in C order, to given addresses."""
+    policy = DevicePolicy.current()
     for start in range(0, len(slices), _SLICES):
         some = slices[start : start + _SLICES]
         record = np.zeros((), _RECORD)
@@ -111,7 +107,7 @@ def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
             record["axes"][i] = len(axes)
             record["size"][i, : len(axes)] = [n for n, _ in axes]
             record["stride"][i, : len(axes)] = [stride for _, stride in axes]
-        blocks = min(_BLOCKS * processors(), -(-max(s.cells for s in some) // THREADS))
+        blocks = min(policy.gather_blocks * processors(), -(-max(s.cells for s in some) // THREADS))
         gather_kernel(some[0].table.dtype.itemsize)((blocks, len(some)), (THREADS,), (record,))
 
 

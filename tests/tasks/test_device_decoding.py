@@ -14,6 +14,7 @@ from bucketflow.pipeline.queries.decode import decode
 from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import decoding
 from bucketflow.tasks.gpu.arrays import upload
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
 from bucketflow.tasks.steps.step import Step, make_step
 from bucketflow.tasks.sweeps import best_states
@@ -60,8 +61,6 @@ def cost(steps: list[Step], tables: dict[int, Any], sizes: tuple[int, ...], stat
 
 
 def check(seed: int, semiring: Semiring, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
-    monkeypatch.setattr(decoding, "_ALONE", limits[0])
-    monkeypatch.setattr(decoding, "JOINT_STATES", limits[1])
     monkeypatch.setattr(best_states, "JOINT_STATES", 1 << 22)
     steps, tables, sizes = sweep(seed, semiring, 9 if seed % 2 else 14)
     on_device = [node for node in tables if node % 3]
@@ -96,7 +95,7 @@ def places() -> list[Any]:
 def test_a_device_finds_the_same(
     monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], semiring: Semiring, where: Any
 ) -> None:
-    with where(monkeypatch):
+    with where(monkeypatch), DevicePolicy.using(decode_alone_states=limits[0], decode_joint_states=limits[1]):
         for seed in range(6):
             check(seed, semiring, monkeypatch, limits)
 
