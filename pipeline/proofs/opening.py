@@ -11,24 +11,8 @@ from ..orders.depth_first import bucket_cells
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import search_tree
 from ..trees.costs import tree_cost
+from .prover_policy import ProverPolicy
 from .team import Pauses, Team
-from .turns import FIRST_SECONDS
-
-#: Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks need no more.
-GLANCES = ((30_000_000, 0.1), (100_000_000, 0.15))
-#: Networks of more cells are not laid out for a short search.
-_GLANCE_CELLS = 1 << 19
-#: Of networks of so few cells the last of them leaves only that to the full preparation which it finds to pay itself.
-_SETTLED_CELLS = 1 << 16
-#: Of networks of at most so many times the cells that are swept soon a tree is searched for so many CPU seconds; one
-#: that is predicted to take at most so many is planned as others are, and swept if the plan takes at most half.
-_SAVED_BY_TREES, _SHORT_SEARCH, _HOPED_SWEEP, _SHORT_SWEEP = 1 << 8, 0.1, 2.0, 1.0
-#: Russian dolls come before the full preparation, for this share of the time spent.
-_DOLLS_SHARE = 0.5
-#: Small clusters come first, for this share of the time spent, and rows have as much of what these left.
-_CLUSTERS_SHARE = 1.0
-#: Rows need so long where they look for an order first.
-_ORDERED_SECONDS = 2 * FIRST_SECONDS
 
 
 @dataclass
@@ -43,14 +27,15 @@ class Opening:
 
     def steps(self) -> Pauses:
         """Prepare, search a little, sweep what is small, and let dolls and clusters begin."""
+        policy = ProverPolicy.current()
         if self._go_on_stored():
             return
         settled = False
-        for work, seconds in GLANCES:
+        for work, seconds in policy.glances:
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
                 self.preparing.prepare(work)
-                settled = self.known.small.cells <= _SETTLED_CELLS and not self.preparing.paid(*bounds, cells)
+                settled = self.known.small.cells <= policy.settled_cells and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
                     return
                 self._glance(seconds)
@@ -60,7 +45,7 @@ class Opening:
         self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
         self._sweep_searched()
         if self._prunes and not self.known.is_over():
-            yield from self.team.turn("dolls", max(FIRST_SECONDS, _DOLLS_SHARE * self.known.spent))
+            yield from self.team.turn("dolls", max(policy.first_turn_seconds, policy.dolls_share * self.known.spent))
         if not (settled or self.known.is_over()):
             self.preparing.prepare()
         if self._prunes:
@@ -73,7 +58,9 @@ class Opening:
     @property
     def _glances(self) -> bool:
         searches = not self.known.alone or self.team.is_member("search")
-        return self.known.limits.prune and searches and self.known.small.cells <= _GLANCE_CELLS
+        return (
+            self.known.limits.prune and searches and self.known.small.cells <= ProverPolicy.current().glance_most_cells
+        )
 
     def _cut_by_clusters(self) -> Generator[None, None, bool]:
         """Let clusters come before anything else in a mesh where something is known; return whether that was of use."""
@@ -87,8 +74,9 @@ class Opening:
 
     def _begin_with_clusters(self) -> Pauses:
         """Shift costs between small clusters, and search by rows what that did not solve."""
+        policy = ProverPolicy.current()
         known = self.known
-        seconds = max(FIRST_SECONDS, _CLUSTERS_SHARE * known.spent)
+        seconds = max(policy.first_turn_seconds, policy.clusters_share * known.spent)
         again = not known.is_over()
         while again:
             went = yield from self.team.turn("clusters", seconds)
@@ -96,12 +84,12 @@ class Opening:
             again = went and small and self.team.ends_soon("clusters", seconds) and not known.is_over()
         self._sweep_searched()
         if not known.is_over() and known.sharpened is not known.small:
-            yield from self.team.go("rows", max(_ORDERED_SECONDS, _CLUSTERS_SHARE * known.spent))
+            yield from self.team.go("rows", max(2 * policy.first_turn_seconds, policy.clusters_share * known.spent))
 
     def _glance(self, seconds: float) -> None:
         """Search for a short while, with an order that takes none."""
         known = self.known
-        if known.is_over() or known.small.cells > _GLANCE_CELLS:
+        if known.is_over() or known.small.cells > ProverPolicy.current().glance_most_cells:
             return
         known.order = tuple(range(len(known.small.dims)))
         self.team.attempt("search", seconds)
@@ -120,15 +108,16 @@ class Opening:
 
         What preparation joins may take more than it saves: the network is swept as it was, where that is smaller.
         """
+        policy = ProverPolicy.current()
         known = self.known
         network = min((known.small, known.network), key=self._greedy_cells)
-        if self.tree_sought or self._greedy_cells(network) > _SAVED_BY_TREES * known.limits.swept_cells:
+        if self.tree_sought or self._greedy_cells(network) > policy.tree_saving_ratio * known.limits.swept_cells:
             return
         self.tree_sought = True
         with known.timed("dense"):
-            tree = search_tree(network.dims, network.scopes, seconds=_SHORT_SEARCH, seed=known.limits.seed)
-        if tree_cost(tree).seconds <= _HOPED_SWEEP:
-            self._sweep(network, _SHORT_SWEEP)
+            tree = search_tree(network.dims, network.scopes, seconds=policy.tree_search_seconds, seed=known.limits.seed)
+        if tree_cost(tree).seconds <= policy.planned_sweep_seconds:
+            self._sweep(network, policy.short_sweep_seconds)
 
     def _greedy_cells(self, network: CostNetwork) -> float:
         """Cells of the buckets of an order that is found at once; infinite where no sweep is welcome."""

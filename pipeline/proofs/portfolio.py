@@ -18,9 +18,10 @@ from .incumbent import Incumbent
 from .limits import ProofLimits
 from .opening import Opening
 from .outcome import Outcome
+from .prover_policy import ProverPolicy
 from .prover_registry import Registered, provers_in_use
 from .team import Pauses, Team
-from .turns import FIRST_SECONDS, Turns
+from .turns import Turns
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ class Portfolio:
         self.turns = Turns(members, alone)
         self.team = Team(self.incumbent, self.turns)
         self._steps: Iterator[None] = self._all()
-        self._seconds = FIRST_SECONDS
+        self._seconds = ProverPolicy.current().first_turn_seconds
 
     def run(self, seconds: float = math.inf) -> Outcome:
         """Try the provers in turn until one completes the proof, nothing more can be done, or it is told to stop.
@@ -135,7 +136,7 @@ class Portfolio:
 
     def _rounds(self) -> Pauses:
         """Try the provers in turn, from short turns on; each goes on where it was."""
-        known, self._seconds = self.incumbent, FIRST_SECONDS
+        known, self._seconds = self.incumbent, ProverPolicy.current().first_turn_seconds
         while not known.is_over():
             self._find_order()
             for name, share in self.turns.shares(self._seconds):

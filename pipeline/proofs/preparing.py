@@ -10,15 +10,7 @@ from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK, PreparedNetwork, prepare
 from ..orders.depth_first import depth_first_order
 from .incumbent import Incumbent
-
-#: Another preparation pays if the last one closed this part of the gap, or removed this part of the cells.
-_PAYS = 0.05
-#: Preparing again pays where the cut-off fell by this part of the gap.
-_FELL = 0.02
-#: Cells that preparing again touches for each CPU second spent so far, about a tenth of one.
-_WORK_PER_SECOND = 50_000_000
-#: An order is searched for this share of the time spent, and at least so long.
-_ORDER_SHARE, _ORDER_SECONDS = 0.1, 0.1
+from .prover_policy import ProverPolicy
 
 
 @dataclass
@@ -71,10 +63,15 @@ class Preparing:
 
     def _simpler(self, network: CostNetwork) -> bool:
         """Whether a network that stands for the present one is worth beginning anew with it."""
+        policy = ProverPolicy.current()
         known = self.incumbent
         rose = network.constant - known.small.constant
         left = math.inf if known.upper is None else known.upper - known.small.constant
-        return network.cells < (1 - _FELL) * known.small.cells or rose > _FELL * left or not network.tables
+        return (
+            network.cells < (1 - policy.cut_off_share) * known.small.cells
+            or rose > policy.cut_off_share * left
+            or not network.tables
+        )
 
     def _settle_trivial(self) -> None:
         """A network without functions costs its constant, whatever its states."""
@@ -87,19 +84,23 @@ class Preparing:
     def paid(self, lower: int, upper: int | None, cells: int) -> bool:
         """Whether a preparation closed or removed enough for another, with more work, to be of use."""
         removed = 1 - self.incumbent.small.cells / max(cells, 1)
-        return upper is None or self.incumbent.closed_since(lower, upper) + removed >= _PAYS
+        return (
+            upper is None
+            or self.incumbent.closed_since(lower, upper) + removed >= ProverPolicy.current().preparation_share
+        )
 
     def prepare_again(self, before: int | None) -> None:
         """Use a better assignment, where the cut-off was ``before``, to remove more."""
+        policy = ProverPolicy.current()
         known = self.incumbent
         if known.done or not known.limits.prune or known.upper is None or known.upper == before:
             return
-        if before is not None and before - known.upper < _FELL * (before - known.lower):
+        if before is not None and before - known.upper < policy.cut_off_share * (before - known.lower):
             return
         if known.spent < self.again_from:
             return
         network = known.small
-        self.prepare(int(min(WORK, _WORK_PER_SECOND * known.spent)))
+        self.prepare(int(min(WORK, policy.preparation_cells_per_second * known.spent)))
         if known.small is network:
             self.again_from = 2 * known.spent
 
@@ -124,10 +125,11 @@ class Preparing:
 
     def _searched_order(self, network: CostNetwork) -> tuple[int, ...]:
         """An order that is searched for the longer, the more time was spent."""
+        policy = ProverPolicy.current()
         known = self.incumbent
         start = known.spent
-        seconds = max(_ORDER_SECONDS, _ORDER_SHARE * start)
+        seconds = max(policy.order_seconds, policy.order_share * start)
         order = depth_first_order(network.dims, network.scopes, seconds=seconds, seed=known.limits.seed)
         # large networks take longer for one order than they are given
-        self.order_from = known.spent + (known.spent - start) / _ORDER_SHARE
+        self.order_from = known.spent + (known.spent - start) / policy.order_share
         return order

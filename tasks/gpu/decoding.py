@@ -77,8 +77,8 @@ def decode_there(
     semiring : Semiring
         Min-plus.
     best_of : callable
-        Finds the best states of a step with more joint states than `DevicePolicy` allows, where others have the states of
-        ``assignment``.
+        Finds the best states of a step with more joint states than `DevicePolicy` allows, where others have their
+        states of ``assignment``.
     """
     policy = DevicePolicy.current()
     fixed = frozenset(assignment)

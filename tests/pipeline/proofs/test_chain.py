@@ -28,6 +28,7 @@ from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.outcome import Outcome
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover import Prover
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop, Registered, using
 from bucketflow.pipeline.proofs.provers import diagrams
 from bucketflow.pipeline.proofs.provers import row_layers as rows
@@ -467,7 +468,7 @@ def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.Monk
     tried = Portfolio(network, None, "auto", ProofLimits(1 << 20), [glance])
     tried.incumbent.lower = 0
     assert list(opening.Opening(tried.team).steps()) == []
-    works = [work for work, _ in opening.GLANCES]
+    works = [work for work, _ in ProverPolicy.current().glances]
     assert asked == ([*works, preparing.WORK] if pays else works)
 
 
