@@ -16,10 +16,8 @@ from collections.abc import Mapping, Sequence
 from ..errors import BudgetError, format_bytes, format_count
 from ..models.dcop import Dcop
 from .agent_plan import AgentPlan, FixedVariables, Scope
+from .agent_policy import AgentPolicy
 from .pseudo_tree import PseudoTree
-
-#: So many messages of one run would take days.
-_MOST_RUNS = 10**8
 
 
 def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: int) -> dict[int, FixedVariables]:
@@ -68,12 +66,13 @@ def check_runs(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], nby
     BudgetError
         With the number of messages, and the budget of each.
     """
+    policy = AgentPolicy.current()
     runs: dict[int, int] = {}
     for agent in tree.walk:
         asked = runs[tree.parents[agent]] if plans[agent].context else 1
         runs[agent] = asked * math.prod(dcop.model.dims[v] for v in plans[agent].iterated)
-    if (total := sum(runs.values())) > _MOST_RUNS:
+    if (total := sum(runs.values())) > policy.most_runs:
         raise BudgetError(
             f"with messages of at most {format_bytes(nbytes)} agents would send {format_count(total)} of them, more "
-            f"than {format_count(_MOST_RUNS)}; give a larger --memory, or --z for bounds"
+            f"than {format_count(policy.most_runs)}; give a larger --memory, or --z for bounds"
         )

@@ -20,14 +20,12 @@ from ..models.checks import integer
 from ..models.dcop import Dcop
 from .agent import Knowledge, assign, knowledge_of, most_of, own_cells, semiring_of, util
 from .agent_plan import WORK, AgentPlan, plan_agents
+from .agent_policy import AgentPolicy
 from .agent_tasks import AgentsAnswer, run_agents
 from .bounded import BoundedRun
 from .cuts import check_runs, cuts
 from .network import Clock, SimulatedNetwork, Traffic, building
 from .pseudo_tree import PseudoTree, pseudo_tree
-
-# Shares of totals up to here are exact in the floating-point numbers that they are computed in.
-_MOST_MATCHED = 1 << 50
 
 
 @dataclass(frozen=True)
@@ -120,7 +118,9 @@ def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: int) -> Planned:
     semiring = semiring_of(most)
     tree = pseudo_tree(dcop, asked.order, seed=asked.seed)
     single = asked.message_bytes is not None
-    plans = plan_agents(dcop, tree, semiring, z=asked.z, single=single, matched=most <= _MOST_MATCHED)
+    plans = plan_agents(
+        dcop, tree, semiring, z=asked.z, single=single, matched=most <= AgentPolicy.current().matched_total
+    )
     if asked.message_bytes is not None:
         fixed = cuts(dcop, tree, plans, max(1, asked.message_bytes // semiring.itemsize))
         if fixed:

@@ -12,9 +12,7 @@ from ...cluster.memory import peak_rss_bytes
 from ...storage.job_folder import JobDir
 from ..results.bounds import Number
 from ..results.proof import plain_number
-
-# Every how many beats the cluster is asked, and the log gets a line.
-_ASKED, _LOGGED = 5, 10
+from .job_policy import JobPolicy
 
 
 @dataclass
@@ -54,13 +52,14 @@ class Pulse:
 
     def beat(self) -> None:
         """Write, now and then with a look at the cluster and a line of the log."""
-        if self._beats % _ASKED == 0:
+        policy = JobPolicy.current()
+        if self._beats % policy.asked_beats == 0:
             workers, peak = cluster_usage(self.client)
             self._usage = workers or self._usage[0], max(peak, self._usage[1], peak_rss_bytes())
         self._beats += 1
         self.job.write_pulse(self._facts())
         said = (*self._done, self._bounds)
-        if self._beats % _LOGGED == 0 and said != self._said:
+        if self._beats % policy.logged_beats == 0 and said != self._said:
             self._said = said
             facts = self._facts()
             self.job.note("progress", **{name: facts[name] for name in ("done", "planned", "bounds") if facts[name]})

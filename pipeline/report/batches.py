@@ -11,11 +11,10 @@ from typing import Any
 
 from .. import charts
 from ..errors import IncompatibleRunError
+from .display_policy import DisplayPolicy
 from .runs import Sections
 
 _COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")
-# Bars of a chart, the longest first.
-_MOST_MODELS = 20
 
 
 def is_batch(folder: Path) -> bool:
@@ -65,4 +64,4 @@ def _by_model(rows: Sequence[dict[str, str]]) -> dict[str, float]:
     for row in rows:
         name = Path(row["model"]).name
         spent[name] = spent.get(name, 0.0) + float(row["seconds"] or 0)
-    return dict(sorted(spent.items(), key=lambda item: -item[1])[:_MOST_MODELS])
+    return dict(sorted(spent.items(), key=lambda item: -item[1])[: DisplayPolicy.current().model_bars])

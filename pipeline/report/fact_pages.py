@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import charts
 from ..errors import format_bytes, format_cells, printable, shown_number
+from .display_policy import DisplayPolicy
 from .runs import Sections
 
 # The commands whose objects are shown so, what those are about, and names that each of theirs has.
@@ -19,10 +20,6 @@ _FACTS = {
     "calibrate": ("Machine", ("cpu", "disk_bytes_per_second")),
 }
 _JOB = ("id", "state", "share")
-# Members of a list of numbers or names that are shown.
-_MOST = 40
-# Objects in objects deeper than this are no facts of ours.
-_DEEPEST = 8
 
 
 def command_of(found: Any) -> str:
@@ -62,10 +59,11 @@ def _table(members: Sequence[Mapping[str, Any]]) -> Any:
 
 def _rows(found: Mapping[str, Any], before: str = "", depth: int = 0) -> list[tuple[str, str]]:
     """Labelled lines; those of an object inside begin with its own name."""
+    policy = DisplayPolicy.current()
     rows: list[tuple[str, str]] = []
     for name, value in found.items():
         label = f"{before}{_words(name)}"
-        if isinstance(value, dict) and value and depth < _DEEPEST:
+        if isinstance(value, dict) and value and depth < policy.nested_objects:
             rows += _rows(value, f"{label}: ", depth + 1)
         else:
             rows.append((label, _shown(name, value)))
@@ -79,6 +77,7 @@ def _words(name: str) -> str:
 
 def _shown(name: str, value: Any) -> str:
     """Write a value: a size with its unit, a list as its members."""
+    policy = DisplayPolicy.current()
     if value is None or value == [] or value == {}:
         return "none"
     if isinstance(value, bool):
@@ -88,8 +87,8 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, float):
         return shown_number(value) if name.startswith("log10") else f"{value:.6g}"
     if isinstance(value, list):
-        more = f", … and {len(value) - _MOST} more" if len(value) > _MOST else ""
-        return ", ".join(_shown(name, each) for each in value[:_MOST]) + more
+        more = f", … and {len(value) - policy.listed_members} more" if len(value) > policy.listed_members else ""
+        return ", ".join(_shown(name, each) for each in value[: policy.listed_members]) + more
     return printable(str(value), 400)
 
 
