@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from . import address as addresses
 from .address import ClusterError as ClusterError
 from .address import ClusterLostError, verify_listening
-from .starting import children_ignore_interrupts, starting
+from .starting import NO_DASHBOARD, children_ignore_interrupts, starting, without_web_server
 from .version import __version__
-from .web_servers import NO_DASHBOARD, without_web_server
 
 T = TypeVar("T")
 

@@ -19,14 +19,12 @@ from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
 from ..models.cases import Cases
-from ..models.certainty import check_log10
-from ..models.findings import Finding, finding_vector, findings_of, same_finding, variable_index
+from ..models.findings import Finding, check_log10, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
 from ..queries.arithmetic import ScaledPartition
-from ..queries.asked import BeliefRequest, local_targets
-from ..queries.beliefs import Beliefs, posteriors
+from ..queries.beliefs import BeliefRequest, Beliefs, local_targets, posteriors
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
 from ..trees.tree import Target

@@ -18,8 +18,7 @@ from ...storage.spec import StorageError
 from ..answering.door import solved
 from ..api.resume import stored_question
 from ..errors import BucketflowError, StoppedError
-from .facts import PREFIX
-from .heartbeat import Pulse
+from .heartbeat import PREFIX, Pulse
 from .job_policy import JobPolicy
 from .record import DONE, Record, read_record, write_record
 

@@ -21,11 +21,9 @@ from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
 from ..results.posteriors import Marginals, marginals_before
-from ..results.result import Result
-from ..results.stored import answered_before
+from ..results.result import Result, answered_before
 from .driver import hand_over, new_key
-from .facts import PREFIX, JobFacts, facts_of
-from .heartbeat import Progress
+from .heartbeat import PREFIX, JobFacts, Progress, facts_of
 from .job_policy import JobPolicy
 from .record import DONE, ENDED, Record, State, read_record, write_record
 

@@ -22,7 +22,22 @@ from .function import Scopes, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .model_policy import ModelPolicy
-from .projection import Projection
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Variables whose assignments alone are counted or summed over: the others need only some state.
+
+    Parameters
+    ----------
+    variables : tuple of int
+    told : str
+        File, line and words that say so.
+    """
+
+    variables: tuple[int, ...]
+    told: str
+
 
 _LARGEST = int(np.iinfo(np.int64).max)
 

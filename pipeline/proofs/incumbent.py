@@ -13,8 +13,7 @@ from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork, States
 from ..cost_networks.preparation import Report
 from ..orders.depth_first import bucket_cells
-from .limits import ProofLimits
-from .outcome import Outcome
+from .limits import Outcome, ProofLimits
 from .prover_policy import ProverPolicy
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from typing import Protocol
 
 from ..cost_networks.cost_network import CostNetwork, CostTable, States
 from ..orders.depth_first import bucket_cells
-from .limits import ProofLimits
-from .outcome import Outcome
+from .limits import Outcome, ProofLimits
 from .portfolio import Portfolio
 from .prover_policy import ProverPolicy
 

@@ -1,7 +1,8 @@
-"""Slices of device tables: copied on the device, or to the host, where many of them come together."""
+"""Slices of device tables: copied on the device, or many of them together to the host; extremes of tables."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from ..steps.views import TableSlice, slice_of
 from . import arrays
 from .device_policy import DevicePolicy
 from .kernels import Kernel, cupy, kernel, processors
+from .tiling.device_limits import NOMINAL
 from .tiling.streams import THREADS
 
 Array = NDArray[Any]
@@ -120,3 +122,28 @@ def _fused(s: TableSlice) -> list[tuple[int, int]]:
         elif n > 1:
             axes.append((n, stride))
     return axes
+
+
+_THREADS: Final = 256
+_BLOCKS: Final = 8 * NOMINAL.processors
+"""Threads of a block; and blocks at most, as many as a device holds at a time."""
+
+
+def lowest_positive(values: Any, none: float) -> float:
+    """Return the least positive entry; ``none`` if there is none."""
+    return min(none, extremes_above(values, 0.0)[0])
+
+
+def lowest_finite(logs: Any, none: float) -> float:
+    """Return the least entry above -inf; ``none`` if there is none."""
+    return min(none, extremes_above(logs, -math.inf)[0])
+
+
+def extremes_above(values: Any, limit: float) -> tuple[float, float]:
+    """Return the least and the greatest entry above a limit; infinity and minus infinity if there is none."""
+    blocks = min(_BLOCKS, -(-values.size // _THREADS))
+    parts = arrays.empty(2 * blocks, "float64")
+    function = kernel("least", "min_plus", "float64", entry="extremes_above")
+    function((blocks,), (_THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
+    least, greatest = parts.get().reshape(2, blocks)
+    return float(least.min()), float(greatest.max())

@@ -22,7 +22,7 @@ from bucketflow.cluster import address, dask_pool
 from bucketflow.cluster.address import ClusterError, host_and_port
 from bucketflow.cluster.connect import local_client, remote_client
 from bucketflow.cluster.dask_pool import DaskPool
-from bucketflow.cluster.web_servers import NO_DASHBOARD
+from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, States
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...cost_networks.cost_network import CostNetwork, States
 from ...cost_networks.working_network import problem_of, tables_of
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 from .cluster_choice import Group, clusters, separators, short_cycles

@@ -15,8 +15,7 @@ from ....tasks.compiler.working_time import working_seconds
 from ....tasks.cpu.threads import return_freed_pages
 from ....tasks.diagrams.min_plus import NOTHING, NoRoomError
 from ...cost_networks.cost_network import CostNetwork, States
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 from .diagram_buckets import DiagramBuckets, Elimination, Round, buckets_of

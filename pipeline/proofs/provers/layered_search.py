@@ -21,7 +21,7 @@ from ....tasks.rows.layers import HOST, Layer, Operations, Rows, first_rows
 from ...cost_networks.cost_network import CostNetwork, States
 from ...minibuckets.joins import BucketTable
 from ...minibuckets.least_costs import MiniBuckets
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover_policy import ProverPolicy
 
 # Where the rows of layers came from: enough to read an assignment back, in few bytes a row; on the side they are.

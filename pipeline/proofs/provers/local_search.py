@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...cost_networks.cost_network import CostNetwork, States
 from ...cost_networks.working_network import problem_of
 from ..incumbent import Incumbent
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import Prover
 from ..prover_policy import ProverPolicy
 from .branch_and_bound import search_bytes

@@ -6,8 +6,7 @@ import math
 from collections.abc import Callable
 
 from ..incumbent import Incumbent
-from ..limits import PlannedElimination
-from ..outcome import Outcome
+from ..limits import Outcome, PlannedElimination
 from ..prover import Prover
 from ..prover_policy import ProverPolicy
 

@@ -19,8 +19,7 @@ from ...minibuckets.least_costs import MiniBuckets, eliminate
 from ...minibuckets.partition import Partition, Size, partition
 from ...orders.depth_first import depth_first_order
 from ..incumbent import Incumbent
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 from .layered_search import LayeredSearch, Stop

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 

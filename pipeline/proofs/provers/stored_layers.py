@@ -16,7 +16,7 @@ import numpy as np
 from ....tasks.rows.layers import Layer, Operations, Rows, first_rows
 from ...cost_networks.cost_network import CostNetwork, States
 from ...minibuckets.least_costs import MiniBuckets
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover_policy import ProverPolicy
 from .layer_files import Finished, Numbers, Piece, RowFiles, merges
 from .layered_search import Stop, layers

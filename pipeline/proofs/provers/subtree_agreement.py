@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...orders.depth_first import bucket_parents
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
 from .clusters import greatest

@@ -10,8 +10,7 @@ from itertools import combinations
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..incumbent import Incumbent
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...cost_networks.working_network import problem_of
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import SearchProver
 from ..prover_policy import ProverPolicy
 from .clusters import ShiftedBounds, grain_of, greatest

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import prepare
 from bucketflow.pipeline.orders.depth_first import depth_first_order
-from bucketflow.pipeline.proofs.limits import ProofLimits
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import Outcome, ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.cluster_choice import clusters, separators, short_cycles, without_contained

@@ -15,8 +15,7 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTabl
 from bucketflow.pipeline.minibuckets.least_costs import MiniBuckets, eliminate
 from bucketflow.pipeline.minibuckets.partition import Size, partition
 from bucketflow.pipeline.orders.depth_first import depth_first_order
-from bucketflow.pipeline.proofs.limits import OnBounds
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import OnBounds, Outcome
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.layered_search import LayeredSearch, Stop, Trail, layers
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, LayerRound, RowSearch

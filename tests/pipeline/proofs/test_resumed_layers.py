@@ -16,7 +16,7 @@ from hypothesis import given, settings
 import bucketflow
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import prepare
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import Outcome
 from bucketflow.pipeline.proofs.provers import row_layers as rows
 from bucketflow.pipeline.proofs.provers.layer_files import Beginning, RowFiles
 from bucketflow.pipeline.proofs.provers.layered_search import Stop
