@@ -18,8 +18,8 @@ from typing import Any, Final
 
 from .connect import ClusterError, started
 from .dask_pool import DaskPool, itself
+from .starting import NO_DASHBOARD
 from .version import install_hint
-from .web_servers import NO_DASHBOARD
 
 # GPUs of this machine: how many there are, what memory they have free, and a local cluster with one process each.
 

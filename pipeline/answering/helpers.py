@@ -23,8 +23,7 @@ from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool
 from ..cost_networks.cost_network import CostNetwork
 from ..machine.resources import Resources
-from ..proofs.limits import ProofLimits
-from ..proofs.outcome import Outcome
+from ..proofs.limits import Outcome, ProofLimits
 from ..proofs.portfolio import Portfolio
 from ..proofs.remote_prover import Subproblem, helped, restricted, sliced_variables
 from ..runs.pools import DaskPools

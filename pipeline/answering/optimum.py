@@ -19,7 +19,7 @@ from ..machine.resources import Resources
 from ..options import Options, ProofOptions
 from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, fixed_value, full_states
-from ..proofs.outcome import Outcome
+from ..proofs.limits import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
 from ..results.result import Result

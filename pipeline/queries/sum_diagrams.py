@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from ...tasks.diagrams.diagram import Diagram, Spaces, as_bits
 from ...tasks.diagrams.min_plus import NoRoomError, diagram_bytes, n_nodes
 from ...tasks.diagrams.sum_product import Factor, Means, from_table, product
+from .query_policy import QueryPolicy
 
 Table = tuple[Sequence[int], NDArray[Any]]
 
-# A join may make so many edges, or more where that is a small part of its dense cells.
-_FREE_EDGES = 1 << 18
 # Weights have 53 bits.
 _ULP = 2.0**-52
 
@@ -194,7 +193,7 @@ class SumElimination:
 
     def _own_edges(self, rows: float) -> int:
         """Edges of a join over 2**rows cells."""
-        return int(min(max(_FREE_EDGES, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
+        return int(min(max(QueryPolicy.current().free_edges, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
 
     def _kept(self, made: Factor) -> _Entry | None:
         """Account for what was made; None if it is 0 everywhere."""

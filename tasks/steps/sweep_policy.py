@@ -18,13 +18,7 @@ class SweepPolicy(Policy):
     joined_cells : int
         Variables are eliminated first where the join that this takes has at most so many cells; what has more stays on
         the device.
-    device_joint_states : int
-        Steps of more joint states are left to the host: they take long, and may be decoded variable by variable.
-    device_alone_states : int
-        Steps of more joint states have a launch of their own, of many blocks.
     """
 
     joint_states: int = 1 << 11
     joined_cells: int = 1 << 16
-    device_joint_states: int = 1 << 22
-    device_alone_states: int = 1 << 12

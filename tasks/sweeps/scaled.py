@@ -114,7 +114,7 @@ def _on_logs(values: Array, log_scale: float, low: float, high: float) -> Scaled
 
 
 def _measured_there(values: Array, log_scale: float) -> Scaled:
-    from ..gpu.extremes import extremes_above
+    from ..gpu.gather import extremes_above
 
     lowest, highest = extremes_above(values, 0.0)
     if highest < lowest:
@@ -139,7 +139,7 @@ def _bounded(table: Scaled) -> Scaled:
 def _lowest_positive(values: Array, high: float) -> float:
     """Minimum over the non-zero entries of a table with maximum ``high``, in blocks so that no copy grows."""
     if type(values) is not np.ndarray:
-        from ..gpu.extremes import lowest_positive
+        from ..gpu.gather import lowest_positive
 
         return lowest_positive(values, high)
     flat = values.reshape(-1)
@@ -227,7 +227,7 @@ def from_logs(logs: Array, log_scale: float, lowest: float = LOWEST / 2) -> Scal
 
 def _lowest_finite(logs: Array, high: float) -> float:
     if type(logs) is not np.ndarray:
-        from ..gpu.extremes import lowest_finite
+        from ..gpu.gather import lowest_finite
 
         return lowest_finite(logs, high)
     return float(np.min(logs, where=logs > -math.inf, initial=high))

@@ -14,6 +14,7 @@ from bucketflow.pipeline.queries.decode import decode
 from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import decoding
 from bucketflow.tasks.gpu.arrays import upload
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
 from bucketflow.tasks.steps.step import Step, make_step
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
@@ -60,8 +61,8 @@ def cost(steps: list[Step], tables: dict[int, Any], sizes: tuple[int, ...], stat
     return sum(float(shaped[i][tuple(states[v] for v in axes)]) for i, axes in read.items())
 
 
-def check(seed: int, semiring: Semiring, in_force: InForce, limits: tuple[int, int]) -> None:
-    in_force(SweepPolicy, device_alone_states=limits[0], device_joint_states=limits[1], joint_states=1 << 22)
+def check(seed: int, semiring: Semiring, in_force: InForce, most: int) -> None:
+    in_force(SweepPolicy, joint_states=1 << 22)
     steps, tables, sizes = sweep(seed, semiring, 9 if seed % 2 else 14)
     on_device = [node for node in tables if node % 3]
     there = tables | dict(zip(on_device, upload([tables[node] for node in on_device]), strict=True))
@@ -72,7 +73,7 @@ def check(seed: int, semiring: Semiring, in_force: InForce, limits: tuple[int, i
         decode(steps, tables, sizes, semiring, expected, compiled=False)
         decode(steps, there, sizes, semiring, found, compiled=False)
         assert found.keys() == expected.keys() == read
-        if limits[1] >= max(decoding.DecodeRecords.of(steps, sizes, known).joint):
+        if most >= max(decoding.DecodeRecords.of(steps, sizes, known).joint):
             assert found == expected
         if not known:
             assert cost(steps, tables, sizes, found) == cost(steps, tables, sizes, expected)
@@ -95,9 +96,9 @@ def places() -> list[Any]:
 def test_a_device_finds_the_same(
     monkeypatch: pytest.MonkeyPatch, in_force: InForce, limits: tuple[int, int], semiring: Semiring, where: Any
 ) -> None:
-    with where(monkeypatch):
+    with where(monkeypatch), DevicePolicy.using(decode_alone_states=limits[0], decode_joint_states=limits[1]):
         for seed in range(6):
-            check(seed, semiring, in_force, limits)
+            check(seed, semiring, in_force, limits[1])
 
 
 def test_what_is_not_decoded_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,8 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTabl
 from bucketflow.pipeline.minibuckets.least_costs import MiniBuckets, eliminate
 from bucketflow.pipeline.minibuckets.partition import Size, partition
 from bucketflow.pipeline.orders.depth_first import depth_first_order
-from bucketflow.pipeline.proofs.limits import OnBounds
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import OnBounds, Outcome
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.layered_search import LayeredSearch, Stop, Trail, layers
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, LayerRound, RowSearch
 from bucketflow.tasks.rows.layers import HOST, Space, first_rows, next_rows
@@ -188,8 +188,9 @@ def test_stopped_rounds_keep_the_best_assignment() -> None:
     assert outcome.lower < outcome.total == network.total(outcome.states)
 
 
+@ProverPolicy.using(trail_least_bytes=100)
 def test_trails_forget_what_nothing_comes_from() -> None:
-    rng, trail, plain = np.random.default_rng(0), Trail(100), []
+    rng, trail, plain = np.random.default_rng(0), Trail(), []
     n = 1
     for variable in range(60):
         origin = np.sort(rng.integers(0, n * 3, size=50)).astype(np.uint32)
@@ -217,20 +218,19 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
         [LayerRound(30, 20), LayerRound(300, 500), LayerRound(300, 10**6)],
     )
     expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
-    monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_WIDTH", 1)
-    monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_CELLS", 1)
-    found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=lambda: 1 << 30, rounds=rounds)
+    with ProverPolicy.using(device_least_rows=1, device_least_join_cells=1):
+        found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=lambda: 1 << 30, rounds=rounds)
     assert expected.proved
     assert found == expected
 
 
+@ProverPolicy.using(device_least_rows=1)
 def test_mini_buckets_may_take_more_of_a_device_than_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     network, small, large = grid(5, 1), LayerRound(8, 1), LayerRound(64, 1)
     order = tuple(range(len(network.dims)))
     splits = [partition(network.dims, network.scopes, order, Size(cells=each.cells)) for each in (small, large)]
     memory = int(splits[1].kept_bytes / 0.6)
     assert splits[0].kept_bytes < memory // 2
-    monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_WIDTH", 1)
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers.LayeredSearch", lambda *_, **__: None)
     for device_bytes, expected in ((lambda: memory, splits[1]), (None, splits[0])):
         search = RowSearch(network, order, None, device_bytes=device_bytes, rounds=[small, large])
