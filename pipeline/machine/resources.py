@@ -75,9 +75,11 @@ class Resources:
     @cached_property
     def device_sleeps(self) -> bool:
         """Whether this machine's device has to be started first, which takes longer than small questions."""
+        if self.asked.gpus is None or self.asked.remote:
+            return False
         from ...cluster.gpus import is_asleep
 
-        return self.asked.gpus is not None and not self.asked.remote and is_asleep()
+        return is_asleep()
 
     @property
     def _free_device_bytes(self) -> int:
