@@ -82,7 +82,7 @@ def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: fl
         raise planner.last_refusal(whole, "boxes on disk")
     if problem.targets is not None:
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
-        way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
+        way_back = WayBack(tree, whole.layouts, problem, choose_readings(tree, problem.targets), results)
         planner = planner.with_options(decode=False)
     cutter = Cutter(StageMaker(planner, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
     stored = planner.options.stages

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..errors import BudgetError, format_bytes, format_count
+from ..errors import BudgetError, ModelError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, Starts, TreeSearch
@@ -268,7 +268,7 @@ class Planner:
         bounded = problem.targets is None or not options.device
         if bounded and not options.by_rows and (sliced or not options.decode):
             available = self.memory_bytes - problem.model_bytes - self._leaf_bytes(tree, whole)
-            lowered = StepBuilder(tree, layouts, problem.semiring).forward
+            lowered = StepBuilder(tree, layouts, problem).forward
             if exceeds(tree, order, self._sizing(tree), available, lowered):
                 return None
         plan = self.lowered(whole, sliced, laid_out)
@@ -282,6 +282,8 @@ class Planner:
         return Sizing(tree.dims, self.problem.itemsize, self.options.threads, self.options.device)
 
     def _laid_out(self, whole: Tree, sliced: frozenset[int]) -> _LaidOut:
+        if self.problem.last_semiring is not None and (sliced or self.options.by_rows or self.options.device):
+            raise ModelError("the best of sums is swept as a whole, over all cells and without GPUs")
         if whole.last and not sliced <= whole.last:
             raise BudgetError(
                 "slices would fix variables that have to be eliminated before the last ones; try a larger --memory"
@@ -307,7 +309,7 @@ class Planner:
         """Lower all steps of a tree that is laid out, and add up bytes and seconds."""
         (tree, layouts, order, varies), problem, options = laid_out, self.problem, self.options
         targets, itemsize, rates = problem.targets, problem.itemsize, self.rates
-        builder = StepBuilder(tree, layouts, problem.semiring)
+        builder = StepBuilder(tree, layouts, problem)
         up = tuple([builder.forward(node) for node in order])
         back = () if targets is None else tuple(builder.backward(choose_readings(tree, targets)))
         cost = steps_cost((*up, *back), tree, rates, itemsize)
