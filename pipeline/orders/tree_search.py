@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.compiler.compile_limits import NotCompiledError
-from ..errors import ModelError
+from ..errors import BudgetError, ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
 from .effort import FUNCTION_SECONDS, PlanningBudget
@@ -209,11 +209,22 @@ def checked_rule(order: str) -> OrderName:
 def first_order(
     dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int = 0
 ) -> tuple[int, ...]:
-    """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code."""
-    if rule not in ("auto", "min-fill"):
-        with suppress(NotCompiledError):
-            return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
-    return min_fill_order(dims, scopes, seed)
+    """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code.
+
+    Raises
+    ------
+    BudgetError
+        If the heuristic needs compiled loops that would not be ready in the time that is left.
+    """
+    if rule in ("auto", "min-fill"):
+        return min_fill_order(dims, scopes, seed)
+    try:
+        return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
+    except NotCompiledError as late:
+        raise BudgetError(
+            f"the order {rule!r} needs loops that are not compiled, and would not be in the time that is left; "
+            "bucketflow warm compiles them ahead, and the order 'min-fill' needs none"
+        ) from late
 
 
 def search_order(

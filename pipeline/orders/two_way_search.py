@@ -39,7 +39,9 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     """
     dims, scopes, itemsize = search.dims, search.scopes, search.itemsize
     first = search.first_order
-    if search.tree != "refined" and (search.automatic or not isinstance(search.order, str)):
+    if search.tree != "refined":
+        if not search.automatic and isinstance(search.order, str):
+            return search.cheapest(check)
         build = bucket_tree if search.tree == "bucket" else junction_tree
         return build(dims, scopes, first)
     starts = Starts(dims, scopes)
