@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 from . import address as addresses
 from .address import ClusterError as ClusterError
 from .address import ClusterLostError, verify_listening
-from .starting import children_ignore_interrupts, starting
+from .starting import NO_DASHBOARD, children_ignore_interrupts, starting, without_web_server
 from .version import __version__
-from .web_servers import NO_DASHBOARD, without_web_server
 
 T = TypeVar("T")
 
@@ -82,7 +81,7 @@ _NOT_STARTED = (RuntimeError, OSError, TimeoutError)
 
 
 # A scheduler that listens answers within this.
-_ANSWER_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
 
 
 def client_of(given: Any, address: str | None, *, with_workers: bool = True) -> AbstractContextManager[Any]:
@@ -131,7 +130,7 @@ def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
     if address.startswith("tls://"):
         verify_certificates(address)
     try:
-        client = Client(address, timeout=max(patience_seconds, _ANSWER_SECONDS), set_as_default=False)
+        client = Client(address, timeout=max(patience_seconds, ANSWER_SECONDS), set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
     with client:
@@ -207,7 +206,7 @@ def verify_certificates(address: str) -> None:
     try:
         place = addresses.host_and_port(address)
         with (
-            socket.create_connection(place, timeout=_ANSWER_SECONDS) as plain,
+            socket.create_connection(place, timeout=ANSWER_SECONDS) as plain,
             context.wrap_socket(plain) as secured,
         ):
             accepted = secured.recv(1)  # a certificate of ours that is refused is refused only now

@@ -22,7 +22,7 @@ from .pool import Call, Node, _in_a_row, _Ready
 PATIENCE_SECONDS = 30.0
 
 # How often a task that has not ended makes us look whether somebody is still at work.
-_GLANCE_SECONDS = 1.0
+GLANCE_SECONDS = 1.0
 
 
 class Watch:
@@ -54,7 +54,7 @@ class Watch:
         """Return the next of the futures that a queue receives when they end; see :meth:`ended`."""
         while True:
             try:
-                return arrived.get(timeout=_GLANCE_SECONDS)
+                return arrived.get(timeout=GLANCE_SECONDS)
             except Empty:
                 self.look()
 
@@ -75,7 +75,7 @@ class Watch:
         """Fetch a result; if its worker is gone by now it is computed again."""
         try:
             arriving = fetching(future)
-            while not wait([arriving], timeout=_GLANCE_SECONDS).done:
+            while not wait([arriving], timeout=GLANCE_SECONDS).done:
                 self.look()  # a large result takes its time
             return arriving.result()
         except ClusterLostError:

@@ -7,16 +7,19 @@ device get it. CPU workers of the same cluster hold values and forward them, the
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, Final
 
 from .connect import ClusterError, started
 from .dask_pool import DaskPool, itself
+from .starting import NO_DASHBOARD
 from .version import install_hint
-from .web_servers import NO_DASHBOARD
 
 # GPUs of this machine: how many there are, what memory they have free, and a local cluster with one process each.
 
@@ -53,6 +56,11 @@ def _cupy() -> Any:
     except ImportError:
         raise ClusterError(f"--gpus needs CuPy: {install_hint('cuda13')} (cuda12 for CUDA 12)") from None
     return cupy
+
+
+def is_asleep() -> bool:
+    """Whether CuPy and a device seem to be there and were not used in this process so far; nothing is loaded for it."""
+    return "cupy" not in sys.modules and find_spec("cupy") is not None and any(Path("/dev").glob("nvidia[0-9]*"))
 
 
 def count_gpus(asked: int | str) -> int:

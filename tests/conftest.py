@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import ExitStack
 from math import inf
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.policies import InForce
 
 settings.register_profile("ci", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True)
 settings.load_profile("ci")
@@ -27,18 +30,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def same_on_every_machine() -> None:
+def same_on_every_machine() -> Iterator[None]:
     """Let no test depend on the machine's speed, nor on tests before it in its process.
 
     What may be compiled is compiled when it is first used, and slices are run in order, all of them.
     """
     import numba  # noqa: F401  # whether it is there moves a threshold
 
-    from bucketflow.pipeline.runs import best_first
+    from bucketflow.pipeline.runs.slice_policy import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
 
     code_cache._PATIENCE._spent = inf
-    best_first._LEAST_SECONDS = inf
+    with SlicePolicy.using(least_seconds=inf):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -53,6 +57,13 @@ def ctrl_c_is_heard() -> Iterator[None]:
     yield
     if before == signal.SIG_IGN:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def in_force() -> Iterator[InForce]:
+    """Put other values of policies in force until the test ends: ``in_force(RowPolicy, small_cells=0)``."""
+    with ExitStack() as stack:
+        yield lambda policy, **changes: stack.enter_context(policy.using(**changes))
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from bucketflow.cluster import gpus as cluster_gpu
 from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import decoding as gpu_decoding
-from bucketflow.tasks.gpu import extremes as gpu_extremes
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.rows import device as relations_device
@@ -226,12 +225,12 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(rows_device, "compile_waiting", lambda: None)
     patch.setattr(rows_device, "free_pools", lambda: None)
     patch.setattr(relations_device, "DEVICE", StandInSide())
-    patch.setattr(gpu_gather, "_gather", _gather)
+    patch.setattr(gpu_gather, "gather_slices", _gather)
     patch.setattr(gpu_decoding, "processors", lambda: 2)
     patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)
     patch.setattr(gpu_sweep, "decode_kernel", _decode_kernel)
     patch.setattr(
-        gpu_extremes,
+        gpu_gather,
         "extremes_above",
         lambda values, limit: (
             float(values.min(where=values > limit, initial=np.inf)),

@@ -12,13 +12,11 @@ from typing import Any, TypeVar
 from ...cluster.pool import Pool
 from .agent import Knowledge, Message, States, message_bytes
 from .agent_plan import AgentPlan, Scope
+from .agent_policy import AgentPolicy
 from .agent_tasks import AgentsAnswer, gathered, total_of
 from .network import STATE_BYTES, Clock, SimulatedNetwork, Traffic, going_down, latest
 from .pseudo_tree import PseudoTree
 from .requests import AgentPlace, Answers, Child, Decision, answer, arrived, decide, distinct, joined, merged
-
-# Requests of a batch: so many, and so many bytes of answers to them, at most.
-_MOST_REQUESTS, _BATCH_BYTES = 256, 1 << 22
 
 Each = TypeVar("Each")
 
@@ -97,8 +95,9 @@ class BoundedRun:
     @cached_property
     def _batch(self) -> int:
         """How many requests are answered together."""
+        policy = AgentPolicy.current()
         nbytes = sum(known.plan.message_cells * known.semiring.itemsize for known in self.known.values())
-        return max(1, min(_MOST_REQUESTS, _BATCH_BYTES // max(nbytes, 1)))
+        return max(1, min(policy.batch_requests, policy.batch_bytes // max(nbytes, 1)))
 
     def _assignments(self, agent: int, variables: Scope) -> Iterator[dict[int, int]]:
         plan = self._plan(agent)

@@ -1,7 +1,9 @@
-"""A distributed problem from planning to what its agents found: DPOP, ADPOP or MB-DPOP."""
+"""A distributed problem from planning and cutting messages to what its agents found."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -15,19 +17,81 @@ from ...tasks.steps.lowering import Lowered
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import DevicePlaces, DevicePlain
 from ...tasks.sweeps.sweep import Plain
-from ..errors import BudgetError, ModelError, format_bytes
+from ..errors import BudgetError, ModelError, format_bytes, format_count
 from ..models.checks import integer
 from ..models.dcop import Dcop
 from .agent import Knowledge, assign, knowledge_of, most_of, own_cells, semiring_of, util
-from .agent_plan import WORK, AgentPlan, plan_agents
+from .agent_plan import WORK, AgentPlan, FixedVariables, Scope, plan_agents
+from .agent_policy import AgentPolicy
 from .agent_tasks import AgentsAnswer, run_agents
 from .bounded import BoundedRun
-from .cuts import check_runs, cuts
 from .network import Clock, SimulatedNetwork, Traffic, building
 from .pseudo_tree import PseudoTree, pseudo_tree
 
-# Shares of totals up to here are exact in the floating-point numbers that they are computed in.
-_MOST_MATCHED = 1 << 50
+
+def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: int) -> dict[int, FixedVariables]:
+    """Return what agents fix so that no message has more than ``cells`` cells; agents that fix nothing are left out.
+
+    Agents whose messages are too large form clusters, with the agent above that joins what they send. In a cluster some
+    variables are fixed, one assignment after the other, so that every message fits: those that most of its separators
+    have (MB-DPOP; Petcu & Faltings, IJCAI 2007). An agent in a cluster sends a message for each request, which fixes
+    the cut variables of its separator. An agent whose variable is cut goes through its states itself, or the agent on
+    top of the cluster does, where the variable belongs to an ancestor.
+    """
+    large = {agent for agent, plan in plans.items() if plan.message_cells > cells}
+    fixed: dict[int, FixedVariables] = {}
+    for top in tree.walk:
+        below = [child for child in tree.children[top] if child in large]
+        if top in large or not below:
+            continue
+        cluster = _cluster(below, tree, large)
+        cut = _cut(dcop.model.dims, [plans[agent].separator for agent in cluster], cells)
+        for agent in (top, *cluster):
+            context = tuple(v for v in plans[agent].separator if v in cut) if agent in large else ()
+            asked = {v for child in tree.children[agent] if child in large for v in plans[child].separator if v in cut}
+            iterated = tuple(v for v in plans[agent].variables if v in asked and v not in context)
+            fixed[agent] = FixedVariables(context, iterated)
+    return fixed
+
+
+def _cluster(below: Sequence[int], tree: PseudoTree, large: set[int]) -> list[int]:
+    """Return the agents with large messages that hang together below one."""
+    found, waiting = [], list(below)
+    while waiting:
+        found.append(waiting.pop())
+        waiting += [child for child in tree.children[found[-1]] if child in large]
+    return found
+
+
+def _cut(dims: Sequence[int], separators: Sequence[Scope], cells: int) -> set[int]:
+    """Choose variables whose removal leaves no separator with too many cells: what most of the large ones have."""
+    cut: set[int] = set()
+    while True:
+        large = [each for each in separators if math.prod(dims[v] for v in each if v not in cut) > cells]
+        if not large:
+            return cut
+        counts = Counter(v for each in large for v in each if v not in cut and dims[v] > 1)
+        cut.add(max(counts, key=lambda v: (counts[v], dims[v], -v)))
+
+
+def check_runs(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], nbytes: int) -> None:
+    """Refuse a run in which agents would send too many messages.
+
+    Raises
+    ------
+    BudgetError
+        With the number of messages, and the budget of each.
+    """
+    policy = AgentPolicy.current()
+    runs: dict[int, int] = {}
+    for agent in tree.walk:
+        asked = runs[tree.parents[agent]] if plans[agent].context else 1
+        runs[agent] = asked * math.prod(dcop.model.dims[v] for v in plans[agent].iterated)
+    if (total := sum(runs.values())) > policy.most_runs:
+        raise BudgetError(
+            f"with messages of at most {format_bytes(nbytes)} agents would send {format_count(total)} of them, more "
+            f"than {format_count(policy.most_runs)}; give a larger --memory, or --z for bounds"
+        )
 
 
 @dataclass(frozen=True)
@@ -120,7 +184,9 @@ def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: int) -> Planned:
     semiring = semiring_of(most)
     tree = pseudo_tree(dcop, asked.order, seed=asked.seed)
     single = asked.message_bytes is not None
-    plans = plan_agents(dcop, tree, semiring, z=asked.z, single=single, matched=most <= _MOST_MATCHED)
+    plans = plan_agents(
+        dcop, tree, semiring, z=asked.z, single=single, matched=most <= AgentPolicy.current().matched_total
+    )
     if asked.message_bytes is not None:
         fixed = cuts(dcop, tree, plans, max(1, asked.message_bytes // semiring.itemsize))
         if fixed:

@@ -111,7 +111,7 @@ def _effects(found: Answer, asking: Asking, engines: EnginesOf, strategy: Strate
     if not raced and found.plan is not None and not found.plan.device:
         heeded -= DEVICES
     unused = [name for name in given if name not in heeded]
-    return (f"{listed(unused)} had no effect: {kind.way}",) if unused else ()
+    return (f"{listed(unused)} had no effect: {engines.sweep.why_host or kind.way}",) if unused else ()
 
 
 def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:

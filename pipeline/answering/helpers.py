@@ -23,8 +23,7 @@ from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool
 from ..cost_networks.cost_network import CostNetwork
 from ..machine.resources import Resources
-from ..proofs.limits import ProofLimits
-from ..proofs.outcome import Outcome
+from ..proofs.limits import Outcome, ProofLimits
 from ..proofs.portfolio import Portfolio
 from ..proofs.remote_prover import Subproblem, helped, restricted, sliced_variables
 from ..runs.pools import DaskPools
@@ -203,8 +202,9 @@ class Helpers:
 
     def _send(self, hands: Hands, network: CostNetwork, method: str, seconds: float) -> None:
         asked, number = self.portfolio.incumbent.limits, self._made
-        device_bytes = self.resources.memory_bytes if self.resources.gpu_count else None
-        limits = ProofLimits(asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=device_bytes)
+        limits = ProofLimits(
+            asked.memory_bytes, asked.seed + number, asked.prune, device_bytes=self.resources.device_budget
+        )
         self._made += 1
         self._given[number] = network
         sub = Subproblem(replace(network, made=()), self.portfolio.incumbent.upper, method, limits, seconds)

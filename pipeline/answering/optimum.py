@@ -19,7 +19,7 @@ from ..machine.resources import Resources
 from ..options import Options, ProofOptions
 from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, fixed_value, full_states
-from ..proofs.outcome import Outcome
+from ..proofs.limits import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
 from ..results.result import Result
@@ -97,12 +97,11 @@ class Task:
         if memory_bytes < _SCARCE_BYTES:
             return_large_blocks()
             return_freed_pages()
-        device_bytes = resources.memory_bytes if resources.gpu_count and not resources.distributed else None
         limits = ProofLimits(
             memory_bytes,
             seed=options.seed,
             prune=effort.prune,
-            device_bytes=device_bytes,
+            device_bytes=None if resources.distributed else resources.device_budget,
             threads=resources.threads,
             swept_cells=soon_swept_cells(question, options, policy.soon_cells),
         )

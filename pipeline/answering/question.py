@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..formats.read import load_evidence
-from ..models.certainty import check_log10
-from ..models.findings import likelihood, named_findings
+from ..models.findings import check_log10, likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
 from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
-from ..queries.asked import BeliefRequest, local_targets
+from ..queries.beliefs import BeliefRequest, local_targets
 from ..results.proof import A, noted
 from ..trees.tree import Target
 

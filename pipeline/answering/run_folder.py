@@ -19,8 +19,7 @@ from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
 from ..options import Options, ProofOptions
 from ..plans.plan import Plan
-from ..results.result import Result
-from ..results.stored import answered_before, is_confirmed
+from ..results.result import Result, answered_before, is_confirmed
 from .question import Question
 
 if TYPE_CHECKING:

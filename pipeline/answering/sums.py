@@ -36,39 +36,62 @@ from .question import Question
 from .question_sizes import spare_bytes, tables_fit
 
 if TYPE_CHECKING:
-    from ..queries.sum_diagrams import DiagramBudget, Table, Total
+    from ..queries.sum_diagrams import DiagramBudget, SumElimination, Table, Total
 
 # Their order is searched for nominally so many seconds, for which the search is compiled if it has to be: without it
 # linkage_16 has 2^47 cells, with it 2^27.
 _ORDER_SECONDS = 0.5
-# They are hopeless where a large join has more than this part of its dense cells.
-_JOIN_PART = 1 / 16
 # Logarithms of a count and of its sum in floats agree to this.
 _AGREES = 1e-6
 
 
 @dataclass
 class DiagramSum:
-    """A question about a sum or a count, as an elimination on decision diagrams; ``failure`` is what it failed for."""
+    """A question about a sum or a count, as an elimination on decision diagrams that can be gone on with.
+
+    Parameters
+    ----------
+    question : Question
+    options : Options
+    network : Network
+    started : float
+        When the question was asked, by the clock of :func:`time.perf_counter`.
+    reserved_bytes : int
+        What others take of the memory.
+    join_part : float
+        They are hopeless where a large join has more than this part of its dense cells.
+    kept_part : float
+        What waits for the next turn may take this part of the memory, as a sweep may need it meanwhile.
+
+    Attributes
+    ----------
+    failure : str
+        What the last turn failed for.
+    hopeless : bool
+        Whether further turns cannot help.
+    """
 
     question: Question
     options: Options
     network: Network
     started: float
+    reserved_bytes: int = 0
+    join_part: float = 1 / 16
+    kept_part: float = 1 / 16
     failure: str = ""
     hopeless: bool = False
     turns: int = 0
-    reserved_bytes: int = 0
+    _sums: _Sums | None = None
 
     def run(self, edges: float, stop: Callable[[], bool] = bool) -> Result | None:
-        """Begin anew with so many edges; None if that does not suffice.
+        """Go on with so many edges more; None if they do not suffice.
 
-        The first turn takes the order that is found at once. It is searched for before the second, and only what is
-        too much in that order is hopeless.
+        The first turn takes the order that is found at once. A better one is searched for before the second, which
+        begins anew, and only what is too much in that order is hopeless.
         """
         self.turns += 1
         order = self._first_order if self.turns == 1 else self._order
-        found = self._result(order, {"edges": edges, "part": _JOIN_PART, "stop": stop})
+        found = self._result(order, {"edges": edges, "part": self.join_part, "stop": stop})
         self.hopeless = self.hopeless and self.turns > 1
         return found
 
@@ -84,6 +107,11 @@ class DiagramSum:
         if found is None:
             raise BudgetError(f"decision diagrams of the {self.question.query} {self.failure}")
         return found
+
+    @property
+    def held_bytes(self) -> int:
+        """What waits in memory for the next turn."""
+        return 0 if self._sums is None else self._sums.held
 
     @property
     def memory_bytes(self) -> int:
@@ -130,10 +158,16 @@ class DiagramSum:
         from ..queries.sum_diagrams import DiagramBudget, EdgesSpentError
 
         planned = time.perf_counter()
+        budget = DiagramBudget(self.memory_bytes, **limits)
+        if self._sums is None or self._sums.order != order:
+            self._sums = _Sums(self.network, order, budget)
+        self._sums.work = budget
         try:
-            found = self._found(order, DiagramBudget(self.memory_bytes, **limits))
+            found = self._found(self._sums)
         except (EdgesSpentError, DiagramStoppedError):
             self.failure = "take more time"
+            if self.held_bytes > self.kept_part * self.memory_bytes:
+                self._sums = None
             return None
         except NoRoomError:
             self.failure, self.hopeless = "do not fit memory; give more --memory", True
@@ -145,8 +179,7 @@ class DiagramSum:
         seconds = {"plan": planned - self.started, "run": time.perf_counter() - planned}
         return replace(found, seconds=seconds, peak_rss_bytes=peak_rss_bytes())
 
-    def _found(self, order: tuple[int, ...], work: DiagramBudget) -> Result:
-        sums = _Sums(self.network, order, work)
+    def _found(self, sums: _Sums) -> Result:
         total, scale = sums.in_floats(self._arithmetic)
         query = self.network.query
         if query == "count":
@@ -174,33 +207,48 @@ class DiagramSum:
 
 @dataclass
 class _Sums:
-    """Sums over all assignments of a network, in one order, and how many there were."""
+    """Sums over all assignments of a network, in one order; those that are made are kept, and how far the last got.
+
+    Parameters
+    ----------
+    network : Network
+    order : tuple of int
+    work : DiagramBudget
+        Of each sum.
+    """
 
     network: Network
     order: tuple[int, ...]
     work: DiagramBudget
-    count: int = 0
+
+    def __post_init__(self) -> None:
+        self.scales: list[float] = []
+        self.totals: dict[tuple[int, int], Total] = {}
+        self.opened: dict[tuple[int, int], SumElimination] = {}
+
+    @property
+    def held(self) -> int:
+        """Bytes of diagrams that wait to be gone on with."""
+        return sum(each.held for each in self.opened.values())
 
     def work_done(self, total: Total) -> DiagramWork:
         """Describe what was done, from the first sum."""
-        return DiagramWork(self.count, total.edges, total.nodes, total.error)
+        return DiagramWork(len(self.totals), total.edges, total.nodes, total.error)
 
     def in_floats(self, arithmetic: Arithmetic[Any]) -> tuple[Total, float]:
         """Return the sum of what an arithmetic of floats has for tables, and the logarithm of its scale."""
+        found = self._total(lambda: self._floats(arithmetic), 0)
+        return found, math.fsum(self.scales)
+
+    def _floats(self, arithmetic: Arithmetic[Any]) -> Iterator[Table]:
         from ...tasks.diagrams.sum_product import VanishedError
 
-        scales: list[float] = []
-
-        def tables() -> Iterator[Table]:
-            for leaf in self.network.leaves:
-                table = arithmetic.leaf(leaf, leaf.scope)
-                if table.logs:
-                    raise VanishedError
-                scales.append(table.log_scale)
-                yield leaf.scope, table.values.reshape([self.network.dims[v] for v in leaf.scope])
-
-        found = self._total(tables(), 0)
-        return found, math.fsum(scales)
+        for leaf in self.network.leaves:
+            table = arithmetic.leaf(leaf, leaf.scope)
+            if table.logs:
+                raise VanishedError
+            self.scales.append(table.log_scale)
+            yield leaf.scope, table.values.reshape([self.network.dims[v] for v in leaf.scope])
 
     def residue(self, estimate: CountEstimate, prime: int, spread: Spectrum | None) -> int:
         """Return a count modulo a prime."""
@@ -209,18 +257,26 @@ class _Sums:
         powers = powers_of(root, points, prime)
         semiring = mod_sum_product(prime)
         values = [
-            self._at(CountResidue(self.network, semiring, estimate.scale, unit, powers, np.array([point])), prime)
+            self._at(
+                CountResidue(self.network, semiring, estimate.scale, unit, powers, np.array([point])), prime, point
+            )
             for point in range(points)
         ]
         return prefix_sum(values, spread.limit, root, prime) if spread else values[0]
 
-    def _at(self, residue: CountResidue, prime: int) -> int:
+    def _at(self, residue: CountResidue, prime: int, point: int) -> int:
         dims, leaves = self.network.dims, self.network.leaves
         tables = ((t.scope, residue.leaf(t, t.scope).reshape([dims[v] for v in t.scope])) for t in leaves)
-        return self._total(tables, prime).residue
+        return self._total(lambda: tables, prime, point).residue
 
-    def _total(self, tables: Iterator[Table], modulus: int) -> Total:
-        from ..queries.sum_diagrams import total
+    def _total(self, tables: Callable[[], Iterator[Table]], modulus: int, point: int = 0) -> Total:
+        """Return a sum; where it is interrupted, it is gone on with when it is asked for again."""
+        from ..queries.sum_diagrams import SumElimination
 
-        self.count += 1
-        return total(self.network.dims, tables, self.order, self.work, modulus)
+        key = modulus, point
+        if key not in self.totals:
+            if key not in self.opened:
+                self.opened[key] = SumElimination(self.network.dims, tables(), self.order, modulus)
+            self.totals[key] = self.opened[key].run(self.work)
+            del self.opened[key]
+        return self.totals[key]

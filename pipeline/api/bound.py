@@ -26,8 +26,8 @@ from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
-from ..models.certainty import check_log10
 from ..models.checks import integer
+from ..models.findings import check_log10
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
 from ..orders.depth_first import depth_first_order, rearranged

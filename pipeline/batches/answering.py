@@ -17,12 +17,11 @@ from ..errors import BucketflowError, BudgetError, StoppedError
 from ..options import Options
 from ..results.posteriors import Marginals
 from ..results.result import Result
+from .batch_policy import BatchPolicy
 from .models import compiled_of_row, effort_of, evidence_of_row, model_of_row, options_of
 from .pricing import PricedRow, wrong
 
 _COMPILED = ("marginals", "partition")
-# A model is compiled for so many questions at least.
-_COMPILED_ROWS = 4
 
 
 def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]]:
@@ -45,7 +44,7 @@ def _compiled_for(pack: Sequence[PricedRow], options: Options) -> Compiled | Non
     """Compile the model of a pack that asks for its marginals or its partition function several times."""
     wanted = [asked.row for asked in pack if asked.row.query in _COMPILED and asked.price.kind == "small"]
     try:
-        if len(wanted) < _COMPILED_ROWS or model_of_row(wanted[0], options).kind == "cost":
+        if len(wanted) < BatchPolicy.current().compiled_rows or model_of_row(wanted[0], options).kind == "cost":
             return None
         return compiled_of_row(wanted[0], options)
     except BucketflowError:  # all messages together do not fit
@@ -55,7 +54,7 @@ def _compiled_for(pack: Sequence[PricedRow], options: Options) -> Compiled | Non
 def _answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) -> dict[str, Any]:
     start, row = time.perf_counter(), asked.row
     try:
-        found = _found(asked, options, compiled)
+        found = answer_row(asked, options, compiled)
         record = _record(found, asked, time.perf_counter() - start)
     except StoppedError as error:
         record = _stopped(str(error), asked)
@@ -84,7 +83,8 @@ def _stopped(why: str, asked: PricedRow) -> dict[str, Any]:
     return {"status": "stopped", "message": why, "exit_code": 4, "stops": asked.stops + 1}
 
 
-def _found(asked: PricedRow, options: Options, compiled: Compiled | None) -> Result | Marginals:
+def answer_row(asked: PricedRow, options: Options, compiled: Compiled | None) -> Result | Marginals:
+    """Answer a row's question, by its compiled model where it has one; errors are those of `solved`."""
     row, price = asked.row, asked.price
     model = model_of_row(row, options)
     evidence = evidence_of_row(model, row)

@@ -23,18 +23,13 @@ from ..machine.resources import Resources
 from ..options import Options, Where
 from ..runs.pools import DaskPools
 from .answering import answered
+from .batch_policy import BatchPolicy
 from .deadline import Deadline, earliest
 from .manifest import Row, read_manifest
 from .pricing import PricedRow, Pricing
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
 # Which questions are asked together, and in which order: those of one model in packs, the longest first.
-
-# Reading and planning a small question, and putting its answer together.
-_OVERHEAD_SECONDS = 0.01
-# Seconds of a pack: enough that handing it over does not count, little enough that all workers end together.
-_LEAST_SECONDS, _MOST_SECONDS = 0.25, 4.0
-_PACKS_PER_WORKER = 8
 
 
 def large_ones(asked: Iterable[PricedRow]) -> list[PricedRow]:
@@ -47,9 +42,10 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
     """Pack small questions by model, each in the time of its share; those between bounds are alone. Longest first, and
     of those that may take any time the ones that were stopped before last.
     """
+    policy = BatchPolicy.current()
     small = [a for a in asked if a.price.kind == "small"]
     whole = sum(map(_seconds, small))
-    limit = min(max(whole / (_PACKS_PER_WORKER * width), _LEAST_SECONDS), _MOST_SECONDS)
+    limit = min(max(whole / (policy.worker_packs * width), policy.pack_least_seconds), policy.pack_most_seconds)
     made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]
 
     def alike(a: PricedRow) -> tuple[Any, ...]:
@@ -61,7 +57,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
 
 
 def _seconds(asked: PricedRow) -> float:
-    return asked.price.seconds + _OVERHEAD_SECONDS
+    return asked.price.seconds + BatchPolicy.current().question_seconds
 
 
 def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:
@@ -76,9 +72,6 @@ def _filled(group: Sequence[PricedRow], limit: float) -> list[list[PricedRow]]:
         room -= _seconds(asked)
     return made
 
-
-# Where the time is limited, prices may take this part of what is left before something is answered.
-_PRICING_PART = 4
 
 Tell = Callable[..., None]
 """Called with the name of an event and its facts."""
@@ -253,13 +246,14 @@ class _Batch:
 
     def _answer(self, pool: Pool, todo: list[PricedRow]) -> None:
         """Answer those of the highest priority first, of these last what would not end in the time that is left."""
+        policy = BatchPolicy.current()
         options = self._task_options(pool)
         pricing = Pricing(self.folder, options, not isinstance(pool, DaskPool), self.tell)
         ordered = sorted(todo, key=lambda a: (-a.row.priority, a.stops, a.row.model, a.row.number))
         for _, level in groupby(ordered, key=lambda a: a.row.priority):
             waiting, long = list(level), list[PricedRow]()
             while waiting:
-                asked, waiting = pricing.some(pool, waiting, self.deadline.left / _PRICING_PART)
+                asked, waiting = pricing.some(pool, waiting, self.deadline.left / policy.pricing_part)
                 self._told(asked, len(waiting))
                 left = self.deadline.left
                 long += [a for a in asked if a.price.seconds > left]

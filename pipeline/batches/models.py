@@ -14,11 +14,10 @@ from ..compiled.compiled import Compiled, compile_model
 from ..formats.read import evidence_of
 from ..models.model import Model
 from ..options import Options, ProofOptions
+from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
 
 T = TypeVar("T")
-
-_KEPT_BYTES = 1 << 28
 
 
 class RecentValues(Generic[T]):
@@ -50,8 +49,8 @@ class RecentValues(Generic[T]):
         return found[0]
 
 
-_models: RecentValues[Model] = RecentValues(_KEPT_BYTES)
-_compiled: RecentValues[Compiled] = RecentValues(_KEPT_BYTES)
+_models: RecentValues[Model] = RecentValues(BatchPolicy().kept_model_bytes)
+_compiled: RecentValues[Compiled] = RecentValues(BatchPolicy().kept_model_bytes)
 
 
 def model_of_row(row: Row, options: Options) -> Model:

@@ -23,18 +23,11 @@ from ..errors import BucketflowError, BudgetError
 from ..machine.resources import Resources
 from ..options import Options
 from ..trees.tree import elimination_order
+from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
 from .models import effort_of, model_of_row, options_of, question_of_row
 
 Kind = Literal["small", "large", "alone", "wrong"]
-
-#: A question that is predicted to take longer is worth all workers, or one of its own.
-LARGE_SECONDS = 2.0
-# A sweep that may not end in time is cut into pieces that are kept, each of this part of the time; that may double it,
-# or make it as long as this.
-_PIECES, _MOST_MORE, _ALWAYS_SECONDS = 8, 2.0, 1.0
-# Each time with so small a part of the memory, so many times at most.
-_LESS_MEMORY, _MOST_CUTS = 4, 8
 
 
 @dataclass(frozen=True)
@@ -135,7 +128,9 @@ def shared_price(row: Row, options: Options) -> Price | None:
 
 def _is_large(prepared: Prepared) -> bool:
     plan = prepared.plan
-    return plan is not None and (plan.seconds > LARGE_SECONDS or plan.spill is not None or plan.slices > 1)
+    return plan is not None and (
+        plan.seconds > BatchPolicy.current().large_seconds or plan.spill is not None or plan.slices > 1
+    )
 
 
 def _price(prepared: Prepared, kind: Kind) -> Price:
@@ -178,6 +173,7 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
     large : bool
         Whether it gets a run directory even if it is predicted to be small.
     """
+    policy = BatchPolicy.current()
     try:
         question = question_of_row(model_of_row(row, options), row)
         if is_bounded(question, options_of(row, options), effort_of(row)):
@@ -185,12 +181,12 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
         stored = folder and _stored_plan(question, Path(folder))
         prepared = prepare(question, Resources(options_of(row, options)), stored or None)
         plan = prepared.plan
-        if plan is None or not (large or plan.seconds > LARGE_SECONDS or plan.spill is not None):
+        if plan is None or not (large or plan.seconds > policy.large_seconds or plan.spill is not None):
             return _price(prepared, "small")
         if folder is None or stored:
             return _price(prepared, "large")
         if slot is not None and _pieces(prepared) == 1 and (large or plan.seconds > slot / 2) and not plan.device:
-            prepared = _in_pieces(prepared, question, options_of(row, options), slot / _PIECES)
+            prepared = _in_pieces(prepared, question, options_of(row, options), slot / policy.time_pieces)
         with run_folder(question, Path(folder)) as opened:
             assert opened is not None
             keep_plan(opened, prepared)
@@ -207,18 +203,21 @@ def _stored_plan(question: Question, folder: Path) -> Mapping[str, Any] | None:
 
 def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: float) -> Prepared:
     """Plan with less memory, until slices or boxes take so many seconds each: what they find is kept one by one."""
+    policy = BatchPolicy.current()
     assert whole.plan is not None
     order, found = _order(whole), whole
     if order:
         options = replace(options, order=order, order_time=None)
     memory = whole.plan.peak_bytes
-    for _ in range(_MOST_CUTS):
-        memory //= _LESS_MEMORY
+    for _ in range(policy.piece_cuts):
+        memory //= policy.piece_memory_part
         try:
             cut = prepare(question, Resources(replace(options, memory=memory)))
         except BudgetError:
             break
-        if cut.plan is None or cut.plan.seconds > max(_MOST_MORE * whole.plan.seconds, _ALWAYS_SECONDS):
+        if cut.plan is None or cut.plan.seconds > max(
+            policy.piece_overhead_ratio * whole.plan.seconds, policy.piece_free_seconds
+        ):
             break
         found = cut
         if cut.plan.seconds <= seconds * _pieces(cut):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..report.display_policy import DisplayPolicy
 from .ending import guarded
 from .options import Grouped, json_option, no_check_option, on_cluster, print_notes, scheduler_option, workers_option
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
     from ..batches.manifest import Row
     from ..batches.pricing import Price
 
-
-# Lines of the price table, one for all rows alike.
-_SHOWN = 20
 _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
 # Events that are drawn on a terminal, and not told otherwise.
 _DRAWN = ("pricing", "asking")
@@ -87,13 +85,14 @@ def _log(event: str, facts: dict[str, Any]) -> None:
 
 def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:
     """Print what the questions cost: the most expensive ones, and how many others there are, some not priced yet."""
+    policy = DisplayPolicy.current()
     from ..errors import format_bytes, printable
     from .show_run import fitted, show
 
     alike = Counter((row.model, row.query, price) for row, price in prices)
     shown = sorted(alike.items(), key=lambda item: (item[0][2].kind != "wrong", -item[0][2].seconds * item[1]))
     rows = []
-    for (model, query, price), count in shown[:_SHOWN]:
+    for (model, query, price), count in shown[: policy.price_lines]:
         how = {"wrong": price.message, "alone": "between bounds", "large": "all workers", "small": "packed"}
         seconds = "open" if price.seconds == float("inf") else f"{price.seconds * count:.3g} s"
         figures = [format_bytes(price.peak_bytes), format_bytes(price.disk_bytes) if price.disk_bytes else "", seconds]
@@ -103,6 +102,7 @@ def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:
 
 
 def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
+    policy = DisplayPolicy.current()
     kinds = Counter(price.kind for _, price in prices)
     refused = sum(price.status == "refused" for _, price in prices)
     whole = sum(price.seconds for _, price in prices if price.seconds < float("inf"))
@@ -111,7 +111,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     told += [f"{refused:,} refused"] if refused else []
     told += [f"{kinds['wrong'] - refused:,} wrong"] if kinds["wrong"] > refused else []
     told += [f"{waiting:,} to be priced later"] if waiting else []
-    more = f"; the {_SHOWN} largest" if lines > _SHOWN else ""
+    more = f"; the {policy.price_lines} largest" if lines > policy.price_lines else ""
     return ", ".join(told) + more
 
 

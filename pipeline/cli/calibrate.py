@@ -172,13 +172,13 @@ def _dolls() -> None:
 def _sums() -> None:
     import numpy as np
 
-    from ..queries.sum_diagrams import DiagramBudget, total
+    from ..queries.sum_diagrams import DiagramBudget, SumElimination
 
     model = _grid("markov", 3)
     order = range(len(model.dims))
     for modulus in (0, _PRIME):
         tables = [(f.scope, np.asarray(f.values) if not modulus else np.ones(f.values.shape)) for f in model.functions]
-        total(model.dims, tables, order, DiagramBudget(1 << 28), modulus)
+        SumElimination(model.dims, iter(tables), order, modulus).run(DiagramBudget(1 << 28))
 
 
 def _counts() -> None:

@@ -161,7 +161,7 @@ def _leaving(job: Job) -> Iterator[None]:
 
 def _print_table(facts: list[Any]) -> None:
     from ..errors import format_bytes, printable
-    from ..jobs.facts import duration
+    from ..jobs.heartbeat import duration
     from .show_run import fitted, show
 
     rows = [

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...tasks.compiler.working_time import told_of_compiling
 from ..errors import printable, shown_number
+from ..report.display_policy import DisplayPolicy
 from ..results.bounds import Number, relative_gap
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from ..answering.watching import Watch
     from ..batches.manifest import Row
 
-# A bar for less than this would only flicker.
-_PATIENCE = 0.5
 
 #: What is said while loops are compiled; their machine code is kept for later runs.
 COMPILING = "compiling, once"
@@ -31,14 +30,15 @@ class Status:
     """A line on a terminal that says what is done now: a phase, compiling, or bounds; where none is drawn, nothing."""
 
     def __init__(self, line: Progress | None, phase: str = ""):
+        policy = DisplayPolicy.current()
         self._line, self._text, self._compiling = line, phase, False
         self._lock = threading.Lock()
         self._task = None if line is None else line.add_task(phase, total=None)
-        self._timer = threading.Timer(_PATIENCE, self._start)
+        self._timer = threading.Timer(policy.bar_seconds, self._start)
         self._timer.daemon = True
         if line is None:
             return
-        if _PATIENCE > 0:
+        if policy.bar_seconds > 0:
             self._timer.start()
         else:
             self._start()
@@ -106,6 +106,7 @@ def progress_bar(hidden: bool, status: Status | None = None) -> Iterator[Callabl
 @contextmanager
 def _bar(status: Status) -> Iterator[Callable[[int, int], None]]:
     """Yield a callback that draws a bar in place of the line before it."""
+    policy = DisplayPolicy.current()
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
 
@@ -123,7 +124,7 @@ def _bar(status: Status) -> Iterator[Callable[[int, int], None]]:
 
     def report(done: int, planned: int) -> None:
         status.end()
-        if not bar.live.is_started and time.perf_counter() - start > _PATIENCE:
+        if not bar.live.is_started and time.perf_counter() - start > policy.bar_seconds:
             bar.start()
         bar.update(task, completed=done, total=planned)
 

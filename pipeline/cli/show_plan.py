@@ -13,6 +13,7 @@ from ...tasks.compiler.code_cache import COLD_CELLS
 from ..errors import BudgetError, format_bytes, format_cells, printable, shown_number
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
+from ..report.display_policy import DisplayPolicy
 from ..results.proof import plan_figures, removed_texts
 from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from ..answering.engines.offers import Strategy
     from ..answering.outlook import Outlook, Remainder
     from ..answering.prepared import Prepared
-
-_LARGEST_STEPS = 6
 
 
 def plan_json(found: Outlook) -> str:
@@ -179,12 +178,13 @@ def _fallen_rows(prepared: Prepared) -> list[tuple[str, str]]:
 
 def _steps_table(prepared: Prepared, plan: Plan) -> Table:
     """The most expensive steps, by cells."""
+    policy = DisplayPolicy.current()
     steps = table("largest steps", "eliminates")
     for column in ("inputs", "cells", "output", "bytes", "kernel"):
         steps.add_column(column, justify="left" if column == "kernel" else "right", no_wrap=True)
     sizes = plan.tree.dims
     model, variables = prepared.network.model, prepared.network.variables
-    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[:_LARGEST_STEPS]:
+    for step in sorted(plan.steps, key=lambda s: -s.lowered.cells)[: policy.largest_steps]:
         gone = {v for axes in step.input_axes for v in axes} - set(step.axes) - set(plan.sliced)
         names = [model.names[variables[v]] for v in sorted(gone)]
         steps.add_row(

@@ -24,13 +24,11 @@ from ..examples import examples
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..preprocessing.preprocess import absorb, components
+from ..report.display_policy import DisplayPolicy
 
 if TYPE_CHECKING:
     pass
 
-_LARGEST_STEPS = 6
-# Characters of a labelled line.
-_LINE = 400
 # Characters beside each cell of a table.
 _BETWEEN = 3
 _NO_BREAK = "\u00a0"
@@ -83,10 +81,11 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
     """Print labelled lines: whole at any width, the terminal wraps them."""
+    policy = DisplayPolicy.current()
     rows = list(rows)
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
-        line = Text.assemble((f"{label:<{width}}", "dim"), "  ", printable(text, _LINE))
+        line = Text.assemble((f"{label:<{width}}", "dim"), "  ", printable(text, policy.line_characters))
         show(line, soft_wrap=True, highlight=False)
 
 
@@ -217,8 +216,6 @@ def _least_width(texts: Sequence[str]) -> int:
 
 # What ``bucketflow inspect`` shows: how far a run directory is, from its plan and its ledger alone.
 
-_SLOWEST = 5
-
 
 def run_facts(path: Path) -> dict[str, Any]:
     """Describe a run directory: identity, bounds so far, stages with finished boxes and bytes, slowest tasks.
@@ -228,6 +225,7 @@ def run_facts(path: Path) -> dict[str, Any]:
     IncompatibleRunError
         If the folder is not a run directory.
     """
+    policy = DisplayPolicy.current()
     try:
         stored, result, bounded = stored_plan(path), stored_result(path), stored_bounds(path)
         plan = stored.get("plan")
@@ -246,7 +244,7 @@ def run_facts(path: Path) -> dict[str, Any]:
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
         "disk_bytes_expected": plan["stored_bytes"][0] if plan and plan.get("rows_stored") else None,
         "disk_bytes": file_bytes(path, "c*"),
-        "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[:_SLOWEST]],
+        "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[: policy.slowest_steps]],
     }
 
 

@@ -21,12 +21,9 @@ from ..models.findings import case_likelihoods
 from ..plans.plan import Plan
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
+from .compiled_policy import CompiledPolicy
 
 Array = NDArray[Any]
-
-# A block sweeps about so many cells: enough to hide what a step costs, few enough to stay in the cache.
-_BLOCK_CELLS = 1 << 25
-_MOST_CASES = 8192
 
 
 @dataclass(frozen=True)
@@ -176,8 +173,9 @@ def batch_program(
 
 def block_size(program: BatchProgram, memory_bytes: int) -> int:
     """Choose how many cases are answered at once."""
+    policy = CompiledPolicy.current()
     cells = sum(step.lowered.cells for step in program.steps)
-    cases = max(16, min(_MOST_CASES, _BLOCK_CELLS // max(cells, 1)))
+    cases = max(16, min(policy.block_cases, policy.block_cells // max(cells, 1)))
     while cases > 1 and program.block_bytes(cases) > memory_bytes:
         cases //= 2
     return cases

@@ -16,8 +16,7 @@ from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
 from ..models.cases import CaseMarginals, Cases
-from ..models.certainty import check_log10
-from ..models.findings import case_likelihoods
+from ..models.findings import case_likelihoods, check_log10
 from ..options import Where
 from ..queries.expansion import expanded, loose_log
 from ..runs.pools import DaskPools, serial_pool

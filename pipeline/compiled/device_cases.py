@@ -31,21 +31,12 @@ from ..runs.device_slices import check_case
 from ..runs.pools import DaskPools
 from ..trees.tree import Target
 from .case_program import BlockAnswer, ranges
+from .compiled_policy import CompiledPolicy
 
 # Many cases on a GPU: of this process, or of the GPU workers of a cluster, which get blocks of cases as tasks.
 
 LEAST_LOG: Final = FINDING_EXPONENT * math.log(2)
 """ln of the least likelihood of which a device proves that products stay in the range of doubles."""
-
-# Cases at once: enough for every step to fill the device, and few enough that their slabs are soon allocated.
-_MOST_CASES: Final = 1 << 14
-_MOST_BYTES: Final = 8 << 30
-# Of a batch over several devices: enough blocks for all to end together, none too short for its way there and back.
-_BLOCKS_OF_A_DEVICE: Final = 4
-_LEAST_SECONDS: Final = 0.01
-_FACTORS_PER_SECOND: Final = 3e11
-# Several answers for each device may be on their way or wait for those before them.
-_ANSWER_BYTES: Final = 1 << 27
 
 
 class CaseProgram:
@@ -85,13 +76,14 @@ class CaseProgram:
     @property
     def most_cases(self) -> int:
         """Cases at once."""
+        policy = CompiledPolicy.current()
         program = self.program
-        enough = max(_MOST_BYTES, program.records.fixed_bytes + program.case_bytes * program.records.group)
-        return min(program.cases_within(min(self._memory_bytes, enough)), _MOST_CASES)
+        enough = max(policy.device_bytes, program.records.fixed_bytes + program.case_bytes * program.records.group)
+        return min(program.cases_within(min(self._memory_bytes, enough)), policy.device_cases)
 
     def seconds(self, cases: int) -> float:
         """Predict the time of some cases on one device."""
-        return cases * self.program.records.factors / _FACTORS_PER_SECOND
+        return cases * self.program.records.factors / CompiledPolicy.current().device_factors_per_second
 
     def answers(self, cases: Cases, common: Array) -> Iterator[tuple[Cases, BlockAnswer]]:
         """Answer cases block by block; each answer is valid until the next.
@@ -115,9 +107,10 @@ class CaseProgram:
 
     def _block_size(self, cases: int, devices: int) -> int:
         """Choose the cases of a task, in whole groups."""
-        least = int(_LEAST_SECONDS / max(self.seconds(1), 1e-9))
-        wanted = max(-(-cases // (devices * _BLOCKS_OF_A_DEVICE)), least, 1)
-        wanted = min(wanted, _ANSWER_BYTES // (8 * self.program.answer_cells) + 1)
+        policy = CompiledPolicy.current()
+        least = int(policy.device_block_seconds / max(self.seconds(1), 1e-9))
+        wanted = max(-(-cases // (devices * policy.device_blocks)), least, 1)
+        wanted = min(wanted, policy.answer_bytes // (8 * self.program.answer_cells) + 1)
         group = self.program.records.group
         return min(-(-wanted // group) * group, self.most_cases)
 
@@ -177,11 +170,7 @@ def run_cases(program: CaseProgram, cases: Cases, common: Array) -> tuple[Array,
 
 Array = NDArray[Any]
 
-_MOST_GROUP: Final = 4
-"""log2 of the cases in a group."""
 _MOST_GROUP_CELLS: Final = 1 << 31
-# Workers of this machine take some seconds to start.
-_STARTING_SECONDS: Final = 5.0
 
 
 class GpuPropagation:
@@ -268,7 +257,9 @@ class GpuPropagation:
         if not cases.count:
             return
         program = self._program_for(tuple(targets), cases.count)
-        several = resources.gpu_count > 1 and program.seconds(cases.count) > _STARTING_SECONDS
+        several = (
+            resources.gpu_count > 1 and program.seconds(cases.count) > CompiledPolicy.current().worker_start_seconds
+        )
         if resources.asked.remote or several:
             with DaskPools(resources) as pool:
                 yield from _added(program.spread(cases, common, pool), log_scale)
@@ -280,7 +271,7 @@ class GpuPropagation:
 
         Cases are computed in groups, as large as there are cases, memory and numbers of 32 bits for.
         """
-        asked = group = 1 << min(max(cases, 1).bit_length() - 1, _MOST_GROUP)
+        asked = group = 1 << min(max(cases, 1).bit_length() - 1, CompiledPolicy.current().group_log2)
         if self._other is None or self._other[0] != (targets, asked):
             self._other = None
             single = self._program

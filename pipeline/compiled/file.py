@@ -29,7 +29,7 @@ from ..plans.planner import Planner
 from ..plans.problem import Problem
 from ..preprocessing.preprocess import fixed_value
 from ..queries.arithmetic import ScaledPartition
-from ..queries.asked import BeliefRequest, local_targets
+from ..queries.beliefs import BeliefRequest, local_targets
 from ..trees.tree import Tree
 from .structure import Skeleton, network_of
 

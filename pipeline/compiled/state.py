@@ -19,17 +19,16 @@ from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
 from ..models.cases import Cases
-from ..models.certainty import check_log10
-from ..models.findings import Finding, finding_vector, findings_of, same_finding, variable_index
+from ..models.findings import Finding, check_log10, finding_vector, findings_of, same_finding, variable_index
 from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
 from ..queries.arithmetic import ScaledPartition
-from ..queries.asked import BeliefRequest, local_targets
-from ..queries.beliefs import Beliefs, posteriors
+from ..queries.beliefs import BeliefRequest, Beliefs, local_targets, posteriors
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
+from .compiled_policy import CompiledPolicy
 from .structure import Skeleton, check_memory
 
 if TYPE_CHECKING:
@@ -39,11 +38,6 @@ Array = NDArray[Any]
 State = TypeVar("State", bound="CompiledState")
 Asking = ParamSpec("Asking")
 T = TypeVar("T")
-
-# A compiled model is asked again and again: compilers pay sooner than in a single run, and for small models
-# in the end.
-_COMPILED_CELLS = 1 << 20
-_LOADING_SECONDS = 0.5
 
 
 def one_at_a_time(
@@ -90,7 +84,7 @@ class CompiledState:
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
             self._base = self._partition.leaves(dict(enumerate(plan.layouts[: len(skeleton.network.leaves)])))
-            several = plan.cells >= _COMPILED_CELLS or loops_are_loaded()
+            several = plan.cells >= CompiledPolicy.current().compiler_cells or loops_are_loaded()
             self._keep_tables(several)
             if self.resources.gpu_count:
                 from .device_cases import GpuPropagation
@@ -274,7 +268,12 @@ class CompiledState:
     def _change_pace(self) -> None:
         """Turn to compiled loops once as much time was spent without them as it takes to load them."""
         tables, plan = self._tables, self.plan
-        if tables is not None and plan is not None and not tables.compiled and tables.seconds > _LOADING_SECONDS:
+        if (
+            tables is not None
+            and plan is not None
+            and not tables.compiled
+            and tables.seconds > CompiledPolicy.current().loading_seconds
+        ):
             self._tables = kept_tables(plan, tables.copies(self._base), True)
             self._tables.restore(tables.current())
 

@@ -16,7 +16,7 @@ from ..options import Options
 from ..plans.plan import Plan
 from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import ScaledPartition
-from ..queries.asked import BeliefRequest, local_targets
+from ..queries.beliefs import BeliefRequest, local_targets
 from ..trees.tree import Target
 
 

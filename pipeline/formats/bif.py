@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import shorten
 from ..models.model import Function, Model
+from .format_policy import FormatPolicy
 from .network_checks import Properties, checked, is_rounded, listed
 from .text.source import Source
 from .text.tables import full_table
@@ -23,8 +24,6 @@ _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,"]+|"')
 _NUMBER_BYTES = 48
 _COMMENT = re.compile(rb'("[^"\n]*")|/\*.*?(?:\*/|\Z)|//(?<!://)[^\n]*', re.DOTALL)
 _CELL = re.compile(r'(?:"[^"\n]*"|[^,"])+')
-# A `default` row may stand for this many entries, or else for three times as many as are written out.
-_FREE_DEFAULT_CELLS = 1024
 
 
 @dataclass
@@ -223,7 +222,7 @@ class _BifReader:
         return (*notes, f"tables of {names} list their own states slowest: only so do rows sum to 1")
 
     def _check_default(self, block: _ProbabilityBlock, cells: int, listed: int) -> None:
-        if cells > max(4 * listed, _FREE_DEFAULT_CELLS):
+        if cells > max(4 * listed, FormatPolicy.current().default_cells):
             expected = f"at least a quarter of the {cells} probabilities beside a default"
             raise self.tokens.fail(block.at, expected, f"{listed}")
 

@@ -20,12 +20,10 @@ from ..models.findings import finding_vector, likelihood
 from ..models.model import Model
 from .write import whole_file
 
-_CHUNK_ROWS = 1 << 16
-
 Write = Callable[[CaseMarginals], None]
 
 
-def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = _CHUNK_ROWS) -> Iterator[Cases]:
+def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = 1 << 16) -> Iterator[Cases]:
     """Read a CSV file: a header of variable names, then one case a row; empty cells are unobserved.
 
     A cell is a state, or a list of likelihoods such as ``[0.2 0.8]``.

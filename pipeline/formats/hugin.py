@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import FormatError, shorten
 from ..models.model import Function, Model
+from .format_policy import FormatPolicy
 from .network_checks import checked, listed, passed_over
 from .text.source import Source
 from .text.tables import cell_count, full_table
@@ -23,8 +24,6 @@ _REFUSED = ("continuous", "utility", "decision", "function", "instance", "tempor
 # Attributes that are read; of the others none is about probabilities.
 _READ = ("states", "data", "inputs")
 _EXPRESSIONS = ("model_nodes", "model_data")
-# A potential without data is uniform; it may not claim more entries than this.
-_UNIFORM_CELLS = 1 << 20
 
 
 @dataclass
@@ -175,10 +174,11 @@ class _HuginReader:
             raise self.tokens.fail(start, "matching parentheses", "others")
 
     def _uniform(self, at: int, cells: int, width: int) -> NDArray[np.float64]:
+        policy = FormatPolicy.current()
         self.uniform.append(self.tokens.peek(at + 2))
         self.uniform_cells += cells
-        if self.uniform_cells > _UNIFORM_CELLS:
-            expected = f"at most {_UNIFORM_CELLS} entries in potentials without data"
+        if self.uniform_cells > policy.uniform_cells:
+            expected = f"at most {policy.uniform_cells} entries in potentials without data"
             raise self.tokens.fail(at, expected, f"{self.uniform_cells} entries")
         return np.full(cells, 1 / width)
 

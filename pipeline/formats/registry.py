@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import FormatError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model
+from .format_policy import FormatPolicy
 from .text.source import Source, beginning, strip_compression
 from .text.unread import unread_by_content, unread_by_name
 from .text.written_words import WrittenFile
@@ -176,7 +177,6 @@ _NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbi
 _KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
 # Names of formats of which one may be called as the other: JSON is YAML.
 _ALIKE = {("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is")}
-_HEAD_BYTES = 1 << 16
 
 
 def _called(suffix: str) -> tuple[Format, ...]:
@@ -190,7 +190,7 @@ def is_model(path: Path) -> bool:
     forms = _called(suffix)
     if not any(suffix in form.shared for form in forms):
         return bool(forms)
-    begins = beginning(path, _HEAD_BYTES)
+    begins = beginning(path, FormatPolicy.current().head_bytes)
     return begins is None or any(_begins(form.model or form.signature, begins) for form in forms)
 
 
@@ -205,7 +205,7 @@ def detect_format(source: Source) -> Format:
     """
     if re.search(rb"[^ \t\n\r\f\v]", source.data) is None:
         raise FormatError(source.path, None, _KNOWN, "an empty file")
-    head, forms = source.head(_HEAD_BYTES), _called(source.suffix)
+    head, forms = source.head(FormatPolicy.current().head_bytes), _called(source.suffix)
     named = forms[0] if len(forms) == 1 else None
     if what := unread_by_name(source.suffix) or unread_by_content(head, named is not None):
         raise FormatError(source.path, None, _KNOWN, what)

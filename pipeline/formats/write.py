@@ -17,6 +17,7 @@ from ..errors import ModelError, checks_keywords, writing
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .dcop.pydcop_agents import is_told, owner_lines
+from .format_policy import FormatPolicy
 from .registry import Format, written_format
 from .text.source import strip_compression
 from .text.written_words import WrittenFile, counted, lost_of_agents
@@ -47,10 +48,6 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-
-
-# Bytes that are written together.
-_BUFFER_BYTES = 1 << 18
 
 
 @checks_keywords
@@ -89,11 +86,12 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
 
 def _write(partial: Path, target: Path, lines: Iterable[str]) -> None:
     """Write the lines of a file some at a time, compressed as its name says."""
+    policy = FormatPolicy.current()
     with ExitStack() as stack:
-        plain = stack.enter_context(partial.open("wb", buffering=_BUFFER_BYTES))
+        plain = stack.enter_context(partial.open("wb", buffering=policy.written_bytes))
         file = stack.enter_context(_compressed(plain, target.suffix.lower()))
         if file is not plain:  # compressors take long for each of many small pieces
-            file = stack.enter_context(BufferedWriter(file, _BUFFER_BYTES))
+            file = stack.enter_context(BufferedWriter(file, policy.written_bytes))
         for line in lines:
             file.write(f"{line}\n".encode())
 

@@ -18,15 +18,12 @@ from ...storage.spec import StorageError
 from ..answering.door import solved
 from ..api.resume import stored_question
 from ..errors import BucketflowError, StoppedError
-from .facts import PREFIX
-from .heartbeat import Pulse
+from .heartbeat import PREFIX, Pulse
+from .job_policy import JobPolicy
 from .record import DONE, Record, read_record, write_record
 
 if TYPE_CHECKING:
     from ..answering.running import Answer
-
-# A worker that lost its scheduler may hold a run for so long after another worker was given its task.
-_PATIENCE_SECONDS = 60.0
 
 _OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smaller --memory, so that the plan fits"
 
@@ -34,7 +31,7 @@ _OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smalle
 def drive(folder: str, key: str) -> str:
     """Task: run, or continue, the job of a run directory; return the state that it ended in."""
     job = JobDir(Path(folder))
-    with job.claimed(_PATIENCE_SECONDS):
+    with job.claimed(JobPolicy.current().takeover_seconds):
         record = read_record(job)
         if record.key != key or record.state in DONE:
             return record.state  # a task that Dask repeats, or that was replaced

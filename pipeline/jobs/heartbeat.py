@@ -1,20 +1,22 @@
-"""How far a job is: told by whoever drives it, read by whoever watches."""
+"""How far a job is: its driver writes a pulse at every beat; commands read it, for one job or for many."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
 
 from ...cluster.driver import cluster_usage
 from ...cluster.memory import peak_rss_bytes
 from ...storage.job_folder import JobDir
+from ..errors import format_bytes, shown_number
 from ..results.bounds import Number
 from ..results.proof import plain_number
-
-# Every how many beats the cluster is asked, and the log gets a line.
-_ASKED, _LOGGED = 5, 10
+from .job_policy import JobPolicy
+from .record import Record
 
 
 @dataclass
@@ -54,13 +56,14 @@ class Pulse:
 
     def beat(self) -> None:
         """Write, now and then with a look at the cluster and a line of the log."""
-        if self._beats % _ASKED == 0:
+        policy = JobPolicy.current()
+        if self._beats % policy.asked_beats == 0:
             workers, peak = cluster_usage(self.client)
             self._usage = workers or self._usage[0], max(peak, self._usage[1], peak_rss_bytes())
         self._beats += 1
         self.job.write_pulse(self._facts())
         said = (*self._done, self._bounds)
-        if self._beats % _LOGGED == 0 and said != self._said:
+        if self._beats % policy.logged_beats == 0 and said != self._said:
             self._said = said
             facts = self._facts()
             self.job.note("progress", **{name: facts[name] for name in ("done", "planned", "bounds") if facts[name]})
@@ -146,3 +149,106 @@ class Progress:
         if swept_bytes <= 0 or sweeping <= 0 or self.begun_seconds < 0:  # said before that start
             return None
         return (self.planned_bytes - self.done_bytes) * sweeping / swept_bytes
+
+
+#: Names of jobs among the keys and the published names of a scheduler.
+PREFIX: Final = "bucketflow-job-"
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """What is shown of a job.
+
+    Parameters
+    ----------
+    id, model, query, state, message, folder, scheduler : str
+    share : float
+        Part of its bytes that is done, 0 to 1.
+    seconds_left : float or None
+        At the rate so far.
+    since : float
+        When it was last started, in seconds since 1970; 0 for not yet.
+    running_seconds : float
+        Since it was last started, until its end.
+    lower, upper : number or None
+        Bounds on an optimum.
+    workers : int
+    peak_bytes : int
+        The most memory that a worker was seen to have.
+    starts : int
+    """
+
+    id: str
+    model: str
+    query: str
+    state: str
+    message: str
+    folder: str
+    scheduler: str
+    share: float
+    seconds_left: float | None
+    since: float
+    running_seconds: float
+    lower: Number | None
+    upper: Number | None
+    workers: int
+    peak_bytes: int
+    starts: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return asdict(self)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return labelled lines for a person; what does not apply is left out."""
+        rows = [("job", self.id), ("model", self.model), ("query", self.query), ("state", self.state)]
+        rows += [("message", self.message)] if self.message else []
+        rows += [("done", self.done())] if self.share or self.upper is not None or self.lower is not None else []
+        if self.since:
+            since = datetime.fromtimestamp(self.since, UTC).isoformat(sep=" ", timespec="seconds")
+            rows.append(("running since", f"{since}, {duration(self.running_seconds)}"))
+        if self.workers:
+            rows.append(("workers", f"{self.workers}, the largest had {format_bytes(self.peak_bytes)}"))
+        rows += [("starts", str(self.starts))] if self.starts > 1 else []
+        return [*rows, ("directory", self.folder)]
+
+    def done(self) -> str:
+        """How far it is, in a few words."""
+        if not self.share and (self.lower is not None or self.upper is not None):
+            return f"at least {shown_number(self.lower)}, at most {shown_number(self.upper)}"
+        left = f", {duration(self.seconds_left)} left" if self.seconds_left and self.state == "running" else ""
+        return f"{self.share:.0%}{left}"
+
+
+def facts_of(folder: Path, record: Record, progress: Progress) -> JobFacts:
+    """Put together what is shown of a job."""
+    running = record.state == "running"
+    finished = record.state == "finished"
+    until = time.time() if running else record.ended
+    return JobFacts(
+        id=record.id,
+        model=record.model,
+        query=record.query,
+        state=f"{record.state}: resume" if record.state == "interrupted" else record.state,
+        message=record.message,
+        folder=str(folder),
+        scheduler=record.scheduler,
+        share=1.0 if finished else progress.share,
+        seconds_left=progress.seconds_left if running else None,
+        since=record.started,
+        running_seconds=max(until - record.started, 0.0) if record.started and until else 0.0,
+        lower=progress.lower,
+        upper=progress.upper,
+        workers=progress.workers,
+        peak_bytes=progress.peak_bytes,
+        starts=record.starts,
+    )
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as a person says them."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

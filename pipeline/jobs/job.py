@@ -21,15 +21,11 @@ from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
 from ..results.posteriors import Marginals, marginals_before
-from ..results.result import Result
-from ..results.stored import answered_before
+from ..results.result import Result, answered_before
 from .driver import hand_over, new_key
-from .facts import PREFIX, JobFacts, facts_of
-from .heartbeat import Progress
+from .heartbeat import PREFIX, JobFacts, Progress, facts_of
+from .job_policy import JobPolicy
 from .record import DONE, ENDED, Record, State, read_record, write_record
-
-# Between two looks at a run directory: from the first to the longest.
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 
 
 class Job:
@@ -117,8 +113,9 @@ class Job:
             return self._ended(link, timeout, seen)
 
     def _ended(self, link: Link, timeout: float | None, seen: Callable[[Job], None] | None = None) -> Record:
+        policy = JobPolicy.current()
         end = None if timeout is None else time.monotonic() + timeout
-        pause = _FIRST_PAUSE
+        pause = policy.first_pause_seconds
         while True:
             record = self._standing(link)
             if seen is not None:
@@ -129,7 +126,7 @@ class Job:
             if left <= 0:
                 raise TimeoutError(f"job {record.id} is {record.state}")
             time.sleep(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            pause = min(pause * 1.5, policy.longest_pause_seconds)
 
     def result(self, timeout: float | None = None, model: Model | None = None) -> Result | Marginals:
         """Wait for the answer.
@@ -185,13 +182,14 @@ class Job:
         BucketflowError
             If its cluster cannot be asked.
         """
+        policy = JobPolicy.current()
         asked = ""
         with Link(self._client) as link:
             while (record := self._standing(link)).state not in ENDED:
                 if record.key != asked:  # another task drives it where a worker died just now
                     asked = self._asked_to_stop(record, link)
                 with suppress(TimeoutError):
-                    return self._ended(link, _LONGEST_PAUSE).state
+                    return self._ended(link, policy.longest_pause_seconds).state
         return record.state
 
     def _asked_to_stop(self, record: Record, link: Link) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -60,6 +60,24 @@ class Resources:
             asked = [parse_size(size) for size in (self.asked.memory, self.asked.gpu_memory) if size is not None]
             return min([*asked[-1:], self._free_device_bytes])
         return self.host_bytes
+
+    @property
+    def device_budget(self) -> Callable[[], int] | None:
+        """What measures the budget for tables on a device, which starts it; None without GPUs.
+
+        Raises
+        ------
+        BucketflowError
+            If GPUs are missing, unless that cannot be known before a device is started.
+        """
+        return (lambda: self.memory_bytes) if self.device_sleeps or self.gpu_count else None
+
+    @cached_property
+    def device_sleeps(self) -> bool:
+        """Whether this machine's device has to be started first, which takes longer than small questions."""
+        from ...cluster.gpus import is_asleep
+
+        return self.asked.gpus is not None and not self.asked.remote and is_asleep()
 
     @property
     def _free_device_bytes(self) -> int:
@@ -151,4 +169,6 @@ class Resources:
     @property
     def distributed(self) -> bool:
         """Whether a Dask cluster was asked for."""
-        return self.asked.remote or bool(self.asked.workers) or self.gpu_count > 1
+        return (
+            self.asked.remote or bool(self.asked.workers) or (self.asked.gpus not in (None, 1) and self.gpu_count > 1)
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
@@ -17,14 +17,10 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import useful_threads
 from ..cost_networks.cost_network import CostTable
+from .bucket_policy import BucketPolicy
 from .partition import Scope
 
 Array = NDArray[np.float64]
-
-# NumPy takes a few microseconds for a join of few cells where a step takes hundreds; for sums it soon takes longer.
-_QUICK_CELLS, _QUICK_SUM_CELLS = 1 << 16, 1 << 13
-# Least costs over an axis of no more values are found value by value.
-_SHORT = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +47,8 @@ class Joins:
         Whether compiled kernels may be used.
     device_cells : int, optional
         Joins of at least so many cells run on the GPU, and leave their result there.
+    policy : BucketPolicy
+        The one in force when this was made.
     """
 
     dims: tuple[int, ...]
@@ -58,6 +56,7 @@ class Joins:
     threads: int = 1
     compiled: bool = True
     device_cells: int | None = None
+    policy: BucketPolicy = field(default_factory=BucketPolicy.current, compare=False)
 
     def projected(self, scope: Scope, tables: Sequence[BucketTable], kept: Scope) -> Any:
         """Join tables whose variables are ``scope``, and eliminate all that are not kept; flat."""
@@ -67,7 +66,8 @@ class Joins:
 
             return gpu.run(self._step(tables, kept).lowered, [table.costs for table in tables])
         costs = [table.costs.get() if is_device(table.costs) else table.costs for table in tables]
-        if cells > (_QUICK_CELLS if self.semiring.name == "min_plus" else _QUICK_SUM_CELLS):
+        policy = self.policy
+        if cells > (policy.quick_cells if self.semiring.name == "min_plus" else policy.quick_sum_cells):
             step = self._step(tables, kept)
             return run(step.lowered, costs, threads=useful_threads(step, self.threads), compiled=self.compiled)
         return self._at_once(scope, tables, costs, kept)
@@ -84,16 +84,20 @@ class Joins:
             views.append(each.reshape([self.dims[v] if v in inside else 1 for v in wide]))
         joined = reduce(np.add, views)
         gone = tuple([i for i, v in enumerate(wide) if v not in kept])
-        found = _least(joined, gone) if self.semiring.name == "min_plus" else _log_sums(joined, gone)
+        found = (
+            _least(joined, gone, self.policy.short_states)
+            if self.semiring.name == "min_plus"
+            else _log_sums(joined, gone)
+        )
         return np.asarray(found).reshape(-1)
 
 
-def _least(costs: Array, axes: Sequence[int]) -> Array:
+def _least(costs: Array, axes: Sequence[int], most: int) -> Array:
     """The least cost over some axes, one after the other; of short ones value by value, which takes a tenth."""
     shape = costs.shape
     for axis in sorted(axes, reverse=True):
         parts = costs.reshape(math.prod(shape[:axis]), shape[axis], -1)
-        short = shape[axis] <= _SHORT
+        short = shape[axis] <= most
         costs = reduce(np.minimum, [parts[:, a] for a in range(shape[axis])]) if short else parts.min(axis=1)
         shape = shape[:axis] + shape[axis + 1 :]
     return costs

@@ -158,7 +158,7 @@ def shares(sums: Sequence[Any]) -> list[Any]:
 def magnitude(logs: Any) -> float:
     """Return the greatest size of the entries that are not -inf."""
     if is_device(logs):
-        from ...tasks.gpu.extremes import extremes_above
+        from ...tasks.gpu.gather import extremes_above
 
         least, greatest = extremes_above(logs, -math.inf)
     else:

@@ -15,15 +15,12 @@ from itertools import accumulate, product
 
 from ...storage.spec import TableSpec
 from ..errors import BudgetError, format_bytes
+from .bucket_policy import BucketPolicy
 from .partition import MiniBucket, Partition, Scope
 
-#: All messages are files of this table.
-TABLE = "messages"
+#: All messages are files of this table, whose first axis, as if it were a variable, is the number of the message.
+TABLE, NUMBER = "messages", -1
 _DTYPE, _ITEMSIZE = "float64", 8
-# Of memory, for small messages that need not be read again.
-_HELD = 8
-# Of a message that is made: itself, and what is compared in it.
-_COPIES = 2
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class _Boxes:
 
     def small(self) -> tuple[int, int]:
         """The largest size so that messages up to it fit their share of memory, and the cells of these."""
-        room = self.memory_bytes // (_HELD * _ITEMSIZE)
+        room = self.memory_bytes // (BucketPolicy.current().held_part * _ITEMSIZE)
         sizes = sorted(self.cells[self.first :])
         ends = [i for i, after in enumerate([*sizes[1:], math.inf]) if after > sizes[i]] if sizes else []
         totals = list(accumulate(sizes))
@@ -130,10 +127,11 @@ class _Boxes:
         )
 
     def spec(self, number: int) -> TableSpec:
-        """The table of a message."""
+        """The table of messages, in the shape of one of them."""
         scope = self.split.scopes[number]
-        shape = tuple(self.split.dims[v] for v in scope)
-        return TableSpec(TABLE, scope, tuple(map(str, scope)), shape, frozenset(self.chunked[number]), _DTYPE)
+        shape = (len(self.cells) - self.first, *(self.split.dims[v] for v in scope))
+        variables, cut = (NUMBER, *scope), frozenset((NUMBER, *self.chunked[number]))
+        return TableSpec(TABLE, variables, tuple(map(str, variables)), shape, cut, _DTYPE)
 
     def bucket(self, minis: Sequence[MiniBucket], made: range) -> Fixed:
         """Choose what the boxes of a bucket fix, and cut its tables so."""
@@ -174,7 +172,7 @@ class _Boxes:
     def need(self, mini: MiniBucket, fixed: Collection[int]) -> int:
         """Cells that a box of a mini-bucket reads and makes."""
         read = sum(self.size(self.split.scopes[table], fixed) for table in mini.tables)
-        return read + _COPIES * self.size(mini.message, fixed)
+        return read + BucketPolicy.current().message_copies * self.size(mini.message, fixed)
 
     def free(self, scope: Scope, variable: int, fixed: Collection[int]) -> list[int]:
         """Variables that can be fixed too, those that are eliminated last first."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...storage import ledger
-from ...storage.chunks import damaged, lost_files, read_chunk, write_chunk
+from ...storage.chunks import write_chunk
 from ...storage.files import refuse_links
-from ...storage.spec import ChunkLostError, Key, Receipt
+from ...storage.spec import Key, Receipt
 from ...tasks.boxes.box import new_receipt
-from ...tasks.boxes.stores import box_shape, place, within
-from .message_boxes import TABLE, Boxing
+from ...tasks.boxes.receipts import Receipts
+from ...tasks.boxes.stores import ChunkFiles, box_shape, place
+from .message_boxes import NUMBER, TABLE, Boxing
 
 Array = NDArray[np.float64]
 States = Mapping[int, int]
@@ -76,26 +77,26 @@ class MessageFiles:
         for name in (ledger.FOLDER, TABLE):
             (self.folder / name).mkdir(parents=True, exist_ok=True)
         refuse_links(self.folder)
-        self._receipts = ledger.load(self.folder)
-        self._forget(lost_files(self.folder, {TABLE: boxing.specs[0]} if boxing.specs else {}, self._receipts))
+        tables = {TABLE: boxing.specs[0]} if boxing.specs else {}
+        self.receipts = Receipts(ChunkFiles(self.folder), lambda: tables)
+        self.receipts.resume()
 
     @property
     def finding(self) -> dict[str, Any] | None:
         """What the elimination found, if it is finished."""
-        receipt = self._receipts.get(_FINISHED)
+        receipt = self.receipts.get(_FINISHED)
         return None if receipt is None else receipt.value
 
     def finish(self, finding: dict[str, Any]) -> None:
         """Keep what was found, and remove all messages."""
-        receipt = Receipt(*_FINISHED, 0, 0, 0.0, 0, finding, time.time())
-        ledger.append(self.folder, [receipt])
-        ledger.sync(self.folder)
-        self._receipts, self._held = {receipt.key: receipt}, {}
-        shutil.rmtree(self.folder / TABLE, ignore_errors=True)
+        self.receipts.record([Receipt(*_FINISHED, 0, 0, 0.0, 0, finding, time.time())])
+        self.receipts.delete(self.receipts.tables().values())
+        self._held = {}
 
     def has(self, message: int, states: States) -> bool:
         """Whether the part of a message that agrees with some states is there."""
-        return all((TABLE, (message, *chunk)) in self._receipts for chunk in self.specs[message].chunks_at(states))
+        chunks = self.specs[message].chunks_at({NUMBER: message, **states})
+        return all((TABLE, chunk) in self.receipts for chunk in chunks)
 
     def write(self, message: int, costs: Array, states: States, shared: float) -> None:
         """Write the chunks that lack of a part of a message, flat; and their receipts.
@@ -107,13 +108,13 @@ class MessageFiles:
         """
         start, spec = time.perf_counter(), self.specs[message]
         extent = vars(Extent.of(costs, shared))
-        values, receipts = costs.reshape(box_shape(spec, states)), []
-        for chunk in spec.chunks_at(states):
-            if (TABLE, key := (message, *chunk)) not in self._receipts:
-                nbytes, checksum = write_chunk(self.folder, spec, key, values[place(spec, chunk, states)])
-                receipts.append(new_receipt(TABLE, key, nbytes, checksum, start, extent))
-        ledger.append(self.folder, receipts)
-        self._receipts.update({receipt.key: receipt for receipt in receipts})
+        at = {NUMBER: message, **states}
+        values, receipts = costs.reshape(box_shape(spec, at)), []
+        for chunk in spec.chunks_at(at):
+            if (TABLE, chunk) not in self.receipts:
+                nbytes, checksum = write_chunk(self.folder, spec, chunk, values[place(spec, chunk, at)])
+                receipts.append(new_receipt(TABLE, chunk, nbytes, checksum, start, extent))
+        self.receipts.record(receipts)
         if not states and costs.size <= self._held_cells:
             self._held[message] = costs
 
@@ -126,46 +127,22 @@ class MessageFiles:
             If a chunk is not as it was written.
         """
         spec = self.specs[message]
-        shape = box_shape(spec, states)
         if message in self._held:
-            where = tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in spec.variables)
-            return self._held[message].reshape(spec.shape)[where].flatten()
-        values = np.empty(shape, spec.dtype)
-        for chunk in spec.chunks_at(states):
-            self._read(message, chunk, values[place(spec, chunk, states)], states)
+            where = tuple(slice(states[v], states[v] + 1) if v in states else slice(None) for v in spec.variables[1:])
+            return self._held[message].reshape(spec.shape[1:])[where].flatten()
+        at = {NUMBER: message, **states}
+        values = np.empty(box_shape(spec, at), spec.dtype)
+        self.receipts.store.load(spec, values, self.receipts.at(spec, at), at)
         return values.reshape(-1)
-
-    def _read(self, message: int, chunk: tuple[int, ...], out: Array, states: States) -> None:
-        """Read a chunk, or of it what agrees with some states."""
-        spec, key = self.specs[message], (message, *chunk)
-        receipt = self._receipts.get((TABLE, key))
-        if receipt is None:
-            raise ChunkLostError(TABLE, key, "it was not written")
-        if out.size == np.prod(spec.chunk_shape, dtype=np.int64):
-            read_chunk(self.folder, spec, receipt, out)
-            return
-        cells = np.empty(spec.chunk_shape, spec.dtype)
-        read_chunk(self.folder, spec, receipt, cells)
-        out[...] = cells[within(spec, states)]
 
     def extent(self, message: int) -> Extent:
         """What is known of a message that is there."""
-        chunks = self.specs[message].chunks_at({})
-        known = [Extent(**self._receipts[TABLE, (message, *chunk)].value) for chunk in chunks]
+        known = [Extent(**receipt.value) for receipt in self.receipts.at(self.specs[message], {NUMBER: message})]
         return Extent(
             min(each.least for each in known),
             max(each.greatest for each in known),
             max(each.shared for each in known),
         )
-
-    def verify(self) -> None:
-        """Forget every chunk that is not as it was written."""
-        self._forget(damaged(self.folder, {TABLE: self.specs[0]}, self._receipts))
-
-    def _forget(self, lost: Sequence[Receipt]) -> None:
-        for receipt in lost:
-            del self._receipts[receipt.key]
-            self._held.pop(receipt.chunk[0], None)
 
 
 def _remove_unfinished(parent: Path) -> None:

@@ -16,26 +16,20 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ...storage.spec import ChunkLostError
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
-from ..errors import InternalError
 from ..plans.problem import sliced_dims
 from .joins import BucketTable, Joins
 from .least_costs import MiniBuckets, Reach, Told, beginning, greedy_states, shifts
 from .log_sums import Account, magnitude, shares
-from .message_boxes import Boxing, Fixed, states_of
+from .message_boxes import NUMBER, Boxing, Fixed, states_of
 from .message_files import Extent, MessageFiles
 from .message_files import States as FixedStates
 from .partition import MiniBucket, Scope
 
 Array = NDArray[np.float64]
-R = TypeVar("R")
 Answered = TypeVar("Answered")
-
-# A chunk that is lost again and again is a broken disk.
-_ATTEMPTS = 5
 
 
 class Rule(Protocol[Answered]):
@@ -174,16 +168,6 @@ class StoredLeastCosts:
         return row
 
 
-def unless_lost(files: MessageFiles, attempt: Callable[[], R]) -> R:
-    """Try until no chunk is lost: once one turns out to be, all are verified, and what lacks is made again."""
-    for _ in range(_ATTEMPTS):
-        try:
-            return attempt()
-        except ChunkLostError:
-            files.verify()
-    raise InternalError(f"chunks of {files.folder} are lost as fast as they are written")
-
-
 def _of(states: FixedStates, scope: Scope) -> FixedStates:
     return {v: state for v, state in states.items() if v in scope}
 
@@ -243,7 +227,7 @@ def least_total(
             return None
         return Found(rule.reach.bound, feasible, _decoded(boxes, rule.reach) if feasible else None)
 
-    found = unless_lost(files, attempt)
+    found = files.receipts.until_whole(attempt)
     if found is not None:
         files.finish(vars(found))
     return found
@@ -265,7 +249,7 @@ def log_sum(
             return None
         return rule.account.bounds() if possible else (-math.inf, -math.inf)
 
-    found = unless_lost(files, attempt)
+    found = files.receipts.until_whole(attempt)
     if found is not None:
         files.finish({"lower": found[0], "upper": found[1]})
     return found
@@ -347,7 +331,7 @@ def _decoded(boxes: Boxes[Told], reach: Reach) -> States:
 def _key(name: str, begun: tuple[int, ...], tables: Sequence[BucketTable], boxing: Boxing) -> str:
     """Return a hash of everything that messages and their chunks depend on."""
     split = boxing.split
-    chunks = [sorted(spec.chunked) for spec in boxing.specs]
+    chunks = [sorted(spec.chunked - {NUMBER}) for spec in boxing.specs]
     digest = hashlib.sha256(repr((name, begun, split.dims, split.order, split.scopes, split.buckets)).encode())
     digest.update(repr((boxing.fixed, chunks)).encode())
     for table in tables:

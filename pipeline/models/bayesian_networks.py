@@ -14,13 +14,10 @@ from numpy.typing import NDArray
 from ...tasks.rows.keys import Keys
 from ..errors import ModelError, shorten
 from .function import Function, joined, runs
+from .model_policy import ModelPolicy
 
 # Rows sum to 1 within a millionth, as floats add it up.
 EVEN = 1e-6 + 1e-12
-# Values of small functions are added together, in one array of about so many.
-_TOGETHER_CELLS = 1 << 16
-# Rows are added by number where there are at most so many as are listed, else sorted.
-_FEW_NUMBERS = 8
 _SHOWN = 8
 
 Numbers = NDArray[np.float64]
@@ -193,11 +190,12 @@ def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> SumSpread:
 
 def _parts(functions: Sequence[Function], those: list[int]) -> Iterator[list[int]]:
     """Cut the numbers of functions into parts that are small together."""
+    policy = ModelPolicy.current()
     sizes = [functions[f].values.size for f in those]
-    if sum(sizes) <= _TOGETHER_CELLS:
+    if sum(sizes) <= policy.summed_cells:
         yield those
         return
-    for part in runs(np.arange(len(those)), np.array(sizes), _TOGETHER_CELLS):
+    for part in runs(np.arange(len(those)), np.array(sizes), policy.summed_cells):
         yield [those[k] for k in part.tolist()]
 
 
@@ -225,7 +223,7 @@ def _configurations(function: Function, axis: int, shape: Sequence[int]) -> tupl
     assert function.rows is not None
     others, sizes = np.delete(function.rows, axis, axis=1), np.delete(shape, axis).tolist()
     cells = math.prod(sizes)
-    if cells <= _FEW_NUMBERS * len(others):
+    if cells <= ModelPolicy.current().numbered_rows_ratio * len(others):
         numbers = np.zeros(len(others), np.intp)
         for column, size in zip(others.T, sizes, strict=True):
             numbers = numbers * size + column

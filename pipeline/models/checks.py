@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .function import Function
+from .model_policy import ModelPolicy
 
 Kind = Literal["cost", "markov", "bayes"]
-# Functions of fewer cells are checked together, in one array.
-_SMALL_CELLS = 1 << 12
 
 States = tuple[tuple[str, ...] | None, ...]
 
@@ -193,8 +192,9 @@ def _converted(k: int, function: Function, dtype: np.dtype[Any]) -> Function:
 
 
 def _check_probabilities(functions: Sequence[Function]) -> None:
-    small = [f.values.reshape(-1) for f in functions if f.values.size < _SMALL_CELLS]
-    large = [f.values for f in functions if f.values.size >= _SMALL_CELLS]
+    policy = ModelPolicy.current()
+    small = [f.values.reshape(-1) for f in functions if f.values.size < policy.checked_cells]
+    large = [f.values for f in functions if f.values.size >= policy.checked_cells]
     defaults = [f.default for f in functions if f.rows is not None]
     if all(map(_are_probabilities, [np.concatenate([np.zeros(0), *small]), *large, np.array(defaults, dtype=float)])):
         return

@@ -13,17 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from .model_policy import ModelPolicy
 
 # A stored cost of at least this is forbidden whatever the top.
 FORBIDDEN = 1 << 62
 _SMALLEST = -(1 << 63)
-# A dense table of so many cells is kept by rows if these take no more than this part (1 / 4) of its memory.
-_LARGE_CELLS, _ROWS_PART = 1 << 16, 4
-# So many rows are compared sooner one by one than sorted.
-_FEW_ROWS = 64
-# Fewer functions are read one by one, as larger ones are, and so many values of small ones together.
-_FEW_FUNCTIONS = 8
-_SMALL_CELLS, _TOGETHER_CELLS = 1 << 12, 1 << 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +98,7 @@ class Function:
         if self.rows is None:
             value: int | float = self.values[tuple(states)].item()
             return value
-        if len(self.rows) <= _FEW_ROWS:
+        if len(self.rows) <= ModelPolicy.current().compared_rows:
             rows, wanted = self.rows.tolist(), [*states]
             return self.values.item(rows.index(wanted)) if wanted in rows else self.default
         hits = np.flatnonzero((self.rows == np.asarray(states, dtype=self.rows.dtype)).all(axis=1))
@@ -148,7 +142,7 @@ def highest_costs(functions: Sequence[Function]) -> list[int]:
 def know_positive(functions: Iterable[Function]) -> None:
     """Find :attr:`Function.positive` of those functions that do not know it yet, if they are several."""
     unknown = [function for function in functions if "positive" not in vars(function)]
-    if len(unknown) < _FEW_FUNCTIONS:
+    if len(unknown) < ModelPolicy.current().single_functions:
         return
     least = _reduced(np.minimum, unknown, math.inf, lambda values, *_: np.where(values > 0, values, math.inf))
     most = _reduced(np.maximum, unknown, 0.0, lambda values, *_: values)
@@ -172,13 +166,14 @@ def _reduced(
     seen : callable
         Called with values of some functions, one function after another, which these are, and how many values each has.
     """
+    policy = ModelPolicy.current()
     if not functions:
         return []
     sizes = np.array([function.values.size for function in functions])
     found = np.full(len(functions), nothing)
-    small = np.flatnonzero((sizes > 0) & (sizes <= _SMALL_CELLS))
-    large = np.flatnonzero(sizes > _SMALL_CELLS)
-    for some in (*large[:, np.newaxis], *runs(small, sizes, _TOGETHER_CELLS)):
+    small = np.flatnonzero((sizes > 0) & (sizes <= policy.joint_function_cells))
+    large = np.flatnonzero(sizes > policy.joint_function_cells)
+    for some in (*large[:, np.newaxis], *runs(small, sizes, policy.joint_cells)):
         parts, counts = [functions[f].values for f in some.tolist()], sizes[some]
         values = joined(parts) if len(parts) > 1 else parts[0].reshape(-1)
         found[some] = reduce.reduceat(seen(values, some, counts), counts.cumsum() - counts)
@@ -217,12 +212,13 @@ def dense_function(scope: Sequence[int], values: NDArray[Any], child: int | None
 
 def compact(function: Function) -> Function:
     """Return a large dense function of probabilities by its entries above 0, if these take far less memory."""
+    policy = ModelPolicy.current()
     values = function.values
-    if values.size < _LARGE_CELLS:
+    if values.size < policy.rows_least_cells:
         return function
     dtype = state_dtype(values.shape)
     row_bytes = values.ndim * dtype.itemsize + 8
-    if _ROWS_PART * row_bytes * np.count_nonzero(values) > values.nbytes:
+    if policy.rows_part * row_bytes * np.count_nonzero(values) > values.nbytes:
         return function
     flat = np.flatnonzero(values)
     rows = np.empty((len(flat), values.ndim), dtype)
@@ -255,7 +251,7 @@ def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any],
 
 
 def _are_distinct(rows: NDArray[Any]) -> bool:
-    if len(rows) <= _FEW_ROWS:
+    if len(rows) <= ModelPolicy.current().compared_rows:
         return len(set(map(tuple, rows.tolist()))) == len(rows)
     keys = _packed(rows)
     if keys.shape[1] == 1:

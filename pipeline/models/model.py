@@ -21,10 +21,24 @@ from .function import Function as Function
 from .function import Scopes, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
-from .projection import Projection
+from .model_policy import ModelPolicy
 
-# Fewer functions are evaluated one by one.
-_FEW_FUNCTIONS = 32
+
+@dataclass(frozen=True)
+class Projection:
+    """Variables whose assignments alone are counted or summed over: the others need only some state.
+
+    Parameters
+    ----------
+    variables : tuple of int
+    told : str
+        File, line and words that say so.
+    """
+
+    variables: tuple[int, ...]
+    told: str
+
+
 _LARGEST = int(np.iinfo(np.int64).max)
 
 
@@ -307,6 +321,6 @@ class Model:
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:
         """Return the value of each function at a full assignment."""
-        if len(self.functions) < _FEW_FUNCTIONS:
+        if len(self.functions) < ModelPolicy.current().single_evaluations:
             return [f.at([assignment[v] for v in f.scope]) for f in self.functions]
         return self.scopes.values_at(self.functions, assignment)

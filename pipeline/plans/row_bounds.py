@@ -15,8 +15,8 @@ from dataclasses import replace
 from math import exp, inf, log, prod
 from typing import Final
 
-from ...tasks.rows import CELLS_OF_A_ROW
 from ...tasks.rows.keys import Keys
+from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..trees.costs import Rates
@@ -29,6 +29,7 @@ _LARGEST_LOG: Final = 700.0
 # What a sweep takes however few its rows: to make a leaf table, and to do a step.
 _LEAF_SECONDS: Final = 5e-5
 _STEP_SECONDS: Final = 1e-4
+_CELLS_OF_A_ROW: Final = RowPolicy().cells_of_a_row
 #: Boxes of a step at most: more cost more to keep account of than anyone waits for.
 MOST_BOXES: Final = 1 << 14
 
@@ -74,7 +75,7 @@ def _expected(tree: Tree, leaf_rows: Sequence[int]) -> tuple[dict[frozenset[int]
             scope |= own
             rows = min(rows + count - max(min(rows, shared), min(count, shared)), sum([logs[v] for v in scope]))
         tables.append((frozenset(out), min(rows, sum([logs[v] for v in out]))))
-        looped = sum([logs[v] for v in scope]) - log(CELLS_OF_A_ROW)
+        looped = sum([logs[v] for v in scope]) - log(_CELLS_OF_A_ROW)
         work += exp(min(rows, looped, _LARGEST_LOG))
     return dict(tables), work
 
@@ -129,7 +130,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
         stored += most_stored_bytes(min(joined, MOST_BOXES * bounds[step.node]), keys, plan.itemsize)
         rows = int(exp(min(likely.get(frozenset(step.axes), _LARGEST_LOG), _LARGEST_LOG)))
         expected += most_stored_bytes(min(rows, bounds[step.node]), keys, plan.itemsize)
-        cells = min(step.lowered.cells, CELLS_OF_A_ROW * joined)
+        cells = min(step.lowered.cells, _CELLS_OF_A_ROW * joined)
         seconds += cells / rates.cells_per_second if cells < 1 << 900 else inf
 
     def nbytes(node: int) -> int:

@@ -4,11 +4,11 @@
    (:func:`.cost_network.cost_network`) and gives them to a :class:`.portfolio.Portfolio` with its limits: memory, time,
    gap. What is known (bounds, the best assignment, the network that preparation left, its order) is
    :class:`.incumbent.Incumbent`. A portfolio can be run for some seconds, and go on later.
-2. It opens (:class:`.opening.Opening`) with preparation (:func:`.preparation.prepare`) and a short search on the way,
+2. It opens (:class:`.portfolio.Opening`) with preparation (:func:`.preparation.prepare`) and a short search on the way,
    and looks for a depth-first order (:func:`.depth_first.depth_first_order`).
 3. Clusters of variables on short cycles come first (:class:`.clusters.ClusterBounds`), where there are few such
    cycles; where they close much of the gap but not all, rows search the costs that they shifted. Then the provers take
-   turns (:class:`.team.Team`, :class:`.turns.Turns`), and each returns an :class:`.outcome.Outcome`: a lower bound
+   turns (:class:`.team.Team`, :class:`.turns.Turns`), and each returns an :class:`.limits.Outcome`: a lower bound
    and perhaps an assignment. A prover is a :class:`.prover.Prover` and a line of :mod:`.prover_registry`: bounded rows
    with the bounds of mini-buckets (:class:`.row_layers.RowSearch`), eliminations on decision diagrams
    (:class:`.diagrams.Deepening`), triangles of pairs (:class:`.triangles.TriangleBounds`), a depth-first search

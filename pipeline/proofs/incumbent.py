@@ -13,14 +13,11 @@ from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork, States
 from ..cost_networks.preparation import Report
 from ..orders.depth_first import bucket_cells
-from .limits import ProofLimits
-from .outcome import Outcome
+from .limits import Outcome, ProofLimits
+from .prover_policy import ProverPolicy
 
 if TYPE_CHECKING:
     from .provers.layer_files import Finished
-
-#: A prover that holds more than this part of the memory between two turns leaves the others too little.
-_HELD_PART = 4
 
 
 OnAssignment = Callable[[CostNetwork, States], None]
@@ -147,7 +144,7 @@ class Incumbent:
 
     def is_much(self, holder: Holder) -> bool:
         """Whether a prover leaves the others too little memory."""
-        return _HELD_PART * holder.nbytes > self.limits.memory_bytes and not self.alone
+        return ProverPolicy.current().held_memory_part * holder.nbytes > self.limits.memory_bytes and not self.alone
 
     def cells(self, order: tuple[int, ...]) -> float:
         """Cells of the buckets of an order."""

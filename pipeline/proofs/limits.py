@@ -1,4 +1,4 @@
-"""How far a proof goes, and what it asks of its caller."""
+"""How far a proof goes, what it asks of its caller, and what comes out of it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from ..cost_networks.cost_network import CostNetwork, States
-from .outcome import Outcome
 
 if TYPE_CHECKING:
     from .provers.layer_files import Finished, RowFiles
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The best assignment that was found and what was proved, of one :class:`~.cost_network.CostNetwork`.
+
+    Parameters
+    ----------
+    lower : int
+        No assignment has a smaller total.
+    total : int or None
+        Total of the best assignment, None where none was found. Proved optimal if it equals ``lower``.
+    states : tuple of int or None
+        That assignment, in the variables of the network that was solved.
+    feasible : bool
+        False if it was proved that no assignment below the cut-off exists.
+    """
+
+    lower: int
+    total: int | None = None
+    states: States | None = None
+    feasible: bool = True
+
+    @property
+    def proved(self) -> bool:
+        """Whether nothing is left to search."""
+        return not self.feasible or (self.total is not None and self.total <= self.lower)
+
 
 OnBounds = Callable[[int, int | None], None]
 """Is told a proven lower bound, and the total of the best assignment so far."""
@@ -53,8 +80,8 @@ class ProofLimits:
         Told a lower bound and the total of the best assignment, whenever one improved.
     on_states : callable
         Told every assignment whose total is the least so far. Totals in units may hide that it is forbidden.
-    device_bytes : int, optional
-        Memory of a GPU that may be used.
+    device_bytes : callable, optional
+        Return the memory of a GPU that may be used, which starts it.
     threads : int
         Share large layers and joins.
     files : callable, optional
@@ -75,7 +102,7 @@ class ProofLimits:
     stop: Callable[[], bool] = bool
     on_bounds: OnBounds = lambda lower, total: None
     on_states: Callable[[States], None] = lambda states: None
-    device_bytes: int | None = None
+    device_bytes: Callable[[], int] | None = None
     threads: int = 1
     files: Callable[[], RowFiles] | None = None
     finished: Callable[[], Finished | None] = lambda: None

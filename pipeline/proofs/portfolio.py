@@ -2,25 +2,177 @@
 
 Nobody knows beforehand which representation stays small, so every prover is tried for a while, then for twice as long,
 each with the bounds that the others left (an assignment makes all of them faster). An elimination of all cells comes
-in as soon as it is predicted to take less than what was spent.
+in as soon as it is predicted to take less than what was spent. Before all of them have turns, the portfolio opens with
+preparation and with what solves an easy network on the way there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 
 from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK
+from ..orders.depth_first import bucket_cells
+from ..orders.min_fill import min_fill_order
+from ..orders.tree_search import TreeSearch
+from ..trees.costs import tree_cost
 from .incumbent import Incumbent
-from .limits import ProofLimits
-from .opening import Opening
-from .outcome import Outcome
+from .limits import Outcome, ProofLimits
+from .prover_policy import ProverPolicy
 from .prover_registry import Registered, provers_in_use
 from .team import Pauses, Team
-from .turns import FIRST_SECONDS, Turns
+from .turns import Turns
+
+
+@dataclass
+class Opening:
+    """Prepares as far as that pays; an easy network is solved on the way there."""
+
+    team: Team
+    tree_sought: bool = False
+
+    def __post_init__(self) -> None:
+        self.known, self.turns, self.preparing = self.team.incumbent, self.team.turns, self.team.preparing
+
+    def steps(self) -> Pauses:
+        """Prepare, search a little, sweep what is small, and let dolls and clusters begin."""
+        policy = ProverPolicy.current()
+        if self._go_on_stored():
+            return
+        settled = False
+        for work, seconds in policy.glances:
+            if self._glances:
+                bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
+                self.preparing.prepare(work)
+                settled = self.known.small.cells <= policy.settled_cells and not self.preparing.paid(*bounds, cells)
+                if (yield from self._cut_by_clusters()):
+                    return
+                self._glance(seconds)
+                self._sweep_soon()
+            if self.known.is_over():
+                return
+        self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
+        self._sweep_searched()
+        if self._prunes and not self.known.is_over():
+            yield from self.team.turn("dolls", max(policy.first_turn_seconds, policy.dolls_share * self.known.spent))
+        if not (settled or self.known.is_over()):
+            self.preparing.prepare()
+        if self._prunes:
+            yield from self._begin_with_clusters()
+
+    @property
+    def _prunes(self) -> bool:
+        return not self.known.alone and self.known.limits.prune
+
+    @property
+    def _glances(self) -> bool:
+        searches = not self.known.alone or self.team.is_member("search")
+        return (
+            self.known.limits.prune and searches and self.known.small.cells <= ProverPolicy.current().glance_most_cells
+        )
+
+    def _cut_by_clusters(self) -> Generator[None, None, bool]:
+        """Let clusters come before anything else in a mesh where something is known; return whether that was of use."""
+        from .provers.clusters import is_mesh
+
+        known = self.known
+        if not (known.alone or known.is_over() or known.upper is None) and is_mesh(known.small):
+            self._sweep_soon()
+            yield from self._begin_with_clusters()
+        return known.is_over() or known.sharpened is not known.small
+
+    def _begin_with_clusters(self) -> Pauses:
+        """Shift costs between small clusters, and search by rows what that did not solve."""
+        policy = ProverPolicy.current()
+        known = self.known
+        seconds = max(policy.first_turn_seconds, policy.clusters_share * known.spent)
+        again = not known.is_over()
+        while again:
+            went = yield from self.team.turn("clusters", seconds)
+            small = known.sharper is not None and known.sharper.small
+            again = went and small and self.team.ends_soon("clusters", seconds) and not known.is_over()
+        self._sweep_searched()
+        if not known.is_over() and known.sharpened is not known.small:
+            yield from self.team.go("rows", max(2 * policy.first_turn_seconds, policy.clusters_share * known.spent))
+
+    def _glance(self, seconds: float) -> None:
+        """Search for a short while, with an order that takes none."""
+        known = self.known
+        if known.is_over() or known.small.cells > ProverPolicy.current().glance_most_cells:
+            return
+        known.order = tuple(range(len(known.small.dims)))
+        self.team.attempt("search", seconds)
+        known.order = ()
+        self.team.forget("search")
+        self.turns.closed.clear()
+        self.turns.debt_seconds.clear()
+
+    def _sweep_soon(self) -> None:
+        """Sweep every cell where that is a matter of some tenths of a second, once what is easy has proved nothing."""
+        if self._greedy_cells(self.known.small) <= self.known.limits.swept_cells:
+            self._sweep(self.known.small, math.inf)
+
+    def _sweep_searched(self) -> None:
+        """Sweep every cell where a short search finds a tree with which that is a matter of some tenths of a second.
+
+        What preparation joins may take more than it saves: the network is swept as it was, where that is smaller.
+        """
+        policy = ProverPolicy.current()
+        known = self.known
+        network = min((known.small, known.network), key=self._greedy_cells)
+        if self.tree_sought or self._greedy_cells(network) > policy.tree_saving_ratio * known.limits.swept_cells:
+            return
+        self.tree_sought = True
+        with known.timed("dense"):
+            sought = TreeSearch(
+                network.dims, network.scopes, seconds=policy.tree_search_seconds, seed=known.limits.seed
+            )
+            tree = sought.cheapest()
+        if tree_cost(tree).seconds <= policy.planned_sweep_seconds:
+            self._sweep(network, policy.short_sweep_seconds)
+
+    def _greedy_cells(self, network: CostNetwork) -> float:
+        """Cells of the buckets of an order that is found at once; infinite where no sweep is welcome."""
+        if (
+            not self.team.is_member("dense")
+            or self.known.alone
+            or self.known.is_over()
+            or not self.known.limits.swept_cells
+        ):
+            return math.inf
+        order = min_fill_order(network.dims, network.scopes, self.known.limits.seed)
+        return bucket_cells(network.dims, network.scopes, order)
+
+    def _sweep(self, network: CostNetwork, seconds: float) -> None:
+        """Sweep every cell of a network, prepared or as it was, if that is predicted to take at most so long."""
+        known = self.known
+        with known.timed("dense"):
+            planned = known.limits.eliminate(network, known.upper)
+            outcome = planned.run() if planned is not None and planned.seconds <= seconds else None
+        if outcome is None:
+            return
+        if network is not known.small and outcome.states is not None:
+            known.improve(outcome.states)
+            outcome = replace(outcome, states=None)
+        known.take_outcome(outcome, "dense")
+
+    def _go_on_stored(self) -> bool:
+        """Begin with the layers that an earlier search finished, and with the network that they are of."""
+        known = self.known
+        finished = known.limits.finished() if self.team.is_member("rows") else None
+        if finished is None:
+            return False
+        begun = finished.beginning
+        for states in (begun.best, finished.best):
+            if states is not None:
+                known.improve(states)
+        if (math.inf if known.upper is None else known.upper) > finished.upper:
+            return False  # what may interest now was left out
+        known.small, known.order, known.finished = begun.network, begun.order, finished
+        return True
 
 
 @dataclass(frozen=True)
@@ -82,7 +234,7 @@ class Portfolio:
         self.turns = Turns(members, alone)
         self.team = Team(self.incumbent, self.turns)
         self._steps: Iterator[None] = self._all()
-        self._seconds = FIRST_SECONDS
+        self._seconds = ProverPolicy.current().first_turn_seconds
 
     def run(self, seconds: float = math.inf) -> Outcome:
         """Try the provers in turn until one completes the proof, nothing more can be done, or it is told to stop.
@@ -135,7 +287,7 @@ class Portfolio:
 
     def _rounds(self) -> Pauses:
         """Try the provers in turn, from short turns on; each goes on where it was."""
-        known, self._seconds = self.incumbent, FIRST_SECONDS
+        known, self._seconds = self.incumbent, ProverPolicy.current().first_turn_seconds
         while not known.is_over():
             self._find_order()
             for name, share in self.turns.shares(self._seconds):

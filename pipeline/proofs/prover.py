@@ -13,8 +13,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar
 
 from ..cost_networks.cost_network import CostNetwork, States
 from .incumbent import Incumbent
-from .limits import OnBounds
-from .outcome import Outcome
+from .limits import OnBounds, Outcome
 
 
 class ProofSearch(Protocol):

@@ -13,11 +13,8 @@ from typing import Literal
 from ...tasks.compiler.code_cache import is_compiled
 from .incumbent import Incumbent
 from .prover import Prover
+from .prover_policy import ProverPolicy
 from .provers.neighbourhood_search import is_wide
-
-#: Networks of at most so many assignments, in bits, over domains of so many on average are searched rather than
-#: represented; of those of more than so many a search sees only a part, if short ones found no proof.
-_FEW_BITS, _LARGE_BITS, _MANY_BITS = 128, 3, 512
 
 Trait = Literal["few large", "many", "wide"]
 """What a network looks like by its domains."""
@@ -25,9 +22,10 @@ Trait = Literal["few large", "many", "wide"]
 
 def traits_of(dims: Sequence[int]) -> frozenset[Trait]:
     """Return what a network of such domains looks like."""
+    policy = ProverPolicy.current()
     bits = math.fsum(math.log2(d) for d in dims)
-    few = bits <= _FEW_BITS and bits >= _LARGE_BITS * len(dims)
-    traits: dict[Trait, bool] = {"few large": few, "many": bits > _MANY_BITS, "wide": is_wide(dims)}
+    few = bits <= policy.searched_bits and bits >= policy.searched_domain_bits * len(dims)
+    traits: dict[Trait, bool] = {"few large": few, "many": bits > policy.unsearched_bits, "wide": is_wide(dims)}
     return frozenset(trait for trait, holds in traits.items() if holds)
 
 

@@ -10,12 +10,9 @@ from typing import Protocol
 
 from ..cost_networks.cost_network import CostNetwork, CostTable, States
 from ..orders.depth_first import bucket_cells
-from .limits import ProofLimits
-from .outcome import Outcome
+from .limits import Outcome, ProofLimits
 from .portfolio import Portfolio
-
-#: Bounds alone are reported so often at most; assignments always.
-_OFTEN_SECONDS = 0.25
+from .prover_policy import ProverPolicy
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ class Helper:
 
     def _on_bounds(self, lower: int, total: int | None) -> None:
         now, best = time.monotonic(), self.portfolio.incumbent.best
-        if total != self._reported or now - self._reported_at >= _OFTEN_SECONDS:
+        if total != self._reported or now - self._reported_at >= ProverPolicy.current().remote_report_seconds:
             states = None if total == self._reported or best is None else [int(a) for a in best]
             self._reported, self._reported_at = total, now
             self.channel.report(lower, states)
@@ -117,9 +114,6 @@ def helped(channel: Channel, subproblem: Subproblem) -> tuple[Outcome, float]:
 
 
 # Slices of a network: some variables are given one state each, so that every assignment is in exactly one slice.
-
-#: So many variables, those in most functions, are compared for the next one that is given a state.
-_CANDIDATES = 12
 
 
 def restricted(network: CostNetwork, states: Mapping[int, int]) -> CostNetwork:
@@ -144,10 +138,13 @@ class _FixedStates:
 
 def sliced_variables(network: CostNetwork, order: Sequence[int], count: int) -> tuple[int, ...]:
     """Choose variables that have so many states together, or all there are, each where it leaves least to eliminate."""
+    policy = ProverPolicy.current()
     dims, chosen, made = list(network.dims), [], 1
     uses = [sum(v in scope for scope in network.scopes) for v in range(len(dims))]
     while made < count:
-        left = sorted((v for v, d in enumerate(dims) if d > 1 and uses[v]), key=lambda v: -uses[v])[:_CANDIDATES]
+        left = sorted((v for v, d in enumerate(dims) if d > 1 and uses[v]), key=lambda v: -uses[v])[
+            : policy.subproblem_candidates
+        ]
         if not left:
             break
         best = min(left, key=lambda v: bucket_cells([*dims[:v], 1, *dims[v + 1 :]], network.scopes, order) * dims[v])

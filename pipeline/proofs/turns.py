@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...tasks.compiler.working_time import working_seconds
+from .prover_policy import ProverPolicy
 from .prover_registry import Registered, traits_of
-
-#: CPU seconds of the first round, for each prover; each round takes twice as long as the one before.
-FIRST_SECONDS = 0.25
-#: The prover that closed most has the longest turns where one may close this part of the gap.
-NOTABLE = 0.02
-#: What closed this part of it in one turn has another at once.
-_NEARLY_ALL = 0.5
-#: What a turn of a local search is worth where its last one found something better, and where not.
-_GOING, _RESTING = 0.5, 0.25
-#: Turns are not shorter, for what they closed in a second.
-_LEAST_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -35,7 +25,7 @@ class Turn:
     @property
     def taken(self) -> float:
         """CPU seconds since it began, never nothing."""
-        return max(working_seconds() - self.start, _LEAST_SECONDS)
+        return max(working_seconds() - self.start, ProverPolicy.current().least_turn_seconds)
 
 
 @dataclass
@@ -92,24 +82,31 @@ class Turns:
         of a gap is closed easily by what never closes the last. What closed nothing loses nothing, as searches,
         diagrams and layers of rows may do so until they end; but a local search proves nothing.
         """
-        beginning = seconds <= 2 * FIRST_SECONDS
+        policy = ProverPolicy.current()
+        beginning = seconds <= 2 * policy.first_turn_seconds
         able = [name for name in self.closed if self._proves(name) and self._weight(name) >= 1.0]
         first = max((self.closed[name] for name in able), default=0.0)
         for name in sorted(self.left, key=lambda name: (-self.closed.get(name, 0.0), -self._weight(name))):
             closed = self.closed.get(name)
             if closed is not None and not self._proves(name):
-                yield name, self._weight(name) * (_GOING if self.is_notable(name, seconds) else _RESTING)
+                yield (
+                    name,
+                    self._weight(name)
+                    * (policy.improving_turn_weight if self.is_notable(name, seconds) else policy.idle_turn_weight),
+                )
             else:
-                leads = name in able and closed == first and first * seconds >= NOTABLE and not beginning
+                leads = (
+                    name in able and closed == first and first * seconds >= policy.notable_gap_share and not beginning
+                )
                 yield name, (2.0 if leads else 1.0) * self._weight(name)
 
     def nearly_done(self, name: str, seconds: float) -> bool:
         """Whether a turn of so many seconds, as long as the last one, is likely to complete the proof."""
-        return self._proves(name) and self.closing(name, seconds) >= _NEARLY_ALL
+        return self._proves(name) and self.closing(name, seconds) >= ProverPolicy.current().again_gap_share
 
     def is_notable(self, name: str, seconds: float) -> bool:
         """Whether a turn of so many seconds, as long as the last one, is likely to close a part of the gap."""
-        return self.closing(name, seconds) >= NOTABLE
+        return self.closing(name, seconds) >= ProverPolicy.current().notable_gap_share
 
     def closing(self, name: str, seconds: float) -> float:
         """The part of the gap that a turn of so many seconds closes, if it goes on like the last one."""

@@ -1,4 +1,4 @@
-"""Beliefs, and how those of parts of all assignments (slices, boxes) add up to those of all."""
+"""Which beliefs are asked for, and how those of parts of all assignments (slices, boxes) add up to those of all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,40 @@ from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
 from ..errors import InternalError
 from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
-from ..preprocessing.preprocess import Leaf
+from ..preprocessing.preprocess import Leaf, Network
 from ..results.result import Result
 from ..trees.tree import Target
 
 if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
+
+
+@dataclass(frozen=True)
+class BeliefRequest:
+    """What is wanted, as indices of the model's variables and functions."""
+
+    variables: tuple[int, ...]
+    joints: tuple[tuple[int, ...], ...]
+    families: tuple[int, ...]
+
+    @property
+    def involved(self) -> frozenset[int]:
+        """All variables that some answer names."""
+        return frozenset((*self.variables, *(v for joint in self.joints for v in joint)))
+
+
+def local_part(network: Network, variables: Iterable[int]) -> Target:
+    """Local indices, ascending, of those variables that are still in the network."""
+    local = network.local
+    return tuple(sorted([local[v] for v in variables if v in local]))
+
+
+def local_targets(network: Network, asked: BeliefRequest) -> list[Target]:
+    """What has to be read from the tree: the parts of the asked sets that are left in the network."""
+    sets = [(v,) for v in asked.variables] + list(asked.joints)
+    targets = (local_part(network, variables) for variables in sets)
+    return list(dict.fromkeys(t for t in targets if t))
+
 
 Array = NDArray[Any]
 Where = tuple[slice, ...]

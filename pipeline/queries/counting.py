@@ -27,6 +27,7 @@ from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_l
 from ..preprocessing.preprocess import Leaf, Network
 from ..trees.tree import Target
 from .beliefs import Combiner, Defaults, Sums
+from .query_policy import QueryPolicy
 
 if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 Levels = dict[Any, tuple[Array, Array]]
 
-# Of leaf tables with so many cells together it is kept what costs they have.
-_KNOWN_CELLS = 1 << 16
 # Primes below 2**31 with roots of unity of a higher order are few.
 _MAX_POINTS = 1 << 20
 _PRIME_LIMIT = 1 << 31
@@ -131,7 +130,11 @@ class CountResidue(Defaults):
         if key in self.levels:
             return self.levels[key]
         levels, where = np.unique(cost_leaf(self.network, leaf, own), return_inverse=True)
-        if key is not None and where.size + sum(known.size for _, known in self.levels.values()) <= _KNOWN_CELLS:
+        if (
+            key is not None
+            and where.size + sum(known.size for _, known in self.levels.values())
+            <= QueryPolicy.current().remembered_cells
+        ):
             self.levels[key] = levels, where.astype(np.uint16)
         return levels, where
 

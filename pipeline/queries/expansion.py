@@ -16,8 +16,7 @@ from ..preprocessing.preprocess import Network
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
 from .arithmetic import Arithmetic, CostOptimum
-from .asked import BeliefRequest, local_part
-from .beliefs import Beliefs
+from .beliefs import BeliefRequest, Beliefs, local_part
 
 Array = NDArray[Any]
 

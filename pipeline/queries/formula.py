@@ -20,15 +20,12 @@ from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_rows import ListedCells, is_listed, rows_left
 from ..preprocessing.leaf_tables import restricted
 from ..preprocessing.preprocess import Network
+from .query_policy import QueryPolicy
 
 Mask = NDArray[np.bool_]
 Cube = Sequence[int]
 """A state for each variable of a function, or -1 for all of them."""
 
-# Larger formulas are not made; nor are tables looked at for their zeros that have more cells.
-_MOST_LITERALS, _MOST_VARIABLES, _MOST_CELLS = 1 << 22, 1 << 15, 1 << 20
-# Tables are covered by at most so many cubes: each takes some 50 microseconds.
-_MOST_CUBES = 1 << 15
 # Smaller weights might underflow.
 _LEAST_WEIGHT = 1e-150
 
@@ -86,9 +83,10 @@ class Formula:
 
     def add(self, clause: Sequence[int]) -> None:
         """Add a clause."""
+        policy = QueryPolicy.current()
         self.clauses.append(tuple(clause))
         self.literals += len(clause)
-        if self.literals > _MOST_LITERALS or len(self.owners) > _MOST_VARIABLES:
+        if self.literals > policy.formula_literals or len(self.owners) > policy.formula_variables:
             raise UnfitError
 
     def exclude(self, scope: Sequence[int], cube: Cube) -> None:
@@ -158,6 +156,7 @@ def formula_of(network: Network, model: Model) -> Formula:
     UnfitError
         If these are too many, or weights too far from 1.
     """
+    policy = QueryPolicy.current()
     given = replace(network, model=model)
     made = Formula(network.dims)
     covers: dict[tuple[Any, ...], _Cover] = {}
@@ -178,7 +177,7 @@ def formula_of(network: Network, model: Model) -> Formula:
             values = allowed(network.model, f, values).astype(np.float64)
         key = values.shape, values.tobytes()
         if key not in covers:
-            covers[key] = _cover(values, _MOST_CUBES - cubes)
+            covers[key] = _cover(values, policy.formula_cubes - cubes)
             cubes += len(covers[key].zeros) + len(covers[key].others)
         if covers[key].mixed:
             entries, zeros = entries + values.size, zeros + int(np.count_nonzero(values == 0))
@@ -224,7 +223,7 @@ def _add(made: Formula, scope: Sequence[int], cover: _Cover) -> None:
 def _values(network: Network, f: int) -> tuple[tuple[int, ...], NDArray[Any]]:
     """Return a function on the states that are left."""
     scope = [network.local[v] for v in network.model.functions[f].scope if len(network.domains[v]) > 1]
-    if math.prod([network.dims[v] for v in scope]) > _MOST_CELLS:
+    if math.prod([network.dims[v] for v in scope]) > QueryPolicy.current().formula_table_cells:
         raise UnfitError
     found, values = restricted(network, f)
     return found, np.ascontiguousarray(values)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from ...tasks.diagrams.diagram import Diagram, Spaces, as_bits
 from ...tasks.diagrams.min_plus import NoRoomError, diagram_bytes, n_nodes
 from ...tasks.diagrams.sum_product import Factor, Means, from_table, product
+from .query_policy import QueryPolicy
 
 Table = tuple[Sequence[int], NDArray[Any]]
 
-# A join may make so many edges, or more where that is a small part of its dense cells.
-_FREE_EDGES = 1 << 18
 # Weights have 53 bits.
 _ULP = 2.0**-52
 
@@ -71,36 +70,6 @@ class Total:
     nodes: int
 
 
-def total(
-    dims: Sequence[int], tables: Iterable[Table], order: Sequence[int], work: DiagramBudget, modulus: int = 0
-) -> Total:
-    """Sum the product of all tables over all assignments.
-
-    Parameters
-    ----------
-    dims : sequence of int
-        Domain sizes.
-    tables : iterable of (scope, array)
-        Non-negative floats; integers below the modulus if there is one. Every variable has one at least.
-    order : sequence of int
-        The variable that is eliminated first comes first.
-    modulus : int
-        A prime below 2**31, or 0 for floats.
-
-    Raises
-    ------
-    NoRoomError
-        If it takes more memory, or a join more edges, than allowed.
-    EdgesSpentError
-        If all joins together take more edges.
-    VanishedError
-        If products are too small for floats.
-    StoppedError
-        If it was told to stop.
-    """
-    return _SumElimination(dims, order, work, modulus).run(tables)
-
-
 @dataclass(frozen=True, eq=False)
 class _Entry:
     """A diagram in a bucket, its scope as bits, and its number of nodes."""
@@ -111,16 +80,33 @@ class _Entry:
 
 
 @dataclass(eq=False)
-class _SumElimination:
-    """Buckets by the variable that is eliminated first, and what came out of them so far.
+class SumElimination:
+    """The sum of the product of all tables over all assignments, which can be gone on with.
 
     Variables are numbered by depth: 0 is eliminated last and stands on top of every diagram.
+
+    Parameters
+    ----------
+    dims : sequence of int
+        Domain sizes.
+    tables : iterator of (scope, array)
+        Non-negative floats; integers below the modulus if there is one. Every variable has one at least.
+    order : sequence of int
+        The variable that is eliminated first comes first.
+    modulus : int
+        A prime below 2**31, or 0 for floats.
+
+    Attributes
+    ----------
+    held : int
+        Bytes of the diagrams that wait in buckets.
     """
 
     dims: Sequence[int]
+    tables: Iterator[Table]
     order: Sequence[int]
-    work: DiagramBudget
-    modulus: int
+    modulus: int = 0
+    work: DiagramBudget = DiagramBudget(0)
     held: int = 0
     edges: int = 0
     nodes: int = 0
@@ -135,33 +121,56 @@ class _SumElimination:
         self.sizes[self.depth] = self.dims
         self.spaces = Spaces(self.sizes.tolist())
         self.buckets: list[list[_Entry]] = [[] for _ in self.dims]
+        self.table: Table | None = None
+        self.variable = len(self.dims) - 1
+        self.possible = True
 
-    def run(self, tables: Iterable[Table]) -> Total:
-        """Eliminate all variables."""
-        possible = all(self._take(scope, values) for scope, values in tables)
-        possible = possible and all(self._eliminate(x) for x in reversed(range(len(self.dims))))
-        log = math.nan if self.modulus else math.fsum(self.logs) if possible else -math.inf
-        residue = self.residue if possible and self.modulus else 0
+    def run(self, work: DiagramBudget) -> Total:
+        """Go on until all variables are eliminated; what is done by then stays done if that does not suffice.
+
+        Raises
+        ------
+        NoRoomError
+            If it takes more memory, or a join more edges, than allowed.
+        EdgesSpentError
+            If all joins together take more edges than this run may.
+        VanishedError
+            If products are too small for floats.
+        StoppedError
+            If it was told to stop.
+        """
+        self.work = replace(work, edges=self.edges + work.edges)
+        while self.possible and (self._has_table() or self.variable >= 0):
+            self.possible = self._take(*self.table) if self.table else self._eliminate(self.buckets[self.variable])
+        log = math.nan if self.modulus else math.fsum(self.logs) if self.possible else -math.inf
+        residue = self.residue if self.possible and self.modulus else 0
         return Total(log, residue, self.moved * _ULP, self.edges, self.nodes)
+
+    def _has_table(self) -> bool:
+        if self.table is None:
+            self.table = next(self.tables, None)
+        return self.table is not None
 
     def _take(self, scope: Sequence[int], values: NDArray[Any]) -> bool:
         places = self.depth[list(scope)]
         by_depth = np.argsort(places)
         made = from_table(places[by_depth], values.transpose(by_depth), self._means(math.inf))
+        self.table = None
         return self._put(self._kept(made))
 
-    def _eliminate(self, x: int) -> bool:
-        """Send the message of a bucket; return whether anything is left."""
-        entries = self.buckets[x]
-        self.buckets[x] = []
-        while len(entries) > 2:
-            entries = sorted(entries, key=_nodes)
-            a, b = self.spaces.closest([entry.scope for entry in entries])
-            joined = self._joined([entries[a], entries[b]])
+    def _eliminate(self, bucket: list[_Entry]) -> bool:
+        """Send the message of the last bucket; return whether anything is left."""
+        while len(bucket) > 2:
+            bucket.sort(key=_nodes)
+            a, b = self.spaces.closest([entry.scope for entry in bucket])
+            joined = self._joined([bucket[a], bucket[b]])
             if joined is None:
                 return False
-            entries = [*(e for i, e in enumerate(entries) if i not in (a, b)), joined]
-        return self._put(self._joined(entries, add_up=True))
+            bucket[:] = [*(e for i, e in enumerate(bucket) if i not in (a, b)), joined]
+        message = self._joined(bucket, add_up=True)
+        bucket.clear()
+        self.variable -= 1
+        return self._put(message)
 
     def _joined(self, entries: list[_Entry], add_up: bool = False) -> _Entry | None:
         """Multiply one or two functions, which are not needed any more."""
@@ -184,7 +193,7 @@ class _SumElimination:
 
     def _own_edges(self, rows: float) -> int:
         """Edges of a join over 2**rows cells."""
-        return int(min(max(_FREE_EDGES, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
+        return int(min(max(QueryPolicy.current().free_edges, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
 
     def _kept(self, made: Factor) -> _Entry | None:
         """Account for what was made; None if it is 0 everywhere."""

@@ -1,13 +1,71 @@
-"""What ``--json`` prints besides answers: plans, models, runs, jobs, batches, rates; all of it, as it stands there."""
+"""What ``--json`` prints besides answers: plans, models, runs, jobs, rates; and tables of batches."""
 
 from __future__ import annotations
 
+import csv
+import json
 from collections.abc import Mapping, Sequence
+from os.path import isfile
+from pathlib import Path
 from typing import Any
 
 from .. import charts
-from ..errors import format_bytes, format_cells, printable, shown_number
+from ..errors import IncompatibleRunError, format_bytes, format_cells, printable, shown_number
+from .display_policy import DisplayPolicy
 from .runs import Sections
+
+_COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")
+
+
+def is_batch(folder: Path) -> bool:
+    """Whether a folder holds the results of a batch."""
+    return isfile(folder / "summary.csv") and isfile(folder / "summary.json")
+
+
+def batch_sections(folder: Path) -> Sections:
+    """Return the sections about a batch.
+
+    Raises
+    ------
+    IncompatibleRunError
+        If its files cannot be read.
+    """
+    try:
+        summary = json.loads((folder / "summary.json").read_text())
+        with open(folder / "summary.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        return _sections(summary, rows)
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        why = str(error) if isinstance(error, OSError | ValueError) else "its summary is damaged"
+        raise IncompatibleRunError(f"{folder} cannot be read: {why}") from None
+
+
+def _sections(summary: Mapping[str, Any], rows: Sequence[dict[str, str]]) -> Sections:
+    facts = [(name.replace("_", " "), str(value)) for name, value in summary.items() if value != 0]
+    columns = {name: [_cell(name, row.get(name) or "") for row in rows] for name in _COLUMNS}
+    sections: Sections = [("Summary", facts)]
+    spent = _by_model(rows)
+    if spent:
+        chart = charts.bars("Seconds by model", list(spent), {"seconds": list(spent.values())}, "seconds")
+        sections.append(("Models", chart))
+    return [*sections, ("Rows", charts.table(columns, "seconds"))]
+
+
+def _cell(name: str, text: str) -> Any:
+    if name == "model":
+        return Path(text).name
+    if name in ("row", "seconds", "log10") and text:
+        return float(text) if name != "row" else int(text)
+    return text
+
+
+def _by_model(rows: Sequence[dict[str, str]]) -> dict[str, float]:
+    spent: dict[str, float] = {}
+    for row in rows:
+        name = Path(row["model"]).name
+        spent[name] = spent.get(name, 0.0) + float(row["seconds"] or 0)
+    return dict(sorted(spent.items(), key=lambda item: -item[1])[: DisplayPolicy.current().model_bars])
+
 
 # The commands whose objects are shown so, what those are about, and names that each of theirs has.
 _FACTS = {
@@ -19,10 +77,6 @@ _FACTS = {
     "calibrate": ("Machine", ("cpu", "disk_bytes_per_second")),
 }
 _JOB = ("id", "state", "share")
-# Members of a list of numbers or names that are shown.
-_MOST = 40
-# Objects in objects deeper than this are no facts of ours.
-_DEEPEST = 8
 
 
 def command_of(found: Any) -> str:
@@ -62,10 +116,11 @@ def _table(members: Sequence[Mapping[str, Any]]) -> Any:
 
 def _rows(found: Mapping[str, Any], before: str = "", depth: int = 0) -> list[tuple[str, str]]:
     """Labelled lines; those of an object inside begin with its own name."""
+    policy = DisplayPolicy.current()
     rows: list[tuple[str, str]] = []
     for name, value in found.items():
         label = f"{before}{_words(name)}"
-        if isinstance(value, dict) and value and depth < _DEEPEST:
+        if isinstance(value, dict) and value and depth < policy.nested_objects:
             rows += _rows(value, f"{label}: ", depth + 1)
         else:
             rows.append((label, _shown(name, value)))
@@ -79,6 +134,7 @@ def _words(name: str) -> str:
 
 def _shown(name: str, value: Any) -> str:
     """Write a value: a size with its unit, a list as its members."""
+    policy = DisplayPolicy.current()
     if value is None or value == [] or value == {}:
         return "none"
     if isinstance(value, bool):
@@ -88,8 +144,8 @@ def _shown(name: str, value: Any) -> str:
     if isinstance(value, float):
         return shown_number(value) if name.startswith("log10") else f"{value:.6g}"
     if isinstance(value, list):
-        more = f", … and {len(value) - _MOST} more" if len(value) > _MOST else ""
-        return ", ".join(_shown(name, each) for each in value[:_MOST]) + more
+        more = f", … and {len(value) - policy.listed_members} more" if len(value) > policy.listed_members else ""
+        return ", ".join(_shown(name, each) for each in value[: policy.listed_members]) + more
     return printable(str(value), 400)
 
 

@@ -14,8 +14,7 @@ from ..errors import FormatError, writing
 from ..formats.write import whole_file
 from ..pages import page, verify_installed
 from ..results.dpop_result import DpopResult
-from .batches import batch_sections, is_batch
-from .fact_pages import command_of, fact_sections
+from .fact_pages import batch_sections, command_of, fact_sections, is_batch
 from .runs import Sections, answer_sections, run_sections
 from .shapes import ANSWER, ShapeError
 

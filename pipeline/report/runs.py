@@ -26,13 +26,11 @@ from ..plans.plan import Plan
 from ..plans.prediction import step_seconds, steps_seconds
 from ..results.proof import shown_assignment
 from ..trees.costs import Rates
+from .display_policy import DisplayPolicy
 
 # What an answer shows, as ``--json`` prints it.
 
 Sections = list[tuple[str, Any]]
-
-# Variables whose bars are shown.
-_SHOWN_STATES = 60
 
 
 def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
@@ -82,21 +80,20 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 def marginal_bars(found: Mapping[str, Any], query: str) -> Any:
     """Bars of the distributions of the first variables."""
+    policy = DisplayPolicy.current()
     names, values = [], []
-    for name, table in list(found["marginals"].items())[:_SHOWN_STATES]:
+    for name, table in list(found["marginals"].items())[: policy.variable_bars]:
         for label, value in zip(found["states"][name], table, strict=True):
             names.append(f"{name} = {label}")
             values.append(float("nan") if value is None else float(value))
     unit = "best that is possible" if query == "max-marginals" else "probability"
     return charts.bars(
-        f"The first {min(_SHOWN_STATES, len(found['marginals']))} variables", names, {unit: values}, unit
+        f"The first {min(policy.variable_bars, len(found['marginals']))} variables", names, {unit: values}, unit
     )
 
 
 # What the steps of a run took beside what was predicted for them.
 
-# Steps whose bars are shown, and names of variables in a label.
-_SHOWN_STEPS, _NAMED = 20, 3
 
 Told = Mapping[str, Sequence[float]]
 
@@ -128,7 +125,7 @@ def step_sections(prepared: Prepared, plan: Plan, receipts: Iterable[Receipt], f
     if plan.device or plan.row_bounds is not None or not spent:
         return []
     taken = sorted(_taken(prepared, plan, spent), key=lambda t: -max(t.predicted, t.measured))
-    longest = taken[:_SHOWN_STEPS]
+    longest = taken[: DisplayPolicy.current().step_bars]
     series = {"predicted": [t.predicted for t in longest], "measured": [t.measured for t in longest]}
     chart = charts.bars("Seconds by step, the longest", [t.label for t in longest], series, "seconds")
     columns: dict[str, Sequence[Any]] = {
@@ -170,16 +167,13 @@ def _taken(prepared: Prepared, plan: Plan, spent: Mapping[int, tuple[float, int]
 
 
 def _label(prepared: Prepared, step: Step, back: bool) -> str:
+    policy = DisplayPolicy.current()
     model, variables = prepared.network.model, prepared.network.variables
     gone = sorted({v for axes in step.input_axes for v in axes} - set(step.axes))
     shown = step.axes if back else gone
-    names = ", ".join(model.names[variables[v]] for v in shown[:_NAMED])
-    more = f" and {len(shown) - _NAMED} more" if len(shown) > _NAMED else ""
+    names = ", ".join(model.names[variables[v]] for v in shown[: policy.label_names])
+    more = f" and {len(shown) - policy.label_names} more" if len(shown) > policy.label_names else ""
     return f"{'back to' if back else 'eliminates'} {names or 'nothing'}{more}"
-
-
-# Clocks that are read together differ by less.
-_SAME_SECONDS = 1e-4
 
 
 class RunTask(NamedTuple):
@@ -216,6 +210,7 @@ class TaskHistory:
     @cached_property
     def tasks(self) -> list[RunTask]:
         """The tasks that say when they ended; several chunks of one have the same begin."""
+        policy = DisplayPolicy.current()
         timed = sorted(
             (RunTask(writer, r.table, r.ended - r.seconds, r.ended) for writer, r in self.written if r.ended),
             key=lambda task: (task.writer, task.table, task.begin),
@@ -223,7 +218,7 @@ class TaskHistory:
         found: list[RunTask] = []
         for task in timed:
             before = found[-1] if found else None
-            if before and before[:2] == task[:2] and task.begin - before.begin < _SAME_SECONDS:
+            if before and before[:2] == task[:2] and task.begin - before.begin < policy.same_seconds:
                 found[-1] = before._replace(end=max(before.end, task.end))
             else:
                 found.append(task)

@@ -14,17 +14,12 @@ import numpy as np
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from ..trees.memory import leaf_bytes
 from .run import Run
+from .slice_policy import SlicePolicy
 from .slices import Slices, group_totals
 
 if TYPE_CHECKING:
     from ..minibuckets.slice_bounds import SliceBounds
 
-# Bounds may take this part of what the slices are predicted to take, at so many seconds a cell.
-_PART, _CELL_SECONDS = 16, 5e-9
-# Numbers of each slice that are there at a time.
-_SLICE_BYTES = 5 * 8
-# It is not worth thinking about less.
-_LEAST_SECONDS = 0.1
 # Sums of logarithms may be off by so much of their size.
 _ROUNDING = 1e-9
 _LOG = logging.getLogger(__name__)
@@ -32,11 +27,12 @@ _LOG = logging.getLogger(__name__)
 
 def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
     """Bound the total of every slice of an optimum, in its arithmetic; None where that does not pay."""
-    plan, arithmetic = run.plan, run.arithmetic
-    if plan.seconds < _LEAST_SECONDS or not isinstance(arithmetic, (CostOptimum, EnergyOptimum)):
+    plan, arithmetic, policy = run.plan, run.arithmetic, SlicePolicy.current()
+    if plan.seconds < policy.least_seconds or not isinstance(arithmetic, (CostOptimum, EnergyOptimum)):
         return None
-    cells = plan.seconds / _PART / _CELL_SECONDS
-    left = plan.peak_bytes - plan.model_bytes - 3 * leaf_bytes(plan.tree, plan.dims, 8) - _SLICE_BYTES * plan.slices
+    cells = plan.seconds / policy.bounds_part / policy.cell_seconds
+    beside = 3 * leaf_bytes(plan.tree, plan.dims, 8) + policy.slice_bytes * plan.slices
+    left = plan.peak_bytes - plan.model_bytes - beside
     if left <= 0:
         return None
     from ..cost_networks.cost_network import cost_network

@@ -7,15 +7,13 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
-from ...storage.spec import ChunkLostError
 from ...tasks.boxes.codecs import root_table
 from ...tasks.boxes.stores import picked
-from ..errors import InternalError
 from ..plans.problem import sliced_dims
 from ..plans.repricing import lowered_step
 from ..plans.stages import Stage
 from ..queries.decode import decode
-from .dense_boxes import ATTEMPTS, BoxRun
+from .dense_boxes import BoxRun
 
 
 def swept_roots(boxes: BoxRun[Any]) -> list[list[Any]]:
@@ -46,18 +44,7 @@ def decoded(boxes: BoxRun[Any], best: int, is_optimal: Callable[[dict[int, int]]
     Slices are read without their chunks' checksums, which need whole chunks; so all checksums are verified
     if the states turn out not to be optimal.
     """
-    for _ in range(ATTEMPTS):
-        try:
-            states = _states(boxes, best)
-        except ChunkLostError as error:
-            lost = [(error.table, error.chunk)]
-        else:
-            lost = [] if is_optimal(states) else boxes.store.damaged(boxes.by_name, boxes.receipts)
-            if not lost:
-                return states
-        boxes.forget(lost)
-        boxes.complete()
-    raise InternalError(f"chunks of {boxes.store.folder} are lost as fast as they are written")
+    return boxes.receipts.until_whole(lambda: _states(boxes, best), boxes.complete, is_optimal)
 
 
 def _states(boxes: BoxRun[Any], best: int) -> dict[int, int]:
@@ -81,8 +68,7 @@ def _decoded_stage(boxes: BoxRun[Any], stage: Stage, fixed: Mapping[int, int]) -
     tables = dict(program.restricted_leaves(fixed))
     for head in stage.inputs:
         spec = boxes.specs[head]
-        receipts = [boxes.receipts[spec.name, chunk] for chunk in spec.chunks_at(fixed)]
-        tables[head] = picked(boxes.store, spec, receipts, fixed)
+        tables[head] = picked(boxes.store, spec, boxes.receipts.at(spec, fixed), fixed)
     steps = tuple(lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in stage.steps)
     kept = program.again(steps, tables).run(keep=[s.node for s in steps], threads=run.threads)
     states = dict(fixed)

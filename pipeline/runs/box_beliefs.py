@@ -7,30 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from ...storage.spec import ChunkLostError, TableSpec
+from ...storage.spec import TableSpec
 from ...tasks.sweeps.beliefs import UNREACHABLE
-from ..errors import InternalError
 from ..plans.problem import sliced_dims
 from ..queries.beliefs import Beliefs, place
 from ..trees.tree import Target
 from .box_answers import ends
-from .dense_boxes import ATTEMPTS, BoxRun
+from .dense_boxes import BoxRun
 
 
 def propagated(boxes: BoxRun[Any]) -> Beliefs:
     """Run every box that is not done yet and add up what all have found; tables between stages are removed."""
     boxes.resume()
-    for _ in range(ATTEMPTS):
-        boxes.complete()
-        try:
-            beliefs = _beliefs(boxes)
-        except ChunkLostError as error:
-            boxes.forget([(error.table, error.chunk), *boxes.store.damaged(boxes.by_name, boxes.receipts)])
-            continue
-        for spec in boxes.specs.values():
-            boxes.store.delete(spec)
-        return beliefs
-    raise InternalError(f"chunks of {boxes.store.folder} are lost as fast as they are written")
+    boxes.complete()
+    beliefs = boxes.receipts.until_whole(lambda: _beliefs(boxes), boxes.complete)
+    for spec in boxes.specs.values():
+        boxes.store.delete(spec)
+    return beliefs
 
 
 def _beliefs(boxes: BoxRun[Any]) -> Beliefs:

@@ -8,7 +8,7 @@ tables are, a store knows; whether there is a way back makes no difference here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -17,13 +17,14 @@ from typing import Any, Generic, TypeVar
 
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node
-from ...storage.spec import ChunkLostError, Receipt, TableSpec
+from ...storage.spec import ChunkLostError, TableSpec
 from ...tasks.boxes.box import Box, run_box
+from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.codecs import Codec
+from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import ChunkFiles, Key, Store
 from ...tasks.gpu.memory import DeviceMemoryError
 from ...tasks.sweeps.program import Program
-from ..errors import InternalError
 from ..plans.problem import sliced_dims
 from ..plans.stages import Spill, Stage
 from ..trees.memory import table_bytes
@@ -33,11 +34,6 @@ from .run import Run
 T = TypeVar("T")
 Task = tuple[int, int]
 """The index of a stage, and the number of a box."""
-
-# A chunk that is lost again and again is a broken disk.
-ATTEMPTS = 5
-# What parts have in common is computed in each of them: a box that needs more is planned again, or given up.
-_MOST_PARTS = 1 << 6
 
 
 @dataclass
@@ -57,13 +53,10 @@ class BoxRun(Generic[T]):
     run: Run[T]
     store: Store
     keep: bool = False
-    receipts: dict[Key, Receipt] = field(default_factory=dict)
     wanted: dict[Task, set[Key]] = field(default_factory=dict)
     """What each waiting task is to write."""
     sent: dict[int, Any] = field(default_factory=dict)
     """What the boxes of a stage share, where the pool's tasks find it."""
-    unverified: set[Key] = field(default_factory=set)
-    """Chunks that an earlier run left, of which only the lengths were compared."""
     cut: dict[Task, tuple[int, ...]] = field(default_factory=dict)
     """Boxes that did not fit a device, and the further variables that their parts fix by now."""
 
@@ -72,6 +65,11 @@ class BoxRun(Generic[T]):
         """The stages."""
         assert self.run.plan.spill is not None
         return self.run.plan.spill
+
+    @cached_property
+    def receipts(self) -> Receipts:
+        """What is known of chunks."""
+        return Receipts(self.store, lambda: self.by_name)
 
     @cached_property
     def specs(self) -> dict[int, TableSpec]:
@@ -160,39 +158,34 @@ class BoxRun(Generic[T]):
         """Take over what an earlier run finished."""
         if self.store.folder is not None:
             open_tables(self.run.pool, self.store.folder)
-        self.take(self.store.known(self.by_name).values())
-        self.unverified = {*self.receipts}
+        self.receipts.resume()
 
     def complete(self) -> None:
-        """Run what the answer lacks. Once a chunk turns out to be lost, all others are verified too.
+        """Run what the answer lacks; boxes that do not fit the device are cut until they do."""
+        self.receipts.until_whole(self.run_waiting)
 
-        Boxes that do not fit the device are cut until they do.
+    def run_waiting(self) -> None:
+        """Run what the answer lacks, unless a chunk is lost.
+
+        Raises
+        ------
+        ChunkLostError
+            After all tasks that could be done.
         """
-        attempts = 0
-        while attempts < ATTEMPTS:
+        while True:
             waiting = self.demanded()
             for name in {name for keys in self.wanted.values() for name, _ in keys if name in self.by_name}:
                 self.store.create(self.by_name[name])
             self.report_done(waiting)
             lost, larger = self.attempt(waiting)
             self.store.sync()
-            if not lost and not larger:
-                return
-            if lost:
-                self.forget([*lost, *self.store.damaged(self.by_name, self.receipts)])
-                attempts += 1
             for task, error in larger.items():
                 self.cut_further(task, error)
-        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
-
-    def take(self, receipts: Iterable[Receipt]) -> None:
-        """Keep receipts but for what steps took, which is more than all else and is read from the ledger."""
-        self.receipts.update({receipt.key: replace(receipt, steps={}) for receipt in receipts})
-
-    def forget(self, lost: list[Key]) -> None:
-        """Drop the receipts of lost chunks."""
-        for key in lost:
-            self.receipts.pop(key, None)
+            if lost:
+                self.receipts.forget(lost)
+                raise ChunkLostError(*lost[0], "a task found it so")
+            if not larger:
+                return
 
     def attempt(self, waiting: Mapping[Task, set[Task]]) -> tuple[list[Key], dict[Task, DeviceMemoryError]]:
         """Run tasks in the order of their needs; return chunks that turned out to be lost, and boxes too large."""
@@ -207,7 +200,7 @@ class BoxRun(Generic[T]):
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                self.take(outcome)
+                self.receipts.take(outcome)
                 if self.run.progress is not None:
                     self.run.progress(self.spill.box_bytes(self.spill.stages[task[0]]))
                 if not lost:
@@ -282,22 +275,10 @@ class BoxRun(Generic[T]):
         for name in names:
             readers[name] -= 1
         gone = [] if self.keep else [name for name in names if not readers[name]]
-        lost = self.lost_of_earlier() if gone else []
-        for name in () if lost else gone:
-            self.remove(self.by_name[name])
+        lost = self.receipts.lost_of_earlier(self.by_name) if gone else []
+        if gone and not lost:
+            self.receipts.delete([self.by_name[name] for name in gone])
         return lost
-
-    def lost_of_earlier(self) -> list[Key]:
-        """Verify what an earlier run left, once; return the chunks that are damaged."""
-        receipts = {key: self.receipts[key] for key in self.unverified if key in self.receipts}
-        self.unverified.clear()
-        return self.store.damaged(self.by_name, receipts)
-
-    def remove(self, spec: TableSpec) -> None:
-        """Delete a table, and what is known of it; first the receipts of what was made from it are forced to disk."""
-        self.store.sync()
-        self.store.delete(spec)
-        self.forget([key for key in self.receipts if key[0] == spec.name])
 
     def cut_further(self, task: Task, error: DeviceMemoryError) -> None:
         """Do a box that did not fit the device in parts, or in more of them: in each its large tables are smaller."""
@@ -308,7 +289,7 @@ class BoxRun(Generic[T]):
             cells = table_bytes(sizes, axes, 1)
             gains.update({v: cells**2 * (1 - 1 / sizes[v] ** 2) for v in axes if sizes[v] > 1})
         variable = max(gains, key=lambda v: (gains[v], -v), default=None)
-        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > _MOST_PARTS:
+        if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > BoxPolicy.current().device_parts:
             raise error
         if not self.cut:
             self.run.note(f"boxes did not fit the device ({error}); they were done in parts")

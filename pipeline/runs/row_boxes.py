@@ -9,13 +9,14 @@ from typing import Generic, TypeVar
 
 from ...cluster.pool import Node
 from ...storage.spec import ChunkLostError
-from ...tasks.boxes.row_box import INPUT_SHARE, Path, RowBoxes, TooMuchToReadError, run_row_box
+from ...tasks.boxes.box_policy import BoxPolicy
+from ...tasks.boxes.row_box import Path, RowBoxes, TooMuchToReadError, run_row_box
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
 from ..errors import BudgetError, format_bytes
 from ..plans.row_bounds import MOST_BOXES
-from .row_ledger import MOST_PARTS, RowsOnDisk, Sample, bytes_within, sample_of_rows, sample_of_runs, split
+from .row_ledger import RowsOnDisk, Sample, bytes_within, sample_of_rows, sample_of_runs, split
 from .run import Run
 
 T = TypeVar("T")
@@ -66,12 +67,12 @@ class BoxedStep(Generic[T]):
             else:
                 self.disk.record(outcome)
         if lost:
-            self.disk.forget([(error.table, error.chunk) for error in lost])
+            self.disk.receipts.forget([(error.table, error.chunk) for error in lost])
             raise lost[0]
 
     def _cut_to_read(self, boxes: RowBoxes[T], samples: Sequence[Sample]) -> dict[Path, Ranges]:
         """Cut open boxes until what they read is expected to fit; return them."""
-        limit = boxes.nbytes // INPUT_SHARE
+        limit = boxes.nbytes // BoxPolicy.current().input_part
         while True:
             waiting, cut = {path: ranges for path, ranges, _ in self.disk.open(self.node)}, False
             for path, ranges in waiting.items():
@@ -83,7 +84,7 @@ class BoxedStep(Generic[T]):
 
     def cut(self, samples: Sequence[Sample], path: Path, ranges: Ranges, times: float, *, reads: bool) -> bool:
         """Cut a box, and write that down; False where it cannot be."""
-        parts = int(min(max(times + 1, 2), MOST_PARTS))
+        parts = int(min(max(times + 1, 2), BoxPolicy.current().most_cuts))
         found = split(self.disk.steps[self.node], self.disk.sizes, samples, ranges, parts, reads=reads)
         if found is None:
             return False

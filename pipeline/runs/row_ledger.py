@@ -7,7 +7,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from ...storage.files import free_bytes
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
+from ...tasks.boxes.box_policy import BoxPolicy
+from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.row_box import Path, known_run, run_of
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles, Key
@@ -26,13 +28,6 @@ from ...tasks.steps.step import Step
 from ..errors import BudgetError, format_bytes
 
 # Cutting a step by rows into boxes: ranges of states, by keys that were sampled from its inputs. Pure.
-
-_SAMPLED: Final = 1 << 12
-# What a variable has to gain more, as a part of what is read, to be chosen though it is summed out: its boxes make runs
-# of the same rows, which readers merge.
-_SUMMED_OUT: Final = 0.3
-#: Parts that a box is cut into at once.
-MOST_PARTS: Final = 16
 
 
 @dataclass(frozen=True)
@@ -71,7 +66,7 @@ def sample_of_runs(runs: Sequence[RowRun]) -> Sample:
 
 def sample_of_rows(table: Relation) -> Sample:
     """Return some keys of an input in memory."""
-    words = table.words[:: max(1, len(table) // _SAMPLED)]
+    words = table.words[:: max(1, len(table) // BoxPolicy.current().sampled_keys)]
     return Sample(table.keys, words, np.full(len(words), table.nbytes / max(len(words), 1)))
 
 
@@ -97,15 +92,15 @@ def split(
     if not candidates:
         return None
     weights = [sample.nbytes.sum() for sample in inside_]
-    total = max(sum(weights), 1.0)
+    total, policy = max(sum(weights), 1.0), BoxPolicy.current()
 
     def left(v: int) -> float:
         read = sum(w * (0.5 if v in s.keys.fields else 1.0) for s, w in zip(inside_, weights, strict=True)) / total
-        return float(read + (0.0 if v in step.axes else _SUMMED_OUT if reads else 1.0))
+        return float(read + (0.0 if v in step.axes else policy.summed_out if reads else 1.0))
 
     chosen = min(candidates, key=left)
     own = [sample for sample in inside_ if chosen in sample.keys.fields]
-    return Split(chosen, _cuts(chosen, *open_[chosen], own, min(parts, MOST_PARTS)))
+    return Split(chosen, _cuts(chosen, *open_[chosen], own, min(parts, policy.most_cuts)))
 
 
 def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts: int) -> tuple[int, ...]:
@@ -122,12 +117,6 @@ def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts
     heaviest = first + int(load.argmax())
     cuts = sorted(cut for cut in found if first < cut < stop)
     return tuple(cuts) or ((heaviest,) if heaviest > first else (heaviest + 1,))
-
-
-# What receipts, and runs that are read, take in memory; a box writes a run of a chunk at least.
-RECEIPT_BYTES: Final = 1000
-_RUN_BYTES: Final = 2000
-_BOX_RECEIPTS: Final = 3
 
 
 @dataclass
@@ -147,10 +136,8 @@ class RowsOnDisk:
 
     Attributes
     ----------
-    receipts : dict of Key to Receipt
+    receipts : Receipts
         Of boxes, and of the chunks that they wrote.
-    nbytes : int
-        Bytes of all of them.
     """
 
     store: ChunkFiles
@@ -158,19 +145,18 @@ class RowsOnDisk:
     sizes: tuple[int, ...]
     room: MemoryAccount
     allowed: int | None = None
-    receipts: dict[Key, Receipt] = field(default_factory=dict)
-    nbytes: int = field(default=0, init=False)
     _left: int = field(default=1 << 62, init=False)
-    _unverified: set[Key] = field(default_factory=set, init=False)
+
+    @cached_property
+    def receipts(self) -> Receipts:
+        return Receipts(self.store, lambda: self._specs(self.steps))
 
     def resume(self) -> None:
         """Take over what an earlier run finished and is still there."""
-        self.receipts = self.store.known({})
-        self.receipts = self.store.known(specs := self._specs(self.steps))
-        self.nbytes = sum(receipt.nbytes for receipt in self.receipts.values() if receipt.table in specs)
-        self.room.on_disk = max(self.room.on_disk, self.nbytes)
-        self._left = free_bytes(self.store.folder) + self.nbytes
-        self._unverified = {key for key, receipt in self.receipts.items() if receipt.table in specs}
+        self.receipts.take(self.store.known({}).values())  # which runs there are is in receipts
+        self.receipts.resume()
+        self.room.on_disk = max(self.room.on_disk, self.receipts.nbytes)
+        self._left = free_bytes(self.store.folder) + self.receipts.nbytes
 
     def name(self, node: int) -> str:
         """Name of a table."""
@@ -213,9 +199,7 @@ class RowsOnDisk:
         """Write an array of few cells into the ledger itself, with what belongs to its values besides."""
         cells = b64encode(values.tobytes()).decode()
         value = {"values": cells, "dtype": values.dtype.name, "kept": {**kept}}
-        receipt = new_receipt(*_told_key(node), 0, 0, start, value)
-        self.store.record([receipt])
-        self.receipts[receipt.key] = receipt
+        self.receipts.record([new_receipt(*_told_key(node), 0, 0, start, value)])
 
     def told(self, node: int) -> tuple[NDArray[Any], Mapping[str, Any]] | None:
         """Return what the ledger itself has of a table, if that is all of it."""
@@ -236,11 +220,9 @@ class RowsOnDisk:
     def cut(self, node: int, path: Path, split: Split) -> None:
         """Write down how a box is cut; what it wrote when it was whole is deleted."""
         if path in {found for found, _, receipt in self.open(node) if receipt is not None}:
-            self._delete_run(run_of(self.receipts[self.name(node), path], self.keys[node]))
+            self.receipts.delete(run_of(self.receipts[self.name(node), path], self.keys[node]).specs)
         value = {"variable": split.variable, "cuts": [*split.cuts]}
-        receipt = new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)
-        self.store.record([receipt])
-        self.receipts[receipt.key] = receipt
+        self.receipts.record([new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)])
 
     def record(self, receipts: Sequence[Receipt]) -> None:
         """Enter what a box wrote, and its work.
@@ -250,11 +232,9 @@ class RowsOnDisk:
         BudgetError
             If tables take more of the disk than was allowed.
         """
-        self.forget([receipt.key for receipt in receipts])
-        self.receipts.update({receipt.key: receipt for receipt in receipts})
-        written = sum(receipt.nbytes for receipt in receipts)
-        self.nbytes, self.room.written = self.nbytes + written, self.room.written + written
-        self.room.on_disk = max(self.room.on_disk, self.nbytes)
+        self.receipts.take(receipts)
+        self.room.written += sum(receipt.nbytes for receipt in receipts)
+        self.room.on_disk = max(self.room.on_disk, self.receipts.nbytes)
         value = receipts[-1].value
         self.room.elsewhere(value.get("joined", 0), value.get("work", 0.0))
         self.check(0)
@@ -267,7 +247,7 @@ class RowsOnDisk:
         BudgetError
             With both numbers.
         """
-        needed, allowed = self.nbytes + more, self._left if self.allowed is None else self.allowed
+        needed, allowed = self.receipts.nbytes + more, self._left if self.allowed is None else self.allowed
         if needed > allowed:
             limit = f"allowed {format_bytes(allowed)}"
             if self.allowed is None:
@@ -285,9 +265,10 @@ class RowsOnDisk:
         NoRoomError
             If that leaves little for tables.
         """
-        receipts = len(self.receipts) + _BOX_RECEIPTS * boxes
+        policy = BoxPolicy.current()
+        receipts = len(self.receipts) + policy.box_receipts * boxes
         runs = sum(1 for i in step.inputs if i in self.steps for _ in self.runs(i))
-        self.room.beside = receipts * RECEIPT_BYTES + runs * _RUN_BYTES
+        self.room.beside = receipts * policy.receipt_bytes + runs * policy.run_bytes
         if (most := self.room.nbytes // 2) < self.room.beside:
             axes = dict.fromkeys(v for scope in step.input_axes for v in scope)
             raise RowsNoRoomError(tuple(axes), self.room.beside, most)
@@ -301,32 +282,11 @@ class RowsOnDisk:
             If a chunk is damaged that an earlier run left: nothing is deleted, as it may be needed to make it again.
         """
         kept = self._specs(node for node in self.steps if node not in nodes)
-        taken_over = {key: self.receipts[key] for key in self._unverified if key in self.receipts and key[0] in kept}
-        if lost := self.store.damaged(kept, taken_over):
+        if lost := self.receipts.lost_of_earlier(kept):
             raise ChunkLostError(*lost[0], "its checksum differs")
-        self._unverified.clear()
-        self.store.sync()
-        for node in nodes:
-            for run in [*self.runs(node)]:
-                self._delete_run(run)
-            self.forget([key for key in self.receipts if key[0] == self.name(node)])
-
-    def _delete_run(self, run: RowRun) -> None:
-        for spec in run.specs:
-            self.store.delete(spec)
-        self.forget([key for chunk in range(run.chunks) for key in run.keys_of(chunk)])
-
-    def forget(self, lost: Iterable[Key]) -> None:
-        """Drop the receipts of lost chunks."""
-        for key in lost:
-            receipt = self.receipts.pop(key, None)
-            self.nbytes -= receipt.nbytes if receipt else 0
-
-    def damaged(self) -> list[Key]:
-        """Verify every chunk; return the keys of those that are lost."""
-        found = self.store.damaged(self._specs(self.steps), self.receipts)
-        self._unverified.clear()
-        return found
+        self.receipts.delete(self._specs(nodes).values())
+        names = {self.name(node) for node in nodes}
+        self.receipts.forget([key for key in self.receipts if key[0] in names])
 
     def _specs(self, nodes: Iterable[int]) -> dict[str, TableSpec]:
         """Return the arrays of everything that finished boxes of steps wrote, by name."""

@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-from ...storage.spec import ChunkLostError
-from ...tasks.boxes.row_box import INPUT_SHARE, RowBoxes, RowsAlgebra, read_table, stored_run
+from ...tasks.boxes.box_policy import BoxPolicy
+from ...tasks.boxes.row_box import RowBoxes, RowsAlgebra, read_table, stored_run
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles
 from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possible
@@ -25,10 +25,8 @@ from ...tasks.steps.semiring import LOG_SUM
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import freed_tables
-from ..errors import InternalError
 from ..queries.decode import decode, entry
 from ..trees.memory import step_bytes
-from .dense_boxes import ATTEMPTS
 from .pools import open_tables
 from .row_boxes import BoxedStep, refusal
 from .row_ledger import RowsOnDisk
@@ -36,18 +34,6 @@ from .run import Run
 
 T = TypeVar("T")
 R = TypeVar("R")
-
-# Of what tables may take, those that stay in memory have this part together, and each of them that.
-_HELD_SHARE: Final = 4
-_LARGE_SHARE: Final = 32
-# Runs, what they become together, and what that takes.
-_MERGED_COPIES: Final = 4
-# What took a join of so many rows is not done again after a stop.
-_WORTH_KEEPING: Final = 1 << 21
-# A box that is repaired may take what it took first, if that is more than what is left by such a part at most.
-_REPAIR_SHARE: Final = 16
-# Up to so many bytes what the answer is read from is kept in the ledger itself.
-_TOLD_BYTES: Final = 1 << 14
 
 
 @dataclass
@@ -110,32 +96,21 @@ class RowTables(Generic[T]):
         return self.complete(lambda: {node: self._whole(node) for node in self.run.plan.outputs})
 
     def complete(self, then: Callable[[], R]) -> R:
-        """Make the tables that the answer lacks, and read them; once a chunk is lost, all others are verified too."""
-        for _ in range(ATTEMPTS):
-            try:
-                self._sweep()
-                self.store.sync()
-                return then()
-            except ChunkLostError as error:
-                self.disk.forget([(error.table, error.chunk), *self.disk.damaged()])
-        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
+        """Make the tables that the answer lacks, and read them."""
+
+        def attempt() -> R:
+            self._sweep()
+            self.store.sync()
+            return then()
+
+        return self.disk.receipts.until_whole(attempt)
 
     def decoded(self, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:
         """Return the optimal states; reads only rows that agree with those found so far, lost ones are made again."""
-        for _ in range(ATTEMPTS):
-            try:
-                states = self._states()
-            except ChunkLostError as error:
-                lost = [(error.table, error.chunk)]
-            except RowsNoRoomError as error:
-                raise refusal(error) from None
-            else:
-                lost = [] if is_optimal(states) else self.disk.damaged()
-                if not lost:
-                    return states
-            self.disk.forget([*lost, *self.disk.damaged()])
-            self.complete(lambda: None)
-        raise InternalError(f"chunks of {self.store.folder} are lost as fast as they are written")
+        try:
+            return self.disk.receipts.until_whole(self._states, lambda: self.complete(lambda: None), is_optimal)
+        except RowsNoRoomError as error:
+            raise refusal(error) from None
 
     def _states(self) -> dict[int, int]:
         states: dict[int, int] = {}
@@ -167,8 +142,8 @@ class RowTables(Generic[T]):
         self.run.report(sum(map(self._moved, (step for step in self.program.steps if step.node not in needed))))
         for step, gone in zip(self.program.steps, self._freed, strict=True):
             if step.node in needed:
-                self._make(step)
-                self._free(gone)
+                self.make(step)
+                self.free(gone)
                 self.run.report(self._moved(step))
         self._collect()
 
@@ -197,10 +172,11 @@ class RowTables(Generic[T]):
                 stack.extend(self.steps[node].inputs)
         return unknown, known
 
-    def _make(self, step: Step) -> None:
+    def make(self, step: Step) -> None:
         """Do a step in memory, or in boxes where it does not fit."""
         self.disk.account(step)
-        if self.disk.is_begun(step.node) or not self._is_made_in_memory(step):
+        in_boxes = self.disk.is_begun(step.node) or not BoxPolicy.current().memory_first
+        if in_boxes or not self._is_made_in_memory(step):
             self._boxed(step).complete()
 
     def _is_made_in_memory(self, step: Step) -> bool:
@@ -219,22 +195,23 @@ class RowTables(Generic[T]):
     def _fitting(self, step: Step) -> list[T] | None:
         """Return the inputs of a step in memory, if those on disk are small."""
         stored = [i for i in step.inputs if i not in self.held and i in self.steps]
-        if sum(run.nbytes for i in stored for run in self.disk.runs(i)) > self.room.nbytes // INPUT_SHARE:
+        most = self.room.nbytes // BoxPolicy.current().input_part
+        if sum(run.nbytes for i in stored for run in self.disk.runs(i)) > most:
             return None
         return [self._whole(i) for i in step.inputs]
 
     def _enter(self, step: Step, made: T, joined: int, start: float) -> None:
         """Hold a table that was made in memory, or store it where it is large or took long."""
-        nbytes = self._bytes_of(made, step)
-        if step.node in self.run.plan.outputs and nbytes <= _TOLD_BYTES:
+        nbytes, policy = self._bytes_of(made, step), BoxPolicy.current()
+        if step.node in self.run.plan.outputs and nbytes <= policy.told_bytes:
             if not self.keep and any(self.disk.is_begun(i) for i in step.inputs):
                 bare, kept = self.algebra.keyed(made, step.axes)
                 self.disk.tell(step.node, bare.values, kept, start)
             self.held[step.node] = made
             return
         others = sum(self._bytes_of(table, self.steps[node]) for node, table in self.held.items())
-        small = nbytes <= self.room.nbytes // _LARGE_SHARE and others + nbytes <= self.room.nbytes // _HELD_SHARE
-        if small and joined < _WORTH_KEEPING:
+        small, all_small = self.room.nbytes // policy.large_part, self.room.nbytes // policy.held_part
+        if nbytes <= small and others + nbytes <= all_small and joined < policy.kept_join_rows:
             self.held[step.node] = made
             return
         self.disk.check(self._stored_bytes(made, step))
@@ -252,7 +229,7 @@ class RowTables(Generic[T]):
         semiring = LOG_SUM if kept.get("logs") else self.run.problem.semiring
         return possible(bare.values, semiring) * int(bare.values.itemsize)
 
-    def _free(self, gone: Sequence[int]) -> None:
+    def free(self, gone: Sequence[int]) -> None:
         """Drop tables that no step will read."""
         for node in gone:
             self.held.pop(node, None)
@@ -272,7 +249,7 @@ class RowTables(Generic[T]):
             return self.held[node]
         if node not in self.steps:
             return self.program.leaves[node]
-        limit = self.room.free // _MERGED_COPIES
+        limit = self.room.free // BoxPolicy.current().merged_copies
         table, _ = read_table(self.store, self.algebra, [*self.disk.runs(node)], ranges, limit)
         self.room.keep(self.algebra.keyed(table, self.steps[node].axes)[0])
         return table
@@ -300,10 +277,11 @@ class RowTables(Generic[T]):
             i: self._read(i, {}) for i in step.inputs if i not in stored and (i in self.held or i not in self.steps)
         }
         nbytes = self.room.nbytes - self.room.beside
-        nbytes -= nbytes // _HELD_SHARE
+        policy = BoxPolicy.current()
+        nbytes -= nbytes // policy.held_part
         lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
-        if lost and max(lost) - self.room.free <= self.room.nbytes // _REPAIR_SHARE:  # what fitted then is not cut now
-            nbytes = max(nbytes, *lost)
+        if lost and max(lost) - self.room.free <= self.room.nbytes // policy.repair_part:
+            nbytes = max(nbytes, *lost)  # what fitted then is not cut now
         how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes)
 

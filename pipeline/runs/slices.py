@@ -16,9 +16,11 @@ from numpy.typing import NDArray
 
 from ...cluster.pool import Call
 from ...storage import ledger
-from ...storage.chunks import damaged, read_chunk, write_chunk
+from ...storage.chunks import read_chunk, write_chunk
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...storage.tables import create_table
+from ...tasks.boxes.receipts import Receipts
+from ...tasks.boxes.stores import ChunkFiles
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
 from ..plans.plan import Plan
@@ -143,9 +145,9 @@ def run_group(
     """
     chosen, dims = slices.states(number), sliced_dims(slices.program.dims, slices.sliced)
     if worth is not None:
-        some = _swept(slices, [s for s, w in zip(chosen, worth, strict=True) if w], threads, on_table)
+        some = swept_slices(slices, [s for s, w in zip(chosen, worth, strict=True) if w], threads, on_table)
         return GroupResult([next(some)[0] if w else None for w in worth], {})
-    swept = _swept(slices, chosen, threads, on_table)
+    swept = swept_slices(slices, chosen, threads, on_table)
     if not slices.results:
         return GroupResult([total for total, _ in swept], {})
     if slices.slices == 1:
@@ -158,7 +160,7 @@ def run_group(
     return GroupResult(totals, combiner.beliefs().tables)
 
 
-def _swept(
+def swept_slices(
     slices: Slices[T], chosen: list[dict[int, int]], threads: int, on_table: OnTable | None
 ) -> Iterator[tuple[Any, dict[Target, T]]]:
     """Yield value and tables of all targets of slices; the CPU sweeps what the device, if any, cannot prove."""
@@ -309,9 +311,10 @@ def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:
     specs = {slices.table.name: slices.table} if slices.results else {}
     for spec in specs.values():
         create_table(slices.folder, spec)
-    receipts = {key[1][0]: r for key, r in ledger.load(slices.folder).items() if key[0] == slices.table.name}
-    lost = {receipt.key for receipt in damaged(slices.folder, specs, receipts)}
-    return {number: receipt for number, receipt in receipts.items() if receipt.key not in lost}
+    receipts = Receipts(ChunkFiles(slices.folder), lambda: specs)
+    receipts.resume()
+    receipts.verify()
+    return {number: receipt for (table, (number, *_)), receipt in receipts.items() if table == slices.table.name}
 
 
 def _reread(run: Run[Any], slices: Slices[Any], number: int, receipt: Receipt) -> GroupResult:

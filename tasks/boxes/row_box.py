@@ -24,6 +24,7 @@ from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
 from .box import new_receipt
+from .box_policy import BoxPolicy
 from .sorted_runs import RowRun, blocks_of, keys_name, values_name
 from .stores import Key, Store
 
@@ -31,10 +32,6 @@ T = TypeVar("T")
 Path = tuple[int, ...]
 """A box: which part of the whole step it is, which part of that, and so on."""
 
-#: Of the memory of a box, its inputs may take this part: they are put together, and sorted for their joins.
-INPUT_SHARE: Final = 12
-_COPIES: Final = 2
-_CHUNK_SHARE, _CHUNK_BYTES = 64, (1 << 14, 1 << 26)
 # Compressed chunks of keys are longer than plain ones by less than a byte for so many.
 _KEY_BYTES_OF_A_HEADER: Final = 128
 
@@ -164,7 +161,7 @@ def _done(
     there: Mapping[Key, Receipt],
     before: RowRun | None,
 ) -> list[Receipt]:
-    start, limit = time.perf_counter(), boxes.nbytes // INPUT_SHARE
+    start, limit = time.perf_counter(), boxes.nbytes // BoxPolicy.current().input_part
     tables, read = {}, 0
     for node, axes in boxes.axes.items():
         if node in boxes.held:
@@ -174,7 +171,7 @@ def _done(
             read += nbytes
         tables[node] = boxes.algebra.within(table, axes, ranges)
         del table
-    room, step = MemoryAccount(boxes.nbytes - _COPIES * read), boxes.step
+    room, step = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read), boxes.step
     sizes = sizes_within(boxes.sizes, ranges)
     step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
     made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
@@ -217,8 +214,8 @@ def read_table(
 
 def chunk_bytes(nbytes: int) -> int:
     """Return how large chunks are where a task may take so many bytes."""
-    low, high = _CHUNK_BYTES
-    return min(max(nbytes // _CHUNK_SHARE, low), high)
+    policy = BoxPolicy.current()
+    return min(max(nbytes // policy.chunk_part, policy.least_chunk_bytes), policy.most_chunk_bytes)
 
 
 def even_chunks(rows: int, most: int) -> int:
@@ -230,7 +227,7 @@ def even_chunks(rows: int, most: int) -> int:
 def most_stored_bytes(rows: int, keys: Keys, itemsize: int) -> int:
     """Return the bytes that so many rows take at most in chunk files, in however many runs."""
     key_bytes = 8 * keys.n_words
-    filled = rows + rows // max(1, _CHUNK_BYTES[0] // (key_bytes + itemsize))
+    filled = rows + rows // max(1, BoxPolicy.current().least_chunk_bytes // (key_bytes + itemsize))
     return filled * (key_bytes + itemsize) + filled * key_bytes // _KEY_BYTES_OF_A_HEADER
 
 

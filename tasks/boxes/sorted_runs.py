@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +24,10 @@ from ..rows.ordering import Ranges, ends, inside
 from ..rows.relation import Dense, Relation, from_dense
 from ..steps.semiring import Semiring
 from .box import new_receipt
+from .box_policy import BoxPolicy
 from .stores import Key, Store
 
 Array = NDArray[Any]
-
-#: Keys of a chunk, evenly spread over it, that are kept to tell how many rows some ranges have.
-SAMPLES: Final = 8
-_BLOCK_CELLS: Final = 1 << 16
-# Chunks of keys of fewer bytes stay as they are: a file takes as much.
-_LEAST_COMPRESSED: Final = 1 << 12
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,8 @@ class RowRun:
         """The arrays of keys and of values."""
         labels, cut = ("chunk", "row", "word"), frozenset((0,))
         shape = (self.chunks, self.chunk_rows, self.keys.n_words)
-        compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= _LEAST_COMPRESSED else ""
+        least = BoxPolicy.current().least_compressed_bytes
+        compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= least else ""
         return (
             TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression),
             TableSpec(values_name(self.name), (0, 1), labels[:2], shape[:2], cut, self.dtype),
@@ -178,7 +174,8 @@ def values_name(run: str) -> str:
 
 def _told(part: Relation) -> dict[str, Any]:
     """What is known of a chunk without reading it."""
-    chosen = np.unique(np.linspace(0, len(part) - 1, min(SAMPLES, len(part))).astype(np.int64))
+    samples = min(BoxPolicy.current().chunk_samples, len(part))
+    chosen = np.unique(np.linspace(0, len(part) - 1, samples).astype(np.int64))
     # many lists of numbers take far more memory than texts
     sample = b64encode(part.words[chosen].astype("<u8").tobytes()).decode()
     return {"rows": len(part), "first": part.words[0].tolist(), "sample": sample}
@@ -213,5 +210,6 @@ def blocks_of(table: Dense | Relation, semiring: Semiring) -> Iterator[Relation]
     if isinstance(table, Relation):
         yield table
         return
-    for start in range(0, len(table), _BLOCK_CELLS):
-        yield from_dense(table, semiring, slice(start, start + _BLOCK_CELLS))
+    block = BoxPolicy.current().block_cells
+    for start in range(0, len(table), block):
+        yield from_dense(table, semiring, slice(start, start + block))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,10 +122,15 @@ class ChunkFiles:
         return ledger.finished(self.folder, spec, chunks)
 
     def load(self, spec: TableSpec, values: Array, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
-        """Read chunk files, straight into their places."""
+        """Read chunk files, straight into their places; of larger ones the part that is asked for."""
         spec = stored_table(self.folder, spec)
         for receipt in receipts:
-            read_chunk(self.folder, spec, receipt, values[place(spec, receipt.chunk, states)])
+            out = values[place(spec, receipt.chunk, states)]
+            whole = out.size == math.prod(spec.chunk_shape)
+            cells = out if whole else np.empty(spec.chunk_shape, spec.dtype)
+            read_chunk(self.folder, spec, receipt, cells)
+            if not whole:
+                out[...] = cells[within(spec, states)]
 
     def save(
         self, spec: TableSpec, values: Array, chunks: Collection[Chunk], states: Mapping[int, int]

@@ -24,7 +24,7 @@ from ...storage.trust import UntrustedError, check_entry, check_folder, read_tru
 from .compile_limits import may_compile
 from .numba_parts import unknown_numba
 
-_PACKAGE = Path(__file__).parents[2]
+PACKAGE = Path(__file__).parents[2]
 _COMPILER = Path(__file__).with_name("jit.py")
 _IMPORT = re.compile(r"^from (\.+)([\w.]*) import \(?([\w, ]*)", re.MULTILINE)
 
@@ -33,7 +33,7 @@ def code_roots() -> tuple[Path, ...]:
     """Return where machine code belongs: in the cache folder, or beside the package."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     first = Path(given) / "bucketflow" if given else cache_folder() / "machine-code"
-    return first, _PACKAGE / "__pycache__" / "machine-code"
+    return first, PACKAGE / "__pycache__" / "machine-code"
 
 
 def code_folders(source: Path) -> tuple[Path, ...]:
@@ -46,7 +46,7 @@ def code_folders(source: Path) -> tuple[Path, ...]:
     for root in code_roots():
         try:
             folder = _place_of(root) / name
-            check_entry(folder, _owners())
+            check_entry(folder, owners())
             found.append(folder)
         except UntrustedError as error:
             _say(root, error)
@@ -62,7 +62,7 @@ def _place_of(root: Path) -> Path:
     """Return where a folder for machine code is, without links; refuse one that others may write to."""
     place, there = _places.get(root, (root, False))
     if root not in _places or (not there and os.path.lexists(place)):
-        place = check_folder(root, _owners())
+        place = check_folder(root, owners())
         _places[root] = place, place.is_dir()
     return place
 
@@ -76,7 +76,7 @@ def read_code(path: Path) -> bytes:
         If it cannot be read.
     """
     try:
-        return read_trusted(path, _owners())
+        return read_trusted(path, owners())
     except UntrustedError as error:
         _say(path.parents[1], error)
         return b""
@@ -93,7 +93,7 @@ def code_home() -> Path:
     why = list[str]()
     for root in code_roots():
         try:
-            place = check_folder(root, _owners())
+            place = check_folder(root, owners())
         except UntrustedError as error:
             why.append(_unused(root, error))
             continue
@@ -104,12 +104,18 @@ def code_home() -> Path:
     raise OSError("; ".join(why))
 
 
-def _owners() -> frozenset[int]:
+def owners() -> frozenset[int]:
     """Return who may write code: who runs it, and who could change this program too."""
-    return frozenset((0, os.geteuid(), _PACKAGE.stat().st_uid))
+    return frozenset((0, os.geteuid(), PACKAGE.stat().st_uid))
 
 
 _said: set[Path] = set()
+
+
+def forget_folders() -> None:
+    """Look at the folders again, and say again what is wrong with them: as in a new process."""
+    _places.clear()
+    _said.clear()
 
 
 def _say(root: Path, error: UntrustedError) -> None:
@@ -130,7 +136,7 @@ def _unused(root: Path, error: UntrustedError) -> str:
 
 def is_compiled(module: str, function: str) -> bool:
     """Return whether there is code of a function of a module ("tasks.rows.layer_loops"), for whatever types."""
-    source = _PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
+    source = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
     return any(next(folder.glob(f"{function}-*"), None) for folder in code_folders(source))
 
 
@@ -205,7 +211,7 @@ class Patience:
         """
         if not may_compile(self._compiling) and not is_compiled(self._module, self._function):
             return False
-        if _impatient[0] or f"{_PACKAGE.name}.{self._module}" in sys.modules:
+        if _impatient[0] or f"{PACKAGE.name}.{self._module}" in sys.modules:
             return True
         self._spent += seconds
         return self._spent > self._compiling or (self._spent + ahead > self._loading and self.compiled)

@@ -18,7 +18,7 @@ from contextvars import ContextVar
 SECONDS_PER_BYTE = 1.2e-3
 
 _until: ContextVar[float] = ContextVar("compiled until", default=math.inf)
-_clock: Callable[[], float] = time.perf_counter
+clock: Callable[[], float] = time.perf_counter
 
 
 class NotCompiledError(Exception):
@@ -41,7 +41,7 @@ class NotCompiledError(Exception):
 @contextmanager
 def compiled_until(seconds: float) -> Iterator[None]:
     """Let nothing be compiled that is not ready in so many seconds; an earlier end that was set before stays."""
-    token = _until.set(min(_until.get(), _clock() + seconds))
+    token = _until.set(min(_until.get(), clock() + seconds))
     try:
         yield
     finally:
@@ -51,7 +51,7 @@ def compiled_until(seconds: float) -> Iterator[None]:
 def may_compile(seconds: float) -> bool:
     """Whether what takes so many seconds to compile may be begun."""
     until = _until.get()
-    return until == math.inf or _clock() + seconds <= until
+    return until == math.inf or clock() + seconds <= until
 
 
 def is_limited() -> bool:

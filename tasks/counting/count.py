@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .components import enter_all, forget
+from .count_policy import CountPolicy
 from .count_state import (
     DEPTH,
     ENTRIES,
@@ -33,15 +34,6 @@ from .count_state import (
 )
 from .loops import CROWDED, FINISHED, FULL, SHALLOW, begin_branch, count, decide
 from .numbers import as_integer
-
-# So many nodes are made before anything is asked: some milliseconds.
-_TURN = 1 << 8
-# An order works for so long before the next one has its turn, then for twice as long.
-_FIRST_WORK = 1 << 21
-# Components that are known take so much of memory at most: what is decided may want more of it.
-_KNOWN_PART = 3 / 4
-# They have room for so many, which doubles as it fills.
-_FIRST_ENTRIES = 1 << 14
 
 
 class CountNoRoomError(Exception):
@@ -82,7 +74,7 @@ class Count:
 
     def __init__(self, orders: Sequence[Clauses], memory_bytes: int):
         self.searches = [_Search(clauses, memory_bytes // len(orders)) for clauses in orders]
-        self.turn = _FIRST_WORK
+        self.turn = CountPolicy.current().first_work
 
     def limit(self, memory_bytes: int) -> None:
         """Go on within so many bytes.
@@ -127,8 +119,9 @@ class _Search:
         self.clauses, self.memory_bytes = clauses, memory_bytes
         self.state = new_state(clauses)
         longest = len(clauses.rank) + len(clauses.first)
-        keys, limbs = (max(most, _FIRST_ENTRIES) * 4 for most in (longest, self.state.sums.shape[1]))
-        self.known = new_known(_FIRST_ENTRIES, keys, limbs, wide=longest > 1 << 16)
+        entries = CountPolicy.current().first_entries
+        keys, limbs = (max(most, entries) * 4 for most in (longest, self.state.sums.shape[1]))
+        self.known = new_known(entries, keys, limbs, wide=longest > 1 << 16)
         self._check_room()
         self.possible = _begun(clauses, self.state, self.known)
         self.finished = not self.possible
@@ -139,10 +132,11 @@ class _Search:
 
     def advance(self) -> None:
         """Make some decisions, or room for more."""
-        status = count(self.clauses, self.state, self.known, int(self.state.counters[NODES]) + _TURN)
+        policy = CountPolicy.current()
+        status = count(self.clauses, self.state, self.known, int(self.state.counters[NODES]) + policy.turn_nodes)
         if status == CROWDED:
             left = self.memory_bytes - nbytes(self.clauses, self.state)
-            self.known = _with_room(self.known, self.state, int(_KNOWN_PART * left))
+            self.known = _with_room(self.known, self.state, int(policy.known_share * left))
         elif status in (SHALLOW, FULL):
             self.state = grown(self.state, depth=status == SHALLOW)
             self._check_room()

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..steps.blocks import Blocks, cut, needs_buffer
 from ..steps.semiring import Semiring
-from ..steps.streaming import StreamLoops
+from ..steps.streaming import Blocks, StreamLoops, cut, needs_buffer
 
 
 def run_blocks(blocks: Blocks, semiring: Semiring, tables: Sequence[NDArray[Any]], out: NDArray[Any]) -> None:

@@ -7,9 +7,13 @@ from typing import Any
 import numpy as np
 
 from ..compiler.jit import njit
+from .diagram_policy import DiagramPolicy
 
-#: Multiplier of hashes.
-SCATTER = np.uint64(0x9E3779B97F4A7C15)
+
+def turn() -> tuple[int, np.uint64]:
+    """Return how many edges loops look at before they come back, and what they hash by."""
+    policy = DiagramPolicy.current()
+    return policy.turn_edges, np.uint64(policy.hash_factor)
 
 
 @njit(cache=True, nogil=True)

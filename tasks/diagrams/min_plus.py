@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from . import hashing
 from .diagram import (
     EDGES,
     EXHAUSTED,
@@ -24,6 +23,7 @@ from .diagram import (
     last_weights,
     packed,
 )
+from .hashing import turn
 from .min_plus_loops import expand, merge, minimise_last
 
 Integers = NDArray[np.int64]
@@ -32,9 +32,6 @@ Integers = NDArray[np.int64]
 UNLIMITED = FORBIDDEN - 1
 #: Least value of what was left out, if nothing was.
 NOTHING = 1 << 62
-#: Edges between two looks at the clock.
-QUOTA = 1 << 18
-
 #: A state that becomes a node: its number and weight, those of the level below, and a table of nodes that grows.
 _MERGED_BYTES = 72
 
@@ -174,9 +171,7 @@ class Join:
         last = len(pairing.scope) - self._minimise
         room = limits.memory_bytes
         while True:
-            self._states = expand(
-                a, b, pairing, self._states, counts, last, limits.budget, room, QUOTA, hashing.SCATTER
-            )
+            self._states = expand(a, b, pairing, self._states, counts, last, limits.budget, room, *turn())
             if counts[EXHAUSTED]:
                 raise NoRoomError
             if counts[LEVEL] == last:
@@ -218,7 +213,7 @@ class _Merge:
         """Merge all states into nodes; return the diagram and the least entry, or None if there is none."""
         pairing, states, nodes, counts = self._pairing, self._states, self._nodes, self._counts
         while counts[LEVEL] and len(self._merging.low):
-            self._merging = merge(pairing, states, nodes, self._merging, counts, limits.budget, QUOTA, hashing.SCATTER)
+            self._merging = merge(pairing, states, nodes, self._merging, counts, limits.budget, *turn())
             if counts[LEVEL] and limits.stop():
                 raise DiagramStoppedError
         low = self._merging.low

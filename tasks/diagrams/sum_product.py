@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import hashing, sum_product_loops
+from . import sum_product_loops
 from .diagram import Diagram, Pairing, align, packed
-from .min_plus import QUOTA, DiagramStoppedError, Integers, NoRoomError, levels_of, one_node
+from .hashing import turn
+from .min_plus import DiagramStoppedError, Integers, NoRoomError, levels_of, one_node
 from .sum_product_loops import Reached
 
 Floats = NDArray[np.float64]
@@ -75,10 +76,9 @@ def product(a: Diagram, b: Diagram | None, *, sizes: Integers, means: Means, add
     while counts[sum_product_loops.LEVEL] < last:
         if means.stop():
             raise DiagramStoppedError
-        limits = means.memory_bytes, means.edges, QUOTA
-        reached = sum_product_loops.expand(
-            a, b, pairing, reached, counts, last, *limits, means.modulus, hashing.SCATTER
-        )
+        edges, factor = turn()
+        limits = means.memory_bytes, means.edges, edges
+        reached = sum_product_loops.expand(a, b, pairing, reached, counts, last, *limits, means.modulus, factor)
         if counts[sum_product_loops.EXHAUSTED]:
             raise NoRoomError
     if add_up:
@@ -96,9 +96,8 @@ def _merged(pairing: Pairing, reached: Reached, counts: Integers, low: Floats, m
     while counts[sum_product_loops.LEVEL] and len(low):
         if means.stop():
             raise DiagramStoppedError
-        ids, low = sum_product_loops.merge(
-            pairing, reached, nodes, ids, low, counts, QUOTA, means.modulus, hashing.SCATTER
-        )
+        quota, factor = turn()
+        ids, low = sum_product_loops.merge(pairing, reached, nodes, ids, low, counts, quota, means.modulus, factor)
     if counts[sum_product_loops.VANISHED]:
         raise VanishedError
     moved = int(counts[sum_product_loops.MOVED])

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .device_policy import DevicePolicy
 from .kernels import cupy
 
 Array = NDArray[Any]
@@ -17,7 +18,6 @@ _ALIGNED: Final = 16
 # Tables of one copy begin at multiples of so many bytes.
 _PACKED: Final = 256
 _PADS: Final = np.zeros(_PACKED, np.uint8)
-_LARGE_BYTES: Final = 1 << 25
 # Bytes of the last block that was taken, by device.
 _LAST_BLOCK: Final[dict[int, int]] = {}
 
@@ -28,11 +28,12 @@ def empty(cells: int, dtype: str, alone: bool = False) -> Any:
     Large tables come from the driver's own pool, which maps free memory together where CuPy's cannot; those that are
     ``alone`` from CuPy's, which takes no more than they need.
     """
+    policy = DevicePolicy.current()
     cp = cupy()
     nbytes = cells * np.dtype(dtype).itemsize
 
     def allocate() -> Any:
-        if alone or nbytes < _LARGE_BYTES:
+        if alone or nbytes < policy.own_block_bytes:
             return cp.empty(cells, dtype)
         return cp.ndarray(cells, dtype, memptr=large_pool().malloc(nbytes))
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
+from .device_policy import DevicePolicy
 from .kernels import Launch, kernel
 from .stream_launch import bound_of
 from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
@@ -16,9 +17,6 @@ from .tiling.brick_shapes import MAX_ROWS, SHARED_BYTES
 from .tiling.passes import BrickPass
 
 _NARROW: Final = "int16"
-
-_FAR: Final = 1 << 32
-"""Cells of a slice's table that need more than 32 bits to tell."""
 
 
 def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
@@ -37,7 +35,7 @@ def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
     flags = {
         "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
         "NARROW": narrow,
-        "FAR_APART": max(piece.reach for piece in brick.slices) >= _FAR,
+        "FAR_APART": max(piece.reach for piece in brick.slices) >= DevicePolicy.current().far_cells,
     }
     constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
     compiled = kernel("brick", semiring.name, semiring.dtype, **constants)

@@ -19,6 +19,7 @@ from ..steps.caches import Remembered
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays
+from .device_policy import DevicePolicy
 from .kernels import Kernel, kernel, processors
 
 Array = NDArray[Any]
@@ -26,21 +27,6 @@ States = dict[int, int]
 
 _THREADS: Final = 256
 """Threads of a block; as in ``cuda/decode.cu``."""
-
-JOINT_STATES: Final = 1 << 22
-"""Steps with more joint states are left to the caller: they take long, and may be decoded variable by variable."""
-
-_ALONE: Final = 1 << 12
-"""Steps with more joint states have a launch of their own, of many blocks."""
-
-_HOST_BYTES: Final = 1 << 22
-"""What tables of the host may have together; they go to the device once more, where a sweep has freed its room."""
-
-_BLOCKS: Final = 4
-"""Blocks for each multiprocessor at most; what is found is the same for any number of blocks."""
-
-_ROOM_BYTES: Final = 1 << 22
-"""What all blocks may take to write down where inputs lie; a single one takes what it needs."""
 
 _PART_BYTES: Final = 16
 
@@ -65,7 +51,9 @@ def decodes(tables: Mapping[int, Any], semiring: Semiring) -> bool:
     if not all(type(table) is np.ndarray or arrays.is_device(table) for table in tables.values()):
         return False
     here = sum(table.nbytes for table in tables.values() if type(table) is np.ndarray)
-    return here <= _HOST_BYTES and all(table.dtype == semiring.dtype for table in tables.values())
+    return here <= DevicePolicy.current().decode_host_bytes and all(
+        table.dtype == semiring.dtype for table in tables.values()
+    )
 
 
 def decode_there(
@@ -89,13 +77,15 @@ def decode_there(
     semiring : Semiring
         Min-plus.
     best_of : callable
-        Finds the best states of a step with more than `JOINT_STATES` at what ``assignment`` holds by then.
+        Finds the best states of a step with more joint states than `DevicePolicy` allows, where others have their
+        states of ``assignment``.
     """
+    policy = DevicePolicy.current()
     fixed = frozenset(assignment)
     records = _RECORDS.of(steps, (tuple(sizes), fixed), lambda: DecodeRecords.of(steps, sizes, fixed))
     found = _Found(records, tables, sizes, semiring, assignment)
     for first, last in records.launches():
-        if records.joint[first] > JOINT_STATES:
+        if records.joint[first] > policy.decode_joint_states:
             assignment.update(found.states(first))
             assignment.update(best_of(records.steps[first]))
             found.replace(assignment)
@@ -170,9 +160,10 @@ class DecodeRecords:
 
     def launches(self) -> Iterator[tuple[int, int]]:
         """Yield the first step of each launch, and that behind its last."""
+        policy = DevicePolicy.current()
         first = 0
         for step, joint in enumerate(self.joint):
-            if joint > _ALONE:
+            if joint > policy.decode_alone_states:
                 if first < step:
                     yield first, step
                 yield step, step + 1
@@ -195,6 +186,7 @@ class _Found:
         semiring: Semiring,
         known: Mapping[int, int],
     ) -> None:
+        policy = DevicePolicy.current()
         here = [n for n in dict.fromkeys(records.nodes) if type(tables[n]) is np.ndarray]
         values = [np.zeros(1, semiring.dtype), *(tables[n].reshape(-1) for n in here)]
         (copied,) = arrays.upload([np.concatenate(values)])
@@ -214,8 +206,10 @@ class _Found:
             "ended": np.zeros(1, np.uint32),
         }
         copies = dict(zip(parts, arrays.upload(list(parts.values())), strict=True))
-        self._most = max(1, min(processors() * _BLOCKS, _ROOM_BYTES // (8 * records.line)))
-        if max(records.joint, default=0) <= _ALONE:
+        self._most = max(
+            1, min(processors() * policy.decode_blocks, policy.decode_workspace_bytes // (8 * records.line))
+        )
+        if max(records.joint, default=0) <= policy.decode_alone_states:
             self._most = 1
         room = arrays.empty(self._most * records.line, "int64"), arrays.empty(self._most * _PART_BYTES, "uint8")
         self._records, self._states, self._held = records, copies["states"], (tables, copied, copies, room)
@@ -232,7 +226,7 @@ class _Found:
         """Find the states of what some steps eliminated."""
         self._record["first"], self._record["last"] = first, last
         joint = self._records.joint[first]
-        blocks = min(self._most, -(-joint // _THREADS)) if joint > _ALONE else 1
+        blocks = min(self._most, -(-joint // _THREADS)) if joint > DevicePolicy.current().decode_alone_states else 1
         self._kernel((blocks,), (_THREADS,), (self._record,))
 
     def states(self, steps: int) -> States:

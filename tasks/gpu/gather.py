@@ -1,7 +1,8 @@
-"""Slices of device tables: copied on the device, or to the host, where many of them come together."""
+"""Slices of device tables: copied on the device, or many of them together to the host; extremes of tables."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from ..steps.views import TableSlice, slice_of
 from . import arrays
+from .device_policy import DevicePolicy
 from .kernels import Kernel, cupy, kernel, processors
+from .tiling.device_limits import NOMINAL
 from .tiling.streams import THREADS
 
 Array = NDArray[Any]
@@ -19,13 +22,6 @@ _AXES: Final = 40
 _SLICES: Final = 4
 """Axes of a slice, and slices of a launch; as in ``cuda/gather.cu``."""
 
-_BLOCKS: Final = 16
-"""Blocks for each multiprocessor at most; what is copied is the same for any number of blocks."""
-
-_NEAR_BYTES: Final = 1 << 20
-"""Tables up to here are copied whole, in 2 to some 30 microseconds; a slice of one takes a launch and a wait."""
-_ALL_BYTES: Final = 1 << 24
-"""What such copies may take together."""
 _ALIGNED: Final = 16
 
 _RECORD: Final = np.dtype(
@@ -52,23 +48,24 @@ def packed(s: TableSlice) -> Any:
     if s.cells == s.table.size:
         return s.table.reshape(-1)
     out = arrays.empty(s.cells, s.table.dtype.name)
-    _gather([s], [out.data.ptr])
+    gather_slices([s], [out.data.ptr])
     return out
 
 
 def fetched(slices: Sequence[TableSlice]) -> list[TableSlice]:
     """Copy slices of device tables to the host, all at once; each becomes a table of its own."""
     tables = pinned([(s.cells, s.table.dtype) for s in slices])
-    _gather(slices, [table.ctypes.data for table in tables])
+    gather_slices(slices, [table.ctypes.data for table in tables])
     cupy().cuda.get_current_stream().synchronize()
     return [s.of(table) for s, table in zip(slices, tables, strict=True)]
 
 
 def near(tables: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return the same arrays, with small ones of a device on the host."""
-    small, room = [], _ALL_BYTES
+    policy = DevicePolicy.current()
+    small, room = [], policy.fetched_bytes
     for node, table in tables.items():
-        if type(table) is not np.ndarray and table.nbytes <= min(_NEAR_BYTES, room):
+        if type(table) is not np.ndarray and table.nbytes <= min(policy.fetched_table_bytes, room):
             small.append(node)
             room -= table.nbytes
     copies = pinned([(tables[node].size, tables[node].dtype) for node in small])
@@ -96,8 +93,9 @@ def pinned(shapes: Sequence[tuple[int, Any]]) -> list[Array]:
     return [np.frombuffer(block, dtype, cells, at) for (cells, dtype), at in zip(shapes, places, strict=True)]
 
 
-def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
+def gather_slices(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
     """Copy the cells of slices, in C order, to given addresses."""
+    policy = DevicePolicy.current()
     for start in range(0, len(slices), _SLICES):
         some = slices[start : start + _SLICES]
         record = np.zeros((), _RECORD)
@@ -111,7 +109,7 @@ def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:
             record["axes"][i] = len(axes)
             record["size"][i, : len(axes)] = [n for n, _ in axes]
             record["stride"][i, : len(axes)] = [stride for _, stride in axes]
-        blocks = min(_BLOCKS * processors(), -(-max(s.cells for s in some) // THREADS))
+        blocks = min(policy.gather_blocks * processors(), -(-max(s.cells for s in some) // THREADS))
         gather_kernel(some[0].table.dtype.itemsize)((blocks, len(some)), (THREADS,), (record,))
 
 
@@ -124,3 +122,28 @@ def _fused(s: TableSlice) -> list[tuple[int, int]]:
         elif n > 1:
             axes.append((n, stride))
     return axes
+
+
+_THREADS: Final = 256
+_BLOCKS: Final = 8 * NOMINAL.processors
+"""Threads of a block; and blocks at most, as many as a device holds at a time."""
+
+
+def lowest_positive(values: Any, none: float) -> float:
+    """Return the least positive entry; ``none`` if there is none."""
+    return min(none, extremes_above(values, 0.0)[0])
+
+
+def lowest_finite(logs: Any, none: float) -> float:
+    """Return the least entry above -inf; ``none`` if there is none."""
+    return min(none, extremes_above(logs, -math.inf)[0])
+
+
+def extremes_above(values: Any, limit: float) -> tuple[float, float]:
+    """Return the least and the greatest entry above a limit; infinity and minus infinity if there is none."""
+    blocks = min(_BLOCKS, -(-values.size // _THREADS))
+    parts = arrays.empty(2 * blocks, "float64")
+    function = kernel("least", "min_plus", "float64", entry="extremes_above")
+    function((blocks,), (_THREADS,), (values.reshape(-1), parts, np.int64(values.size), np.float64(limit)))
+    least, greatest = parts.get().reshape(2, blocks)
+    return float(least.min()), float(greatest.max())

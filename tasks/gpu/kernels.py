@@ -18,7 +18,8 @@ _LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product"
 _C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 _HEADERS: Final = {"layer": ("compact.cuh",), "relations": ("compact.cuh",)}
 _ADDRESS: Final = ctypes.c_void_p * 1
-_WAITING: Final[set[Kernel]] = set()
+WAITING: Final[set[Kernel]] = set()
+"""Kernels that were asked for and are not compiled yet."""
 
 
 def cupy() -> Any:
@@ -47,7 +48,7 @@ class Kernel:
         self._function: Any = None
         self._shared_bytes = 0
         self._lock = threading.Lock()
-        _WAITING.add(self)
+        WAITING.add(self)
 
     @property
     def max_dynamic_shared_size_bytes(self) -> int:
@@ -70,7 +71,7 @@ class Kernel:
                 if self._shared_bytes:
                     function.max_dynamic_shared_size_bytes = self._shared_bytes
                 self._function = function
-                _WAITING.discard(self)
+                WAITING.discard(self)
         return self._function
 
     def __call__(
@@ -152,7 +153,7 @@ def compile_waiting() -> None:
 
     The longest come first, so that none is left to compile alone at the end.
     """
-    waiting = sorted(_WAITING, key=lambda each: -each.characters)
+    waiting = sorted(WAITING, key=lambda each: -each.characters)
     if len(waiting) < 2:
         return
     cuda = cupy().cuda

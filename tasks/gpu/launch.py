@@ -34,7 +34,7 @@ class DeviceRun:
         self.out_bytes = cells * semiring.itemsize
         self.workspace_bytes = step.workspace_cells * semiring.itemsize
         self._temporaries = [place * semiring.itemsize for place in step.places]
-        self._launches = [_launch_of(each, semiring) for each in step.passes]
+        self.launches = [_launch_of(each, semiring) for each in step.passes]
 
     def __call__(self, tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
         """Run on device tables; returns ``out`` or a new table of shape ``(cells,)``.
@@ -49,7 +49,7 @@ class DeviceRun:
         result = arrays.empty(self.cells, self.semiring.dtype) if out is None else out.reshape(-1)
         addresses.append(result.data.ptr)
         with _LAUNCHING:
-            for launch in self._launches:
+            for launch in self.launches:
                 launch(addresses)
         del held  # launches are in order with what reuses its memory
         return result if out is None else out

@@ -17,15 +17,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from .device_policy import DevicePolicy
 from .kernels import cupy
 
 Array = NDArray[Any]
 
 _TO_DEVICE: Final = 1
 _TO_HOST: Final = 2
-_TOUCHING: Final = 8
-# A block that was given back serves a request that fills this share of it.
-_FILLED: Final = 0.875
 
 _own = threading.local()
 
@@ -100,8 +98,11 @@ class Pinned:
 
     def take(self, nbytes: int) -> Array:
         """Return a block of at least ``nbytes``."""
+        policy = DevicePolicy.current()
         with self._lock:
-            fitting = [i for i, b in enumerate(self._free) if _FILLED * b.nbytes <= nbytes <= b.nbytes]
+            fitting = [
+                i for i, b in enumerate(self._free) if policy.reused_block_share * b.nbytes <= nbytes <= b.nbytes
+            ]
             if fitting:
                 return self._free.pop(min(fitting, key=lambda i: self._free[i].nbytes))
             if self.held_bytes + nbytes > self.limit_bytes:
@@ -131,12 +132,13 @@ class Pinned:
 
 def _page_locked(nbytes: int) -> Array:
     """Lock fresh pages: large ones if the system has them, and touched by several threads first, which is faster."""
+    policy = DevicePolicy.current()
     pages = mmap.mmap(-1, nbytes)
     if hasattr(mmap, "MADV_HUGEPAGE"):
         pages.madvise(mmap.MADV_HUGEPAGE)
     block = np.frombuffer(pages, np.uint8)
-    piece = max(-(-nbytes // _TOUCHING), mmap.PAGESIZE)
-    with ThreadPoolExecutor(_TOUCHING) as threads:
+    piece = max(-(-nbytes // policy.touching_threads), mmap.PAGESIZE)
+    with ThreadPoolExecutor(policy.touching_threads) as threads:
         list(threads.map(lambda start: block[start : start + piece : mmap.PAGESIZE].fill(0), range(0, nbytes, piece)))
     runtime = cupy().cuda.runtime
     runtime.hostRegister(block.ctypes.data, nbytes, 0)

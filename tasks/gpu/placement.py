@@ -13,19 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from ..steps.step import Step
 from . import arrays
+from .device_policy import DevicePolicy
 from .launch import DeviceRun
 
 _ALIGNED: Final = 512
-
-_SMALLEST: Final = 1 << 18
-"""Smaller tables are left to the pool, as are those below this share of the largest:"""
-_PART: Final = 1 / 256
-
-_TRIALS: Final = 16
-"""Orders in which requests are placed that are tried from each of the first ones."""
-
-_MOST: Final = 128
-"""So many of the largest tables and workspaces are placed; others are left to the pool."""
 
 
 class Request(NamedTuple):
@@ -46,13 +37,14 @@ def placed(requests: Sequence[Request]) -> tuple[list[int], int]:
     >>> placed([Request(512, 0, 1), Request(1024, 1, 2), Request(512, 2, 2), Request(1024, 3, 3)])
     ([1024, 0, 1024, 0], 1536)
     """
+    policy = DevicePolicy.current()
     least = _together(requests)
     numbers = range(len(requests))
     by_size = sorted(numbers, key=lambda i: -requests[i].nbytes)
     by_time = sorted(by_size, key=lambda i: requests[i].first - requests[i].last)
     best, end = _in_order(requests, by_size)
     for order in (by_size, by_time):
-        for _ in range(_TRIALS):
+        for _ in range(policy.placement_trials):
             if end <= least:
                 return best, end
             places, taken = _in_order(requests, order)
@@ -138,6 +130,7 @@ def room_for(
     others : collection of int
         Tables that outlast the sweep and are left to the pool.
     """
+    policy = DevicePolicy.current()
     times = Counter(map(id, steps))  # a step that is run again has no single place
     ends: dict[int, int] = {}
     requests: list[tuple[Request, int, bool]] = []
@@ -151,8 +144,11 @@ def room_for(
         if step.node not in others:
             requests.append((Request(run.out_bytes, k, last), id(step), True))
         requests.append((Request(run.workspace_bytes, k, k), id(step), False))
-    least = max(_SMALLEST, _PART * max((request.nbytes for request, _, _ in requests), default=0))
-    requests = sorted((r for r in requests if r[0].nbytes >= least), key=lambda r: -r[0].nbytes)[:_MOST]
+    least = max(
+        policy.placed_least_bytes,
+        policy.placed_least_share * max((request.nbytes for request, _, _ in requests), default=0),
+    )
+    requests = sorted((r for r in requests if r[0].nbytes >= least), key=lambda r: -r[0].nbytes)[: policy.placed_tables]
     offsets, nbytes = placed([request for request, _, _ in requests])
     places: dict[int, tuple[int | None, int | None]] = {}
     for at, (_, step_id, is_output) in zip(offsets, requests, strict=True):

@@ -10,15 +10,13 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
+from .device_policy import DevicePolicy
 from .kernels import Launch, cupy, kernel
 from .stream_launch import bound_of, fill_axes
 from .tiling.device_limits import NOMINAL
 from .tiling.passes import ProductPass
 from .tiling.product_tiles import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, step_depth, whole_chunks
 from .tiling.streams import VECTOR_BYTES, Axis
-
-_LEAST_MATMUL: Final = 64
-"""Rows, columns and depth from which cuBLAS pays."""
 
 _THREADS: Final = NOMINAL.registers // 128
 """Threads of a multiprocessor: each then has 128 registers, enough for its share of a tile."""
@@ -27,7 +25,7 @@ _THREADS: Final = NOMINAL.registers // 128
 def product_launch(each: ProductPass, semiring: Semiring) -> Callable[[Sequence[int]], None]:
     """Choose cuBLAS or the tiled kernel, which takes tables of any layout."""
     least = min(cells_of(group) for group in each.groups[1:])
-    if semiring.name == "sum_product" and least >= _LEAST_MATMUL:
+    if semiring.name == "sum_product" and least >= DevicePolicy.current().cublas_least_cells:
         matmul = _MatmulLaunch(each, semiring)
         if matmul.direct:
             return matmul
@@ -51,7 +49,7 @@ def _tiled_launch(each: ProductPass, semiring: Semiring) -> Launch:
     }
     if tensor:
         constants |= {"TENSOR": 1, "WARP_ROWS": tile.warp_rows}
-    stages = 4 if stage <= _SMALL_STAGE else 3
+    stages = 4 if stage <= DevicePolicy.current().product_small_stage_bytes else 3
     for side, name in enumerate(("LEFT", "RIGHT")):
         loads = factor_loads(tiling, side, itemsize, deep)
         constants |= {f"{name}_VECTOR": loads.width, f"{name}_DEEP": int(loads.deep)}
@@ -69,9 +67,6 @@ def _tiled_launch(each: ProductPass, semiring: Semiring) -> Launch:
     record["order"][: len(tiling.order)] = tiling.order
     return Launch(compiled, record, (each.inputs, [each.output]), tiling.blocks, tile.threads, shared)
 
-
-_SMALL_STAGE: Final = 12 << 10
-"""Bytes of a stage of both factors up to which four are in shared memory, not three."""
 
 _PRODUCT: Final = np.dtype(
     [

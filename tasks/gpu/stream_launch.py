@@ -8,13 +8,12 @@ from typing import Any, Final
 import numpy as np
 
 from ..steps.semiring import Semiring
+from .device_policy import DevicePolicy
 from .kernels import Launch, kernel
 from .tiling.passes import RowsPass, StreamPass
 from .tiling.streams import THREADS, Axis
 
 _AXES: Final = 40
-_FAR: Final = 1 << 32
-"""Axes of a step, and cells that need more than 32 bits to tell; as in ``cuda/stream.cu``."""
 
 
 def bound_of(semiring: Semiring) -> int:
@@ -58,6 +57,7 @@ def fill_axes(record: Any, segments: Sequence[Sequence[Axis]], tables: int) -> N
 
 def stream_launch(each: StreamPass, semiring: Semiring) -> Launch:
     """Prepare a pass that streams over its inputs."""
+    policy = DevicePolicy.current()
     stream, inputs = each.stream, len(each.inputs)
     clamp = semiring.saturates and semiring.dtype != "int16" and inputs > semiring.max_inputs
     constants = {
@@ -66,7 +66,7 @@ def stream_launch(each: StreamPass, semiring: Semiring) -> Launch:
         "UNROLLED": stream.unrolled,
         "POSITIONS": stream.positions,
     }
-    far = any(sum((a.size - 1) * a.strides[t] for a in stream.segments[3]) >= _FAR for t in range(inputs))
+    far = any(sum((a.size - 1) * a.strides[t] for a in stream.segments[3]) >= policy.far_cells for t in range(inputs))
     flags = {"CLAMP": clamp, "NARROW": semiring.dtype == "int16", "FAR": far}
     constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
     record = np.zeros((), step_dtype(inputs))

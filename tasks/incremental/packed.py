@@ -128,14 +128,14 @@ class Packed(KeptTables):
             self.computed += self._crew.run(min(threads, self._threads))
             for k in order[state.stale[order] != 0].tolist():
                 if not self._is_behind(k):
-                    self._run_alone(k, threads)
+                    self.run_alone(k, threads)
 
     def _is_behind(self, position: int) -> bool:
         """Whether a step depends on others that are still to be run."""
         made = [self._position[i] for i in self._steps[position].inputs if i in self._position]
         return bool(self._state.pending[made].any())
 
-    def _run_alone(self, position: int, threads: int) -> None:
+    def run_alone(self, position: int, threads: int) -> None:
         """Run a step that needs more care than loops take."""
         step = self._steps[position]
         inputs = [self.table(i) for i in step.inputs]

@@ -18,11 +18,10 @@ from ..steps.products import TILE_ROWS, Product, buffer_cells
 from ..steps.products import cells as cells_of
 from ..steps.step import Step
 from ..steps.streaming import StreamLoops
+from .propagation_policy import PropagationPolicy
 
 # Small steps of sums of products as nested loops over strides, for compiled code to run. Pure: no values.
 
-# A larger step is shared by threads, if there is a kernel of its own for it.
-_LOOPED_CELLS, _MOST_LOOPED_CELLS = 1 << 15, 1 << 20
 _MOST_INPUTS = 64
 
 MOST_PLACES: Final = 128
@@ -58,7 +57,8 @@ def small_cells(steps: Sequence[Step]) -> int:
 def is_small(step: Step) -> bool:
     """Return whether a step is run as nested loops."""
     lowered, quick = step.lowered, step.lowered.quick
-    most = _LOOPED_CELLS if lowered.loops or lowered.product else _MOST_LOOPED_CELLS
+    policy = PropagationPolicy.current()
+    most = policy.looped_cells if lowered.loops or lowered.product else policy.most_looped_cells
     if quick is None or lowered.cells > most or len(step.inputs) > _MOST_INPUTS:
         return False
     return not quick.pairs or sum(nest.swept for nest in nests(quick)) <= 2 * most
@@ -120,10 +120,6 @@ def _strides(term: str, sizes: Mapping[str, int]) -> dict[str, int]:
         cells *= sizes[x]
     return strides
 
-
-#: A thread is worth waking for so many cells, and for so many times as many of a product, which takes less for each.
-GRAIN: Final = 1 << 15
-_PRODUCT_GRAINS: Final = 8
 
 #: More parts than any step has.
 MOST_PARTS: Final = 1 << 10
@@ -209,7 +205,7 @@ def large_step(step: Step, threads: int) -> LargeStep:
 
 def _large_loops(lowered: Lowered, loops: StreamLoops, threads: int) -> LargeStep:
     outer = loops.cells(loops.outer_high) * loops.cells(loops.outer_low)
-    parts = min(threads, outer, -(-lowered.cells // GRAIN))
+    parts = min(threads, outer, -(-lowered.cells // PropagationPolicy.current().grain_cells))
     depth = loops.cells(loops.depth_low)
     gathers = sum([operand.role == "gather" for operand in loops.operands])
     operands = (len(loops.operands) + 1) * (1 + depth)
@@ -221,8 +217,8 @@ def _large_loops(lowered: Lowered, loops: StreamLoops, threads: int) -> LargeSte
 
 def _large_product(lowered: Lowered, product: Product, threads: int) -> LargeStep:
     """Cut into ranges of batches or, where those are few, of rows in whole tiles."""
-    axes = lowered.axes
-    most = min(threads, -(-lowered.cells // (_PRODUCT_GRAINS * GRAIN)))
+    axes, policy = lowered.axes, PropagationPolicy.current()
+    most = min(threads, -(-lowered.cells // (policy.product_grains * policy.grain_cells)))
     batches, rows = cells_of(axes, product.batch), cells_of(axes, product.rows)
     by_batch = batches >= most
     parts = most if by_batch else min(most, -(-rows // TILE_ROWS))
@@ -251,7 +247,7 @@ def _laid(
         offset_cells=offsets.cells,
         code=offsets.code,
         parts=parts,
-        out_parts=min(threads, -(-lowered.out_cells // GRAIN)),
+        out_parts=min(threads, -(-lowered.out_cells // PropagationPolicy.current().grain_cells)),
         out_cells=lowered.out_cells,
         operands=buffers[0],
         numbers=buffers[1],

@@ -21,6 +21,7 @@ from ..steps.semiring import SUM_PRODUCT
 from ..steps.streaming import StreamLoops
 from .message_loops import iterate_nest
 from .packed_loops import STATE_AT, PackedLayout, PackedState, is_due, run_small
+from .propagation_policy import PropagationPolicy
 from .schedule import STAGES, Item, Schedule
 from .stage_loops import GROUP, IDLE, Course, Large, Stages, run_stage
 from .stages import MOST_PARTS, LargeStep, spread_code
@@ -141,11 +142,6 @@ def _release(items: Any, queue: Any, item: int) -> None:
 
 Array = NDArray[Any]
 
-# Threads come back to the interpreter after so many cells, which may have been interrupted.
-_MOST_CELLS: Final = 1 << 27
-# One thread computes as many before others have started.
-_ALONE_CELLS: Final = 1 << 17
-
 
 @dataclass
 class CrewTables:
@@ -199,7 +195,7 @@ class ThreadTeam:
         """Run what can be run; return the number of steps."""
         self._words[:] = self._first
         self._course.done[:] = 0
-        self._work(0, _ALONE_CELLS)
+        self._work(0, PropagationPolicy.current().alone_cells)
         while self._words[TAKEN] < self._items.tickets:
             self._work_together(threads)
         return int(self._course.done.sum())
@@ -208,10 +204,11 @@ class ThreadTeam:
         work(self._law, self.where, number, most)
 
     def _work_together(self, threads: int) -> None:
+        most = PropagationPolicy.current().turn_cells
         if threads == 1:
-            self._work(0, _MOST_CELLS)
+            self._work(0, most)
             return
-        given = _words([functions().work, self.where, _MOST_CELLS])
+        given = _words([functions().work, self.where, most])
         each = blocks(threads, functions().work_in_thread, given.ctypes.data)
         together(each.ctypes.data)
 

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..gpu.arrays import is_device
+from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.step import Step
 from ..steps.views import slice_of
 from ..sweeps.sweep import Algebra, restrict
-from . import CELLS_OF_A_ROW as CELLS_OF_A_ROW
 from .keys import Keys, Words
 from .memory_account import MemoryAccount, RowsNoRoomError, possible, rows_bytes
 from .numpy_rows import product
@@ -28,16 +28,10 @@ from .relation import Dense, Relation, Table, from_dense, restricted, to_dense
 
 Array = NDArray[Any]
 
-#: Tables of so few cells are arrays, and steps on arrays of so few cells loops.
-SMALL_CELLS: int = 1 << 10
-#: Arrays are multiplied before a join reads them up to so many cells, or to one for so many rows of a table.
-MULTIPLIED_CELLS: Final = 1 << 13
-ROWS_OF_A_CELL: Final = 16
-
 
 def takes_less(dense_bytes: int, rows_bytes: int) -> bool:
     """Whether a table is kept as an array of all cells."""
-    return dense_bytes <= rows_bytes
+    return dense_bytes <= RowPolicy.current().array_share * rows_bytes
 
 
 @dataclass(frozen=True)
@@ -78,7 +72,7 @@ class Representation:
 
     def smaller(self, values: Array, axes: Sequence[int]) -> Array | Relation:
         """Return an array as rows where those take fewer bytes."""
-        if values.size <= SMALL_CELLS:
+        if values.size <= RowPolicy.current().small_cells:
             return values
         table = Dense(self.keys(axes), values)
         if takes_less(values.nbytes, rows_bytes(table, self.semiring)):
@@ -90,7 +84,7 @@ class Representation:
         found = values
         if isinstance(values, Relation):
             dense_bytes = values.cells * values.values.itemsize
-            small = values.cells <= SMALL_CELLS or takes_less(dense_bytes, values.nbytes)
+            small = values.cells <= RowPolicy.current().small_cells or takes_less(dense_bytes, values.nbytes)
             if step.node in self.whole or small:
                 found = to_dense(values, self.semiring).values
         elif step.node not in self.whole:
@@ -117,11 +111,13 @@ class Representation:
 
     def _is_short(self, step: Step, tables: Sequence[Table]) -> bool:
         """Whether looping over all cells is over before rows are looked at."""
-        return all(isinstance(table, Dense) for table in tables) and step.lowered.cells <= SMALL_CELLS
+        return (
+            all(isinstance(table, Dense) for table in tables) and step.lowered.cells <= RowPolicy.current().small_cells
+        )
 
     def _cells_of_a_row(self, tables: Sequence[Table]) -> int:
         """Return how many cells of a loop take as long as a row of a join, where these tables are."""
-        return CELLS_OF_A_ROW
+        return RowPolicy.current().cells_of_a_row
 
     def placed(self, step: Step, tables: Sequence[Table]) -> Sequence[Table]:
         """Return the inputs of a loop over all cells where it runs."""
@@ -135,7 +131,7 @@ class Representation:
         TooMuchWorkError
             If that is more than was allowed.
         """
-        self.room.work(step.lowered.cells // max(CELLS_OF_A_ROW, 1))
+        self.room.work(step.lowered.cells // max(RowPolicy.current().cells_of_a_row, 1))
 
     def _rows(self, table: Table) -> int:
         if isinstance(table, Relation):
@@ -161,7 +157,8 @@ class Representation:
         """Multiply small arrays of the host with each other: a join reads every input for each of its rows."""
         groups: list[tuple[Keys, list[Dense]]] = []
         others: list[Table] = []
-        most = max(MULTIPLIED_CELLS, max(map(len, tables)) // ROWS_OF_A_CELL)
+        policy = RowPolicy.current()
+        most = max(policy.multiplied_cells, max(map(len, tables)) // policy.rows_of_a_cell)
         for table in sorted(tables, key=len, reverse=True):
             if not isinstance(table, Dense) or len(table) > most or is_device(table.values):
                 others.append(table)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.views import slice_of
 from .joins import joined_reduced
 from .keys import Keys
 from .memory_account import MemoryAccount
 from .relation import Dense, Relation, Table, from_dense, on_host, restricted
-
-#: Up to so many joint states are compared at once, and so many rows of a join are made.
-JOINT_STATES: Final = 1 << 18
-_LEAST_STATES: Final = 1 << 8
 
 
 def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
@@ -37,9 +34,12 @@ def best_row(tables: Iterable[Table], semiring: Semiring, room: MemoryAccount | 
     ``room`` is what joins may take of; None where memory is not limited.
     """
     states: dict[int, int] = {}
+    policy = RowPolicy.current()
     for group in _components(tables):
         left = {v: d for table in group for v, d in table.keys.sizes.items() if d > 1}
-        most = JOINT_STATES if room is None else max(_LEAST_STATES, min(room.block_rows(group), JOINT_STATES))
+        most = policy.best_joint_states
+        if room is not None:
+            most = max(policy.best_least_states, min(room.block_rows(group), most))
         while left:
             scope = _first(left, most)
             inputs = [_fixed(table, states) for table in group]

@@ -17,11 +17,11 @@ from ..gpu.arrays import on_host as array_on_host
 from ..gpu.kernels import compile_waiting
 from ..gpu.memory import out_of_memory
 from ..gpu.tiling.device_lowering import device_step
+from ..steps.row_policy import RowPolicy
 from ..steps.step import Step
 from ..sweeps.device_sweep import DevicePlaces, DeviceProgram, on_device
 from ..sweeps.program import Program
 from ..sweeps.scaled import Scaled
-from . import algebra
 from .algebra import PlainRows, Representation, bare
 from .memory_account import LargeJoinError
 from .relation import Dense, Relation, Table, on_host
@@ -29,12 +29,6 @@ from .scaled_rows import ScaledRows, SumProductRows, values_of, with_values
 
 T = TypeVar("T")
 
-#: Tables with fewer rows together, or joins with fewer at a time, are joined on the host.
-LEAST_ROWS: int = 1 << 14
-#: How much more a device gains where it loops over cells than where it joins, and over how many cells sooner than a
-#: join is launched; in units of the host's.
-_LOOP_GAIN: Final = 2
-_SHORT_LOOPS: Final = 1 << 12
 # Loops over fewer cells need next to nothing besides their tables.
 _WORKED_CELLS: Final = 1 << 22
 _MANY: Final = 1 << 1000
@@ -54,10 +48,11 @@ class DeviceChoice(Representation):
     def _is_short(self, step: Step, tables: Sequence[Table]) -> bool:
         if not _any_there(tables):
             return super()._is_short(step, tables)
-        return step.lowered.cells <= _SHORT_LOOPS * algebra.SMALL_CELLS
+        policy = RowPolicy.current()
+        return step.lowered.cells <= policy.device_short_loops * policy.small_cells
 
     def _cells_of_a_row(self, tables: Sequence[Table]) -> int:
-        return super()._cells_of_a_row(tables) * (_LOOP_GAIN if _any_there(tables) else 1)
+        return super()._cells_of_a_row(tables) * (RowPolicy.current().device_loop_gain if _any_there(tables) else 1)
 
     def placed(self, step: Step, tables: Sequence[Table]) -> Sequence[Table]:
         """Return the inputs of a loop over all cells where it runs."""
@@ -72,11 +67,11 @@ class DeviceChoice(Representation):
         NoRoomError
             If what they make does not fit.
         """
-        tables = self.fewer(tables)
-        if sum(map(len, tables)) < LEAST_ROWS:
+        tables, few = self.fewer(tables), RowPolicy.current().device_rows
+        if sum(map(len, tables)) < few:
             here = self.with_rows([_here(table) for table in tables])
             try:
-                return self.room.joined_reduced(here, step.axes, self.semiring, LEAST_ROWS)
+                return self.room.joined_reduced(here, step.axes, self.semiring, few)
             except LargeJoinError:
                 pass
         try:
@@ -169,16 +164,17 @@ class DeviceRowsProgram(DeviceProgram[T]):
 
     def _is_large(self, values: Any) -> bool:
         if isinstance(values, Relation):
-            return len(values) >= LEAST_ROWS
+            return len(values) >= RowPolicy.current().device_rows
         return int(values.size) >= self._choice.places.least_cells
 
     def _compiled(self, decoded: bool) -> None:
         """Compile together the kernels of loops that are expected on the device, if what is excluded is independent."""
         choice, share = self._choice, {node: _share(_entries(table)) for node, table in self.leaves.items()}
+        policy = RowPolicy.current()
         for step in self.steps:
             joined = prod([share.get(i, 1.0) for i in step.inputs])
             cells, out_bytes = step.lowered.cells, step.lowered.out_cells * choice.semiring.itemsize
-            looped = joined * _LOOP_GAIN * algebra.CELLS_OF_A_ROW >= 1.0
+            looped = joined * policy.device_loop_gain * policy.cells_of_a_row >= 1.0
             if looped and cells >= choice.places.least_cells and out_bytes <= choice.room.nbytes:
                 choice.places.prepared(step)
             share[step.node] = min(1.0, joined * min(cells // step.lowered.out_cells, _MANY))

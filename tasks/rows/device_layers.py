@@ -10,6 +10,7 @@ import numpy as np
 
 from ..gpu import arrays
 from ..gpu.kernels import cupy, kernel
+from ..steps.row_policy import RowPolicy
 from .layers import Layer, Operations, Rows, Space, lowered
 
 _THREADS: Final = 256
@@ -20,8 +21,6 @@ _LONG_GROUP: Final = 64
 _FEW_CELLS: Final = 1 << 16
 _CELLS_A_ROW: Final = 4
 _NOTHING: Final = np.uint64((1 << 64) - 1)
-#: Rows there is room for beyond those that are kept, however few may wait.
-_LEAST_SPARE: Final = 1 << 20
 _ADDRESSES = ("keys", "costs", "order", "groups", "program")
 _OUTPUTS = ("out_keys", "out_costs", "out_origin", "progress")
 #: ``Layer`` in ``cuda/layer.cu``.
@@ -53,7 +52,7 @@ def row_bytes(words: int) -> int:
 
 def least_room(layer: Layer) -> int:
     """Rows that what :func:`next_rows` writes to has room for beyond those that are kept."""
-    return max(_LEAST_SPARE, layer.d)
+    return max(RowPolicy.current().device_spare_rows, layer.d)
 
 
 def on_device(table: Any) -> Any:

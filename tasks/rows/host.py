@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from . import numpy_rows
 from .keys import Keys, offsets, repacked
@@ -19,15 +20,7 @@ Array = NDArray[Any]
 
 #: How the compiled loops know a semiring.
 LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
-#: Fewer rows at a time are done in NumPy before a compiled loop is called.
-FEW_ROWS: Final = 256
-#: So many rows NumPy does in the time that compiled loops take to load, where the compiler is there or not.
-_WARM_ROWS, _COLD_ROWS = 1 << 19, 1 << 21
-#: Rows of a block, which stay in the second-level cache.
-BLOCK_ROWS: Final = 1 << 14
 _MOST_DIGITS: Final = 10
-#: A table of all keys is as large as this, or as so many times the rows in it.
-_SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 14, 4
 _ALL: Final = ~np.uint64(0)
 
 
@@ -42,11 +35,13 @@ class Host:
     def compiles(self, rows: int) -> bool:
         """Whether so many rows are for compiled loops: once as many were seen as loading these takes in NumPy."""
         self._rows_seen += rows
-        return rows >= FEW_ROWS and self._rows_seen >= (_WARM_ROWS if "numba" in sys.modules else _COLD_ROWS)
+        policy = RowPolicy.current()
+        loaded_in = policy.warm_rows if "numba" in sys.modules else policy.cold_rows
+        return rows >= policy.few_rows and self._rows_seen >= loaded_in
 
     def block_rows(self, budget_rows: int) -> int:
         """Return how many rows at a time are fastest."""
-        return min(BLOCK_ROWS, budget_rows)
+        return min(RowPolicy.current().block_rows, budget_rows)
 
     def repacked(self, words: Array, moves: Array, n_words: int) -> Array:
         """Move fields of keys to where they stand in another layout."""
@@ -82,7 +77,9 @@ class Host:
 
     def index(self, words: Array, keys: Keys, ascending: bool) -> KeyPlaces | Sorted:
         """Return where rows are that are looked for by their keys."""
-        few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))
+        policy = RowPolicy.current()
+        cells = max(policy.table_cells, policy.table_cells_a_row * len(words))
+        few = keys.n_words == 1 and keys.span <= cells
         if few and not ascending:
             counts = np.bincount(words[:, 0].view(np.int64), minlength=keys.span)
             return KeyPlaces(self, np.concatenate([[0], np.cumsum(counts)]))
@@ -146,7 +143,7 @@ class Host:
 
         if sort_loops.ascending(words):
             return _folded(words, values, np.empty(0, np.int64), semiring) if semiring else (words, values)
-        if len(words) <= 2 * BLOCK_ROWS:
+        if len(words) <= 2 * RowPolicy.current().block_rows:
             return _folded(words, values, sort_loops.sort_order(words, group, mask), semiring)
         return self._partitioned(words, values, semiring, group, mask)
 
@@ -158,7 +155,7 @@ class Host:
 
         out, moved = np.empty_like(words), np.empty_like(values)
         ends = np.empty(1 << _MOST_DIGITS, np.int64)
-        most = min((len(words) // BLOCK_ROWS).bit_length(), _MOST_DIGITS)
+        most = min((len(words) // RowPolicy.current().block_rows).bit_length(), _MOST_DIGITS)
         digits = sort_loops.partition(words, values, most, out, moved, ends)
         parts, first = [], 0
         for last in ends[: 1 << digits].tolist():

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import takewhile
 from math import prod
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .operations import side_of
 from .ordering import Assembly, disorder, joined, layout, moved, order_holds, output_blocks, reordered, row_blocks
 from .relation import Dense, Relation, Table, empty, from_dense, gathers
-
-#: What sorting a row costs beside looking for its key.
-_SORTING: Final = 3
 
 
 def _ignored(_: int) -> None:
@@ -283,7 +281,7 @@ def _likeness(table: Relation, relations: Sequence[Relation], scope: Keys) -> tu
     rows = len(table)
     for other in relations:
         if other is not table and not order_holds(other.keys, layout(other.keys, shared(table.keys, other.keys))):
-            rows += _SORTING * len(other)
+            rows += RowPolicy.current().sorting_rows * len(other)
     begins = not {*scope.varying[:1]}.isdisjoint(table.keys.fields)
     return len(leading(table.keys, scope)), begins, -rows
 

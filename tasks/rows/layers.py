@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..compiler.code_cache import Patience
 from ..cpu.threads import share, split
 from ..gpu.arrays import on_host
+from ..steps.row_policy import RowPolicy
 from .keys import Keys, Words, offsets, repacked
 
 Costs = NDArray[np.float64]
@@ -168,13 +169,7 @@ def _first_of_equals(keys: Words, costs: Costs) -> NDArray[np.int64]:
 # Every operation takes arrays and returns arrays, and says exactly which rows in which order come out, so that another
 # implementation gives the same bits.
 
-#: Layers of more expanded rows are not in NumPy, which takes so long for a layer and for one of them.
-_PLAIN_CELLS = 1 << 17
-_LAYER_SECONDS, _CELL_SECONDS = 3e-4, 4e-7
 _PATIENCE = Patience("tasks.rows.layer_loops", "advance")
-#: A thread sorts so many rows at least, or expands so many.
-_SHARED_ROWS = 1 << 15
-_SHARED_CELLS = 1 << 16
 
 
 @dataclass
@@ -226,7 +221,7 @@ def order_of_groups(rows: Rows, layer: Layer, threads: int = 1) -> NDArray[np.in
         return np.empty(0, np.int32)
     n, keys = len(rows), layer.keys
     order, spare, starts = np.arange(n, dtype=np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
-    ranges = split(n, min(threads, 1 + n // _SHARED_ROWS))
+    ranges = split(n, min(threads, 1 + n // RowPolicy.current().shared_rows))
     for gone, v in enumerate(leaving, start=1):
         # where nothing is left behind the field, rows are in order without it
         if leaving[:gone] != [*keys.variables[: -gone - 1 : -1]]:
@@ -311,11 +306,12 @@ def _advanced(
 
 def _pieces(layer: Layer, start: int, stop: int, count: int, room: int, threads: int) -> list[_Piece]:
     """Cut the rows that are left into pieces that cannot overflow; a single one goes on where its room ended."""
-    threads = min(threads, (stop - start) * layer.d // _SHARED_CELLS)
+    shared = RowPolicy.current().shared_cells
+    threads = min(threads, (stop - start) * layer.d // shared)
     if threads > 1:
         size = (room - count) // threads
         rows = min(-(-(stop - start) // threads), (size - layer.least_room) // layer.d)
-        if rows * layer.d >= _SHARED_CELLS // 2:
+        if rows * layer.d >= shared // 2:
             ranges = [(at, min(stop, at + rows)) for at in range(start, stop, rows)][:threads]
             return [(piece, slice(count + i * size, count + (i + 1) * size)) for i, piece in enumerate(ranges)]
     return [((start, stop), slice(count, room))]
@@ -333,8 +329,8 @@ def _quickest(
     rows: Rows, layer: Layer, upper: float, most: int, space: Space, spare: int | None, threads: int
 ) -> tuple[Rows, Origin, float]:
     """Go on to the next layer by compiled loops, or without them as long as that is quicker than to have them."""
-    cells = len(rows) * layer.d
-    if cells > _PLAIN_CELLS or _PATIENCE.ends(_LAYER_SECONDS + cells * _CELL_SECONDS):
+    cells, policy = len(rows) * layer.d, RowPolicy.current()
+    if cells > policy.plain_cells or _PATIENCE.ends(policy.layer_seconds + cells * policy.layer_cell_seconds):
         return next_rows(rows, layer, upper, most, space, spare, threads)
     return next_rows_numpy(rows, layer, upper, most)
 

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 from weakref import ref
 
+from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .joins import joined_reduced
 from .keys import Keys
 from .operations import side_of
 from .ordering import TooManyRowsError
 from .relation import Dense, Relation, Table
-
-# Arrays of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
-_WORKING, _WORKING_WORDS = 10, 6
-_LEAST_BLOCK: Final = 1 << 8
-# Rows of a result, and their places, while it is merged from those of blocks.
-_MERGING: Final = 5
 
 T = TypeVar("T", bound=Any)
 
@@ -47,7 +42,8 @@ def join_row_bytes(inputs: Sequence[Table]) -> int:
     """Return what a row of a join takes while it is made and sorted."""
     dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
     words = Keys(tuple(dims), tuple(dims.values())).n_words
-    return len(inputs) * 8 * (_WORKING + _WORKING_WORDS * words)
+    policy = RowPolicy.current()
+    return len(inputs) * 8 * (policy.working_words + policy.working_key_words * words)
 
 
 def copied_bytes(inputs: Sequence[Table], semiring: Semiring) -> int:
@@ -206,9 +202,10 @@ class MemoryAccount:
         free, scope = self.free - copied_bytes(inputs, semiring), tuple(dims)
         block_row = join_row_bytes(inputs)
         out = Keys(tuple(axes), tuple([dims[v] for v in axes])).n_words * 8 + semiring.itemsize
-        block, most = free // (2 * block_row), free // (2 * _MERGING * (out + 8))
-        if block < _LEAST_BLOCK:
-            needed = 2 * _LEAST_BLOCK * block_row
+        policy = RowPolicy.current()
+        block, most = free // (2 * block_row), free // (2 * policy.merged_copies * (out + 8))
+        if block < policy.least_block_rows:
+            needed = 2 * policy.least_block_rows * block_row
             raise RowsNoRoomError(scope if needed <= self.nbytes else (), self.nbytes - free + needed, self.nbytes)
         each = len(inputs) / max(sum(isinstance(table, Relation) for table in inputs), 1)
 

@@ -17,7 +17,7 @@ from .operations import side_of
 from .relation import Dense, Relation, Table
 
 #: Layouts, and how keys become those of others: the same for all slices of a plan. Beside what a run may take.
-_KEPT: Final[Memo[Any]] = Memo(8 << 20)
+LAYOUTS: Final[Memo[Any]] = Memo(8 << 20)
 #: What a layout takes, and each of its variables.
 _LAYOUT_BYTES, _VARIABLE_BYTES = 1 << 10, 200
 
@@ -25,14 +25,14 @@ _LAYOUT_BYTES, _VARIABLE_BYTES = 1 << 10, 200
 def layout(keys: Keys, variables: Sequence[int]) -> Keys:
     """Return the layout of some of the variables of other keys in this order."""
     asked = "layout", keys, tuple(variables)
-    found: Keys = _KEPT.get(asked) or _kept(asked, Keys(asked[2], tuple([keys.sizes[v] for v in variables])))
+    found: Keys = LAYOUTS.get(asked) or _kept(asked, Keys(asked[2], tuple([keys.sizes[v] for v in variables])))
     return found
 
 
 def joined(a: Keys, b: Keys) -> Keys:
     """Return the layout of a join."""
     asked = "joined", a, b
-    found: Keys | None = _KEPT.get(asked)
+    found: Keys | None = LAYOUTS.get(asked)
     if found is None:
         dims = a.sizes | b.sizes
         found = _kept(asked, Keys(tuple(dims), tuple(dims.values())))
@@ -42,12 +42,12 @@ def joined(a: Keys, b: Keys) -> Keys:
 def _kept(asked: tuple[Any, ...], found: Any) -> Any:
     """Keep what was found, by what was asked: a name, and layouts or variables."""
     variables = [part.variables if isinstance(part, Keys) else part for part in (*asked[1:], found)]
-    return _KEPT.put(asked, found, sum([_LAYOUT_BYTES + _VARIABLE_BYTES * len(part) for part in variables]))
+    return LAYOUTS.put(asked, found, sum([_LAYOUT_BYTES + _VARIABLE_BYTES * len(part) for part in variables]))
 
 
 def forget_layouts() -> None:
     """Drop what is kept of layouts: tables within ranges are each met once."""
-    _KEPT.forget()
+    LAYOUTS.forget()
 
 
 def order_holds(keys: Keys, target: Keys) -> bool:
@@ -66,7 +66,7 @@ class Disorder(NamedTuple):
 def disorder(order: Sequence[int], target: Keys) -> Disorder:
     """Return what is missing for rows in ascending order of some variables to be in that of other keys."""
     asked = "disorder", tuple(order), target
-    found: Disorder = _KEPT.get(asked) or _kept(asked, _disorder(order, target))
+    found: Disorder = LAYOUTS.get(asked) or _kept(asked, _disorder(order, target))
     return found
 
 
@@ -98,7 +98,7 @@ def moved(words: Any, keys: Keys, target: Keys) -> Any:
     if target == keys:
         return words
     asked = "moves", keys, target
-    moves = _KEPT.get(asked)
+    moves = LAYOUTS.get(asked)
     if moves is None:
         moves = _kept(asked, keys.moves(target))
     return side_of(words).repacked(words, moves, target.n_words)

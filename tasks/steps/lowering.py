@@ -28,11 +28,9 @@ import numpy.typing as npt
 from . import products
 from . import streaming as streaming_loops
 from .axes import Axes, fuse
-from .blocks import Blocks, cut
-from .blocks import workspace_bytes as blocks_bytes
 from .products import Product, as_product
 from .semiring import Semiring
-from .streaming import StreamLoops, as_loops, merged_blocks
+from .streaming import Blocks, StreamLoops, as_loops, blocks_bytes, cut, merged_blocks
 
 Regime = Literal["small", "streaming", "matrix"]
 

@@ -1,16 +1,164 @@
-"""One table operation as a value, and how it is lowered: those that look alike are lowered once."""
+"""One table operation as a value, and how it is lowered: those that look alike are lowered once.
+
+The tables of a small step are joined two at a time: which pairs, and what they need meanwhile, is told from sizes only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from heapq import heappop, heappush
 from math import log
 from typing import NamedTuple
 
+from .axes import Sizes, bits_of
 from .lowering import Lowered, Quick, lower
-from .pairwise import Join, pairwise
 from .semiring import Semiring
+
+Join = tuple[int, int, str]
+"""Positions of two tables that are taken out of the list and joined; the result goes to its end."""
+
+# With so few tables every pair is considered, with more only those that are neighbours.
+_FEW_TABLES = 24
+
+
+def pairwise(terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> tuple[tuple[Join, ...], list[str], int]:
+    """Join tables until two are left: each time those two whose join grows the least.
+
+    Parameters
+    ----------
+    terms : sequence of str
+        The axes of each table, a letter each.
+    out : str
+        The axes of the output, in the order in which joins have theirs.
+    sizes : mapping of str to int
+
+    Returns
+    -------
+    joins : tuple of Join
+    left : list of str
+        The axes of the tables that are left.
+    cells : int
+        Cells of the results that are there at the same time, at most.
+    """
+    joiner = _PairJoiner(terms, out, sizes)
+    while len(joiner.alive) > 2:
+        joiner.join(*joiner.best())
+    return tuple(joiner.joins), joiner.left, joiner.peak
+
+
+class _PairJoiner:
+    """The tables that are left, and the pairs that may be joined next, the best first.
+
+    Tables are bit sets of axes, numbered as they come. One bit more is an axis of one state that all of them have:
+    by it those that share no other axis are neighbours too.
+    """
+
+    def __init__(self, terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> None:
+        self._letters = sorted({*out, *"".join(terms)})
+        bit = {letter: 1 << i for i, letter in enumerate(self._letters)}
+        everywhere = 1 << len(bit)
+        dims = [*(sizes[letter] for letter in self._letters), 1]
+        self._sizes = Sizes(dims)
+        self.masks = [everywhere + sum(bit[letter] for letter in term) for term in terms]
+        self._text = list(terms)
+        self._keys: list[tuple[int, int, int]] = []
+        self._given = len(terms)
+        self._few = len(terms) <= _FEW_TABLES
+        self._stays = everywhere + sum(bit[letter] for letter in out)
+        self.alive: list[int] = []
+        self.joins: list[Join] = []
+        self.live = self.peak = 0
+        # the tables that have an axis, by their scopes: equal ones are side by side, small ones before large ones
+        self._holders: list[list[tuple[int, int, int]]] = [[] for _ in dims]
+        self._private = self._shared = 0
+        self._heap: list[tuple[int, int, int]] = []
+        for table in range(self._given):
+            self._add(table)
+        self._private = sum(1 << i for i, held in enumerate(self._holders) if len(held) == 1) & ~self._stays
+        self._shared = sum(1 << i for i, held in enumerate(self._holders) if len(held) == 2) & ~self._stays
+        for table in range(self._given):
+            self._consider(table, [other for other in self._neighbours(table) if other < table])
+
+    @property
+    def left(self) -> list[str]:
+        """The axes of the tables that are left."""
+        return [self._text[table] for table in self.alive]
+
+    def best(self) -> tuple[int, int]:
+        """Return the next pair, the earlier table first."""
+        while True:
+            _, right, left = heappop(self._heap)
+            if self.masks[left] and self.masks[right]:
+                return left, right
+
+    def join(self, left: int, right: int) -> None:
+        """Replace two tables by their join; an axis that no other table has, and that the output lacks, goes."""
+        a, b, sizes = self.masks[left], self.masks[right], self._sizes
+        mask, table = self._joined(a, b), len(self.masks)
+        i, j = bisect_left(self.alive, left), bisect_left(self.alive, right)
+        text = "".join([self._letters[k] for k in bits_of(mask) if k < len(self._letters)])
+        self.joins.append((i, j, f"{self._text[left]},{self._text[right]}->{text}"))
+        self._text.append(text)
+        self.live += sizes[mask]
+        self.peak = max(self.peak, self.live)
+        self.live -= sum([sizes[self.masks[each]] for each in (left, right) if each >= self._given])
+        self._remove(left, i)
+        self._remove(right, j - 1)
+        self.masks.append(mask)
+        self._add(table)
+        self._note(a & b)
+        self._consider(table, self._neighbours(table))
+
+    def _note(self, axes: int) -> None:
+        """Look again at the axes that two tables had: where two have it now, their join becomes smaller."""
+        self._shared &= ~axes
+        for axis in bits_of(axes & ~self._stays):
+            held = self._holders[axis]
+            if len(held) == 2:
+                self._shared |= 1 << axis
+                self._consider(held[0][2], [held[1][2]])
+
+    def _joined(self, a: int, b: int) -> int:
+        return (a | b) & ~(a & b & self._shared | self._private)
+
+    def _consider(self, table: int, others: Iterable[int]) -> None:
+        """Enter pairs by how many cells more their join has than they have."""
+        masks, sizes, mask = self.masks, self._sizes, self.masks[table]
+        for other in others:
+            b = masks[other]
+            growth = sizes[self._joined(mask, b)] - sizes[mask] - sizes[b]
+            heappush(self._heap, (growth, table, other) if other < table else (growth, other, table))
+
+    def _neighbours(self, table: int) -> set[int]:
+        if self._few:
+            return {other for other in self.alive if other != table}
+        key = self._keys[table]
+        found: set[int] = set()
+        for axis in bits_of(self.masks[table]):
+            held = self._holders[axis]
+            at = bisect_left(held, key)
+            found.update(other for *_, other in held[max(at - 1, 0) : at + 2])
+        return found - {table}
+
+    def _add(self, table: int) -> None:
+        self.alive.append(table)
+        mask = self.masks[table]
+        key = mask.bit_count(), mask, table
+        self._keys.append(key)
+        for axis in bits_of(mask):
+            insort(self._holders[axis], key)
+
+    def _remove(self, table: int, position: int) -> None:
+        del self.alive[position]
+        key = self._keys[table]
+        for axis in bits_of(self.masks[table]):
+            held = self._holders[axis]
+            del held[bisect_left(held, key)]
+        self.masks[table] = 0
+
 
 # Up to here einsum is faster than NumPy broadcasting, and than compiled loops that have to be started.
 _QUICK_CELLS = 1 << 17

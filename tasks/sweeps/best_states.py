@@ -20,15 +20,16 @@ from ..gpu.arrays import on_host
 from ..steps.lowering import lower
 from ..steps.semiring import Semiring
 from ..steps.step import Step
+from ..steps.sweep_policy import SweepPolicy
 from ..steps.views import TableSlice, slice_of
 
 Array = NDArray[Any]
 
-JOINT_STATES: Final = 1 << 11
-"""Up to so many joint states are compared at once."""
+JOINT_STATES: Final = SweepPolicy().joint_states
+"""Joint states that plans reckon with, whatever is in force."""
 
-JOINED_CELLS: Final = 1 << 16
-"""Tables are joined up to here to eliminate a variable; larger ones stay where they are."""
+JOINED_CELLS: Final = SweepPolicy().joined_cells
+"""Cells of a table that is read as a whole, whatever is in force."""
 
 
 def best_states(
@@ -53,11 +54,11 @@ def best_states(
     while left:
         left = _eliminated(_near(left), sizes, semiring, joins)
         chosen = _every(left)
-        if few := _cells(chosen, sizes) <= JOINT_STATES:
+        if few := _cells(chosen, sizes) <= SweepPolicy.current().joint_states:
             totals = _joined(left, chosen, sizes, semiring)
         else:
             chosen = _last_axes(left, sizes)
-            totals = _minimised(left, chosen, sizes, semiring, compiled)
+            totals = minimised(left, chosen, sizes, semiring, compiled)
         states |= _states_at(int(totals.argmin()), chosen, sizes)
         left = [] if few else [s for s in (s.fixed(states) for s in left) if s.scope]
     for join in reversed(joins):
@@ -73,7 +74,7 @@ def first_best(
     Most steps have dozens of tables of a few cells, so that what is done for each table is what takes time.
     """
     left = [v for v in dict.fromkeys(chain.from_iterable(step.input_axes)) if v not in states]
-    if _cells(left, sizes) > JOINT_STATES:
+    if _cells(left, sizes) > SweepPolicy.current().joint_states:
         return None
     shape = [sizes[v] for v in left]
     total: Array = np.zeros(shape, semiring.dtype)
@@ -113,12 +114,13 @@ def _states_at(code: int, scope: Sequence[int], sizes: Sequence[int]) -> dict[in
 
 def _near(slices: list[TableSlice]) -> list[TableSlice]:
     """Bring the small slices of device tables to the host, all at once."""
-    far = [s for s in slices if not s.here and s.cells <= JOINED_CELLS]
+    most = SweepPolicy.current().joined_cells
+    far = [s for s in slices if not s.here and s.cells <= most]
     if not far:
         return slices
     from ..gpu.gather import fetched
 
-    return [s for s in slices if s.here or s.cells > JOINED_CELLS] + fetched(far)
+    return [s for s in slices if s.here or s.cells > most] + fetched(far)
 
 
 def _eliminated(
@@ -126,20 +128,22 @@ def _eliminated(
 ) -> list[TableSlice]:
     """Eliminate variables while more than a few joint states are left and a join is small; ``joins`` gets the joins."""
     near: dict[int, set[int]] = {v: set() for v in _every(left)}
-    if _cells(near, sizes) <= JOINT_STATES:
+    policy = SweepPolicy.current()
+    few = policy.joint_states
+    if _cells(near, sizes) <= few:
         return left
     for s in left:
         for v in s.scope:
             near[v].update(s.scope)
     cells = {v: _cells(around, sizes) for v, around in near.items()}
-    while _cells(near, sizes) > JOINT_STATES:
+    while _cells(near, sizes) > few:
         v = min(cells, key=cells.__getitem__)
-        if cells[v] > JOINED_CELLS:
+        if cells[v] > policy.joined_cells:
             break
         around = near.pop(v) - {v}
         scope = (*around, v)
         bucket = [s for s in left if v in s.scope]
-        if cells.pop(v) > JOINT_STATES:
+        if cells.pop(v) > few:
             bucket = _merged(bucket, sizes, semiring)
         join = _joined(bucket, scope, sizes, semiring)
         joins.append(slice_of(join, scope, sizes, {}))
@@ -153,7 +157,7 @@ def _eliminated(
     return left
 
 
-def _minimised(
+def minimised(
     left: Sequence[TableSlice], chosen: tuple[int, ...], sizes: Sequence[int], semiring: Semiring, compiled: bool
 ) -> Array:
     """Return the least sum at each joint state of ``chosen``, flat."""
@@ -165,8 +169,8 @@ def _minimised(
 def _last_axes(left: Iterable[TableSlice], sizes: Sequence[int]) -> tuple[int, ...]:
     """Choose the last axes of the largest table, along which it is swept fastest."""
     largest = max(left, key=lambda s: s.cells).scope
-    start = len(largest) - 1
-    while start > 0 and _cells(largest[start - 1 :], sizes) <= JOINT_STATES:
+    start, most = len(largest) - 1, SweepPolicy.current().joint_states
+    while start > 0 and _cells(largest[start - 1 :], sizes) <= most:
         start -= 1
     return largest[start:]
 
@@ -175,12 +179,13 @@ def _merged(left: Iterable[TableSlice], sizes: Sequence[int], semiring: Semiring
     """Join small tables into fewer: a large join is the slower the more inputs it has."""
     large: list[TableSlice] = []
     groups: list[tuple[set[int], list[TableSlice]]] = []
+    most = SweepPolicy.current().joint_states
     for s in sorted(left, key=lambda s: -s.cells):
-        if s.cells > JOINT_STATES:
+        if s.cells > most:
             large.append(s)
             continue
         for scope, members in groups:
-            if _cells(scope.union(s.scope), sizes) <= JOINT_STATES:
+            if _cells(scope.union(s.scope), sizes) <= most:
                 scope.update(s.scope)
                 members.append(s)
                 break

@@ -107,7 +107,7 @@ class DeviceSumProduct(SumProduct):
     def _run(self, step: Step, tables: Sequence[Scaled], threads: int) -> Any:
         return self.places.run(step, [t.values for t in tables], threads, self.compiled)
 
-    def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+    def log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         logs = [as_logs(t).values for t in tables]
         if any(map(is_device, logs)):
             logs = [cupy().asarray(values) for values in logs]

@@ -114,7 +114,7 @@ def _on_logs(values: Array, log_scale: float, low: float, high: float) -> Scaled
 
 
 def _measured_there(values: Array, log_scale: float) -> Scaled:
-    from ..gpu.extremes import extremes_above
+    from ..gpu.gather import extremes_above
 
     lowest, highest = extremes_above(values, 0.0)
     if highest < lowest:
@@ -139,7 +139,7 @@ def _bounded(table: Scaled) -> Scaled:
 def _lowest_positive(values: Array, high: float) -> float:
     """Minimum over the non-zero entries of a table with maximum ``high``, in blocks so that no copy grows."""
     if type(values) is not np.ndarray:
-        from ..gpu.extremes import lowest_positive
+        from ..gpu.gather import lowest_positive
 
         return lowest_positive(values, high)
     flat = values.reshape(-1)
@@ -227,7 +227,7 @@ def from_logs(logs: Array, log_scale: float, lowest: float = LOWEST / 2) -> Scal
 
 def _lowest_finite(logs: Array, high: float) -> float:
     if type(logs) is not np.ndarray:
-        from ..gpu.extremes import lowest_finite
+        from ..gpu.gather import lowest_finite
 
         return lowest_finite(logs, high)
     return float(np.min(logs, where=logs > -math.inf, initial=high))
@@ -333,7 +333,7 @@ class SumProduct:
             if _fits(tables, summed) or float(values.min()) > _SAFE * math.exp(high):
                 return measured(values, scale)
             del values
-        return self._log_step(step, tables, threads)
+        return self.log_step(step, tables, threads)
 
     def restrict(self, table: Scaled, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Scaled:
         """Return the table with some variables fixed; its bounds still hold."""
@@ -344,7 +344,7 @@ class SumProduct:
         """Return the algebra with bounds of other sums."""
         return replace(self, sizes=sizes)
 
-    def _log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
+    def log_step(self, step: Step, tables: Sequence[Scaled], threads: int) -> Scaled:
         sizes = dict(enumerate(self.sizes))
         axes, logs = self._merged(step, [as_logs(t).values for t in tables], sizes)
         out = contract(logs, axes, step.axes, sizes, LOG_SUM, threads=threads)

@@ -90,6 +90,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="SUBSTR", help="part of the name")
     parser.add_argument("--sample", action="store_true", help="a few instances that take a second")
     parser.add_argument("--without", nargs="+", default=names, choices=names, metavar="PROVER", help="left out in turn")
+    parser.add_argument("--part", default="0/1", metavar="I/N", help="each N-th instance from I on, for N cores")
     parser.add_argument("--kept", type=Path, metavar="FILE", help="answers are kept there, and not asked for again")
     return parser.parse_args()
 
@@ -97,7 +98,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     """Ask, and print one table."""
     options = arguments()
-    found = trials(list(chosen(options)), options)
+    part, parts = map(int, options.part.split("/"))
+    found = trials(list(chosen(options))[part::parts], options)
     table = Table(title=f"CPU seconds, limit {options.limit:g}, with all provers and without one")
     for heading in ("instance", "prover", "with all", "without it", ""):
         table.add_column(heading, no_wrap=True)

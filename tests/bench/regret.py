@@ -18,10 +18,14 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from queue import Queue
 from statistics import geometric_mean
+from threading import Lock
 from typing import Any, Literal
 
 from parts.instances import evidence_beside
@@ -30,6 +34,8 @@ from rich.console import Console
 from rich.table import Table
 
 Seconds = Literal["cpu", "wall"]
+#: A file, a query, and a file of evidence.
+Question = tuple[Path, str, str | None]
 
 #: Suffixes of files that hold a model, before ``.gz`` and ``.xz``, and what is asked of them.
 _QUERIES: dict[str, tuple[str, ...]] = {
@@ -101,7 +107,7 @@ def ways(query: str, device: Mapping[str, Any]) -> Iterator[tuple[str, dict[str,
         yield "host", {}
 
 
-def questions(folder: Path, only: Sequence[str]) -> list[tuple[Path, str, str | None]]:
+def questions(folder: Path, only: Sequence[str]) -> list[Question]:
     """Return every query of every file whose name has one of some texts in it, each with the evidence beside it."""
     found = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
@@ -115,7 +121,7 @@ def questions(folder: Path, only: Sequence[str]) -> list[tuple[Path, str, str | 
 
 def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
     """Ask in a process of its own, which is killed with all that it started once the limit is over."""
-    told = {"path": str(asked.path), "query": asked.query, "evidence": asked.evidence, "way": asked.way}
+    told: dict[str, Any] = {"path": str(asked.path), "query": asked.query, "evidence": asked.evidence, "way": asked.way}
     told |= {"cpu_limit": limit} if clock == "cpu" else {}
     child = Path(__file__).parent / "parts" / "regret_child.py"
     command = [sys.executable, str(child), json.dumps({**told, "options": dict(asked.options)})]
@@ -137,36 +143,69 @@ def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
     return found if found.get(clock, 0.0) <= limit else {**found, "end": "out of time"}
 
 
-def asked_again(folder: Path, arguments: argparse.Namespace, out: Path) -> Iterator[dict[str, Any]]:
-    """Yield a line for each question and way, from the file or as it is answered."""
+class Answers:
+    """Lines of answers by what was asked, in a file that a stopped bench goes on with."""
+
+    def __init__(self, out: Path) -> None:
+        self._out, self._lock = out, Lock()
+        lines = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
+        self._lines = {(line["name"], line["query"], line["way"], line["device"]): line for line in lines}
+
+    def of(self, key: tuple[str, str, str, str], ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the line of a key, asked for and written where there is none."""
+        line = self._lines.get(key)
+        if line is None:
+            line = {**dict(zip(("name", "query", "way", "device"), key, strict=True)), **ask()}
+            with self._lock, open(self._out, "a") as file:
+                file.write(json.dumps(line) + "\n")
+        return line
+
+
+def second(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Ask twice, and return the second answer."""
+    ask()
+    return ask()
+
+
+def all_ways(question: Question, folder: Path, arguments: argparse.Namespace, answers: Answers) -> list[dict[str, Any]]:
+    """Ask one question in every way; nothing more once the bench's time is over."""
     device = {} if arguments.gpus is None else {"gpus": arguments.gpus}
     label = "cpu" if arguments.gpus is None else f"gpus {arguments.gpus}"
-    lines = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
-    known = {(line["name"], line["query"], line["way"], line["device"]): line for line in lines}
+    path, query, evidence = question
+    small, lines = True, []
+    for way, options in [("size", {}), *ways(query, device)]:
+        if (arguments.ways and way not in ("size", *arguments.ways)) or (way == "dense" and not small):
+            continue
+        if time.monotonic() > arguments.until:
+            return []
+        asked = Asked(path, query, evidence, way, options)
+        ask = partial(run, asked, arguments.limit, arguments.clock)
+        # what only the first process compiles is no choice of the default
+        line = answers.of(asked.key(folder, label), partial(second, ask) if way == "default" else ask)
+        if way == "size":
+            small = line.get("cells", math.inf) <= _MOST_CELLS
+        else:
+            lines.append(line)
+    return lines
+
+
+def asked_again(folder: Path, arguments: argparse.Namespace, out: Path) -> Iterator[dict[str, Any]]:
+    """Yield the lines of each question and way, from the file or as they are answered."""
     chosen = questions(folder, arguments.only)
     if arguments.query:
         chosen = [each for each in chosen if each[1] in arguments.query]
     if arguments.sample is not None:
         chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
-    for path, query, evidence in chosen:
-        small = True
-        for way, options in [("size", {}), *ways(query, device)]:
-            if arguments.ways and way not in ("size", *arguments.ways):
-                continue
-            if way == "dense" and not small:
-                continue
-            asked = Asked(path, query, evidence, way, options)
-            key = asked.key(folder, label)
-            line = known.get(key)
-            if line is None:
-                named = dict(zip(("name", "query", "way", "device"), key, strict=True))
-                line = {**named, **run(asked, arguments.limit, arguments.clock)}
-                with open(out, "a") as file:
-                    file.write(json.dumps(line) + "\n")
-            if way == "size":
-                small = line.get("cells", math.inf) <= _MOST_CELLS
-            else:
-                yield line
+    answers = Answers(out)
+    cores = sorted(os.sched_getaffinity(0))
+    shares = Queue[set[int]]()
+    for job in range(arguments.jobs):
+        shares.put(set(cores[job :: arguments.jobs]) or set(cores))
+    # what a thread starts inherits its cores
+    with ThreadPoolExecutor(arguments.jobs, initializer=lambda: os.sched_setaffinity(0, shares.get())) as pool:
+        asked = [pool.submit(all_ways, each, folder, arguments, answers) for each in chosen]
+        for future in as_completed(asked):
+            yield from future.result()
 
 
 @dataclass(frozen=True)
@@ -267,10 +306,13 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="so many questions, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gpus", help="ask with so many GPUs; without them is one more way")
+    parser.add_argument("--jobs", type=int, default=1, help="questions side by side, on a share of the cores each")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="of the whole bench; what is left is not asked")
     parser.add_argument("--out", type=Path, default=Path("regret.jsonl"))
     arguments = parser.parse_args()
     if arguments.gpus is not None and arguments.gpus.isdigit():
         arguments.gpus = int(arguments.gpus)
+    arguments.until = time.monotonic() + 60 * arguments.minutes
     lines = []
     for line in asked_again(data_folder(), arguments, arguments.out):
         lines.append(line)

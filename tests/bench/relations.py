@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
-from unittest.mock import patch
 
 os.environ["POLARS_MAX_THREADS"] = "1"
 
@@ -45,12 +44,13 @@ from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.results.result import Result
-from bucketflow.tasks.rows import algebra, host
+from bucketflow.tasks.rows import host
 from bucketflow.tasks.rows.joins import joined, joined_reduced, semijoin, shared
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.operations import side_of
 from bucketflow.tasks.rows.ordering import disorder, gathered, layout, merged, moved, reordered
 from bucketflow.tasks.rows.relation import Relation, from_dense, restricted, to_dense
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import min_plus
 
 COSTS = min_plus("int32")
@@ -302,7 +302,7 @@ def measure(xp: Any, n: int) -> Table:
 
 
 #: What makes every table of more than a few cells rows, and every step a join.
-NOTHING_BUT_ROWS = {"CELLS_OF_A_ROW": 0, "takes_less": lambda dense_bytes, rows_bytes: False}
+NOTHING_BUT_ROWS = {"cells_of_a_row": 0, "array_share": 0.0}
 
 
 def instances(repeats: int = 4) -> Table:
@@ -311,7 +311,7 @@ def instances(repeats: int = 4) -> Table:
     table = Table(*headings, title="CUBE's instances by rows on the device")
     for case in [case for case in MODELS if case.name in ("SPOT5 54", "SPOT5 29", "SPOT5 404", "SPOT5 503")]:
         for kept in ("less", "rows"):
-            with patch.multiple(algebra, **NOTHING_BUT_ROWS) if kept == "rows" else nullcontext():
+            with RowPolicy.using(**NOTHING_BUT_ROWS) if kept == "rows" else nullcontext():
                 found, times = asked(case.file, repeats)
             work, right = found.rows_work, "" if found.value == case.answer else f", not {case.answer}"
             figures = (f"{work.tables}", f"{work.largest_rows:,}", f"{work.largest_cells:,}") if work else ("",) * 3

@@ -202,7 +202,7 @@ def test_certificates(secured: tuple[Cluster, Certificates], tmp_path: Path, mon
         remote_client(running.address),
     ):
         pass
-    monkeypatch.setattr("bucketflow.cluster.connect._ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr("bucketflow.cluster.connect.ANSWER_SECONDS", 0.5)
     with (
         pytest.raises(ClusterError, match="no Dask scheduler answers"),
         connection(running.address.replace("tls", "tcp")),

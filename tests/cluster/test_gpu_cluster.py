@@ -13,7 +13,7 @@ from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpus import count_gpus, gpu_client
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled import device_cases
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model
 from tests.models import grid
@@ -87,13 +87,13 @@ def test_two_gpus_share_boxes_of_tables_larger_than_either(query: str, monkeypat
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("count", [1, 2])
+@CompiledPolicy.using(device_block_seconds=0.0)
 def test_marginals_on_workers_of_gpus(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of cases and slices, spread over one process a GPU."""
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
     if not cupy.cuda.is_available() or cupy.cuda.runtime.getDeviceCount() < count:
         pytest.skip("fewer NVIDIA GPUs")
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
-    monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
     model, rng = grid(4, 5, 6, "markov"), np.random.default_rng(1)
     cases = {"x0": rng.integers(-1, 6, 500), "x7": rng.integers(0, 6, 500), "x9": rng.random((500, 6))}
     expected, several = bucketflow.marginals(model), bucketflow.compile(model).marginals_batch(cases)

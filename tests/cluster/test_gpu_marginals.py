@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from bucketflow.cluster import gpus as module
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.compiled import device_cases as gpu_marginals
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.machine import device
 from bucketflow.pipeline.models.cases import Cases
 from bucketflow.pipeline.runs import device_slices
@@ -54,14 +56,15 @@ def no_rates() -> dict[Any, Any]:
 
 
 @pytest.fixture(autouse=True)
-def devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "device_of_worker", pretended_device)
     monkeypatch.setattr(device, "known_device_rates", no_rates)
     for each in (gpu_marginals, device_cases, device_slices):
         monkeypatch.setattr(each, "DeviceMessages", Watched)
-    monkeypatch.setattr(device_cases, "_LEAST_SECONDS", 0.0)
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(Watched, "used", Counter())
+    with CompiledPolicy.using(device_block_seconds=0.0):
+        yield
 
 
 def cases_of(model: bucketflow.Model, count: int) -> dict[str, np.ndarray]:
@@ -94,8 +97,7 @@ def test_batches_are_spread_and_stay_in_order(
         found = compiled.marginals_batch(cases)
         assert set(Watched.used) == {"gpu-a", "gpu-c"} or (others and set(Watched.used) < {"gpu-a", "gpu-c"})
         assert len(list(compiled.batches(cases))) == 7, "groups of 16 cases, three for a block"
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(device_cases, "_ANSWER_BYTES", 1)
+        with CompiledPolicy.using(answer_bytes=1):
             assert len(list(compiled.batches(cases))) == 19, "answers of a group for a block"
         monkeypatch.setattr(Watched, "run", lambda *_: pytest.fail("this machine has no device"))
         single = compiled.marginals()

@@ -21,7 +21,7 @@ from bucketflow.cluster.connect import ClusterError
 from bucketflow.cluster.gpus import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.answering import placement
-from bucketflow.pipeline.batches import pricing
+from bucketflow.pipeline.batches.batch_policy import BatchPolicy
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.runs.pools import DaskPools
@@ -238,12 +238,12 @@ def test_a_mixed_cluster_answers_on_its_gpu_workers(
         assert got.log10 == pytest.approx(free.log10, rel=1e-12)
 
 
+@BatchPolicy.using(large_seconds=0.0)
 def test_large_questions_of_a_batch_use_gpu_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, kind in (("a.wcsp", "cost"), ("b.uai", "markov")):
         bucketflow.save(grid(6, 6, 3, kind), tmp_path / name)
     (tmp_path / "list.csv").write_text("model,query\na.wcsp,optimum\nb.uai,partition\nb.uai,optimum\n")
     alone = bucketflow.batch(tmp_path / "list.csv", tmp_path / "alone")
-    monkeypatch.setattr(pricing, "LARGE_SECONDS", 0.0)
     with watched(monkeypatch) as (_, used), cluster("cpu", "gpu-a", "gpu-c", threads=3) as client:
         there = bucketflow.batch(tmp_path / "list.csv", tmp_path / "there", client=client, gpus="all")
     assert (there.answered, there.exit_code) == (alone.answered, 0) == (3, 0)

@@ -22,7 +22,7 @@ from bucketflow.cluster import address, dask_pool
 from bucketflow.cluster.address import ClusterError, host_and_port
 from bucketflow.cluster.connect import local_client, remote_client
 from bucketflow.cluster.dask_pool import DaskPool
-from bucketflow.cluster.web_servers import NO_DASHBOARD
+from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
@@ -39,7 +39,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is waited for."""
     monkeypatch.setattr(address, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(dask_pool, "PATIENCE_SECONDS", 0.0)
-    monkeypatch.setattr(dask_pool, "_GLANCE_SECONDS", 0.01)
+    monkeypatch.setattr(dask_pool, "GLANCE_SECONDS", 0.01)
 
 
 @pytest.fixture
@@ -156,7 +156,7 @@ def test_workers_ignore_what_the_terminal_sends_to_all() -> None:
 
 def test_results_that_take_longer_than_a_glance_are_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client whose fetching is ended by a timeout fetches nothing any more."""
-    monkeypatch.setattr(dask_pool, "_GLANCE_SECONDS", 1e-4)
+    monkeypatch.setattr(dask_pool, "GLANCE_SECONDS", 1e-4)
     with (
         LocalCluster(2, threads_per_worker=2, processes=False, dashboard_address=None) as workers,
         Client(workers) as c,

@@ -22,10 +22,8 @@ import bucketflow
 from bucketflow.cluster import gpus
 from bucketflow.cluster.address import ClusterError
 from bucketflow.cluster.connect import local_client
-from bucketflow.cluster.deployed import deployed_client
-from bucketflow.cluster.first_worker import heard_failures
-from bucketflow.cluster.starting import starting
-from bucketflow.cluster.web_servers import LOOPBACK, is_asked_for, kept_local
+from bucketflow.cluster.deployed import deployed_client, heard_failures
+from bucketflow.cluster.starting import LOOPBACK, is_asked_for, kept_local, starting
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

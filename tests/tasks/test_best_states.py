@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
 from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.steps.views import TableSlice, slice_of
 from bucketflow.tasks.sweeps import best_states
 from bucketflow.tasks.sweeps.sweep import restrict
 from tests.device_stand_in import device
+from tests.policies import InForce
 
 SEMIRINGS = (min_plus("int16", 4), min_plus("int32", 2), min_plus("int64", 2), MIN_PLUS)
 # Joint states compared at once, and cells of a join: everything at once, elimination alone, sweeps, all mixed.
@@ -55,9 +57,8 @@ def check(slices: list[TableSlice], sizes: tuple[int, ...], semiring: Semiring) 
 
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=lambda s: s.dtype)
-def test_no_joint_state_is_better(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], semiring: Semiring) -> None:
-    monkeypatch.setattr(best_states, "JOINT_STATES", limits[0])
-    monkeypatch.setattr(best_states, "JOINED_CELLS", limits[1])
+def test_no_joint_state_is_better(in_force: InForce, limits: tuple[int, int], semiring: Semiring) -> None:
+    in_force(SweepPolicy, joint_states=limits[0], joined_cells=limits[1])
     for seed in range(40):
         check(*draw(seed, semiring, 7), semiring)
 
@@ -90,9 +91,8 @@ def test_what_has_many_joint_states_or_is_elsewhere_is_not_looked_at_at_once(mon
 
 
 @pytest.mark.parametrize("limits", [(1 << 11, 1 << 16), (4, 16)], ids=str)
-def test_tables_of_a_device(monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
-    monkeypatch.setattr(best_states, "JOINT_STATES", limits[0])
-    monkeypatch.setattr(best_states, "JOINED_CELLS", limits[1])
+def test_tables_of_a_device(monkeypatch: pytest.MonkeyPatch, in_force: InForce, limits: tuple[int, int]) -> None:
+    in_force(SweepPolicy, joint_states=limits[0], joined_cells=limits[1])
     with device(monkeypatch) as there:
         for seed in range(30):
             slices, sizes = draw(seed, SEMIRINGS[1], 6)

@@ -29,7 +29,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(compile_limits, "_clock", made)
+    monkeypatch.setattr(compile_limits, "clock", made)
     return made
 
 
@@ -38,7 +38,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own, and a second that costs of a byte, so that functions take seconds."""
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(code_cache, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(code_cache, "PACKAGE", tmp_path)
     monkeypatch.setattr(kept_code, "SECONDS_PER_BYTE", 1.0)
     return tmp_path / "cache"
 

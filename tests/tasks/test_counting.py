@@ -9,10 +9,11 @@ from itertools import combinations, product
 import numpy as np
 import pytest
 
-from bucketflow.tasks.counting import count as counting
 from bucketflow.tasks.counting.count import Count, Counted, CountNoRoomError
+from bucketflow.tasks.counting.count_policy import CountPolicy
 from bucketflow.tasks.counting.count_state import clauses_of
 from bucketflow.tasks.counting.numbers import LIMB_BITS, accumulate, add, as_integer, double, multiply, scale
+from tests.policies import InForce
 
 Formula = list[list[int]]
 
@@ -99,9 +100,9 @@ def test_long_numbers_and_known_components() -> None:
     assert counted(3, [[]]).value == 0
 
 
-def test_what_is_known_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_makes_room(in_force: InForce) -> None:
     n, formula = independent_sets(5, 16)
-    monkeypatch.setattr(counting, "_FIRST_ENTRIES", 1 << 6)
+    in_force(CountPolicy, first_entries=1 << 6)
     small = Count([clauses_of(n, formula, np.arange(n) * 1e3)], 200_000).run(math.inf)
     assert small is not None
     assert small.forgotten

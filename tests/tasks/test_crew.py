@@ -15,13 +15,14 @@ import bucketflow
 from bucketflow.pipeline.compiled.compiled import Compiled
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function, Model
-from bucketflow.tasks.incremental import stages as large_module
 from bucketflow.tasks.incremental import thread_crew as crew_module
 from bucketflow.tasks.incremental.packed import Packed
+from bucketflow.tasks.incremental.propagation_policy import PropagationPolicy
 from bucketflow.tasks.incremental.schedule import Item, Schedule, arena_words, scheduled
 from bucketflow.tasks.incremental.stages import is_streamed
 from bucketflow.tasks.sweeps.scaled import QuickSumProduct, Scaled, as_logs, measured
 from tests.models import named_model
+from tests.policies import InForce
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "bn"
 
@@ -46,10 +47,9 @@ def mixed() -> list[Compiled]:
 
 
 @pytest.fixture
-def fine(monkeypatch: pytest.MonkeyPatch) -> None:
+def fine(in_force: InForce) -> None:
     """Parts of few cells, so that small models have many, and none is left to the first thread."""
-    monkeypatch.setattr(large_module, "GRAIN", 1 << 10)
-    monkeypatch.setattr(crew_module, "_ALONE_CELLS", 0)
+    in_force(PropagationPolicy, grain_cells=1 << 10, alone_cells=0)
 
 
 def test_the_mixed_models_have_every_kind_of_large_step(mixed: list[Compiled]) -> None:
@@ -112,7 +112,7 @@ def test_products_and_steps_without_loops_are_made_with_all_others(
     threads: int, mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them waits for Python, and nobody for it."""
-    monkeypatch.setattr(Packed, "_run_alone", None)
+    monkeypatch.setattr(Packed, "run_alone", None)
     for model in mixed:
         assert model.plan is not None
         nodes = [step.node for step in model.plan.steps]
@@ -122,10 +122,8 @@ def test_products_and_steps_without_loops_are_made_with_all_others(
 
 
 @pytest.mark.usefixtures("fine")
-def test_threads_that_come_back_after_every_item_make_the_same_tables(
-    mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(crew_module, "_MOST_CELLS", 1)
+def test_threads_that_come_back_after_every_item_make_the_same_tables(mixed: list[Compiled], in_force: InForce) -> None:
+    in_force(PropagationPolicy, turn_cells=1)
     assert_equal_for_any_threads(mixed[0], (1, 3))
 
 
@@ -146,7 +144,9 @@ def test_threads_agree_with_tables_one_by_one(mixed: list[Compiled]) -> None:
                 assert np.allclose(one.values + shift, other.values, rtol=0.0, atol=1e-9)
 
 
-def test_a_propagation_that_is_interrupted_goes_on(mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_propagation_that_is_interrupted_goes_on(
+    mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     model = mixed[0]
     assert model.plan is not None
     nodes = [step.node for step in model.plan.steps]
@@ -158,8 +158,7 @@ def test_a_propagation_that_is_interrupted_goes_on(mixed: list[Compiled], monkey
         if next(calls) % 2 == 1:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(crew_module, "_MOST_CELLS", 1)
-    monkeypatch.setattr(crew_module, "_ALONE_CELLS", 0)
+    in_force(PropagationPolicy, turn_cells=1, alone_cells=0)
     for change in [None, *changes(model, 3)]:
         if change is not None:
             whole.set_leaf(*change)
@@ -174,9 +173,9 @@ def test_a_propagation_that_is_interrupted_goes_on(mixed: list[Compiled], monkey
 
 
 def test_what_one_thread_is_done_with_sooner_starts_no_others(
-    mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch
+    mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
-    monkeypatch.setattr(crew_module, "_ALONE_CELLS", 1 << 26)
+    in_force(PropagationPolicy, alone_cells=1 << 26)
     for model in mixed:
         assert model.plan is not None
         nodes = [step.node for step in model.plan.steps]
@@ -189,7 +188,9 @@ def test_what_one_thread_is_done_with_sooner_starts_no_others(
 
 
 @pytest.mark.usefixtures("fine")
-def test_what_is_up_to_date_is_not_counted_as_work(mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_up_to_date_is_not_counted_as_work(
+    mixed: list[Compiled], monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     model = mixed[0]
     assert model.plan is not None
     nodes = [step.node for step in model.plan.steps]
@@ -199,7 +200,7 @@ def test_what_is_up_to_date_is_not_counted_as_work(mixed: list[Compiled], monkey
     tables._state.stale[position] = 1
     cells = [item.cells for item in scheduled(model.plan.steps, 2).items]
     assert sum(cells) > 2 * max(cells)
-    monkeypatch.setattr(crew_module, "_ALONE_CELLS", max(cells) + 1)
+    in_force(PropagationPolicy, alone_cells=max(cells) + 1)
     monkeypatch.setattr(crew_module, "together", None)
     tables.refresh([nodes[position]], 2)
     assert not tables._state.stale[position]

@@ -12,7 +12,7 @@ import pytest
 
 from bucketflow.tasks.gpu import brick_launch as gpu_brick_launch
 from bucketflow.tasks.gpu import bucket_launch as gpu_joins
-from bucketflow.tasks.gpu import extremes as gpu_extremes
+from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu import product_launch as gpu_product
@@ -98,7 +98,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.add(gpu_kernels.kernel_source(name, law, dtype, **constants))
         return SimpleNamespace()
 
-    for module in (gpu_stream, gpu_brick_launch, gpu_joins, gpu_product, gpu_extremes):
+    for module in (gpu_stream, gpu_brick_launch, gpu_joins, gpu_product, gpu_gather):
         monkeypatch.setattr(module, "kernel", record)
     return found
 

@@ -14,10 +14,12 @@ from bucketflow.pipeline.queries.decode import decode
 from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import decoding
 from bucketflow.tasks.gpu.arrays import upload
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS, Semiring, min_plus
 from bucketflow.tasks.steps.step import Step, make_step
-from bucketflow.tasks.sweeps import best_states
+from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from tests.device_stand_in import device
+from tests.policies import InForce
 
 SEMIRINGS = (min_plus("int16", 4), min_plus("int32", 2), min_plus("int64", 2), MIN_PLUS)
 # Joint states of a launch of its own, and of steps that are left to the host.
@@ -59,10 +61,8 @@ def cost(steps: list[Step], tables: dict[int, Any], sizes: tuple[int, ...], stat
     return sum(float(shaped[i][tuple(states[v] for v in axes)]) for i, axes in read.items())
 
 
-def check(seed: int, semiring: Semiring, monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int]) -> None:
-    monkeypatch.setattr(decoding, "_ALONE", limits[0])
-    monkeypatch.setattr(decoding, "JOINT_STATES", limits[1])
-    monkeypatch.setattr(best_states, "JOINT_STATES", 1 << 22)
+def check(seed: int, semiring: Semiring, in_force: InForce, most: int) -> None:
+    in_force(SweepPolicy, joint_states=1 << 22)
     steps, tables, sizes = sweep(seed, semiring, 9 if seed % 2 else 14)
     on_device = [node for node in tables if node % 3]
     there = tables | dict(zip(on_device, upload([tables[node] for node in on_device]), strict=True))
@@ -73,7 +73,7 @@ def check(seed: int, semiring: Semiring, monkeypatch: pytest.MonkeyPatch, limits
         decode(steps, tables, sizes, semiring, expected, compiled=False)
         decode(steps, there, sizes, semiring, found, compiled=False)
         assert found.keys() == expected.keys() == read
-        if limits[1] >= max(decoding.DecodeRecords.of(steps, sizes, known).joint):
+        if most >= max(decoding.DecodeRecords.of(steps, sizes, known).joint):
             assert found == expected
         if not known:
             assert cost(steps, tables, sizes, found) == cost(steps, tables, sizes, expected)
@@ -94,11 +94,11 @@ def places() -> list[Any]:
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=lambda s: s.dtype)
 def test_a_device_finds_the_same(
-    monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], semiring: Semiring, where: Any
+    monkeypatch: pytest.MonkeyPatch, in_force: InForce, limits: tuple[int, int], semiring: Semiring, where: Any
 ) -> None:
-    with where(monkeypatch):
+    with where(monkeypatch), DevicePolicy.using(decode_alone_states=limits[0], decode_joint_states=limits[1]):
         for seed in range(6):
-            check(seed, semiring, monkeypatch, limits)
+            check(seed, semiring, in_force, limits[1])
 
 
 def test_what_is_not_decoded_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.diagrams import hashing, min_plus
 from bucketflow.tasks.diagrams.diagram import FORBIDDEN, Spaces, as_bits
+from bucketflow.tasks.diagrams.diagram_policy import DiagramPolicy
 from bucketflow.tasks.diagrams.min_plus import (
     NOTHING,
     DiagramStoppedError,
@@ -25,6 +25,7 @@ from bucketflow.tasks.diagrams.min_plus import (
     join,
     table,
 )
+from tests.policies import InForce
 
 SIZES = np.array([2, 3, 1, 4, 2, 3])
 # the fixture does the same for every example
@@ -57,10 +58,10 @@ def added(*values: Integers) -> Integers:
     return np.where(np.max(values, axis=0) >= FORBIDDEN, FORBIDDEN, sum(values))
 
 
-@pytest.fixture(params=[hashing.SCATTER, np.uint64(0)], ids=["hashes", "equal hashes"], autouse=True)
-def scatter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[DiagramPolicy().hash_factor, 0], ids=["hashes", "equal hashes"], autouse=True)
+def scatter(request: pytest.FixtureRequest, in_force: InForce) -> None:
     """Everything holds also where all hashes are the same."""
-    monkeypatch.setattr(hashing, "SCATTER", request.param)
+    in_force(DiagramPolicy, hash_factor=request.param)
 
 
 @quick
@@ -133,7 +134,7 @@ def random_functions(k: int, d: int) -> Iterator[Summed]:
         yield from_dense(scope, rng.integers(0, 1 << 40, size=[d] * len(scope)), sizes)
 
 
-@pytest.mark.parametrize("scatter", [hashing.SCATTER], indirect=True)
+@pytest.mark.parametrize("scatter", [DiagramPolicy().hash_factor], indirect=True)
 def test_tables_of_states_grow() -> None:
     a, b = random_functions(5, 4)
     sizes = np.full(10, 4)
@@ -147,24 +148,24 @@ def test_tables_of_states_grow() -> None:
     assert np.array_equal(table(found, sizes), least)
 
 
-def test_too_little_memory_is_said_and_stops_are_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_memory_is_said_and_stops_are_heard(in_force: InForce) -> None:
     a, b = random_functions(5, 4)
     with pytest.raises(NoRoomError):
         join(a, b, sizes=np.full(10, 4), limits=Limits(memory_bytes=1 << 20))
     with pytest.raises(NoRoomError):
         from_dense(np.arange(2), np.zeros((2, 3), np.int64), SIZES, limits=Limits(memory_bytes=100))
-    monkeypatch.setattr(min_plus, "QUOTA", 100)
+    in_force(DiagramPolicy, turn_edges=100)
     with pytest.raises(DiagramStoppedError):
         join(a, b, sizes=np.full(10, 4), limits=Limits(stop=lambda: True))
 
 
-@pytest.mark.parametrize("scatter", [hashing.SCATTER], indirect=True)
+@pytest.mark.parametrize("scatter", [DiagramPolicy().hash_factor], indirect=True)
 @pytest.mark.parametrize("minimise", [False, True])
-def test_a_join_stops_within_a_level_and_goes_on_there(monkeypatch: pytest.MonkeyPatch, minimise: bool) -> None:
+def test_a_join_stops_within_a_level_and_goes_on_there(in_force: InForce, minimise: bool) -> None:
     a, b = random_functions(3, 4)
     sizes, limits = np.full(6, 4), Limits(1 << 40)
     want = join(a, b, sizes=sizes, minimise=minimise, limits=limits)
-    monkeypatch.setattr(min_plus, "QUOTA", 50)
+    in_force(DiagramPolicy, turn_edges=50)
     going, runs, held = Join(a, b, sizes=sizes, minimise=minimise), 0, []
     while True:
         runs += 1
@@ -191,8 +192,7 @@ def test_a_budget_that_falls_meanwhile(
     want = added(spread(*a), spread(*b))
     going = Join(from_dense(*a, SIZES), from_dense(*b, SIZES), sizes=SIZES)
     found = None
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(min_plus, "QUOTA", 3)
+    with DiagramPolicy.using(turn_edges=3):
         for runs in count():
             try:
                 found = going.run(Limits(budget if runs < 3 else budget - fallen, stop=lambda: True))

@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bucketflow.tasks.diagrams import hashing, sum_product_loops
+from bucketflow.tasks.diagrams import sum_product_loops
+from bucketflow.tasks.diagrams.diagram_policy import DiagramPolicy
 from bucketflow.tasks.diagrams.min_plus import DiagramStoppedError, NoRoomError
 from bucketflow.tasks.diagrams.sum_product import Factor, Means, VanishedError, from_table, product, values_of
+from tests.policies import InForce
 
 Table = tuple[NDArray[np.int64], NDArray[np.float64]]
 SIZES = np.array([2, 3, 1, 4, 2, 3])
@@ -47,10 +49,10 @@ def entries(factor: Factor, modulus: int = 0) -> NDArray[np.float64]:
     return spread(factor.diagram.scope, values_of(factor, SIZES, modulus))
 
 
-@pytest.fixture(params=[hashing.SCATTER, np.uint64(0)], ids=["hashes", "equal hashes"], autouse=True)
-def scatter(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[DiagramPolicy().hash_factor, 0], ids=["hashes", "equal hashes"], autouse=True)
+def scatter(request: pytest.FixtureRequest, in_force: InForce) -> None:
     """Everything holds also where all hashes are the same."""
-    monkeypatch.setattr(hashing, "SCATTER", request.param)
+    in_force(DiagramPolicy, hash_factor=request.param)
 
 
 @quick
@@ -131,7 +133,7 @@ def random_pair(k: int) -> tuple[Factor, Factor, NDArray[np.int64]]:
     return a, b, sizes
 
 
-@pytest.mark.parametrize("scatter", [hashing.SCATTER], indirect=True)
+@pytest.mark.parametrize("scatter", [DiagramPolicy().hash_factor], indirect=True)
 def test_limits_are_held() -> None:
     a, b, sizes = random_pair(4)
     assert a.diagram is not None

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.cpu.dense import run
 from bucketflow.tasks.gpu import launch as gpu
-from bucketflow.tasks.gpu import stream_launch as gpu_stream_launch
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.launch import prepare
-from bucketflow.tasks.gpu.tiling import buckets as gpu_bucket_tiles
 from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
-from bucketflow.tasks.gpu.tiling import pass_axes as gpu_axes
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
+from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import (
     LOG_SUM,
@@ -135,26 +134,23 @@ def test_many_small_inputs(seed: int, semiring: Semiring, most: int) -> None:
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
 @pytest.mark.parametrize("cells", [64, 512])
 @pytest.mark.parametrize("blocks", [1, 3, 264])
-def test_small_blocks_take_many_steps(
-    monkeypatch: pytest.MonkeyPatch, semiring: Semiring, cells: int, blocks: int
-) -> None:
+def test_small_blocks_take_many_steps(semiring: Semiring, cells: int, blocks: int) -> None:
     """As in eliminations too deep for a test: a block walks through its states, blocks share those of an output."""
-    for name, value in {"_MOST_CELLS": cells, "_LEAST_CELLS": 64, "_WHOLE_CELLS": 16, "_BLOCKS": blocks}.items():
-        monkeypatch.setattr(gpu_bucket_tiles, name, value)
     device_step.cache_clear()
     prepare.cache_clear()
     rng = np.random.default_rng(cells + blocks)
-    for _ in range(6):
-        check(small_tables(rng, semiring, 30))
+    with TilingPolicy.using(
+        bucket_most_cells=cells, bucket_least_cells=64, bucket_whole_states=16, bucket_blocks=blocks
+    ):
+        for _ in range(6):
+            check(small_tables(rng, semiring, 30))
     device_step.cache_clear()
     prepare.cache_clear()
 
 
 def check_bricks(step: Lowered) -> None:
     """Compare the launches of bricks with the CPU, on a step that is too small for them to pay."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_lowering, "_LEAST_BRICKS", 1)
-        patch.setattr(gpu_lowering, "_LEAST_BRICK_OUTPUT", 1)
+    with TilingPolicy.using(brick_least_cells=1, brick_least_output_cells=1):
         passes = gpu_lowering.device_step.__wrapped__(step)
     assert any(isinstance(each, gpu_lowering.BrickPass) for each in passes.passes)
     tables = tables_for(step)
@@ -195,14 +191,13 @@ def test_bricks(
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
-def test_large_joins_in_bricks(monkeypatch: pytest.MonkeyPatch, semiring: Semiring) -> None:
+def test_large_joins_in_bricks(semiring: Semiring) -> None:
     """As where a join has so many cells that no bucket takes it."""
-    monkeypatch.setattr(gpu_lowering, "BUCKET_CELLS", 1 << 6)
-    monkeypatch.setattr(gpu_lowering, "JOIN_CELLS", 1 << 6)
-    monkeypatch.setattr(gpu_lowering, "bucket_tiles", lambda axes, inputs, itemsize: None)
     rng = np.random.default_rng(3)
     scopes = [tuple(int(v) for v in rng.choice(13, 10, replace=False)) for _ in range(40)]
-    check_bricks(lower(scopes, tuple(range(1, 13)), dict.fromkeys(range(13), 2), semiring.dtype, semiring))
+    step = lower(scopes, tuple(range(1, 13)), dict.fromkeys(range(13), 2), semiring.dtype, semiring)
+    with TilingPolicy.using(bucket_output_cells=1 << 6, streamed_join_cells=1 << 6, uses_buckets=False):
+        check_bricks(step)
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
@@ -231,22 +226,22 @@ def test_products_of_binary_variables_in_any_order(semiring: Semiring, counts: t
         check(lower([left, right], out, dict.fromkeys(range(int(ends[-1])), 2), semiring.dtype, semiring))
 
 
-def test_states_that_are_far_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_states_that_are_far_apart() -> None:
     """As in tables of more than 2^32 cells."""
-    monkeypatch.setattr(gpu_stream_launch, "_FAR", 0)
     prepare.cache_clear()
-    check(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1000, 1: 7, 2: 44}, "int32", SEMIRINGS[1]))
+    with DevicePolicy.using(far_cells=0):
+        check(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1000, 1: 7, 2: 44}, "int32", SEMIRINGS[1]))
     prepare.cache_clear()
 
 
-def test_large_joins_are_made_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_axes, "_FLAT_CELLS", 1 << 8)
+def test_large_joins_are_made_in_steps() -> None:
     device_step.cache_clear()
     prepare.cache_clear()
     rng = np.random.default_rng(8)
     scopes = [tuple(int(v) for v in rng.choice(18, 6, replace=False)) for _ in range(60)]
-    for semiring in SEMIRINGS[:3]:
-        check(lower(scopes, tuple(range(1, 18)), dict.fromkeys(range(18), 2), semiring.dtype, semiring))
+    with TilingPolicy.using(flat_join_cells=1 << 8):
+        for semiring in SEMIRINGS[:3]:
+            check(lower(scopes, tuple(range(1, 18)), dict.fromkeys(range(18), 2), semiring.dtype, semiring))
     device_step.cache_clear()
     prepare.cache_clear()
 

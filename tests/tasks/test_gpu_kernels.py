@@ -79,7 +79,7 @@ class Driver:
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     there = Driver()
     monkeypatch.setitem(sys.modules, "cupy", there.module())
-    monkeypatch.setattr(gpu_kernels, "_WAITING", set())
+    monkeypatch.setattr(gpu_kernels, "WAITING", set())
     for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepare):
         kept.cache_clear()
     yield there
@@ -118,7 +118,7 @@ def test_a_single_kernel_is_compiled_where_it_is_launched(driver: Driver) -> Non
 def test_slices_are_copied_by_as_many_blocks_as_the_device_has_places_for(driver: Driver) -> None:
     for cells, blocks in ((100, 1), (100_000, 160)):
         table = np.zeros(2 * cells, np.int32).view(DeviceArray)
-        gpu_gather._gather([slice_of(table, (0, 1), (2, cells), {0: 1})], [table.ctypes.data])
+        gpu_gather.gather_slices([slice_of(table, (0, 1), (2, cells), {0: 1})], [table.ctypes.data])
         assert driver.launched.pop()[0][1:5] == (blocks, 1, 1, 256)
 
 
@@ -146,7 +146,7 @@ def test_temporaries_of_a_step_lie_apart_in_one_block(driver: Driver, monkeypatc
     assert device.temporaries
     run = gpu.prepare(step)
     seen: list[list[int]] = []
-    monkeypatch.setattr(run, "_launches", [seen.append])
+    monkeypatch.setattr(run, "launches", [seen.append])
     tables = [np.zeros(cells, "int32").view(DeviceArray) for cells in step.input_cells]
     result = run(tables)
     (addresses,) = seen

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.tasks.cpu.numpy_blocks import run_blocks
-from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
 from bucketflow.tasks.gpu.tiling.brick_layout import Brick, BrickSlice
 from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, one_launch
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
@@ -26,6 +25,7 @@ from bucketflow.tasks.gpu.tiling.passes import (
 )
 from bucketflow.tasks.gpu.tiling.product_tiles import step_depth
 from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
+from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, min_plus
 
@@ -277,9 +277,7 @@ def test_random_bricks(data: st.DataObject) -> None:
     output = [v for v in data.draw(scopes) if v in held][: data.draw(st.integers(4, 11))]
     semiring = data.draw(st.sampled_from([MIN_PLUS, min_plus("int32"), min_plus("int16")]))
     lowered = lower(inputs, tuple(output), sizes, semiring.dtype, semiring)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gpu_lowering, "_LEAST_BRICKS", 1 << 10)
-        patch.setattr(gpu_lowering, "_LEAST_BRICK_OUTPUT", 1 << 6)
+    with TilingPolicy.using(brick_least_cells=1 << 10, brick_least_output_cells=1 << 6):
         check(lowered)
 
 
@@ -402,15 +400,18 @@ def test_large_tables_are_joined_in_bricks_and_not_written_in_between() -> None:
 
 
 @pytest.mark.parametrize(("width", "tables"), [(8, 20), (10, 40)])
-def test_joins_in_bricks_are_right(monkeypatch: pytest.MonkeyPatch, width: int, tables: int) -> None:
+def test_joins_in_bricks_are_right(width: int, tables: int) -> None:
     rng = np.random.default_rng(3)
     scopes = [tuple(sorted(int(v) for v in rng.choice(13, width, replace=False))) for _ in range(tables)]
     lowered = lower(scopes, tuple(range(1, 13)), dict.fromkeys(range(13), 2), "float64", MIN_PLUS)
-    small = {"_LEAST_BRICKS": 1 << 10, "_LEAST_BRICK_OUTPUT": 1 << 6, "BUCKET_CELLS": 1 << 6, "JOIN_CELLS": 1 << 6}
-    for name, value in small.items():
-        monkeypatch.setattr(gpu_lowering, name, value)
-    monkeypatch.setattr(gpu_lowering, "bucket_tiles", lambda axes, inputs, itemsize: None)
-    step = check(lowered)
+    with TilingPolicy.using(
+        brick_least_cells=1 << 10,
+        brick_least_output_cells=1 << 6,
+        bucket_output_cells=1 << 6,
+        streamed_join_cells=1 << 6,
+        uses_buckets=False,
+    ):
+        step = check(lowered)
     joins = [each for each in step.passes[:-1] if isinstance(each, BrickPass)]
     assert joins
     assert all(len(each.inputs) > 4 for each in joins)
@@ -418,17 +419,13 @@ def test_joins_in_bricks_are_right(monkeypatch: pytest.MonkeyPatch, width: int, 
 
 @pytest.mark.parametrize("output", [(), (3, 5)])
 @pytest.mark.parametrize("size", [2, 3])
-def test_large_joins_that_leave_next_to_nothing_are_made_in_bricks(
-    monkeypatch: pytest.MonkeyPatch, output: tuple[int, ...], size: int
-) -> None:
+def test_large_joins_that_leave_next_to_nothing_are_made_in_bricks(output: tuple[int, ...], size: int) -> None:
     """What streams would read once a cell stays on the chip; partial sums are added up by a launch of their own."""
     rng = np.random.default_rng(5)
     count = 13 if size == 2 else 8
     scopes = [tuple(sorted(int(v) for v in rng.choice(count, count - 2, replace=False))) for _ in range(7)]
     lowered = lower(scopes, output, dict.fromkeys(range(count), size), "float64", MIN_PLUS)
-    for name, value in {"_LEAST_BRICKS": 1 << 10, "_LEAST_BRICK_OUTPUT": 1 << 6}.items():
-        monkeypatch.setattr(gpu_lowering, name, value)
-    monkeypatch.setattr(gpu_lowering, "bucket_tiles", lambda axes, inputs, itemsize: None)
-    kinds = [type(each) for each in check(lowered).passes]
+    with TilingPolicy.using(brick_least_cells=1 << 10, brick_least_output_cells=1 << 6, uses_buckets=False):
+        kinds = [type(each) for each in check(lowered).passes]
     assert BrickPass in kinds
     assert kinds[-1] is not BrickPass

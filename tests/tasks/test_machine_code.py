@@ -7,7 +7,7 @@ import pickle
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / "cache"))
     # the second place, where no cache folder can be written to
-    monkeypatch.setattr(code_cache, "_PACKAGE", tmp_path)
+    monkeypatch.setattr(code_cache, "PACKAGE", tmp_path)
     return tmp_path / "cache"
 
 
@@ -205,11 +205,11 @@ def plant(path: Path, harm: Path) -> None:
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
     """What was said of folders that are not used."""
-    monkeypatch.setattr(code_cache, "_said", set())
-    monkeypatch.setattr(code_cache, "_places", {})
-    return lambda: [record.getMessage() for record in caplog.records]
+    code_cache.forget_folders()
+    yield lambda: [record.getMessage() for record in caplog.records]
+    code_cache.forget_folders()
 
 
 @pytest.mark.parametrize("wrong", ["root", "folder", "file", "link"])
@@ -225,7 +225,7 @@ def test_code_that_others_may_have_planted_is_not_run(
         path.parent.symlink_to(tmp_path / "moved")
     else:
         changed.chmod(0o777)
-    code_cache._places.clear()  # as in a new process
+    code_cache.forget_folders()  # as in a new process
     for _ in range(2):
         again = njit(cache=True)(twice)
         assert again(3) == 6
@@ -244,8 +244,8 @@ def test_code_that_belongs_to_others_is_not_run(
 ) -> None:
     assert njit(cache=True)(twice)(3) == 6
     plant(files(kept)[0], tmp_path / "harm")
-    monkeypatch.setattr(code_cache, "_owners", lambda: frozenset({54321}))
-    code_cache._places.clear()
+    monkeypatch.setattr(code_cache, "owners", lambda: frozenset({54321}))
+    code_cache.forget_folders()
     assert njit(cache=True)(twice)(3) == 6
     assert not (tmp_path / "harm").exists()
     assert len(said()) == 2, "neither the cache nor the folder beside the package is ours"
@@ -259,6 +259,6 @@ def test_whether_a_function_is_compiled_is_not_asked_of_others(
     write_whole(code_cache.code_folders(tmp_path / "loops.py")[0] / "advance-0.nbc", b"")
     assert code_cache.is_compiled("loops", "advance")
     (kept / "machine-code").chmod(0o777)
-    code_cache._places.clear()
+    code_cache.forget_folders()
     assert not code_cache.is_compiled("loops", "advance")
     assert len(said()) == 1

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.compiled import state as compiled_module
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from bucketflow.tasks.incremental.kept_tables import Incremental
@@ -121,13 +121,13 @@ def test_kept_tables_need_what_the_plan_says(compiled: bool, threads: int) -> No
     assert peak <= plan.kept_bytes + 1_000_000
 
 
-def test_a_model_that_is_asked_often_changes_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+@CompiledPolicy.using(loading_seconds=0.0)
+def test_a_model_that_is_asked_often_changes_pace() -> None:
     rng = np.random.default_rng(1)
     model = named_model("markov", [3] * 6, [Function((i, i + 1), rng.random((3, 3))) for i in range(5)])
     compiled = bucketflow.compile(model)
     assert compiled.plan is not None
     compiled._keep_tables(False)
-    monkeypatch.setattr(compiled_module, "_LOADING_SECONDS", 0.0)
     before = {name: table.copy() for name, table in compiled.marginals().items()}
     assert isinstance(compiled._tables, Packed)
     done = compiled.computed

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.tasks.gpu import placement
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.placement import Request, placed, room_for
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import freed_tables
@@ -58,8 +58,8 @@ def test_the_largest_is_not_always_the_first() -> None:
     assert placed(requests)[1] == live_bytes(requests) == 512 * 8
 
 
-def test_a_room_has_places_for_what_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "_SMALLEST", 1024)
+@DevicePolicy.using(placed_least_bytes=1024)
+def test_a_room_has_places_for_what_is_dropped() -> None:
     steps = [
         Step(node, inputs, ((),) * len(inputs), (), None) for node, inputs in ((3, (0,)), (4, (1, 3)), (5, (2, 4)))
     ]

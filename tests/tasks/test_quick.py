@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.tasks.steps import pairwise
+from bucketflow.tasks.steps import step as step_module
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct, measured
@@ -73,13 +73,13 @@ def test_many_inputs_are_planned_in_about_so_many_comparisons(inputs: int, monke
     rng = np.random.default_rng(inputs)
     sizes = (2,) * 12
     axes = tuple(tuple(rng.choice(12, 2, replace=False).tolist()) for _ in range(inputs))
-    looked, push = [], pairwise.heappush
+    looked, push = [], step_module.heappush
 
     def counted(heap: list[tuple[int, int, int]], pair: tuple[int, int, int]) -> None:
         looked.append(pair)
         push(heap, pair)
 
-    monkeypatch.setattr(pairwise, "heappush", counted)
+    monkeypatch.setattr(step_module, "heappush", counted)
     step = make_step(inputs, tuple(range(inputs)), axes, (0,), sizes, SUM_PRODUCT)
     assert inputs < len(looked) < 20 * inputs
     assert step.lowered.quick is not None
@@ -91,7 +91,7 @@ def test_many_inputs_are_planned_in_about_so_many_comparisons(inputs: int, monke
 
 def test_temporaries_of_pairwise_joins_are_counted_while_they_live() -> None:
     terms, sizes = ["ab", "bc", "cd", "d", "d"], dict.fromkeys("abcd", 4)
-    joins, left, cells = pairwise.pairwise(terms, "a", sizes)
+    joins, left, cells = step_module.pairwise(terms, "a", sizes)
     live = peak = 0
     shapes = [(term, 0) for term in terms]
     for i, j, text in joins:

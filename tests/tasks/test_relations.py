@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.rows import host, joins, ordering
+from bucketflow.tasks.rows import joins, ordering
 from bucketflow.tasks.rows.joins import joined_reduced, semijoin
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.operations import side_of
@@ -30,19 +30,16 @@ from bucketflow.tasks.rows.ordering import (
 )
 from bucketflow.tasks.rows.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
 from bucketflow.tasks.steps.caches import Memo
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
 
 @pytest.fixture(scope="module", params=["numpy", "compiled", "blocks"], autouse=True)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """NumPy; compiled loops for one row already; these with blocks of few rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param != "numpy":
-            for limit in ("FEW_ROWS", "_WARM_ROWS", "_COLD_ROWS"):
-                patch.setattr(host, limit, 0 if limit != "FEW_ROWS" else 1)
-        if request.param == "blocks":
-            patch.setattr(host, "BLOCK_ROWS", 4)
-            patch.setattr(host, "_SMALL_TABLE", 4)
+    compiled = {} if request.param == "numpy" else {"few_rows": 1, "warm_rows": 0, "cold_rows": 0}
+    blocks = {"block_rows": 4, "table_cells": 4} if request.param == "blocks" else {}
+    with RowPolicy.using(**compiled, **blocks):
         yield request.param
 
 
@@ -331,7 +328,7 @@ def test_rows_that_only_meet_arrays_are_sorted_once(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("variables", [3, 30, 300])
 def test_what_is_kept_of_layouts_is_bounded(monkeypatch: pytest.MonkeyPatch, variables: int) -> None:
     kept: Memo[Any] = Memo(1 << 20)
-    monkeypatch.setattr(ordering, "_KEPT", kept)
+    monkeypatch.setattr(ordering, "LAYOUTS", kept)
     rng = np.random.default_rng(variables)
     tracemalloc.start()
     try:

@@ -24,6 +24,8 @@ from bucketflow.tasks.rows.layers import (
     order_of_groups,
     row_bytes,
 )
+from bucketflow.tasks.steps.row_policy import RowPolicy
+from tests.policies import InForce
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,9 @@ def check(rows: Rows, layer: Layer, upper: float, most: int, spare: int | None =
 
 
 @pytest.fixture
-def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_shares(in_force: InForce) -> None:
     """Let threads share even a few rows."""
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_ROWS", 4)
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_CELLS", 4)
+    in_force(RowPolicy, shared_rows=4, shared_cells=4)
 
 
 def check_result(rows: Rows, layer: Layer, upper: float, most: int, found: Any) -> None:
@@ -232,7 +233,7 @@ def check_device(rows: Rows, layer: Layer, upper: float, most: int, spare: int |
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("seed", range(60))
-def test_devices_give_the_same_bits(cupy: ModuleType, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_devices_give_the_same_bits(cupy: ModuleType, in_force: InForce, seed: int) -> None:
     rng = np.random.default_rng(seed)
     largest = int(rng.choice([2, 3, 5, 40]))
     dims = rng.integers(1, largest + 1, size=rng.integers(1, 100 if seed % 3 == 0 else 30)).tolist()
@@ -241,7 +242,7 @@ def test_devices_give_the_same_bits(cupy: ModuleType, monkeypatch: pytest.Monkey
     rows = Rows(layer.keys.pack(states), rng.integers(-5, 20, size=states.shape[1]).astype(float))
     upper, most = float(rng.choice([math.inf, 20, 10])), int(rng.choice([1, 50, 4000, 10**6]))
     if seed % 2:
-        monkeypatch.setattr("bucketflow.tasks.rows.device_layers._LEAST_SPARE", 1)
+        in_force(RowPolicy, device_spare_rows=1)
     check_device(rows, layer, upper, most, 0 if seed % 2 else None)
 
 

@@ -29,7 +29,7 @@ def test_many_soft_constraints_are_summed_on_natural_values_below_a_message_abov
     n = 10
     message = Scaled(np.full(1 << n, math.exp(top)), 0.0, top, top)
     step, tables, pairs = closing_step(n, message)
-    monkeypatch.setattr(SumProduct, "_log_step", lambda *_: pytest.fail("on logarithms"))
+    monkeypatch.setattr(SumProduct, "log_step", lambda *_: pytest.fail("on logarithms"))
     states = np.indices((2,) * n).reshape(n, -1)
     broken = sum(states[i] & states[j] for i, j in pairs)
     found = SumProduct((2,) * n, False).step(step, tables, threads=1)

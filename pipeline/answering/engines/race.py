@@ -49,6 +49,11 @@ class Racer:
             self.seconds = time.thread_time()
             self.ended.set()
 
+    @property
+    def has_answer(self) -> bool:
+        """Whether it ended with an answer."""
+        return self.ended.is_set() and self._outcome is not None and not isinstance(self._outcome, Unfinished)
+
     def outcome(self) -> Answer | Unfinished:
         """Wait for what it found.
 

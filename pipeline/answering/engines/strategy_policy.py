@@ -70,8 +70,12 @@ class StrategyPolicy:
         What does not fit memory is priced so many times higher until it is planned.
     short_search_seconds : float
         CPU seconds of the search that prices a sweep better than the first order does.
+    planning_searches : float
+        Planning takes about so many times what the short search took, which is more than its seconds on networks of
+        thousands of variables: 2 s and 5 to 20 s for ra.cnf, 0.3 and 0.5 for or_chain_76, 0.9 and 0.8 for a formula.
     planning_share, least_planning_seconds, most_planning_seconds : float
-        About what planning a sweep takes: this part of what the sweep takes, and no less and no more than that.
+        Planning a sweep waits until engines without a price took this part of what the sweep takes, and no less and no
+        more than that: planning a sweep in slices takes up to 20 s (ra.cnf), which a search was through before.
     device_start_seconds : float
         Loading a device's libraries and kernels.
     table_cell_seconds : float
@@ -100,9 +104,10 @@ class StrategyPolicy:
     most_saved: float = 256.0
     sliced_overhead: float = 8.0
     short_search_seconds: float = 0.1
-    planning_share: float = 0.08
+    planning_searches: float = 2.0
+    planning_share: float = 0.25
     least_planning_seconds: float = 0.3
-    most_planning_seconds: float = 8.0
+    most_planning_seconds: float = 20.0
     device_start_seconds: float = 1.0
     table_cell_seconds: float = 2e-8
     race_from_seconds: float = 3.0

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError
+from ...machine.resources import Resources
 from ...orders.depth_first import sweep_cells
 from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...queries.counting import most_primes
-from ...trees.costs import Rates, gpu_rates, tree_cost
+from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
 from ..question_sizes import most_whole_cells, spare_bytes
@@ -39,6 +42,7 @@ class SweepEngine:
     asking: Asking
     prepared: Prepared | None = None
     in_folder: bool = True
+    why_host: str = ""
 
     def bid(self) -> Bid:
         """Price the buckets of an order that is found at once."""
@@ -47,11 +51,12 @@ class SweepEngine:
             return EnginePrice(0.0, certainty="planned")
         cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed)
         policy = asking.policy
-        seconds = self._sweeps * cells / policy.saved_by_trees / Rates().cells_per_second
+        seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
         if cells > most_whole_cells(asking.question, asking.options, math.ceil(min(cells, 2.0**62))):
             seconds *= policy.sliced_overhead
         seconds += self._wide_cells * policy.table_cell_seconds
-        there = self._sweeps * cells / policy.saved_by_trees / self._device_rates.cells_per_second
+        rates = self._device_rates
+        there = self._sweeps(rates) * cells / policy.saved_by_trees / rates.cells_per_second
         return self._cheaper(seconds, there, 0, "rough")
 
     def better_price(self, aim: Certainty) -> Bid:
@@ -65,12 +70,33 @@ class SweepEngine:
 
     def plan(self) -> Prepared:
         """Plan the sweep, once."""
-        asking = self.asking
-        if self.prepared is None and asking.folder is not None and self.in_folder:
-            self.prepared = planned_in(asking.folder, asking.options, asking.patient)
-        elif self.prepared is None:
-            self.prepared = prepare(asking.question, asking.resources, patient=asking.patient)
+        if self.prepared is None:
+            resources = self.asking.resources
+            if self._is_over_before_a_device_starts:
+                with suppress(BudgetError):
+                    self.prepared = self._planned(resources.without_devices())
+                    self.why_host = "all cells were swept on the CPU, which takes less than to start a device"
+            self.prepared = self.prepared or self._planned(resources)
         return self.prepared
+
+    def _planned(self, resources: Resources) -> Prepared:
+        asking = self.asking
+        if asking.folder is not None and self.in_folder:
+            return planned_in(asking.folder, resources.asked, asking.patient)
+        return prepare(asking.question, resources, patient=asking.patient)
+
+    @property
+    def _is_over_before_a_device_starts(self) -> bool:
+        """Whether this machine's cores are through before a device has loaded its libraries."""
+        asking, policy = self.asking, self.asking.policy
+        by_rows = asking.options.representation == "rows"
+        if by_rows or asking.is_trivial or asking.has_stored_plan or not asking.resources.device_sleeps:
+            return False
+        price = self.bid()
+        assert isinstance(price, EnginePrice)
+        if price.device == "gpu" and price.seconds <= policy.most_saved * policy.device_start_seconds:
+            price = self._searched_price()
+        return price.device == "host"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Sweep to the end; where a device runs out of memory all the same, again within half of it."""
@@ -101,13 +127,13 @@ class SweepEngine:
                 asking.notes.append(f"the device ran out of memory ({error}); planned again within {within}")
                 prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
 
-    @property
-    def _sweeps(self) -> int:
-        """About how many sweeps it takes."""
+    def _sweeps(self, rates: Rates) -> float:
+        """About how many sweeps in floats it takes, of which those modulo a prime take several."""
         bits = sum(map(math.log2, self.asking.network.dims))
         if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
-            return 1
-        return 1 + most_primes(bits * math.log(2))
+            return 1.0
+        slower = rates.cells_per_second / residue_rates(rates).cells_per_second
+        return 1.0 + slower * most_primes(bits * math.log(2))
 
     @property
     def _wide_cells(self) -> int:
@@ -121,12 +147,17 @@ class SweepEngine:
         )
 
     @property
+    def _device_start_seconds(self) -> float:
+        """What is left of starting the device."""
+        return self.asking.policy.device_start_seconds if self.asking.resources.device_sleeps else 0.0
+
+    @property
     def _device_rates(self) -> Rates:
         return gpu_rates(MIN_PLUS if self.asking.network.query == "optimum" else SUM_PRODUCT)
 
     def _cheaper(self, here: float, there: float, nbytes: int, certainty: Certainty) -> EnginePrice:
         """Return what it takes on this machine's cores, or on its device where that is less."""
-        there += self.asking.policy.device_start_seconds
+        there += self._device_start_seconds
         if self.asking.options.gpus is None or here <= there:
             return EnginePrice(here, nbytes, certainty)
         return EnginePrice(there, 0, certainty, "gpu")
@@ -136,21 +167,23 @@ class SweepEngine:
         network, _ = asking.question.chained.reduced  # as it is planned
         dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
         short, seed = asking.policy.short_search_seconds, asking.options.seed
-        seconds, nbytes = _searched(dims, scopes, seed, short, Rates())
+        seconds, nbytes, spent = _searched(dims, scopes, seed, short, Rates())
         overhead = 1.0
         if asking.options.memory is not None and nbytes > spare_bytes(asking.question, asking.options):
             overhead = asking.policy.sliced_overhead
         there = math.inf
         if asking.options.gpus is not None:
-            there, _ = _searched(dims, scopes, seed, short, self._device_rates)
-        return self._cheaper(overhead * self._sweeps * seconds, self._sweeps * there, nbytes, "searched")
+            there, _, _ = _searched(dims, scopes, seed, short, self._device_rates)
+        planning = asking.policy.planning_searches * spent
+        here = planning + overhead * self._sweeps(Rates()) * seconds
+        return self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan
         if plan is None:
             return EnginePrice(0.0, certainty="planned")
         device = _device_of(plan, prepared)
-        start = self.asking.policy.device_start_seconds if device == "gpu" else 0.0
+        start = self._device_start_seconds if device == "gpu" else 0.0
         return EnginePrice(plan.seconds + start, _host_bytes(plan), "planned", device)
 
 
@@ -170,7 +203,8 @@ def _host_bytes(plan: Plan) -> int:
 @lru_cache(maxsize=32)
 def _searched(
     dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, short: float, rates: Rates
-) -> tuple[float, int]:
-    """Return the predicted seconds and the bytes of all tables of a short search's tree; it is often asked again."""
+) -> tuple[float, int, float]:
+    """Return the seconds and the bytes of all tables of a short search's tree, and the seconds that it took."""
+    began = working_seconds()
     tree = TreeSearch(dims, scopes, seconds=short, seed=seed).cheapest()
-    return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells)
+    return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells), working_seconds() - began

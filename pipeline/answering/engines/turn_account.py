@@ -121,14 +121,27 @@ class TurnAccount:
         for each in self.open:
             if each.can_be_priced and not each.price.known:
                 return Move("price", each.offer.engine, 0.0, "as it has to be planned anyway", "planned")
-        able = [(each, seconds) for each in others if (seconds := self._length(each)) > 0.0]
+        able = self._able(others)
         if cheapest is not None and not self.racing and self._priced_better(cheapest, bool(able)):
             aim: Certainty = "searched" if cheapest.price.certainty == "rough" and able else "planned"
             return Move("price", cheapest.offer.engine, 0.0, f"as its price is {cheapest.price.certainty}", aim)
         if able:
-            each, seconds = min(able, key=lambda one: one[0].turns)
+            each, seconds = min(able, key=lambda one: one[0].spent)
             return Move("turn", each.offer.engine, seconds, each.offer.why)
         return None if cheapest is None or self.racing else self._finish(cheapest)
+
+    def beside(self, move: Move) -> Move | None:
+        """Return the turn that another core may take meanwhile; None where no other engine may have one."""
+        others = [each for each in self.open if not each.can_be_priced and each.offer.engine != move.engine]
+        able = [each for each in self._able(others) if not each[0].offer.lengths.part and not each[0].offer.at_once]
+        if move.kind != "turn" or not able or self.standings[move.engine].offer.lengths.part:
+            return None
+        each, seconds = min(able, key=lambda one: one[0].spent)
+        return Move("turn", each.offer.engine, seconds, "on another core")
+
+    def _able(self, others: list[_Standing]) -> list[tuple[_Standing, float]]:
+        """Return who may have a turn, and for how long."""
+        return [(each, seconds) for each in others if (seconds := self._length(each)) > 0.0]
 
     def _race(self, cheapest: _Standing, others: list[_Standing]) -> Move | None:
         """Return how a sweep on another device goes on beside the engines of the host, if it may."""
@@ -144,7 +157,9 @@ class TurnAccount:
             hoped = price.certainty == "rough" and price.seconds <= policy.most_saved * policy.race_most_seconds
             return Move("price", name, 0.0, "as it may be short enough for a race", "searched") if hoped else None
         if price.certainty != "planned":
-            return Move("price", name, 0.0, f"as its price is {price.certainty}", "planned")
+            endless = any(each.offer.at_once for each in beside)
+            worth = endless or (price.certainty == "searched" and self._priced_better(cheapest, True))
+            return Move("price", name, 0.0, f"as its price is {price.certainty}", "planned") if worth else None
         return Move("race", name, inf, f"on {price.device}, beside this machine's cores")
 
     def _comes_before(self, standing: _Standing) -> bool:

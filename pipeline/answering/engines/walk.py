@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from ....cluster.driver import leave_slot
 from ....tasks.compiler.compile_limits import NotCompiledError
 from ....tasks.compiler.working_time import working_seconds
 from ...errors import BudgetError
 from ...results.proof import Tried
+from ..question_sizes import spare_bytes
 from ..running import Answer
 from .asking import Asking
 from .engine import Engine, Stop, Unfinished
@@ -22,6 +25,8 @@ from .turn_account import Move, TurnAccount
 _LOG = logging.getLogger(__name__)
 #: What a sweep on a device may take of this machine's memory where the host's engines go on beside it.
 _SHARED_PART = 0.5
+#: Cores with which two engines have their turns at once.
+_CORES = 2
 
 
 def walk(strategy: Strategy, engines: Mapping[str, Engine], asking: Asking) -> Answer:
@@ -49,6 +54,7 @@ class _Walk:
     advice: list[str] = field(default_factory=list)
     racer: Racer | None = None
     raced: Move | None = None
+    alone: set[str] = field(default_factory=set)
 
     def run(self) -> Answer:
         account = TurnAccount.of(self.strategy)
@@ -64,6 +70,8 @@ class _Walk:
             elif move.kind == "race":
                 self._race(account, move)
                 continue
+            elif (other := self._beside(account, move)) is not None:
+                found = self._turns(account, move, other)
             else:
                 found = self._turn(account, move)
             if not isinstance(found, Unfinished):
@@ -85,12 +93,51 @@ class _Walk:
             return self._ended_race(account)
         return found
 
+    def _beside(self, account: TurnAccount, move: Move) -> Move | None:
+        """Return the turn that another core of this machine takes meanwhile."""
+        if self.racer is not None or move.kind != "turn" or self.asking.resources.threads < _CORES:
+            return None
+        other = account.beside(move)
+        return None if other is None or {move.engine, other.engine} & self.alone else other
+
+    def _turns(self, account: TurnAccount, here: Move, there: Move) -> Answer | Unfinished:
+        """Run two engines at once, each within half of the memory; an answer of one ends the other."""
+        asking = self.asking
+        engine, _ = self.engines[there.engine], self.engines[here.engine]  # made in this thread
+        asking.reserved_bytes = spare_bytes(asking.question, asking.options) // 2
+        leave_slot()
+        racer = Racer(lambda stop: self._refused_or(there, partial(engine.run, there.seconds, stop)))
+        try:
+            start = time.thread_time()
+            first = self._outcome(here, lambda: racer.has_answer)
+            seconds = time.thread_time() - start
+            second = racer.outcome() if isinstance(first, Unfinished) else None
+        finally:
+            racer.close()
+            asking.reserved_bytes = 0
+        self._enter(account, here, seconds, self._within_half(here, first))
+        beaten = Unfinished("another engine was through first", hopeless=True)
+        self._enter(account, there, racer.seconds, beaten if second is None else self._within_half(there, second))
+        return first if second is None else second
+
+    def _within_half(self, move: Move, found: Answer | Unfinished) -> Answer | Unfinished:
+        """Give an engine that failed within half of the memory a turn alone."""
+        if not isinstance(found, Unfinished) or not found.hopeless:
+            return found
+        self.alone.add(move.engine)
+        return replace(found, hopeless=False)
+
     def _outcome(self, move: Move, stop: Stop) -> Answer | Unfinished:
         offer = next(offer for offer in self.strategy.offers if offer.engine == move.engine)
+        engine = self.engines[move.engine]
+        if offer.after and isinstance(bid := engine.bid(), str):
+            return Unfinished(bid, hopeless=True)
+        return self._refused_or(move, partial(engine.run, move.seconds, stop))
+
+    def _refused_or(self, move: Move, run: Callable[[], Answer | Unfinished]) -> Answer | Unfinished:
+        """Run an engine, and keep why it refused."""
         try:
-            if offer.after and isinstance(bid := self.engines[move.engine].bid(), str):
-                return Unfinished(bid, hopeless=True)
-            return self.engines[move.engine].run(move.seconds, stop)
+            return run()
         except BudgetError as error:
             self.refusals[move.engine] = error
             return Unfinished(f"refused: {error}", hopeless=True)

@@ -22,6 +22,7 @@ from ..cfn_grammar import (
     scaled_array,
     scaled_bound,
 )
+from ..format_policy import FormatPolicy
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
 
@@ -30,9 +31,6 @@ _VARIABLE_BYTES = 512
 _STATE_BYTES = 96
 _FUNCTION_BYTES = 1024
 _COST_BYTES = 136
-# Evaluating so many parts of expressions on columns takes minutes; what Python evaluates takes as long as so many.
-_MOST_WORK = 1 << 36
-_PYTHON_WORK = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,10 +149,11 @@ class Draft:
 
     def take_work(self, line: int, count: int, parts: int, *, python: bool = False) -> None:
         """Count the work of an expression of so many parts, which is about to be evaluated so many times."""
-        unit = _PYTHON_WORK if python else 1
+        policy = FormatPolicy.current()
+        unit = policy.python_work if python else 1
         self.work += count * parts * unit
-        if self.work > _MOST_WORK:
-            most = f"expressions that evaluate at most {format_count(_MOST_WORK // unit)} parts in all"
+        if self.work > policy.expression_work:
+            most = f"expressions that evaluate at most {format_count(policy.expression_work // unit)} parts in all"
             raise self.fail(line, most, f"one of {format_count(parts)} parts for {format_count(count)} assignments")
 
     def dcop(self) -> Dcop:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError, format_count, shorten
 from ...models.model import FORBIDDEN
 from ..cfn_grammar import Number
+from ..format_policy import FormatPolicy
 from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element
 from .draft import Draft, Given
@@ -21,13 +22,6 @@ from .expression_arithmetic import ExpressionError
 from .functional_expressions import ExpressionTerm, Range, parse_functional
 
 _INTEGER = re.compile(r"[+-]?\d{1,18}")
-# Assignments that are evaluated at once; a table of so many is dense whatever it holds.
-_BLOCK_CELLS = 1 << 16
-# Evaluating so many parts of expressions takes ten seconds or more.
-_MOST_WORK = 1 << 32
-_SAMPLE = 4096
-# Rows are kept where they are at most this part of all assignments.
-_ROWS_PART = 8
 
 
 @dataclass(frozen=True)
@@ -101,13 +95,13 @@ def _wrong(draft: Draft, line: int, name: str, error: ExpressionError) -> Format
 
 def tabulated(name: str, element: Element, scope: Sequence[int], intension: Intension, draft: Draft) -> Given:
     """Return the costs of a constraint that refers to an intension, with a default where few differ from it."""
+    policy = FormatPolicy.current()
     bound, ranges = _bound(element, intension, draft)
     dims = [draft.dims[v] for v in scope]
     count = cell_count(scope, draft.dims)
-    if count * intension.term.size > _MOST_WORK:
-        expected = (
-            f"a scope of at most {_MOST_WORK // intension.term.size:,} assignments for {shorten(intension.name)!r}"
-        )
+    if count * intension.term.size > policy.predicate_work:
+        most = policy.predicate_work // intension.term.size
+        expected = f"a scope of at most {most:,} assignments for {shorten(intension.name)!r}"
         raise draft.fail(element.line, expected, f"one of {format_count(count)}")
     draft.take_work(element.line, count, intension.term.size)
     try:
@@ -151,14 +145,15 @@ def _numbers(draft: Draft, element: Element, name: str) -> NDArray[np.int64]:
 
 
 def _table(name: str, bound: _Bound, scope: tuple[int, ...], dims: Sequence[int], draft: Draft) -> Given:
+    policy = FormatPolicy.current()
     count = cell_count(range(len(dims)), dims)
     default, listed = 0, count
-    if count > _BLOCK_CELLS:
-        sample = np.arange(_SAMPLE, dtype=np.int64) * (count // _SAMPLE)
+    if count > policy.predicate_cells:
+        sample = np.arange(policy.predicate_sample, dtype=np.int64) * (count // policy.predicate_sample)
         seen, often = np.unique(bound.costs(sample, dims), return_counts=True)
         default = int(seen[often.argmax()])
         listed = sum(int((costs != default).sum()) for _, costs in _blocks(bound, dims, count))
-    if (count <= _BLOCK_CELLS or listed * _ROWS_PART > count) and len(scope) <= MAX_AXES:
+    if (count <= policy.predicate_cells or listed * policy.predicate_rows_part > count) and len(scope) <= MAX_AXES:
         draft.source.allowance.take(8 * count, f"a table of {count} costs", for_now=16 * count)
         dense = np.concatenate([costs for _, costs in _blocks(bound, dims, count)])
         return Given(name, bound.line, scope, dense)
@@ -180,8 +175,9 @@ def _default(cost: int, draft: Draft) -> Number:
 
 def _blocks(bound: _Bound, dims: Sequence[int], count: int) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Give assignments by number, with their costs."""
-    for start in range(0, count, _BLOCK_CELLS):
-        cells = np.arange(start, min(start + _BLOCK_CELLS, count), dtype=np.int64)
+    policy = FormatPolicy.current()
+    for start in range(0, count, policy.predicate_cells):
+        cells = np.arange(start, min(start + policy.predicate_cells, count), dtype=np.int64)
         yield cells, bound.costs(cells, dims)
 
 

@@ -22,8 +22,7 @@ from ..text.written_words import listed as listed_entries
 from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_quoted, yaml_word
 from .draft import Draft, Given
 from .expression_arithmetic import ExpressionError, Value, bounded
-from .pydcop_agents import amount_of, read_agents, read_owners
-from .pydcop_keys import check_keys
+from .pydcop_agents import amount_of, check_keys, read_agents, read_owners
 from .python_expressions import Expression, parse
 
 _RANGE = re.compile(r"\s*([+-]?\d{1,18})\s*\.\.\s*([+-]?\d{1,18})\s*")

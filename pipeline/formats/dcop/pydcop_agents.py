@@ -1,4 +1,4 @@
-"""Agents of a pyDCOP file: capacities, routes, hosting costs; and which of them owns a variable."""
+"""Agents of a pyDCOP file and who owns a variable; keys of pyDCOP's YAML that are read, passed over or refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,36 @@ from ...models.model import Model
 from ..text.source import Source
 from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_word
 from .draft import Draft
-from .pydcop_keys import check_keys
+
+_UNREAD = "is not read"
+_STARTS = "is where a search may begin, and is not used"
+# Properties that are read or only describe; others that are known, with what becomes of them.
+_KNOWN: dict[str, tuple[frozenset[str], dict[str, str]]] = {
+    "the problem": (
+        frozenset({"name", "description", "objective", "agents", "routes", "hosting_costs", "distribution_hints"})
+        | {"domains", "variables", "external_variables", "constraints"},
+        {"distribution": "is not read: --agents takes one", "events": "are not read: the problem is that at the start"},
+    ),
+    "domains": (frozenset({"values", "type"}), {"initial_value": _STARTS}),
+    "variables": (frozenset({"domain", "cost_function", "noise_level"}), {"initial_value": _STARTS}),
+    "external variables": (frozenset({"domain", "initial_value"}), {}),
+    "intentions": (frozenset({"type", "function", "partial", "source"}), {}),
+    "extensions": (frozenset({"type", "variables", "values", "default"}), {}),
+    "agents": (frozenset({"capacity"}), {}),
+    "hosting costs of agents": (frozenset({"default", "computations"}), {}),
+    "distribution hints": (frozenset({"must_host"}), {"host_with": "is not read: it binds no owner"}),
+}
+
+
+def check_keys(part: YamlNode | Mapping[Any, YamlNode], what: str, draft: Draft) -> None:
+    """Note the properties of something that are passed over; what is no dictionary has none."""
+    entries = part.value if isinstance(part, YamlNode) else part
+    if not isinstance(entries, dict):
+        return
+    read, others = _KNOWN[what]
+    for key in [key for key in entries if key not in read]:
+        draft.note(entries[key].line, f"{shorten(str(key))!r} of {what}", others.get(key, _UNREAD))
+
 
 Root = Mapping[Any, YamlNode]
 

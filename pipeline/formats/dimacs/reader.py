@@ -1,18 +1,135 @@
-"""Reading a DIMACS file: what its comments say, its header, its clauses."""
+"""Reading a DIMACS file: what its comments say, its header, its clauses, and weights as model counters write them."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from itertools import chain
 
+import numpy as np
+
+from ...errors import FormatError, shorten
+from ...models.function import Function, dense_function
 from ...models.model import Model
 from ..text.source import Source
 from ..text.tables import take_functions, take_variables
 from ..text.tokens import WordStream
 from .clauses import WeightedClauses
-from .comments import COMMENT, notes_of, projection_of, read_comments
-from .lines import READ, read_lines
-from .weights import weight_functions, weight_notes, weights_of
+from .lines import COMMENT, READ, CommentFacts, Line, notes_of, projection_of, read_comments, read_lines
+
+_NUMBER = re.compile(r"[-+.0-9eE]+(?:/[-+.0-9eE]+)?")
+_DECIMAL = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]{1,6})?")
+_LITERAL = re.compile(r"-?[0-9]{1,10}")
+_CACHET = "a line 'w VARIABLE PROBABILITY' as Cachet has it"
+
+Weights = dict[int, float]
+"""Weights by literal."""
+
+
+def weights_of(path: str, told: Sequence[CommentFacts], lines: Sequence[Line], weighted: bool, n_vars: int) -> Weights:
+    """Read weights: ``c p weight 3 0.4 0`` for one literal (model counting competitions), ``w 3 0.4`` for a variable
+    and 1 less that for its opposite (Cachet, where variables without weigh a half both ways), or ``c weights`` with
+    both of all variables (miniC2D).
+
+    Raises
+    ------
+    FormatError
+        If they are malformed, contradict each other, or weigh only one literal of a variable.
+    """
+    spoken = [one for one in told if one.kind == "p weight"]
+    listed = [one for one in told if one.kind == "weights"]
+    kinds = [("c p weight", one.line) for one in spoken[:1]]
+    kinds += [("w", one.number) for one in lines[:1]] + [("c weights", one.line) for one in listed[:1]]
+    if kinds and weighted:
+        raise FormatError(path, kinds[0][1], "weights of clauses", "a weight of a literal")
+    if len(kinds) > 1:
+        raise FormatError(path, kinds[1][1], f"weights as in the lines {kinds[0][0]!r}", f"a line {kinds[1][0]!r}")
+    weights: Weights = {}
+    lines_of: dict[int, int] = {}
+    for line, literal, weight in _read(path, spoken, lines, listed, n_vars):
+        lines_of.setdefault(literal, line)
+        if weights.setdefault(literal, weight) != weight:
+            raise FormatError(path, line, "one weight for each literal", f"another one of {literal}")
+    for literal in weights:
+        if -literal not in weights:
+            both = f"weights of {abs(literal)} and {-abs(literal)}"
+            raise FormatError(path, lines_of[literal], both, f"that of {literal}")
+    for v in range(1, n_vars + 1) if lines else ():
+        if v not in weights:
+            weights[v] = weights[-v] = 0.5
+    return weights
+
+
+def weight_notes(lines: Sequence[Line], n_vars: int) -> Iterator[str]:
+    """Say what variables weigh that have no line in a file of Cachet's."""
+    if lines and (without := n_vars - len({int(line.words[1]) for line in lines})):
+        yield f"{without} of {n_vars} variables have no line 'w': both of their literals weigh 1/2, as in Cachet"
+
+
+def weight_functions(weights: Weights) -> Iterator[Function]:
+    """Yield a function for each variable whose literals weigh."""
+    for literal in filter(lambda literal: literal > 0, weights):
+        yield dense_function((literal - 1,), np.array([weights[-literal], weights[literal]]))
+
+
+def _read(
+    path: str, spoken: Sequence[CommentFacts], lines: Sequence[Line], listed: Sequence[CommentFacts], n_vars: int
+) -> Iterator[tuple[int, int, float]]:
+    """Yield lines, literals and weights."""
+    for one in spoken:
+        yield (one.line, *_weight(path, one.line, one.words, n_vars))
+    for line in lines:
+        variable, probability = _cachet(path, line, n_vars)
+        yield line.number, variable, 1.0 if probability is None else float(probability)
+        yield line.number, -variable, 1.0 if probability is None else float(1 - probability)
+    for one in listed:
+        if len(one.words) != 2 * n_vars:
+            raise one.fail(
+                path, f"{2 * n_vars} weights, two for each variable, behind 'c weights'", f"{len(one.words)}"
+            )
+        for k, word in enumerate(one.words):
+            yield one.line, (k // 2 + 1) * (-1) ** k, _number(path, one.line, word)
+
+
+def _weight(path: str, line: int, words: Sequence[str], n_vars: int) -> tuple[int, float]:
+    """Read a literal and its weight."""
+    if len(words) not in (2, 3) or words[2:] not in ((), ("0",)):
+        raise FormatError(path, line, "a literal, its weight and 0", repr(shorten(" ".join(words))))
+    if not _LITERAL.fullmatch(words[0]) or not 1 <= abs(int(words[0])) <= n_vars:
+        raise FormatError(path, line, f"a literal from {-n_vars} to {n_vars}", repr(shorten(words[0])))
+    return int(words[0]), _number(path, line, words[1])
+
+
+def _number(path: str, line: int, word: str) -> float:
+    try:
+        over, _, under = word.partition("/")
+        weight = float(over) / float(under or 1) if _NUMBER.fullmatch(word) else math.nan
+    except (ValueError, ZeroDivisionError):
+        weight = math.nan
+    if not 0.0 <= weight < math.inf:
+        raise FormatError(path, line, "a finite weight of at least 0", repr(shorten(word)))
+    return weight
+
+
+def _cachet(path: str, line: Line, n_vars: int) -> tuple[int, Decimal | None]:
+    """Read a variable and the weight of its positive literal; None where both weigh 1."""
+    words = line.words[1:]
+    if len(words) == 3 and words[2] == "0":
+        found = (
+            "one that ends with 0, as of the competition of 2020; write 'c p weight LITERAL WEIGHT 0' of both literals"
+        )
+        raise FormatError(path, line.number, _CACHET, found)
+    if len(words) != 2:
+        raise FormatError(path, line.number, _CACHET, repr(shorten(" ".join(line.words))))
+    if not _LITERAL.fullmatch(words[0]) or not 1 <= int(words[0]) <= n_vars:
+        raise FormatError(path, line.number, f"{_CACHET}, a variable from 1 to {n_vars}", repr(shorten(words[0])))
+    probability = Decimal(words[1]) if _DECIMAL.fullmatch(words[1]) else None
+    if probability is None or not (0 <= probability <= 1 or probability == -1):
+        raise FormatError(path, line.number, f"{_CACHET}, from 0 to 1 or -1", repr(shorten(words[1])))
+    return int(words[0]), None if probability == -1 else probability
+
 
 # SATLIB's files end with a line of a percent sign and one of a zero.
 _END = re.compile(rb"^%\s*(?:0\s*)?\Z", re.MULTILINE)

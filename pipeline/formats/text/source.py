@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import cast
 
 from ...errors import BudgetError, FormatError, format_bytes, shorten
+from ..format_policy import FormatPolicy
 from .unread import packed_or_binary
 
 MAX_TEXT_BYTES = 4 << 30
-_CHUNK_BYTES = 1 << 20
 # Reading may always take this: the interpreter and its libraries take more.
 LEAST_MEMORY = 32 << 20
 _XZ_MEMORY_BYTES = 1 << 30
@@ -169,8 +169,11 @@ def pieces(data: bytearray, size: int) -> Iterator[tuple[int, int]]:
 
 
 def _is_utf8(data: bytearray) -> bool:
+    policy = FormatPolicy.current()
     try:
-        return data.isascii() or all(data[start:stop].decode() or True for start, stop in pieces(data, _CHUNK_BYTES))
+        return data.isascii() or all(
+            data[start:stop].decode() or True for start, stop in pieces(data, policy.chunk_bytes)
+        )
     except UnicodeDecodeError:
         return False
 
@@ -203,21 +206,23 @@ def _collected(path: str, chunks: Iterator[bytes], allowance: Allowance) -> byte
 
 def _chunks(file: BufferedReader) -> Iterator[bytes]:
     # Not read(limit): that allocates the limit first.
-    return iter(lambda: file.read(_CHUNK_BYTES), b"")
+    policy = FormatPolicy.current()
+    return iter(lambda: file.read(policy.chunk_bytes), b"")
 
 
 def _xz_chunks(file: BufferedReader, allowance: Allowance) -> Iterator[bytes]:
     # lzma.LZMAFile sets no memory limit, and the size of the dictionary is only a claim of the file.
+    policy = FormatPolicy.current()
     limit = min(max(allowance.memory, _LEAST_XZ_MEMORY_BYTES), _XZ_MEMORY_BYTES)
-    data = file.read(_CHUNK_BYTES)
+    data = file.read(policy.chunk_bytes)
     while data:
         decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limit)
         while not decoder.eof:
-            if not data and decoder.needs_input and not (data := file.read(_CHUNK_BYTES)):
+            if not data and decoder.needs_input and not (data := file.read(policy.chunk_bytes)):
                 raise EOFError("compressed file ended before the end-of-stream marker was reached")
-            if chunk := decoder.decompress(data, _CHUNK_BYTES):
+            if chunk := decoder.decompress(data, policy.chunk_bytes):
                 yield chunk
             data = b""
         data = decoder.unused_data.lstrip(b"\x00")  # padding between streams
-        while not data and (more := file.read(_CHUNK_BYTES)):
+        while not data and (more := file.read(policy.chunk_bytes)):
             data = more.lstrip(b"\x00")

@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import FormatError, shorten
+from ..format_policy import FormatPolicy
 from .source import Source, pieces
 
 MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)
 # A short string and its place in a list.
 _TOKEN_BYTES = 64
-_FEW_NUMBERS = 16
 N = TypeVar("N", int, float, Decimal)
 
 
@@ -151,7 +151,7 @@ class Tokens:
     def _floats(self, part: list[str], place: Callable[[int], int], what: str, least: float) -> NDArray[np.float64]:
         numbers = self.converted(part, float, what, place)
         values = np.array(numbers, dtype=np.float64)
-        if len(numbers) <= _FEW_NUMBERS:  # sooner than arrays are looked through
+        if len(numbers) <= FormatPolicy.current().single_numbers:  # sooner than arrays are looked through
             good = all(least <= number < math.inf for number in numbers)
         else:
             good = bool(values.min() >= least and values.max() < math.inf)
@@ -197,8 +197,6 @@ def _converts(token: str, convert: Callable[[str], N]) -> bool:
 
 # A file as words between white space, split block by block: nothing but the text itself is kept.
 
-# A block, split, is a few megabytes of strings.
-_BLOCK_BYTES = 1 << 17
 _WORD = re.compile(r"\S+")
 _IS_SPACE = np.array([chr(code).isspace() for code in range(256)])
 
@@ -216,7 +214,7 @@ class WordStream(Tokens):
         self.path, self.allowance = source.path, source.allowance
         self._data = source.data
         self._encoding = source.encoding
-        self._ranges = list(pieces(self._data, _BLOCK_BYTES))
+        self._ranges = list(pieces(self._data, FormatPolicy.current().token_block_bytes))
         longest = max((stop - start for start, stop in self._ranges), default=0)
         self.allowance.take(0, "a block of words", for_now=(4 if self._data.isascii() else 10) * longest)
         self._block, self._words = -1, [""][:0]

@@ -15,15 +15,13 @@ from ...errors import ModelError
 from ...models.dcop import Dcop
 from ...models.function import greatest_costs
 from ...models.model import FORBIDDEN, Function, Model
+from ..format_policy import FormatPolicy
 
 #: Readers take costs of this and more for infinite.
 INFINITE = 10**18
 
 Plain = Callable[[str], bool]
 """Whether a format can hold a word."""
-
-# Entries of a function that are Python's own numbers at the same time.
-_ENTRIES = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -174,5 +172,6 @@ def lost_top(model: Model) -> Iterator[str]:
 
 def blocks(*arrays: NDArray[Any]) -> Iterator[Iterator[tuple[Any, ...]]]:
     """Yield entries of equally long arrays together, as Python's own numbers, so many at a time that they are few."""
-    for start in range(0, len(arrays[0]), _ENTRIES):
-        yield zip(*(array[start : start + _ENTRIES].tolist() for array in arrays), strict=True)
+    policy = FormatPolicy.current()
+    for start in range(0, len(arrays[0]), policy.written_entries):
+        yield zip(*(array[start : start + policy.written_entries].tolist() for array in arrays), strict=True)

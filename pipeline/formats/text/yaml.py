@@ -12,8 +12,41 @@ from typing import Any
 
 from ...errors import FormatError, encodable, shorten
 from ..cfn_grammar import Number
+from ..format_policy import FormatPolicy
 from .source import Source
-from .yaml_numbers import Written, is_long
+
+# Python's hash of a number is a remainder of 61 bits: numbers of more digits can be chosen to have the same one.
+_LONG_DIGITS = 18
+
+
+class Written(float):
+    """A number that remembers its decimals: a table's entries are exactly as they are written."""
+
+    exact: Decimal
+
+    def __new__(cls, value: float, text: str) -> Written:
+        """Take the decimals of a text, unless that is another notation of YAML's."""
+        written = super().__new__(cls, value)
+        try:
+            written.exact = Decimal(text)
+        except InvalidOperation:
+            written.exact = Decimal(repr(value))
+        return written
+
+    def __eq__(self, other: object) -> bool:
+        return self.exact == other.exact if isinstance(other, Written) else float(self) == other
+
+    def __hash__(self) -> int:
+        return hash(self.exact)
+
+
+def is_long(key: Any) -> bool:
+    """Whether a number has so many digits that a dictionary may take long to find it among others made for that."""
+    if isinstance(key, Written):
+        _, digits, exponent = key.exact.as_tuple()
+        return isinstance(exponent, int) and len(digits) + abs(exponent) > _LONG_DIGITS
+    return isinstance(key, int) and abs(key) >= 10**_LONG_DIGITS
+
 
 _MAX_DEPTH = 32
 # A part with its place in a list or dictionary.
@@ -24,9 +57,6 @@ _MAX_DIGITS = 4300
 # Integers of fewer characters, whatever their base, are not looked at again.
 _SHORT_NUMBER = 500
 _BITS_PER_DIGIT = 3.32
-# Values that aliases stand for, each as often as it is meant.
-_MAX_ALIASED = 1_000_000
-_MAX_LONG_KEYS = 1000
 
 
 @dataclass(frozen=True)
@@ -149,9 +179,10 @@ class _TreeBuilder:
 
     def _mean_again(self, line: int, part: YamlNode) -> None:
         """Count what an alias stands for."""
+        policy = FormatPolicy.current()
         self.aliased += part.size
-        if self.aliased > _MAX_ALIASED:
-            raise self._fail(line, f"aliases that stand for at most {_MAX_ALIASED:,} values in all", "more")
+        if self.aliased > policy.aliased_values:
+            raise self._fail(line, f"aliases that stand for at most {policy.aliased_values:,} values in all", "more")
         self._check_depth(line, part.depth)
 
     def _check_depth(self, line: int, inside: int = 0) -> None:
@@ -170,6 +201,7 @@ class _TreeBuilder:
         self._add(YamlNode(done.line, value, done.size, done.depth + 1), done.anchor)
 
     def _dictionary(self, done: _Open) -> dict[Any, YamlNode]:
+        policy = FormatPolicy.current()
         found: dict[Any, YamlNode] = {}
         merged: list[YamlNode] = []
         long = 0
@@ -180,8 +212,8 @@ class _TreeBuilder:
                 merged += self._merged(key, value)
                 continue
             long += is_long(key.value)
-            if long > _MAX_LONG_KEYS:
-                raise self._fail(key.line, f"at most {_MAX_LONG_KEYS:,} keys that are numbers of many digits", "more")
+            if long > policy.long_keys:
+                raise self._fail(key.line, f"at most {policy.long_keys:,} keys that are numbers of many digits", "more")
             if key.value in found:
                 raise self._fail(key.line, "every key once", f"{shorten(str(key.value))!r} again")
             found[key.value] = value

@@ -12,17 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, States
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 
 Pairs = dict[tuple[int, int], NDArray[np.float64]]
 
-#: Nodes that are explored depth first below each open node, the one of the least bound first.
-_NODES = 1024
-#: Nodes between two looks at the clock are as many as take about so long.
-_SECONDS = 0.03
-#: Moves of so small a share of what is still open are not worth propagating, where costs are finer than this.
-_TINY, _COARSE = 1e-7, 1e7
 #: Tables are there so many times while a search is laid out.
 _COPIES = 3
 #: A longer trail is there beside the one it continues.
@@ -124,7 +119,7 @@ class Search:
             self._empty = self._explore() == FINISHED
         self.best, self._total, self._upper = None, None, INF if upper is None else upper
         self._nodes.clear()
-        self._left, self._finished, self.lower = _NODES, self._empty, int(self._root[0])
+        self._left, self._finished, self.lower = ProverPolicy.current().search_nodes, self._empty, int(self._root[0])
         if not self._empty:
             begin_at(self._state.memory, self._root, np.concatenate(allowed))
 
@@ -191,6 +186,7 @@ class Search:
 
     def _explore(self) -> int:
         """Explore some nodes of those that are left below the open node; the first call only makes it consistent."""
+        policy = ProverPolicy.current()
         from ....tasks.search.branch_and_bound import PAUSED, explore
         from ....tasks.search.state import root_of
 
@@ -199,10 +195,10 @@ class Search:
         self._left -= nodes
         if self._root is None:
             self._root, self._pace = root_of(self._state), 1
-        elif time.process_time() - start > _SECONDS:
+        elif time.process_time() - start > policy.search_seconds:
             self._pace = max(1, self._pace // 2)
         elif code == PAUSED:
-            self._pace = min(2 * self._pace, _NODES)
+            self._pace = min(2 * self._pace, policy.search_nodes)
         return code
 
     def _outcome(self) -> Outcome:
@@ -243,7 +239,7 @@ class Search:
         on_bounds(self.lower, self._total)
         values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
         begin_at(self._state.memory, self._root, values)
-        self._left = _NODES
+        self._left = ProverPolicy.current().search_nodes
         return True
 
 
@@ -285,6 +281,7 @@ def _split(
 
 def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> Any:
     """Return the state of a search that has not begun."""
+    policy = ProverPolicy.current()
     from ....tasks.search.state import new_state
 
     constant, unary, pairs, wide = _split(network)
@@ -292,7 +289,7 @@ def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> 
     rank[list(order)[::-1]] = np.arange(len(network.dims))
     span = sum(float(table.costs[np.isfinite(table.costs)].max(initial=0.0)) for table in network.tables)
     limit = math.inf if upper is None else upper
-    tiny = _TINY * (min(limit, constant + span) - constant) if span > _COARSE else 0.0
+    tiny = policy.tiny_move_share * (min(limit, constant + span) - constant) if span > policy.coarse_costs else 0.0
     return new_state(unary, pairs, wide, constant, rank, int(max(tiny, 0.0)))
 
 

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-Group = frozenset[int]
+from ..prover_policy import ProverPolicy
 
-#: Pairs of neighbours for a variable, on average; with more there are too many cycles to look for.
-_PAIRS = 64
+Group = frozenset[int]
 
 
 def neighbours_of(n_variables: int, scopes: Iterable[Sequence[int]]) -> list[set[int]]:
@@ -26,7 +25,7 @@ def neighbours_of(n_variables: int, scopes: Iterable[Sequence[int]]) -> list[set
 def short_cycles(n_variables: int, scopes: Sequence[Sequence[int]], most: int) -> list[Group] | None:
     """Return the cycles of three and of four without a chord that no scope contains; None if there are more."""
     near = neighbours_of(n_variables, scopes)
-    if sum(len(around) ** 2 for around in near) > 2 * _PAIRS * n_variables:
+    if sum(len(around) ** 2 for around in near) > 2 * ProverPolicy.current().cluster_pairs * n_variables:
         return None
     covered = {frozenset(three) for scope in scopes for three in combinations(scope, 3)}
     found: list[Group] = []

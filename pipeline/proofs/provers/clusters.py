@@ -16,8 +16,9 @@ import numpy as np
 
 from ...cost_networks.cost_network import CostNetwork, States
 from ...cost_networks.working_network import problem_of, tables_of
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 from .cluster_choice import Group, clusters, separators, short_cycles
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 #: Costs are multiples of a power of two, such that totals have so many bits.
 _BITS = 40
-#: Rounds of improving an assignment, both ways.
-_DESCENTS = 5
 
 
 class ShiftedBounds:
@@ -81,7 +80,7 @@ class ShiftedBounds:
             self.lower = max(self.lower, math.ceil(bound))
             self.done = self.upper is not None and self.lower >= self.upper
 
-    def _offer(self, states: Integers, on_states: Callable[[States], None]) -> bool:
+    def offer(self, states: Integers, on_states: Callable[[States], None]) -> bool:
         """Improve an assignment that was read off, one variable at a time; return whether it is the best so far."""
         better = _improved(self.network, states)
         total = self.network.total(better)
@@ -94,10 +93,11 @@ class ShiftedBounds:
 
 def _improved(network: CostNetwork, states: Integers) -> States:
     """Improve an assignment one variable at a time, with all others as they are."""
+    policy = ProverPolicy.current()
     from ....tasks.networks import srmp
 
     flat, order = problem_of(network.dims, network.tables, 0.0).flat, np.arange(len(network.dims))
-    for way in (order[::-1].copy(), order) * _DESCENTS:
+    for way in (order[::-1].copy(), order) * policy.cluster_descents:
         before = states.copy()
         srmp.decode(flat, way, states)
         if (states == before).all():
@@ -118,32 +118,16 @@ def greatest(network: CostNetwork) -> float:
     return math.fsum(float(costs.max(initial=0.0)) for costs in tables)
 
 
-#: Cells of a cluster, round by round; those of the first are not grown beyond the cycles through one variable.
-SIZES = (1 << 9, 1 << 12)
-#: Networks with more short cycles for a variable have too many clusters to be worth it.
-_CYCLES = 8
-#: In a mesh there are between so many and so many for a variable, on average.
-_MESH, _MESH_MOST = 0.9, 2
-#: With more variables making the clusters takes seconds.
-_VARIABLES = 10_000
-#: Sweeps between two looks at the clock; an even number. Fewer where they touch more cells.
-_SWEEPS, _WORK = 10, 20_000_000
-#: Sweeps are the last of a round if they raised the bound by less than this part of what all of it did, or by less than
-#: this part of the gap for each cell that they touched, which takes about half a nanosecond.
-_STALL, _PAYS = 1e-5, 1.5e-9
-#: What closed less than this part of the gap is not worth larger clusters, and not of use to others.
-_NOTABLE = 0.25
-#: After which sweeps an assignment is read off, besides the last.
-_DECODED = (1, 3, 10)
 #: Bytes for each cell of a cluster: its cost, twice while clusters are made, and its entries in a few separators.
 _CELL_BYTES = 40
 
 
 def is_mesh(network: CostNetwork) -> bool:
     """Whether there is about a short cycle for each variable, as in a grid: pairs say little there, clusters much."""
+    policy = ProverPolicy.current()
     n, scopes = len(network.dims), [s for s in network.scopes if len(s) > 1]
-    cycles = short_cycles(n, scopes, _MESH_MOST * n) if n <= _VARIABLES else None
-    return cycles is not None and len(cycles) >= _MESH * n
+    cycles = short_cycles(n, scopes, policy.mesh_most_cycles * n) if n <= policy.cluster_variables else None
+    return cycles is not None and len(cycles) >= policy.mesh_least_cycles * n
 
 
 class ClusterBounds(ShiftedBounds):
@@ -151,7 +135,11 @@ class ClusterBounds(ShiftedBounds):
 
     def __init__(self, network: CostNetwork, upper: int | None) -> None:
         super().__init__(network, upper)
-        self._sizes, self._shifted, self._constant = [*SIZES], network, float(network.constant)
+        self._sizes, self._shifted, self._constant = (
+            [*ProverPolicy.current().cluster_cells],
+            network,
+            float(network.constant),
+        )
         self._sharpened: CostNetwork | None = None
         self._grain = 0.0
         self._cycles: Sequence[Group] | None = None
@@ -168,7 +156,7 @@ class ClusterBounds(ShiftedBounds):
     @property
     def small(self) -> bool:
         """Whether the smallest clusters are being swept."""
-        return self._sweeps is not None and len(self._sizes) == len(SIZES)
+        return self._sweeps is not None and len(self._sizes) == len(ProverPolicy.current().cluster_cells)
 
     @property
     def sharpened(self) -> CostNetwork | None:
@@ -189,7 +177,9 @@ class ClusterBounds(ShiftedBounds):
     def _sharper(self) -> bool:
         """Whether clusters closed much of the gap."""
         first = self.network.least
-        return self.upper is None or self.lower - first >= _NOTABLE * (self.upper - first)
+        return self.upper is None or self.lower - first >= ProverPolicy.current().cluster_gap_share * (
+            self.upper - first
+        )
 
     def run(
         self,
@@ -206,16 +196,19 @@ class ClusterBounds(ShiftedBounds):
 
     def _begin(self) -> bool:
         """Make the clusters of the next size; return whether there are any, and room for them."""
+        policy = ProverPolicy.current()
         dims, scopes = self.network.dims, [s for s in self._shifted.scopes if len(s) > 1]
         if self._cycles is None:
-            few = len(dims) <= _VARIABLES
-            self._cycles = (short_cycles(len(dims), scopes, _CYCLES * len(dims)) if few else None) or ()
+            few = len(dims) <= policy.cluster_variables
+            self._cycles = (short_cycles(len(dims), scopes, policy.cluster_cycles * len(dims)) if few else None) or ()
         sizes = [math.prod([dims[v] for v in cycle]) for cycle in self._cycles]
         while self._sizes and 2 * sum(size <= self._sizes[0] for size in sizes) < len(sizes):
             del self._sizes[0]
         if not sizes or not self._sizes:
             return False
-        groups = clusters(dims, scopes, self._cycles, self._sizes[0], grown=len(self._sizes) < len(SIZES))
+        groups = clusters(
+            dims, scopes, self._cycles, self._sizes[0], grown=len(self._sizes) < len(policy.cluster_cells)
+        )
         if _CELL_BYTES * sum(math.prod([dims[v] for v in group]) for group in groups) > self.memory_bytes:
             return False
         if self._grain == 0.0:
@@ -239,8 +232,8 @@ class ClusterBounds(ShiftedBounds):
         if self._sweeps is None:
             return
         stalled = sweeps.stalled(self.upper)
-        if stalled or sweeps.chunks in _DECODED or self.done:
-            stalled &= not self._offer(sweeps.decoded(), on_states)
+        if stalled or sweeps.chunks in ProverPolicy.current().cluster_decoded_sweeps or self.done:
+            stalled &= not self.offer(sweeps.decoded(), on_states)
             self._heard(sweeps.constant)
         if stalled and not self.done:
             self._sizes = self._sizes[1:] if self._sharper else []
@@ -252,6 +245,7 @@ class _Sweeps:
     """Clusters of one size, and the costs that were shifted to them."""
 
     def __init__(self, network: CostNetwork, constant: float, groups: Sequence[Group], grain: float) -> None:
+        policy = ProverPolicy.current()
         from ....tasks.networks.clusters import separators_of
         from ....tasks.networks.flat import take_out
 
@@ -264,7 +258,7 @@ class _Sweeps:
         self.constant = self.before = self.start = constant + take_out(self.flat)
         self.chunks = 0
         self.work = 2 * int((np.diff(self.flat.cells)[self.separators.table]).sum())
-        self.count = max(2, min(_SWEEPS, _WORK // (2 * max(self.work, 1)) * 2))
+        self.count = max(2, min(policy.cluster_sweeps, policy.cluster_work_cells // (2 * max(self.work, 1)) * 2))
 
     @property
     def nbytes(self) -> int:
@@ -284,8 +278,9 @@ class _Sweeps:
 
     def stalled(self, upper: int | None) -> bool:
         """Whether the last sweeps raised the bound too little to go on."""
-        gap = 0.0 if upper is None else _PAYS * self.work * self.count * (upper - self.constant)
-        return self.constant - self.before <= max(_STALL * (self.constant - self.start), gap)
+        policy = ProverPolicy.current()
+        gap = 0.0 if upper is None else policy.cluster_gap_per_cell * self.work * self.count * (upper - self.constant)
+        return self.constant - self.before <= max(policy.cluster_stall_share * (self.constant - self.start), gap)
 
     def settle(self) -> None:
         """Put all costs into the tables."""

@@ -25,11 +25,7 @@ from ....tasks.diagrams.min_plus import (
     n_nodes,
 )
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
-
-#: Messages that serve every cut-off take at most this part of the memory.
-_KEPT_PART = 4
-#: With less memory than this, what joins freed is given back each time it was so large a part of it.
-_SCARCE_BYTES, _FREED_PART = 1 << 28, 16
+from ..prover_policy import ProverPolicy
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,7 +244,10 @@ class Elimination:
         self._held -= begun.between
         if message is None:
             return False
-        self._pure[x] &= self._buckets.held + message.nbytes <= self._buckets.memory_bytes // _KEPT_PART
+        self._pure[x] &= (
+            self._buckets.held + message.nbytes
+            <= self._buckets.memory_bytes // ProverPolicy.current().diagram_kept_part
+        )
         if self._pure[x]:
             self._buckets.kept[x] = message
             self._buckets.base += self._base - begun.base
@@ -307,10 +306,14 @@ class Elimination:
 
     def _freed(self, begun: _Begun) -> None:
         """Let go of a join that is complete; many of them leave pages with nothing but holes."""
+        policy = ProverPolicy.current()
         assert begun.join is not None
         self._unused += begun.join.nbytes
         begun.join = None
-        if self._buckets.memory_bytes < _SCARCE_BYTES and _FREED_PART * self._unused > self._buckets.memory_bytes:
+        if (
+            self._buckets.memory_bytes < policy.scarce_bytes
+            and policy.diagram_freed_part * self._unused > self._buckets.memory_bytes
+        ):
             self._unused = 0
             return_freed_pages()
 

@@ -15,24 +15,13 @@ from ....tasks.compiler.working_time import working_seconds
 from ....tasks.cpu.threads import return_freed_pages
 from ....tasks.diagrams.min_plus import NOTHING, NoRoomError
 from ...cost_networks.cost_network import CostNetwork, States
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 from .diagram_buckets import DiagramBuckets, Elimination, Round, buckets_of
 
-#: The first step goes this part of the way from the lower bound to the cut-off.
-_FIRST_STEP = 32
-#: Where eliminations make more edges than this, the next one should cost not much more than this many times as much.
-_QUICK_EDGES = 300_000
-_DEARER = 4.0
-#: The last cut-off comes next if it is expected to make no more than so many times the edges of the one before it.
-_STRAIGHT = 4.0
 #: Of the growth of seconds, so that they stay finite.
 _MOST_EXPONENT = 100.0
-#: Where others closed at least this part of the gap (one of so many), growth is told from the first elimination on: as
-#: if one without any room had made so many edges.
-_FAR = 3
-_FEWEST_EDGES = 50_000
 
 
 class Deepening:
@@ -198,34 +187,37 @@ class DiagramSteps:
     """
 
     def __init__(self, base: int, lower: int, upper: int | None) -> None:
+        policy = ProverPolicy.current()
         gap = max(64, abs(lower) // 4) if upper is None else upper - lower
-        self._step = max(1.0, gap / _FIRST_STEP)
+        self._step = max(1.0, gap / policy.diagram_first_part)
         # of the last elimination: cut-off, edges, seconds; how edges grow with a cut-off, None while that says nothing
         self._before: tuple[int, int, float] | None = None
         self._growth: float | None = None
         # how far the last elimination went beyond the one before; the cut-off that would have come without the last
         self._span, self._target = 0, 0
-        self._may_go_straight = True
-        if _FAR * (lower - base) >= gap:
+        self.may_go_straight = True
+        if policy.diagram_far_part * (lower - base) >= gap:
             # others proved so much that the first elimination may be dear
-            self._before = base, _FEWEST_EDGES, 0.0
+            self._before = base, policy.diagram_fewest_edges, 0.0
 
     def next(self, lower: int, upper: int | None) -> int:
         """Return the next cut-off, above ``lower``."""
         target = lower + max(1, int(self._step))
         self._target = target if upper is None else min(target, upper)
-        return self._target if upper is None or not self._goes_straight(upper - self._target) else upper
+        return self._target if upper is None or not self.goes_straight(upper - self._target) else upper
 
-    def _goes_straight(self, further: int) -> bool:
+    def goes_straight(self, further: int) -> bool:
         """Whether an elimination that goes so much further is worth it; what is known of growth holds for a while."""
-        if self._growth is None or not self._may_go_straight:
+        if self._growth is None or not self.may_go_straight:
             return False
-        return further <= self._span and self._growth * further <= math.log(_STRAIGHT)
+        return further <= self._span and self._growth * further <= math.log(
+            ProverPolicy.current().diagram_straight_ratio
+        )
 
     def too_far(self, upper: int) -> bool:
         """Whether a cut-off that there was no room for had been gone to straight, which is not done again then."""
-        was = self._may_go_straight and self._target < upper
-        self._may_go_straight &= not was
+        was = self.may_go_straight and self._target < upper
+        self.may_go_straight &= not was
         return was
 
     def seconds(self, upper: int) -> float:
@@ -236,23 +228,16 @@ class DiagramSteps:
 
     def learn(self, upper: int, edges: int, seconds: float) -> None:
         """Double the step, or less if eliminations become dear."""
+        policy = ProverPolicy.current()
         step, before, edges = 2 * self._step, self._before, max(1, edges)
-        if before is not None and upper > before[0] and edges > _QUICK_EDGES:
+        if before is not None and upper > before[0] and edges > policy.diagram_quick_edges:
             # edges grow exponentially, until nearly all are there
             self._span = upper - before[0]
             self._growth = max(0.0, math.log(edges / before[1]) / self._span)
             if self._growth > 0.0:
-                step = min(step, max(self._step / 2, math.log(_DEARER) / self._growth))
+                step = min(step, max(self._step / 2, math.log(policy.diagram_cost_ratio) / self._growth))
         self._step = step
         self._before = upper, edges, seconds
-
-
-#: With less memory than this, what others freed is worth returning, which takes milliseconds.
-_SCARCE_BYTES = 1 << 28
-#: Many small arrays leave about this part of the memory between them.
-_BETWEEN_PART = 8
-#: It goes on at once if it is expected to complete the proof in this part of the time that was spent.
-_SOON = 0.5
 
 
 class DiagramProver(SearchProver[Deepening]):
@@ -268,18 +253,21 @@ class DiagramProver(SearchProver[Deepening]):
     @property
     def room(self) -> int:
         """Bytes that diagrams may take."""
-        return super().room - super().room // _BETWEEN_PART
+        return super().room - super().room // ProverPolicy.current().diagram_lost_part
 
     def teach(self, search: Deepening) -> None:
         """Tell what others proved and found."""
         known = self.incumbent
-        if known.limits.memory_bytes < _SCARCE_BYTES:
+        if known.limits.memory_bytes < ProverPolicy.current().scarce_bytes:
             return_freed_pages()
         search.learn(known.upper, known.lower)
 
     def foresees_end(self, closing: float) -> bool:
         """Whether the eliminations that are left are expected to take little beside what was spent."""
-        return self.search is not None and self.search.seconds_left <= _SOON * self.incumbent.spent
+        return (
+            self.search is not None
+            and self.search.seconds_left <= ProverPolicy.current().diagram_soon_share * self.incumbent.spent
+        )
 
     def leave_memory(self, search: Deepening) -> None:
         """Let go of as much of the diagrams as others need, unless the proof is soon complete."""

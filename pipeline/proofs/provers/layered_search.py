@@ -21,12 +21,10 @@ from ....tasks.rows.layers import HOST, Layer, Operations, Rows, first_rows
 from ...cost_networks.cost_network import CostNetwork, States
 from ...minibuckets.joins import BucketTable
 from ...minibuckets.least_costs import MiniBuckets
-from ..outcome import Outcome
+from ..limits import Outcome
+from ..prover_policy import ProverPolicy
 
 # Where the rows of layers came from: enough to read an assignment back, in few bytes a row; on the side they are.
-
-#: Below this, nothing is forgotten.
-_SMALL_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +41,7 @@ class Trail:
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
-        self._bound_bytes = _SMALL_BYTES
+        self._bound_bytes = ProverPolicy.current().trail_least_bytes
         self.n_bytes = 0
 
     def add(self, variable: int, d: int, origin: NDArray[np.uint32]) -> None:
@@ -52,7 +50,7 @@ class Trail:
         self.n_bytes += origin.nbytes
         if self.n_bytes > self._bound_bytes:
             self.forget()
-            self._bound_bytes = max(_SMALL_BYTES, 2 * self.n_bytes)
+            self._bound_bytes = max(ProverPolicy.current().trail_least_bytes, 2 * self.n_bytes)
 
     def forget(self) -> None:
         """Drop rows that nothing comes from."""

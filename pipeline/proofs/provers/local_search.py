@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ...cost_networks.cost_network import CostNetwork, States
 from ...cost_networks.working_network import problem_of
 from ..incumbent import Incumbent
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import Prover
-from ..turns import NOTABLE
+from ..prover_policy import ProverPolicy
 from .branch_and_bound import search_bytes
 from .neighbourhood_search import SearchedNeighbourhoods, is_wide
 
@@ -28,16 +28,6 @@ if TYPE_CHECKING:
     from ....tasks.search.neighbourhood_optima import Buckets
     from ....tasks.search.neighbourhoods import Free
 
-#: Variables to look at, and log2 of the cells of a bucket, of larger and larger neighbourhoods.
-_LEVELS = ((8, 8.0), (32, 12.0), (128, 15.0), (512, 17.0), (2048, 19.0))
-#: Cells of all buckets of a neighbourhood, at most; at least so many, or no search.
-_CELLS, _FEWEST = 1 << 21, 1 << 12
-#: Work of the shortest episode for each value of a variable (work is about nanoseconds).
-_WORK_OF_VALUE = 1000
-#: Work between two looks at the clock.
-_BATCH = 5_000_000
-#: What a forbidden entry costs, in the largest cost allowed, at first and while assignments with one seem best.
-_FIRST_CAP, _MORE = 2.0, 4.0
 #: Sums of costs are exact below this.
 _EXACT = float(1 << 53)
 
@@ -114,7 +104,7 @@ class LocalSearch:
         self.network, self.work = network, 0
         self.best: tuple[int, States] | None = None
         self._random = Random(seed)
-        self._most_cells = min(_CELLS, (memory_bytes - 3 * 8 * network.cells) // 16)
+        self._most_cells = min(ProverPolicy.current().local_most_cells, (memory_bytes - 3 * 8 * network.cells) // 16)
         self._given = problem_of(network.dims, network.tables, 0.0).flat
         self._begin_with(states or self._anywhere(), seed)
         self._kinds = tuple(map(_Kind, (self._begin_anywhere, self._begin_warm, self._begin_best)))
@@ -124,7 +114,7 @@ class LocalSearch:
     @property
     def possible(self) -> bool:
         """Whether there is memory for it."""
-        return self._most_cells >= _FEWEST
+        return self._most_cells >= ProverPolicy.current().local_least_cells
 
     @property
     def nbytes(self) -> int:
@@ -151,7 +141,7 @@ class LocalSearch:
         from ....tasks.search.annealing import place_of
 
         costs = (c[np.isfinite(c)].max(initial=0.5) for c in (self._given.costs, self._given.unary))
-        self._cap = _FIRST_CAP * max(costs)
+        self._cap = ProverPolicy.current().local_first_penalty * max(costs)
         self._flat = self._capped()
         self._place: Place = place_of(self._flat, states, seed)
         self._kept: NDArray[np.int64] = self._place.states.copy()
@@ -188,7 +178,7 @@ class LocalSearch:
         return now
 
     def _episodes(self) -> Iterator[None]:
-        shortest = _WORK_OF_VALUE * sum(self.network.dims)
+        shortest = ProverPolicy.current().local_work_per_value * sum(self.network.dims)
         yield from self._resolve(shortest)
         while True:
             kind = min(self._kinds, key=lambda kind: kind.work / (1 + kind.better))
@@ -201,7 +191,7 @@ class LocalSearch:
 
     def _mind_forbidden(self) -> None:
         """Let forbidden entries cost more where the best assignment has some."""
-        cap = _MORE * self._cap
+        cap = ProverPolicy.current().local_penalty_ratio * self._cap
         if self.network.total(self._kept.tolist()) == math.inf and cap * (self._given.n_functions + 1) < _EXACT:
             self._cap, self._least = cap, math.inf
             self._flat = self._capped()
@@ -243,7 +233,7 @@ class LocalSearch:
         from ....tasks.search.annealing import anneal, costs_of_values, descend
 
         values = costs_of_values(self._flat, self._place)
-        parts = -(-length // _BATCH)
+        parts = -(-length // ProverPolicy.current().local_batch_work)
         for part in range(parts):
             begin, end = (self._unit * hot * (cold / hot) ** (p / parts) for p in (part, part + 1))
             self.work += anneal(self._flat, self._place, values, begin, end, -(-length // parts))
@@ -252,8 +242,9 @@ class LocalSearch:
 
     def _resolve(self, length: int) -> Iterator[None]:
         """Solve larger and larger neighbourhoods, each size while it helps."""
+        policy = ProverPolicy.current()
         before = self._take()
-        for size, bits in _LEVELS:
+        for size, bits in policy.local_levels:
             while True:
                 yield from self._resolve_some(size, bits, length // 2)
                 now = self._take()
@@ -262,12 +253,15 @@ class LocalSearch:
                 before = now
 
     def _resolve_some(self, size: int, bits: float, length: int) -> Iterator[None]:
+        policy = ProverPolicy.current()
         from ....tasks.search.neighbourhood_optima import resolve
 
         bits = min(bits, math.log2(self._most_cells))
         limits = (size, bits, float(self._most_cells))
         while length > 0:
-            done = resolve(self._flat, self._place, self._free, self._buckets, limits, min(_BATCH, length))
+            done = resolve(
+                self._flat, self._place, self._free, self._buckets, limits, min(policy.local_batch_work, length)
+            )
             self.work += done
             length -= done
             yield
@@ -282,7 +276,7 @@ class LocalSearch:
     def _buckets(self) -> Buckets:
         from ....tasks.search.neighbourhood_optima import buckets_for
 
-        bits = min(_LEVELS[-1][1], math.log2(self._most_cells))
+        bits = min(ProverPolicy.current().local_levels[-1][1], math.log2(self._most_cells))
         return buckets_for(len(self._free.order), max(self.network.dims), bits, self._most_cells)
 
 
@@ -291,14 +285,6 @@ def _luby(n: int) -> int:
     while n & (n + 1):
         n -= (1 << (n.bit_length() - 1)) - 1
     return (n + 1) >> 1
-
-
-#: A local search takes this part of the memory, and begins anew in a network of at most this part of the cells.
-_LOCAL_PART, _MUCH_SMALLER = 4, 2
-#: Neighbourhoods are searched where there is room for so many times what a search is laid out in.
-_LAID_OUT = 2
-#: Where an assignment is known already, there are no turns of fewer CPU seconds.
-_IMPROVING_FROM = 0.5
 
 
 class LocalProver(Prover):
@@ -316,14 +302,14 @@ class LocalProver(Prover):
         room = self.incumbent.memory_bytes
         if self.near is not None:
             self.near.offer(network, states)
-        elif is_wide(network.dims) and _LAID_OUT * search_bytes(network) <= room:
+        elif is_wide(network.dims) and ProverPolicy.current().neighbourhood_copies * search_bytes(network) <= room:
             self.near = SearchedNeighbourhoods(network, states, seed=self.incumbent.limits.seed)
 
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Look for a better assignment; where one was found already, only after the others had a turn."""
         if self.near is not None:
             self._search_near(self.near, out_of_time)
-        elif seconds < _IMPROVING_FROM and self.incumbent.nearby is not None:
+        elif seconds < ProverPolicy.current().improving_from_seconds and self.incumbent.nearby is not None:
             return None
         else:
             self._search_on(out_of_time)
@@ -331,9 +317,10 @@ class LocalProver(Prover):
 
     def _search_on(self, out_of_time: Callable[[], bool]) -> None:
         """Go on with the local search."""
+        policy = ProverPolicy.current()
         known = self.incumbent
-        if self.local is None or _MUCH_SMALLER * known.small.cells < self.local.network.cells:
-            memory_bytes = known.limits.memory_bytes // _LOCAL_PART
+        if self.local is None or policy.local_smaller_ratio * known.small.cells < self.local.network.cells:
+            memory_bytes = known.limits.memory_bytes // policy.local_memory_part
             self.local = LocalSearch(known.small, known.nearby, seed=known.limits.seed, memory_bytes=memory_bytes)
         elif known.nearby is not None and self.local.network is known.small:
             self.local.offer(known.nearby)
@@ -360,7 +347,7 @@ class LocalProver(Prover):
 
     def foresees_end(self, closing: float) -> bool:
         """Whether going on finds so much better assignments that whatever comes next is shorter with them."""
-        return self.near is not None and closing >= NOTABLE
+        return self.near is not None and closing >= ProverPolicy.current().notable_gap_share
 
     @property
     def nbytes(self) -> int:

@@ -15,23 +15,15 @@ from random import Random
 import numpy as np
 
 from ...cost_networks.cost_network import CostNetwork, States
+from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
-
-#: Networks of more assignments than these, in bits, and with domains of so many on average.
-_MANY_BITS, _LARGE_BITS = 384, 3
-#: Variables that are free at first and at least. A neighbourhood that was searched to its end in vain is widened, one
-#: that was not narrowed, and what finds something better narrows it most.
-_FEWEST, _WIDER, _NARROWER, _AGAIN = 8, 1.05, 1.1, 2.0
-#: Nodes of a neighbourhood.
-_NODES = 200
-#: It is laid out again, with fewer values, once only this part of the best total above the bound is left.
-_FELL = 0.5
 
 
 def is_wide(dims: Sequence[int]) -> bool:
     """Whether a search sees only a part of a network of such domains, and an elimination frees few variables."""
+    policy = ProverPolicy.current()
     bits = math.fsum(math.log2(d) for d in dims)
-    return bits > _MANY_BITS and bits >= _LARGE_BITS * len(dims)
+    return bits > policy.neighbourhood_bits and bits >= policy.neighbourhood_domain_bits * len(dims)
 
 
 class SearchedNeighbourhoods:
@@ -62,7 +54,7 @@ class SearchedNeighbourhoods:
         self._least = network.least
         self._search: Search | None = None
         self._laid_out_for = 0
-        self._size = float(_FEWEST)
+        self._size = float(ProverPolicy.current().neighbourhood_least_variables)
         beside: list[set[int]] = [set() for _ in network.dims]
         for scope in network.scopes:
             for v in scope:
@@ -91,6 +83,7 @@ class SearchedNeighbourhoods:
 
     def step(self) -> bool:
         """Search one neighbourhood; return whether it has a better assignment."""
+        policy = ProverPolicy.current()
         search, n = self._laid_out(), len(self.network.dims)
         free = set(self._ball(min(int(self._size), n)))
         allowed = [np.full(d, v in free) for v, d in enumerate(self.network.dims)]
@@ -98,20 +91,23 @@ class SearchedNeighbourhoods:
             values[state] = True
         search.memory_bytes = self.memory_bytes
         search.learn(None, self.states)
-        ended = search.dive(allowed, self.total, _NODES)
+        ended = search.dive(allowed, self.total, policy.neighbourhood_nodes)
         found = search.best
         if found is not None:
             self.states, self.total = found, int(self.network.total(found))
-            factor = 1 / _AGAIN
+            factor = 1 / policy.neighbourhood_again_ratio
         else:
-            factor = _WIDER if ended else 1 / _NARROWER
-        self._size = min(max(float(_FEWEST), self._size * factor), float(max(n, _FEWEST)))
+            factor = policy.neighbourhood_wider_ratio if ended else 1 / policy.neighbourhood_narrower_ratio
+        self._size = min(
+            max(float(policy.neighbourhood_least_variables), self._size * factor),
+            float(max(n, policy.neighbourhood_least_variables)),
+        )
         return found is not None
 
     def _laid_out(self) -> Search:
         """The search, whose root keeps the values of every assignment of at most this total."""
         left = self.total - self._least
-        if self._search is None or left < _FELL * self._laid_out_for:
+        if self._search is None or left < ProverPolicy.current().neighbourhood_again_share * self._laid_out_for:
             self._search = Search(self.network, range(len(self.network.dims)), self.total + 1)
             self._laid_out_for = left
         return self._search

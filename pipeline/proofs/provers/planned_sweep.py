@@ -6,14 +6,9 @@ import math
 from collections.abc import Callable
 
 from ..incumbent import Incumbent
-from ..limits import PlannedElimination
-from ..outcome import Outcome
+from ..limits import Outcome, PlannedElimination
 from ..prover import Prover
-
-#: Turns from this many CPU seconds on also plan, which may take seconds.
-_PLANNING_FROM = 0.5
-#: Plans take up to so much less time than the buckets of an order, which need so much for a cell.
-_SAVED, _SECONDS_PER_CELL = 30.0, 1e-9
+from ..prover_policy import ProverPolicy
 
 
 class DenseProver(Prover):
@@ -29,7 +24,7 @@ class DenseProver(Prover):
         """Sweep every cell, if that is predicted to take no longer than all the rest did."""
         known = self.incumbent
         if self.planned is None:
-            if not known.alone and (seconds < _PLANNING_FROM or self._is_too_large()):
+            if not known.alone and (seconds < ProverPolicy.current().planning_from_seconds or self._is_too_large()):
                 return None
             self.planned = known.limits.eliminate(known.small, known.upper)
         if self.planned is None:
@@ -40,8 +35,9 @@ class DenseProver(Prover):
 
     def _is_too_large(self) -> bool:
         """Whether no plan can be expected to take as little as was spent."""
+        policy = ProverPolicy.current()
         known = self.incumbent
-        return _SECONDS_PER_CELL * known.cells(known.order) > _SAVED * known.spent
+        return policy.bucket_cell_seconds * known.cells(known.order) > policy.planned_saving_ratio * known.spent
 
     def forget(self) -> None:
         """Plan anew."""

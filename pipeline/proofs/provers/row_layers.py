@@ -19,9 +19,9 @@ from ...minibuckets.least_costs import MiniBuckets, eliminate
 from ...minibuckets.partition import Partition, Size, partition
 from ...orders.depth_first import depth_first_order
 from ..incumbent import Incumbent
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 from .layered_search import LayeredSearch, Stop
 
 if TYPE_CHECKING:
@@ -56,30 +56,14 @@ DEVICE_ROUNDS = (
     *ROUNDS[7:],
     LayerRound(1 << 30, 100_000_000),
 )
-#: Rounds of so many rows run on a device, if there is one, with joins of so many cells.
-_DEVICE_WIDTH = 1_000_000
-_DEVICE_CELLS = 1 << 20
 
-
-#: Of a device's memory mini-buckets may take this part: the closer their bounds, the fewer rows are beside them.
-_DEVICE_PART = 0.75
-#: Layers are not shared by more threads than have so much memory each, a few times what one needs beside its rows.
-_THREAD_BYTES = 1 << 22
-#: Mini-buckets of a search on disk take this part of the memory, so that they can stay while others have their turn.
-_KEPT_PART = 6
-_STORED_BITS = (28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4)
 _LOG = logging.getLogger(__name__)
-#: NumPy takes so long for a cell of a join.
-_CELL_SECONDS = 5e-9
 _PATIENCE = Patience("tasks.cpu.stream_loops", "stream")
-#: Cells that are touched to remove what a new incumbent excludes, and seconds for another order afterwards.
-_FIXING_WORK = 30_000_000
-_ORDER_SECONDS = 0.1
 
 
 def _bucket_bytes(memory_bytes: int, on_device: bool) -> int:
     """What larger mini-buckets than those there may take; where they would take more, layers become wider instead."""
-    return int(memory_bytes * _DEVICE_PART) if on_device else memory_bytes // 2
+    return int(memory_bytes * ProverPolicy.current().device_bounds_share) if on_device else memory_bytes // 2
 
 
 class RowSearch:
@@ -98,7 +82,7 @@ class RowSearch:
         by the cut-off, and then ordered.
     upper : int, optional
         Only totals below it interest.
-    device_bytes : int, optional
+    device_bytes : callable, optional
         Rounds of many rows are on the GPU, and take no more of its memory.
     rounds : sequence of LayerRound
         Sizes that are tried, one after the other.
@@ -123,7 +107,7 @@ class RowSearch:
         order: Sequence[int] | None,
         upper: int | None,
         *,
-        device_bytes: int | None = None,
+        device_bytes: Callable[[], int] | None = None,
         rounds: Sequence[LayerRound],
         threads: int = 1,
         files: Callable[[], RowFiles] | None = None,
@@ -181,7 +165,7 @@ class RowSearch:
         self._stop, self._on_states = stop, on_states
         self._limit()
         if not self._ordered:
-            self._fix()
+            self.fix()
         while not (self.done or self.hopeless or self._to_disk) and self._round(self._rounds[0]):
             del self._rounds[0]
             on_bounds(self.lower, self.total)
@@ -224,7 +208,7 @@ class RowSearch:
             return False
         self._layers = None
         if outcome.total is not None and not self.done:
-            self._fix()
+            self.fix()
         return True
 
     def _tell(self, sizes: LayerRound, seconds: float, *, stopped: bool) -> None:
@@ -244,22 +228,23 @@ class RowSearch:
 
     def _layered(self, sizes: LayerRound) -> LayeredSearch | None:
         """Make mini-buckets, where they are not those of the round before, for a search of the layers."""
-        device_bytes = self._device_bytes if sizes.width >= _DEVICE_WIDTH else None
-        memory_bytes = self.memory_bytes if device_bytes is None else device_bytes
+        policy = ProverPolicy.current()
+        there = self._device_bytes if sizes.width >= policy.device_least_rows else None
+        memory_bytes = self.memory_bytes if there is None else there()
         split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=sizes.cells))
-        if split.kept_bytes > _bucket_bytes(memory_bytes, device_bytes is not None) and self._split is not None:
+        if split.kept_bytes > _bucket_bytes(memory_bytes, there is not None) and self._split is not None:
             # wider layers are what is left
             split = self._split
         if split.kept_bytes > memory_bytes:
             self.hopeless = True
             return None
         if self._split is None or self._found is None or split.buckets != self._split.buckets:
-            self._eliminate(split, None if device_bytes is None else _DEVICE_CELLS, self.upper)
+            self._eliminate(split, None if there is None else policy.device_least_join_cells, self.upper)
         if self._found is None:
             return None
         left = memory_bytes - split.kept_bytes
-        threads = max(1, min(self._threads, left // _THREAD_BYTES))
-        side = host(threads) if device_bytes is None else DEVICE
+        threads = max(1, min(self._threads, left // policy.thread_bytes))
+        side = host(threads) if there is None else DEVICE
         return LayeredSearch(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, side=side)
 
     def _go_on_disk(self) -> None:
@@ -299,7 +284,7 @@ class RowSearch:
         files, left = self._files(), self.memory_bytes - split.kept_bytes
         if self._finished is None:
             files.begin(replace(begun, cells=cells))
-        side = host(max(1, min(self._threads, left // _THREAD_BYTES)))
+        side = host(max(1, min(self._threads, left // ProverPolicy.current().thread_bytes)))
         _LOG.info("layers of rows go on on disk, beside mini-buckets of up to %d cells", split.largest)
         return StoredLayers(
             *(self.network, self._found, self.upper),
@@ -312,8 +297,9 @@ class RowSearch:
 
     def _stored_split(self, cells: int) -> tuple[int, Partition | None]:
         """Return mini-buckets of a size, or of the largest that leaves memory to others; None where none does."""
-        sizes = [cells] if cells else [1 << bits for bits in _STORED_BITS]
-        most = self.memory_bytes if cells else self.memory_bytes // _KEPT_PART
+        policy = ProverPolicy.current()
+        sizes = [cells] if cells else [1 << bits for bits in policy.stored_bounds_bits]
+        most = self.memory_bytes if cells else self.memory_bytes // policy.stored_bounds_part
         for size in sizes:
             split = partition(self.network.dims, self.network.scopes, self.order, Size(cells=size))
             if split.kept_bytes <= most:
@@ -327,7 +313,7 @@ class RowSearch:
             *(self.network, split),
             upper=upper,
             threads=self._threads,
-            compiled=_PATIENCE.ends(split.cells * _CELL_SECONDS),
+            compiled=_PATIENCE.ends(split.cells * ProverPolicy.current().join_cell_seconds),
             device_cells=device_cells,
             stop=self._stop,
         )
@@ -350,9 +336,10 @@ class RowSearch:
             self.total, self.states, self.upper = total, states, total
             self._on_states(states)
 
-    def _fix(self) -> None:
+    def fix(self) -> None:
         """Remove what cannot be in a better assignment."""
-        prepared = prepare(self.network, self.upper, work=_FIXING_WORK, stop=self._stop)
+        policy = ProverPolicy.current()
+        prepared = prepare(self.network, self.upper, work=policy.fixing_cells, stop=self._stop)
         self._found_better(prepared.total, prepared.states)
         if self.upper is None:
             self.lower = max(self.lower, prepared.lower)
@@ -364,7 +351,7 @@ class RowSearch:
             self.network = prepared.network
             self.rest()
         if not self.done and (smaller or not self._ordered):
-            self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=_ORDER_SECONDS)
+            self.order = depth_first_order(self.network.dims, self.network.scopes, seconds=policy.reorder_seconds)
             self._ordered = True
 
 

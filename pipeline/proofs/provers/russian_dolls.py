@@ -11,16 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 
 # Networks whose functions only forbid, apart from costs of single values, as a Russian doll search has them.
 
-#: Functions that are no sums of costs of single values are at most this part of all.
-_SOFT_PART = 0.05
-#: Networks of more cells are not looked at.
-_MOST_CELLS = 1 << 20
 #: Costs that add up to at most this stay exact.
 _MOST = float(1 << 52)
 #: Of these the search has a number for each variable, zero before it begins.
@@ -39,9 +35,10 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
     unary, tables, constant
         A cost a value, of which the least is 0; functions of two or more variables, none of them negative.
     """
+    policy = ProverPolicy.current()
     from ....tasks.search.russian_dolls import separate
 
-    if network.cells > _MOST_CELLS:
+    if network.cells > policy.dolls_most_cells:
         return None
     unary, tables, soft, most = [np.zeros(d) for d in network.dims], [], 0, 0.0
     n_tables = sum(len(scope) > 1 for scope in network.scopes)
@@ -54,7 +51,7 @@ def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] 
             rest, found = _projected(table.costs)
             most += float(rest[np.isfinite(rest)].max(initial=0.0))
         most += len(table.scope) * float(np.abs(found[np.isfinite(found)]).max(initial=0.0))
-        if soft > _SOFT_PART * n_tables or most > _MOST:
+        if soft > policy.dolls_soft_share * n_tables or most > _MOST:
             return None
         for x, own in zip(table.scope, np.split(found, np.cumsum(table.costs.shape)[:-1]), strict=True):
             unary[x] += own
@@ -132,8 +129,6 @@ def _records(rows: Sequence[tuple[int, ...]], size: int) -> NDArray[np.int64]:
     return np.array(rows, dtype=np.int64).reshape(-1, size)
 
 
-#: Nodes between two looks at the clock are as many as take about so long.
-_SECONDS = 0.03
 #: Bytes that cells, and tables, take while a search is laid out.
 _CELL_BYTES, _TABLE_BYTES = 32, 1200
 
@@ -240,7 +235,7 @@ class RussianDolls:
         start = time.process_time()
         finished = explore(self._state, self._pace)
         taken = time.process_time() - start
-        if taken > _SECONDS:
+        if taken > ProverPolicy.current().dolls_look_seconds:
             self._pace = max(1, self._pace // 2)
         elif not finished:
             self._pace *= 2
@@ -265,10 +260,6 @@ class RussianDolls:
         self._doll -= 1
 
 
-#: Russian dolls of which none is solved in so many CPU seconds are too hard.
-_DOLL_SECONDS = 1.0
-
-
 class DollProver(SearchProver[RussianDolls]):
     """Goes on with larger dolls, unless a long turn solved none."""
 
@@ -282,7 +273,9 @@ class DollProver(SearchProver[RussianDolls]):
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Go on with the doll of the last turn."""
         outcome = super().turn(seconds, out_of_time)
-        if self.search is None or not (self.hopeless or (seconds >= _DOLL_SECONDS and self._solved_none(self.search))):
+        if self.search is None or not (
+            self.hopeless or (seconds >= ProverPolicy.current().doll_seconds and self._solved_none(self.search))
+        ):
             return outcome
         self.hopeless, self.search = True, None
         return outcome

@@ -14,15 +14,12 @@ from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...orders.depth_first import bucket_parents
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
+from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
 from .clusters import greatest
 
 # Searching a part for a while.
-
-#: CPU seconds after which others may have their turn.
-_SECONDS = 0.05
 
 
 def search_a_while(
@@ -32,6 +29,7 @@ def search_a_while(
 
     Returns the outcome, and whether there was too little memory to go on.
     """
+    policy = ProverPolicy.current()
     start, asked, ended = time.process_time(), count(), False
 
     def see(states: States) -> None:
@@ -41,7 +39,7 @@ def search_a_while(
 
     def stop() -> bool:
         nonlocal ended
-        ended = ended or (next(asked) > 0 and time.process_time() - start > _SECONDS)
+        ended = ended or (next(asked) > 0 and time.process_time() - start > policy.agreement_seconds)
         return ended
 
     outcome = search.run(stop, on_states=see)
@@ -90,11 +88,6 @@ class Section:
             tables.append(CostTable(table.scope, costs))
         return CostNetwork(dims, (*tables, *more))
 
-
-#: The first cut-off goes this part of the way from the bound to the last one.
-_FIRST_STEP = 8
-#: Where more assignments of what both share are left, their costs are not found out.
-_ASSIGNMENTS = 1 << 12
 
 T = TypeVar("T")
 Pieces = Generator[None, None, T]
@@ -192,7 +185,7 @@ class Agreement:
     def _all(self, states: States) -> Pieces[None]:
         """Look below one cut-off after the other."""
         yield from self._complete(states)
-        step = max(1, (self._upper - self.lower) // _FIRST_STEP)
+        step = max(1, (self._upper - self.lower) // ProverPolicy.current().agreement_first_part)
         while self.lower < self._upper:
             yield from self._below(min(self.lower + step, self._upper))
             step *= 2
@@ -244,6 +237,7 @@ class Agreement:
 
     def _values(self, cut_off: int) -> Pieces[list[NDArray[np.int64]]]:
         """The values of each shared variable that the easy part can have for totals below a cut-off."""
+        policy = ProverPolicy.current()
         left = [np.ones(self._network.dims[v], np.bool_) for v in self._shared]
         unknown = [values.copy() for values in left]
         for i, values in enumerate(left):
@@ -256,7 +250,7 @@ class Agreement:
                 for others, v in zip(unknown, self._in_easy, strict=True):
                     others[found[1][v]] = False
                 some = (own & ~others for own, others in zip(left, unknown, strict=True))
-                if math.prod(int(np.count_nonzero(own)) for own in some) > _ASSIGNMENTS:
+                if math.prod(int(np.count_nonzero(own)) for own in some) > policy.agreement_assignments:
                     raise AgreementNoRoomError
         return [np.flatnonzero(values) for values in left]
 
@@ -320,17 +314,11 @@ class Agreement:
 
 # Where a bucket tree is cut into a few connected parts that share few variables.
 
-#: Networks of so few variables are not cut, and those of so many have parts too large to be optimised.
-_FEW, _MANY = 40, 1000
-#: A part has at least this share of the variables.
-_LEAST_PART = 4
-#: It has more than so many times the variables of the separator that cuts it off.
-_SEPARATORS = 2
-
 
 def cut_parts(network: CostNetwork, order: Sequence[int]) -> list[tuple[CostTable, ...]]:
     """Divide the functions among parts of the bucket tree of an order; one part if it has no narrow separators."""
-    if not _FEW < len(network.dims) <= _MANY:
+    policy = ProverPolicy.current()
+    if not policy.cut_least_variables < len(network.dims) <= policy.cut_most_variables:
         return [network.tables]
     parents, contexts = bucket_parents(len(network.dims), network.scopes, order)
     return parts_below(network, order, _narrow(parents, [len(context) for context in contexts], order))
@@ -351,6 +339,7 @@ def parts_below(network: CostNetwork, order: Sequence[int], cuts: set[int]) -> l
 
 def _narrow(parents: Sequence[int], widths: Sequence[int], order: Sequence[int]) -> set[int]:
     """The variables whose subtrees are cut off: the narrowest separators first, those in the middle among equals."""
+    policy = ProverPolicy.current()
     n = len(parents)
     left = [1] * n + [n]  # variables below, without what is cut off; the last is above all trees
     for v in order:
@@ -360,7 +349,7 @@ def _narrow(parents: Sequence[int], widths: Sequence[int], order: Sequence[int])
     for v in sorted(order, key=lambda v: (widths[v], max(left[v], n - left[v]))):
         above = _path(parents, v, cuts)
         smaller = min(left[v], left[above[-1]] - left[v])
-        if _LEAST_PART * smaller >= n and smaller > _SEPARATORS * widths[v]:
+        if policy.cut_least_part * smaller >= n and smaller > policy.cut_separator_ratio * widths[v]:
             cuts.add(v)
             for u in above:
                 left[u] -= left[v]

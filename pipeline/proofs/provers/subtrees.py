@@ -10,15 +10,12 @@ from itertools import combinations
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ..incumbent import Incumbent
-from ..limits import OnBounds
-from ..outcome import Outcome
+from ..limits import OnBounds, Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 from .branch_and_bound import Search, search_bytes
 from .clusters import is_mesh
 from .subtree_agreement import Agreement, Section, cut_parts, search_a_while
-
-#: So many times as long is much longer.
-_MUCH_LONGER = 2.0
 
 
 @dataclass(eq=False)
@@ -96,7 +93,10 @@ class SubtreeBounds:
     @property
     def near_end(self) -> bool:
         """Whether all parts are optimised, and bringing the last two to agree did not take much longer than that."""
-        return self._agreement is not None and self._agreeing < _MUCH_LONGER * self._searching
+        return (
+            self._agreement is not None
+            and self._agreeing < ProverPolicy.current().subtree_longer_ratio * self._searching
+        )
 
     @property
     def nbytes(self) -> int:
@@ -215,15 +215,6 @@ class SubtreeBounds:
             self.give_up()
 
 
-#: Subtrees have their first turn in rounds of so many CPU seconds, in half as long ones where there are at most so many
-#: variables.
-_SUBTREES_FROM, _FEW_VARIABLES = 1.0, 128
-#: They are left if more than one part is open after so many seconds, or two turns optimised no other.
-_SUBTREES_SECONDS, _IDLE_TURNS = 0.25, 2
-#: Where only one is left, it is much smaller than the whole, and they have this part of the time that was spent.
-_ONE_PART_SHARE = 0.65
-
-
 class SubtreeProver(SearchProver[SubtreeBounds]):
     """Goes on with parts of the bucket tree, unless turns optimised none.
 
@@ -244,8 +235,13 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
 
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Go on with the parts that were searched the least."""
+        policy = ProverPolicy.current()
         known = self.incumbent
-        if seconds < (_SUBTREES_FROM / 2 if len(known.small.dims) <= _FEW_VARIABLES else _SUBTREES_FROM):
+        if seconds < (
+            policy.subtrees_from_seconds / 2
+            if len(known.small.dims) <= policy.subtree_few_variables
+            else policy.subtrees_from_seconds
+        ):
             return None
         search = self.search = self.search or self.lay_out()
         if search is None or search.hopeless:
@@ -254,12 +250,12 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
         solved, start = search.solved, known.spent
 
         def hard() -> bool:
-            return search.parts_left > 1 and not known.alone and known.spent - start > _SUBTREES_SECONDS
+            return search.parts_left > 1 and not known.alone and known.spent - start > policy.subtree_seconds
 
         outcome = super().turn(seconds, lambda: out_of_time() or hard())
         going = solved < search.solved or not search.parts_left or self._one_part_left
         self._idle = 0 if going else self._idle + 1
-        if search.hopeless or hard() or self._idle == _IDLE_TURNS or known.is_much(search):
+        if search.hopeless or hard() or self._idle == policy.subtree_idle_turns or known.is_much(search):
             self.hopeless = True
             search.give_up()
         return outcome
@@ -278,7 +274,10 @@ class SubtreeProver(SearchProver[SubtreeBounds]):
         if self.search is None or self.search.parts_left > 1:
             return False
         known = self.incumbent
-        return self.search.near_end or known.tried.get("subtrees", 0.0) < _ONE_PART_SHARE * known.spent
+        return (
+            self.search.near_end
+            or known.tried.get("subtrees", 0.0) < ProverPolicy.current().subtree_last_share * known.spent
+        )
 
     def forget(self) -> None:
         """Go on with the network that was cut."""

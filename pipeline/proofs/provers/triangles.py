@@ -15,29 +15,17 @@ import numpy as np
 
 from ...cost_networks.cost_network import CostNetwork, CostTable, States
 from ...cost_networks.working_network import problem_of
-from ..outcome import Outcome
+from ..limits import Outcome
 from ..prover import SearchProver
+from ..prover_policy import ProverPolicy
 from .clusters import ShiftedBounds, grain_of, greatest
 
 if TYPE_CHECKING:
     from ....tasks.networks.flat import Integers
     from ....tasks.networks.triangles import Triangles
 
-#: With more triangles laying them out takes seconds.
-_TRIANGLES = 100_000
-#: Sweeps between two looks at the clock, an even number; fewer where they touch more cells.
-_SWEEPS, _WORK = 10, 100_000_000
-#: Sweeps are the last if they raised the bound by less than this part of the gap for each sum that they made.
-_PAYS = 1e-12
-#: Assignments are read off, and values and entries forbidden by what single variables say, at most so often: after
-#: this many times the work of the last time.
-_LOOKS = 1.5
-#: Sweeps over single variables then.
-_SINGLE = 4
 #: What is held must stay below this, in grains, so that sums and differences are exact.
 _EXACT = 2.0**51
-#: So large a part of the entries is worth a smaller network.
-_MANY = 0.02
 #: Bytes for each entry that is held, which leaves as much to others; for each triangle; for each cell of a function,
 #: which is there three times while single variables have their turn.
 _ENTRY_BYTES, _TRIANGLE_BYTES, _CELL_BYTES = 16, 500, 32
@@ -66,7 +54,11 @@ class TriangleBounds(ShiftedBounds):
 
     def narrowed(self) -> CostNetwork | None:
         """Return the network without the entries that no total below the cut-off has, if these are many."""
-        return None if self._held is None or self._held.forbidden < _MANY else self._held.narrowed()
+        return (
+            None
+            if self._held is None or self._held.forbidden < ProverPolicy.current().triangle_forbidden_share
+            else self._held.narrowed()
+        )
 
     def run(
         self,
@@ -85,15 +77,16 @@ class TriangleBounds(ShiftedBounds):
 
     def _step(self, on_states: Callable[[States], None]) -> None:
         """Sweep a few times, and look at what that brought now and then."""
+        policy = ProverPolicy.current()
         held = self._held
         assert held is not None
         before = held.constant
         held.sweep(self.upper)
         self._spent += held.work
         gap = 0.0 if self.upper is None else self.upper - held.constant
-        self.hopeless = held.constant - before <= _PAYS * held.work * gap or not held.exact
+        self.hopeless = held.constant - before <= policy.triangle_gap_per_sum * held.work * gap or not held.exact
         if held.constant < math.inf and (self.hopeless or self._spent >= self._next_look):
-            self._next_look = _LOOKS * self._spent
+            self._next_look = policy.triangle_look_ratio * self._spent
             self._look(held, on_states)
         self._heard(held.constant)
 
@@ -102,13 +95,14 @@ class TriangleBounds(ShiftedBounds):
         self._heard(held.single(self.upper))
         if self.done:
             return
-        self._offer(held.decoded(), on_states)
+        self.offer(held.decoded(), on_states)
 
 
 class _Held:
     """The functions of a network, and the costs that its triangles hold."""
 
     def __init__(self, network: CostNetwork, sides: list[Sides], most: float, grain: float) -> None:
+        policy = ProverPolicy.current()
         from ....tasks.networks.flat import offsets, take_out
         from ....tasks.networks.reparametrise import Loops
         from ....tasks.networks.triangles import held_cells, triangles_of
@@ -127,7 +121,7 @@ class _Held:
         self.loops = Loops(flat, self.order, ends, offsets(flat.dims[flat.scope]))
         sums = np.sqrt(np.prod(np.diff(flat.cells)[self.triangles.sides].astype(np.float64), axis=1))
         self.sums = 3 * int(sums.sum())
-        self.count = max(2, min(_SWEEPS, _WORK // (2 * max(self.sums, 1)) * 2))
+        self.count = max(2, min(policy.triangle_sweeps, policy.triangle_work_cells // (2 * max(self.sums, 1)) * 2))
         self.work = self.sums * self.count
 
     @property
@@ -163,7 +157,9 @@ class _Held:
         flat = self.flat
         trial = flat._replace(unary=flat.unary.copy(), costs=flat.costs.copy())
         none, limit = np.zeros(0), self.limit(upper)
-        bound, *_ = self.loops.sweep(trial, none, self.grain, self.constant, limit, _SINGLE)
+        bound, *_ = self.loops.sweep(
+            trial, none, self.grain, self.constant, limit, ProverPolicy.current().triangle_single_sweeps
+        )
         if bound < math.inf:
             self.loops.forbid_tuples(trial, limit - bound)
             flat.unary[np.isinf(trial.unary)] = math.inf
@@ -192,12 +188,13 @@ class _Held:
 
 def _held(network: CostNetwork, upper: int | None, memory_bytes: float) -> _Held | None:
     """Lay out a network with its triangles; None if there are none, too many, or no room."""
+    policy = ProverPolicy.current()
     network = _ascending(network)
     sides, needed = list[Sides](), _CELL_BYTES * network.cells
     for triangle in _triangles(network):
         sides.append(triangle)
         needed += _TRIANGLE_BYTES + _ENTRY_BYTES * sum(network.tables[f].costs.size for f in triangle)
-        if len(sides) > _TRIANGLES or needed > memory_bytes:
+        if len(sides) > policy.most_triangles or needed > memory_bytes:
             return None
     most = network.constant + greatest(network)
     return _Held(network, sides, most, grain_of(network, upper)) if sides else None
@@ -228,10 +225,6 @@ def _triangles(network: CostNetwork) -> Iterator[Sides]:
             yield number[i, j], number[i, k], number[j, k]
 
 
-#: Triangles have their first turn in rounds of so many CPU seconds, and no other where one closed so little of the gap.
-_TRIANGLES_FROM, _LITTLE = 1.0, 0.01
-
-
 class TriangleProver(SearchProver[TriangleBounds]):
     """Goes on with triangles, while that pays."""
 
@@ -241,14 +234,15 @@ class TriangleProver(SearchProver[TriangleBounds]):
 
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Go on to sweep, in turns that are long enough."""
+        policy = ProverPolicy.current()
         known = self.incumbent
-        if seconds < _TRIANGLES_FROM:
+        if seconds < policy.triangles_from_seconds:
             return None
         before = known.lower, known.upper
         outcome = super().turn(seconds, out_of_time)
         if outcome is not None:
             known.raise_lower(outcome.lower)
-        self.hopeless |= known.closed_since(*before) < _LITTLE
+        self.hopeless |= known.closed_since(*before) < policy.triangle_gap_share
         return outcome
 
     def narrowed(self) -> CostNetwork | None:

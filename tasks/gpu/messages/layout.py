@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Final
 
 from ...steps.axes import Axes
+from ..device_policy import DevicePolicy
 from ..tiling.device_limits import NOMINAL
 from .tiles import LINE_CELLS, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles
 
@@ -23,9 +24,6 @@ _MOST_LINES: Final = 1 << 32
 # Blocks that the nominal device holds at a time, and how many items each should have where there is enough work. What
 # an item waits for besides its work is about as long as the shortest item should be.
 _BLOCKS: Final = 6 * NOMINAL.processors
-_ITEMS_OF_A_BLOCK, _LEAST_SECONDS = 14, 1e-6
-# With many cases nothing waits for one item.
-_BATCH_SECONDS = 40e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +126,9 @@ def layout_of(
     group : int
         Cases that are computed together.
     """
-    wanted = item_seconds or (_item_seconds(operations) if group == 1 else _BATCH_SECONDS)
+    wanted = item_seconds or (
+        _item_seconds(operations) if group == 1 else DevicePolicy.current().message_batch_item_seconds
+    )
 
     def tiles_of(op: Operation) -> Tiles:
         return message_tiles(op.axes, wanted, CaseGroup(group, tuple([i not in constants for i in op.inputs])))
@@ -162,7 +162,11 @@ def _lined(cells: int) -> int:
 
 def _item_seconds(operations: Sequence[Operation]) -> float:
     """Items that are worth their waiting, and short enough that every block has several and no chain is long."""
-    return max(sum(busy_seconds(op.axes) for op in operations) / (_BLOCKS * _ITEMS_OF_A_BLOCK), _LEAST_SECONDS)
+    policy = DevicePolicy.current()
+    return max(
+        sum(busy_seconds(op.axes) for op in operations) / (_BLOCKS * policy.message_block_items),
+        policy.message_item_seconds,
+    )
 
 
 def record_words(shape: Tiles, inputs: int) -> int:

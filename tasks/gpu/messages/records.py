@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ..device_policy import DevicePolicy
 from ..tiling.streams import Axis
 from .layout import HEAD_WORDS, INPUT_WORDS, MessageLayout, Operation, layout_of, record_words
 from .tiles import CASE_STRIDE, LINE_CELLS, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
@@ -22,8 +23,6 @@ CONSTANT, FINDING, COMPUTED = range(3)
 """As in ``cuda/messages.cu``."""
 FINDING_EXPONENT: Final = -100
 """Every positive likelihood is at least 2 to this, the largest is 1."""
-
-_WAITING_SECONDS = 2e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +114,7 @@ def _factors(operations: Sequence[Operation]) -> int:
 
 def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles]) -> tuple[int, list[float]]:
     """Return the longest chain, and for each operation the time from its start to the end of all that need it."""
+    policy = DevicePolicy.current()
     depth: dict[int, int] = {}
     for op in operations:
         depth[op.table] = 1 + max((depth.get(i, 0) for i in op.inputs), default=0)
@@ -122,7 +122,7 @@ def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles]) -> tupl
     urgency = [0.0] * len(operations)
     for n in range(len(operations) - 1, -1, -1):
         op = operations[n]
-        urgency[n] = after.get(op.table, 0.0) + _WAITING_SECONDS + seconds_of(tiles[op.table])
+        urgency[n] = after.get(op.table, 0.0) + policy.message_waiting_seconds + seconds_of(tiles[op.table])
         for i in op.inputs:
             after[i] = max(after.get(i, 0.0), urgency[n])
     return max(depth.values(), default=0), urgency
@@ -193,21 +193,17 @@ def _axis_words(axis: Axis, case_cells: int) -> tuple[int, ...]:
 
 def least_exponents(tables: Sequence[NDArray[Any]]) -> list[int]:
     """Return the exponent of the least positive entry of each table, 0 if it has none."""
+    policy = DevicePolicy.current()
     least = np.full(len(tables), np.inf)
-    small = [k for k, table in enumerate(tables) if 0 < table.size <= _SMALL_CELLS]
-    for first in range(0, len(small), _TOGETHER):
-        some = small[first : first + _TOGETHER]
+    small = [k for k, table in enumerate(tables) if 0 < table.size <= policy.least_entry_cells]
+    for first in range(0, len(small), policy.least_entry_tables):
+        some = small[first : first + policy.least_entry_tables]
         flat = np.concatenate([tables[k].reshape(-1) for k in some])
         starts = np.cumsum([0, *[tables[k].size for k in some[:-1]]])
         least[some] = np.minimum.reduceat(np.where(flat > 0.0, flat, np.inf), starts)
     for k, table in enumerate(tables):
-        if table.size > _SMALL_CELLS:
+        if table.size > policy.least_entry_cells:
             least[k] = table.min(where=table > 0.0, initial=np.inf)
     exponents = np.frexp(least)[1] - 1
     exponents[np.isinf(least)] = 0
     return [int(exponent) for exponent in exponents]
-
-
-_SMALL_CELLS: Final = 1 << 10
-_TOGETHER: Final = 1 << 10
-"""Cells of tables whose least entries are found together, and how many tables at a time."""

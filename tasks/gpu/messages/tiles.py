@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...steps.axes import Axes
+from ..device_policy import DevicePolicy
 from ..tiling.device_limits import NOMINAL
 from ..tiling.streams import Axis
 
@@ -30,17 +31,8 @@ LOW_WORDS: Final = 1024
 HIGH_WORDS: Final = 512
 """Offsets of lows and highs that a block keeps at once, over all inputs."""
 
-_SMALL_CELLS: Final = 4096
-_SHORT: Final = 4
-
 LINE_CELLS: Final = NOMINAL.line_bytes // 8
 """Doubles of a cache line; as in ``cuda/messages.cu``."""
-
-# What a thread waits for, in nanoseconds of an H200 with little else to do: an output and its axes, a high, and as many
-# lows as it reads at a time.
-_OUTPUT, _AXIS, _HIGH, _LOWS = 150.0, 25.0, 50.0, 350.0
-# What it takes besides to add pieces.
-_PIECES = 3000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +119,15 @@ def busy_seconds(axes: Axes) -> float:
 
 def _output_nanoseconds(tiles: Tiles, highs: int) -> float:
     """Time of a thread for one output of its own."""
+    policy = DevicePolicy.current()
     inputs = tiles.inputs
     shares = -(-cells_of(tiles.lows) // (tiles.lanes_low * _at_once(inputs)))
     waits = max(inputs / UNROLLED_INPUTS, 1.0)
-    return _OUTPUT + _AXIS * len(tiles.outs) + highs * (_HIGH + _LOWS * waits * shares)
+    return (
+        policy.message_output_ns
+        + policy.message_axis_ns * len(tiles.outs)
+        + highs * (policy.message_high_ns + policy.message_lows_ns * waits * shares)
+    )
 
 
 def _at_once(inputs: int) -> int:
@@ -142,7 +139,7 @@ def _at_once(inputs: int) -> int:
 def _lanes_for(axes: Axes, group: CaseGroup) -> Tiles:
     """Choose the lanes of a step, with all its highs in one piece."""
     work = axes.cells * len(axes.strides) * group.cases
-    candidates = _small(axes, group) if work <= _SMALL_CELLS else _large(axes, group)
+    candidates = _small(axes, group) if work <= DevicePolicy.current().message_small_cells else _large(axes, group)
     return min(candidates, key=_cost)
 
 
@@ -151,7 +148,7 @@ def _small(axes: Axes, group: CaseGroup) -> Iterator[Tiles]:
     outs, eliminated = _groups(axes, len(axes.strides), group)
     highs, lows = _highs_and_lows(eliminated, len(axes.strides))
     lanes = min(cells_of(outs), THREADS)
-    wanted = -(-cells_of(eliminated) // _SHORT)
+    wanted = -(-cells_of(eliminated) // DevicePolicy.current().message_short_states)
     yield _lanes(outs, highs, lows, lanes, min(THREADS // lanes, cells_of(lows), wanted), True)
 
 
@@ -249,7 +246,7 @@ def _cut(tiles: Tiles, item_seconds: float) -> Tiles:
     wanted = item_seconds * 1e9
     whole = _output_nanoseconds(tiles, cells_of(tiles.highs))
     most = max(HIGH_WORDS // tiles.inputs, 1)
-    if whole > wanted + _PIECES:
+    if whole > wanted + DevicePolicy.current().message_pieces_ns:
         if _output_nanoseconds(tiles, 1) > wanted:
             tiles = _with_few_lows(tiles)
         fixed, whole = _output_nanoseconds(tiles, 0), _output_nanoseconds(tiles, cells_of(tiles.highs))

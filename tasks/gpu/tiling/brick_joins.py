@@ -11,25 +11,11 @@ from typing import Final
 from .brick_layout import taken_cells
 from .brick_shapes import BrickShape, Parts, count
 from .device_limits import NOMINAL
-from .pass_axes import JOIN_CELLS, axis_masks, cells_by_mask, join_cells
+from .pass_axes import axis_masks, cells_by_mask, join_cells
 from .streams import Axis
+from .tiling_policy import TilingPolicy
 
 _JOIN_AXES: Final = 24
-_LARGEST_JOIN: Final = 1 << 26
-_JOIN_WORK: Final = 300.0
-"""What a cell of a join takes, in loads from shared memory."""
-
-_COPY_WORK: Final = 4.0
-"""The same for a cell of a slice."""
-
-_SAVED_READS: Final = 16.0
-"""Cells that must be read less for each that is copied."""
-
-_LAUNCH_READS: Final = 1 << 25
-"""The same for the launch of a copy."""
-
-_SMALL_SHARE: Final = 16
-"""A copy has at most one in so many cells of a step's other tables."""
 
 
 def brick_order(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
@@ -43,6 +29,7 @@ def brick_order(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
 
 def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int) -> bool:
     """Whether to copy an input into the order of `brick_order` first, as bricks read whole sectors for single cells."""
+    policy = TilingPolicy.current()
     taken = taken_cells(axes, shape)
     run = part = 1
     broken = False
@@ -58,23 +45,31 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
     )
     cells, *others = (join_cells(axes, (u,)) for u in (t, *range(len(axes[0].strides))))
     written = math.prod([a.size for a in axes if a.out])
-    return wasted > _LAUNCH_READS + _SAVED_READS * cells and cells * _SMALL_SHARE <= sum(others) + written
+    return (
+        wasted > policy.brick_reorder_launch_reads + policy.brick_reorder_saved_reads * cells
+        and cells * policy.brick_reorder_ratio <= sum(others) + written
+    )
 
 
 def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[list[int]] | None:
     """Put inputs into groups to be joined before, where that saves work; None if more than ``most`` are left."""
+    policy = TilingPolicy.current()
     sizes = [axis.size for axis in axes]
     masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
     groups = sorted(((cells_of(mask), mask, [t]) for t, mask in enumerate(masks)), key=lambda g: g[0])
-    of_cell = _JOIN_WORK * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
+    of_cell = policy.brick_join_loads * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
 
     @cache
     def saved(one: int, other: int) -> float:
         union = one | other
-        if max(cells_of(one), cells_of(other)) > JOIN_CELLS or union.bit_count() > _JOIN_AXES:
+        if max(cells_of(one), cells_of(other)) > policy.join_cells or union.bit_count() > _JOIN_AXES:
             return -math.inf
         cells = cells_of(union)
-        return -math.inf if cells > _LARGEST_JOIN else price(one) + price(other) - price(union) - cells * of_cell
+        return (
+            -math.inf
+            if cells > policy.brick_join_most_cells
+            else price(one) + price(other) - price(union) - cells * of_cell
+        )
 
     def gain(one: _Group, other: _Group) -> float:
         return saved(one[1], other[1])
@@ -109,6 +104,8 @@ _Group = tuple[int, int, list[int]]
 def _prices(shape: BrickShape) -> Callable[[int], float]:
     """Rate what an input with some axes costs a thread: its loads in all states, and its share of the copy."""
 
+    policy = TilingPolicy.current()
+
     def bits(parts: Parts) -> int:
         return sum({1 << part.axis for part in parts})
 
@@ -121,6 +118,6 @@ def _prices(shape: BrickShape) -> Callable[[int], float]:
         load = 2.0 * held + held if mask & rows and mask & columns else 3.0 if mask & (rows | columns) else 2.0
         times = outer * (states if mask & inner else 1)
         copied = math.prod([part.size for part in shape.parts if mask >> part.axis & 1])
-        return load * times + _COPY_WORK * copied / threads
+        return load * times + policy.brick_copy_loads * copied / threads
 
     return price

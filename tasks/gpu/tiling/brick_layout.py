@@ -10,21 +10,13 @@ from typing import Final
 from .brick_shapes import MAX_STATES, SHARED_BYTES, BrickAxis, BrickShape, Parts, count
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
+from .tiling_policy import TilingPolicy
 
 MAX_OUTER: Final = 19
 MAX_PLACES: Final = 12
 MAX_COPIES: Final = 16
 MAX_FAR: Final = 256
 """Axes between bricks, within a brick and of a copy, and items of a table of copies; as in ``cuda/brick.cu``."""
-
-_BLOCKS: Final = 16 * NOMINAL.processors
-"""Blocks of a launch at most: several for each place on a multiprocessor."""
-
-_RUN: Final = 16
-"""Bricks that a block takes one after another at most."""
-
-_LEAST_BLOCKS: Final = 2 * NOMINAL.processors
-"""Bricks of a launch, about, below which the elimination is cut into partial sums."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,11 +124,12 @@ def with_partial(axes: Sequence[Axis], shape: BrickShape, out_cells: int) -> tup
 
     What is kept becomes further axes, at the end.
     """
+    policy = TilingPolicy.current()
     taken = taken_cells(axes, shape)
     bricks = math.prod([a.size // n for a, n in zip(axes, taken, strict=True) if a.out])
     result, copies = list(axes), 1
     for i, axis in enumerate(axes):
-        wanted, left = -(-_LEAST_BLOCKS // (bricks * copies)), axis.size // taken[i]
+        wanted, left = -(-policy.brick_least_blocks // (bricks * copies)), axis.size // taken[i]
         part = 1 if axis.out else divisor(left, wanted)
         if part > 1:
             inside = axis.size // part
@@ -194,7 +187,7 @@ def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> Brick | N
         bricks=bricks,
         stages=stages,
         run=run,
-        blocks=min(math.prod([a.size for a in bricks]) // run, _BLOCKS),
+        blocks=min(math.prod([a.size for a in bricks]) // run, TilingPolicy.current().brick_most_blocks),
     )
 
 
@@ -205,6 +198,8 @@ def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, 
     that other blocks compute at the same time find it in the device's cache.
     """
 
+    policy = TilingPolicy.current()
+
     def same(axis: Axis) -> int:
         return sum([n for stride, n in zip(axis.strides, cells, strict=True) if not stride])
 
@@ -213,7 +208,9 @@ def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, 
     run, lacking = 1, set(range(len(cells)))
     for axis in reversed(bricks):
         lacking &= {t for t, stride in enumerate(axis.strides) if not stride}
-        part = divisor(axis.size, max(1, min(_RUN // run, count // (run * _BLOCKS))))
+        part = divisor(
+            axis.size, max(1, min(policy.brick_run_bricks // run, count // (run * policy.brick_most_blocks)))
+        )
         if not lacking or part <= 1:
             break
         run *= part

@@ -15,6 +15,7 @@ from typing import Final
 
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
+from .tiling_policy import TilingPolicy
 
 MAX_THREADS: Final = 256
 MAX_ROWS: Final = 9
@@ -23,28 +24,6 @@ MAX_STATES: Final = 64
 
 SHARED_BYTES: Final = 52 << 10
 """Of the slices of a brick: with a block's tables, what every device since 2018 has."""
-
-_LARGE_CELLS: Final = 1 << 12
-"""Cells of an input from which it counts when a brick is chosen."""
-
-_LARGE_INPUTS: Final = 6
-"""Inputs that count at most: the largest."""
-
-_LEAST_GAIN: Final = 0.005
-"""Share of all reads that another choice of axes must save."""
-
-_COPY: Final = 0.5
-"""What copying a cell into shared memory costs besides its reading."""
-
-_COPY_WORK: Final = 8.0
-"""What it takes a thread, in cycles."""
-
-_FEW_THREADS: Final = 64
-"""Threads of a block at least, where rows of a thread would leave fewer."""
-
-_FEW_STATES: Final = 4
-_MANY_STATES: Final = 16
-"""Eliminated states of a brick that are taken before its outputs are, and after them where there is room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +73,14 @@ def count(parts: Iterable[BrickAxis]) -> int:
 
 def choose_shape(axes: Sequence[Axis], itemsize: int, room: int) -> BrickShape | None:
     """Choose a brick, with ``room`` cells of shared memory for large inputs; None where none is worth it."""
+    policy = TilingPolicy.current()
     taken = _Taken(axes, itemsize, room)
     taken.along_output()
-    taken.grow_to(taken.gone, _FEW_STATES)
+    taken.grow_to(taken.gone, policy.brick_states_before)
     taken.grow_to(taken.kept, MAX_THREADS * taken.columns_cells // 2)
     taken.fill()
     taken.grow_to(taken.kept, MAX_THREADS * taken.columns_cells * min(4, taken.most_rows))
-    taken.grow_to(taken.gone, _MANY_STATES)
+    taken.grow_to(taken.gone, policy.brick_states_after)
     return taken.shape()
 
 
@@ -108,13 +88,14 @@ class _Taken:
     """Cells of every axis in the brick so far."""
 
     def __init__(self, axes: Sequence[Axis], itemsize: int, room: int) -> None:
+        policy = TilingPolicy.current()
         self.axes = axes
         self.itemsize = itemsize
         self.room = room
         self.cells = [1] * len(axes)
         sizes = [math.prod([a.size for a in axes if a.strides[t]]) for t in range(len(axes[0].strides))]
         order = sorted(range(len(sizes)), key=lambda t: -sizes[t])
-        self.large = [t for t in order if sizes[t] >= _LARGE_CELLS][:_LARGE_INPUTS]
+        self.large = [t for t in order if sizes[t] >= policy.brick_counted_cells][: policy.brick_counted_inputs]
         self.weight = [1.0 if sizes[t] * itemsize > NOMINAL.cached_bytes else 0.5 for t in self.large]
         self.by_stride = [
             [i for _, i in sorted((a.strides[t], i) for i, a in enumerate(axes) if a.strides[t])] for t in self.large
@@ -173,6 +154,7 @@ class _Taken:
 
     def _moved(self) -> float:
         """Cells that are read for each cell of the join, counting whole sectors."""
+        policy = TilingPolicy.current()
         total, cells, axes, sector = 0.0, self.cells, self.axes, self.sector
         for weight, order in zip(self.weight, self.by_stride, strict=True):
             run = 1
@@ -180,15 +162,16 @@ class _Taken:
                 run *= cells[i]
                 if run >= sector or cells[i] < axes[i].size:
                     break
-            total += math.prod([cells[i] for i in order]) * (_COPY + weight * max(1.0, sector / run))
+            total += math.prod([cells[i] for i in order]) * (policy.brick_copy_reads + weight * max(1.0, sector / run))
         return total / math.prod(cells)
 
     def fill(self) -> None:
         """Take what saves most reads, and then give back what another axis would use better."""
+        policy = TilingPolicy.current()
         factors = [_least_factor(axis.size) for axis in self.axes]
         moved = self._moved()
         while True:
-            best = (moved * (1 - _LEAST_GAIN), -1, -1)
+            best = (moved * (1 - policy.brick_least_gain_share), -1, -1)
             for i in range(len(self.axes)):
                 best = min(best, self._tried(factors, i, -1))
             if best[1] < 0:
@@ -243,7 +226,7 @@ class _Taken:
         threads = math.prod(share.values())
         inner = states
         rows: dict[int, int] = {}
-        least = min(_FEW_THREADS, threads)
+        least = min(TilingPolicy.current().brick_least_threads, threads)
         options = [
             r
             for r in _row_options(self._free_for_rows(share), self.most_rows)
@@ -306,7 +289,9 @@ class _Taken:
         first += 1.5 + sums * (2 if (True, True) in kinds and len(kinds) > 1 else 1)
         if second:
             second += 2 * sums
-        return (first + second / states) / (held * self.columns_cells) + _COPY_WORK * copied / self.brick_cells
+        return (first + second / states) / (
+            held * self.columns_cells
+        ) + TilingPolicy.current().brick_copy_cycles * copied / self.brick_cells
 
 
 def _row_options(share: dict[int, int], most: int) -> list[dict[int, int]]:

@@ -10,6 +10,7 @@ from typing import Final
 from .device_limits import NOMINAL
 from .pass_axes import fused, row_major
 from .streams import THREADS, VECTOR_BYTES, Axis, divisor
+from .tiling_policy import TilingPolicy
 
 TABLES: Final = 96
 ENTRIES: Final = 288
@@ -25,16 +26,7 @@ TABLE_BYTES: Final = NOMINAL.usual_shared_bytes // 2
 """Shared memory for tables of a block: with the rest, two blocks or more on any multiprocessor."""
 
 _LARGEST_STRIDE: Final = 2**31 - 1
-_BLOCKS: Final = 2 * NOMINAL.processors
-_LEAST_CELLS: Final = 1024
-_MOST_CELLS: Final = 16384
-_WHOLE_CELLS: Final = 4096
-_MOST_LANES: Final = 4
 _LINE_CELLS: Final = 32
-_FEW_STEPS: Final = 4
-_LARGE: Final = 16
-_MERGED: Final = 16
-"""A table less saves reads of shared memory; joining it costs that many times more for each value."""
 
 Axes = tuple[Axis, ...]
 
@@ -92,12 +84,18 @@ def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | N
     Local are the axes that few inputs have, so that the shared tables are small; where an input is large, those
     along which it is contiguous.
     """
+    policy = TilingPolicy.current()
+    if not policy.uses_buckets:
+        return None
     sizes = [_cells(a for a in axes if a.strides[t]) for t in range(inputs)]
     kept, gone = _cells(a for a in axes if a.out), _cells(a for a in axes if not a.out)
     if inputs > TABLES or max(sizes) > _LARGEST_STRIDE or kept > _LARGEST_STRIDE:
         return None
-    whole = gone <= _WHOLE_CELLS or kept * 4 >= _BLOCKS
-    room = min(_MOST_CELLS, max(_LEAST_CELLS, kept * gone // _BLOCKS, gone if whole else 1))
+    whole = gone <= policy.bucket_whole_states or kept * 4 >= policy.bucket_blocks
+    room = min(
+        policy.bucket_most_cells,
+        max(policy.bucket_least_cells, kept * gone // policy.bucket_blocks, gone if whole else 1),
+    )
     while True:
         grid, local = _cut(axes, sizes, room, itemsize)
         groups = _groups([axis for part in local[:-1] for axis in part], local[-1], inputs, itemsize, room)
@@ -108,7 +106,7 @@ def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | N
     turns, states = map(_cells, local[:2])
     thin = _cells(grid[0]) * _cells(grid[1]) * _cells(grid[2]) > 1 and _cells(
         axis for part in local for axis in part
-    ) < min(room, _LEAST_CELLS // 16)
+    ) < min(room, policy.bucket_least_cells // 16)
     if thin or turns > TURNS or states > STATES or len(flat) > AXES:
         return None
     if sum(stride > 0 for axis in flat for stride in axis.strides) > ENTRIES:
@@ -142,21 +140,22 @@ def _cut(
     axes: Sequence[Axis], sizes: Sequence[int], room: int, itemsize: int
 ) -> tuple[tuple[Axes, ...], tuple[Axes, ...]]:
     """Cut the axes into those of the grid and the steps of a block, and local ones of about ``room`` cells."""
+    policy = TilingPolicy.current()
     kept = sorted((a for a in axes if a.out), key=lambda a: a.out)
     gone = [a for a in axes if not a.out]
     whole = _cells(axes)
     largest = max(range(len(sizes)), key=sizes.__getitem__)
-    large = sizes[largest] * _LARGE >= whole
+    large = sizes[largest] * policy.bucket_large_ratio >= whole
     gone.sort(key=lambda a: ((a.strides[largest] or whole) if large else 0, sum(map(bool, a.strides))))
     reserved = _contiguous(axes, largest, room) if large else 1
     deep, more = _taken(gone, room // reserved)
-    vector, deep = _vector(deep, min(_MOST_LANES, VECTOR_BYTES // itemsize))
+    vector, deep = _vector(deep, min(policy.bucket_most_lanes, VECTOR_BYTES // itemsize))
     room = max(1, room // _cells((*deep, *vector)))
     outputs, blocks = _taken(kept, min(room, THREADS) if more else room)
     across, turns = _taken(outputs, THREADS)
     along, states = _taken(deep, 1 if turns else THREADS // _cells(across))
-    few = _cells(more) <= _FEW_STEPS or _cells(blocks) * 2 >= _BLOCKS
-    parts, more = _taken(more, 1 if few else 2 * _BLOCKS // _cells(blocks))
+    few = _cells(more) <= policy.bucket_few_steps or _cells(blocks) * 2 >= policy.bucket_blocks
+    parts, more = _taken(more, 1 if few else 2 * policy.bucket_blocks // _cells(blocks))
     if parts:
         count = _cells(parts)
         blocks, across, turns = ([replace(a, out=a.out * count) for a in part] for part in (blocks, across, turns))
@@ -211,7 +210,7 @@ def _groups(
         mask = sum(1 << i for i, axis in enumerate(axes) if axis.strides[t])
         mask |= lanes if any(axis.strides[t] for axis in vector) else 0
         by_mask.setdefault(mask, []).append(t)
-    worth = math.prod(sizes) // _MERGED
+    worth = math.prod(sizes) // TilingPolicy.current().bucket_merge_ratio
     known: dict[int, int] = {}
 
     def cells(mask: int) -> int:

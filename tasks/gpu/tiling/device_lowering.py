@@ -12,7 +12,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
 
 from ...steps.lowering import Lowered
 from ...steps.products import Product
@@ -21,10 +20,8 @@ from .brick_joins import brick_groups, brick_order, worth_a_copy
 from .brick_layout import kind, lay_out, with_partial
 from .brick_shapes import SHARED_BYTES, choose_shape
 from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
-from .device_limits import NOMINAL
 from .pass_axes import (
     FEW_INPUTS,
-    JOIN_CELLS,
     MAX_INPUTS,
     as_axes,
     axis_masks,
@@ -52,46 +49,7 @@ from .passes import (
     device_step_of,
 )
 from .streams import Axis, divisor, stream_tiles
-
-_BY_CELL: Final = 1 << 14
-"""Larger joins are computed in blocks, where there is a launch for that."""
-
-BUCKET_CELLS: Final = 1 << 20
-"""Larger outputs are streamed."""
-
-_LEAST_REUSE: Final = 8
-"""Of few inputs: how often each value is read at least, and eliminated states, for their join in shared memory."""
-
-_CROWDED: Final = 0.5
-_LEAST_CROWDED: Final = 1 << 22, 1 << 14
-"""Values that a block reads by cells of its join, and cells and outputs, from which streaming is faster."""
-
-_SPARE: Final = 0.8
-"""Of the strides that a bucket launch has room for: cutting axes adds some."""
-
-_LEAST_PRODUCT: Final = (16, 16, 12)
-"""Rows, columns and depth from which a matrix-like step is a product."""
-
-_LEAST_MATRIX: Final = (8, 16, 8)
-"""The same where matrix units do the arithmetic."""
-
-_TILE: Final = 64
-"""Rows, and columns, of a tile of a product, about."""
-
-_BUSY_TILES: Final = 4 * NOMINAL.processors
-"""Tiles that keep the device busy: with less than a quarter of them the depth is cut into pieces."""
-
-_LEAST_PIECE: Final = 64
-"""Depth of such a piece at least."""
-
-_LEAST_BRICKS: Final = 1 << 25
-"""Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as many."""
-
-_LEAST_BRICK_OUTPUT: Final = 1 << 16
-"""Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums."""
-
-_SUMMED: Final = 1 << 4
-"""Cells of a join in each of these, about: so few take next to no time to add up."""
+from .tiling_policy import TilingPolicy
 
 
 @lru_cache(maxsize=4096)
@@ -110,12 +68,17 @@ def device_step(lowered: Lowered) -> DeviceStep:
 
 def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> bool:
     """Whether a matrix-like step is large enough for tiles: matrix units take small ones, written along columns."""
+    policy = TilingPolicy.current()
     sizes = [math.prod(axes[i].size for i in group) for group in (product.rows, product.columns, product.depth)]
-    if all(size >= least for size, least in zip(sizes, _LEAST_PRODUCT, strict=True)):
+    if all(size >= least for size, least in zip(sizes, policy.product_least_sizes, strict=True)):
         return True
     in_columns = any(axes[i].out == 1 for i in (*product.rows, *product.columns))
     matrix_units = semiring.name == "sum_product" and semiring.dtype == "float64"
-    return matrix_units and in_columns and all(n >= least for n, least in zip(sizes, _LEAST_MATRIX, strict=True))
+    return (
+        matrix_units
+        and in_columns
+        and all(n >= least for n, least in zip(sizes, policy.matrix_least_sizes, strict=True))
+    )
 
 
 class _PassBuilder:
@@ -145,19 +108,23 @@ class _PassBuilder:
 
     def bricks(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
         """Add a launch of bricks, and the joins before it; return whether that is worth it."""
+        policy = TilingPolicy.current()
         axes = fused(axes)
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        least = _LEAST_BRICKS if len(inputs) > FEW_INPUTS else 4 * _LEAST_BRICKS
+        least = policy.brick_least_cells if len(inputs) > FEW_INPUTS else 4 * policy.brick_least_cells
         if len(inputs) < 2 or cells < least:
             return False
-        if out_cells < _LEAST_BRICK_OUTPUT:
+        if out_cells < policy.brick_least_output_cells:
             return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
         return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45, 0.3))
 
     def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""
-        ours, sums = in_partial_sums(axes, partial_sums(axes, len(inputs), depth // _SUMMED), sums_last=True)
-        if sums * out_cells < _LEAST_BRICK_OUTPUT:
+        policy = TilingPolicy.current()
+        ours, sums = in_partial_sums(
+            axes, partial_sums(axes, len(inputs), depth // policy.brick_summed_cells), sums_last=True
+        )
+        if sums * out_cells < policy.brick_least_output_cells:
             return False
         output, self.output = self.output, self.temporary(sums * out_cells)
         table, found = self.output, self.bricks(ours, inputs)
@@ -205,6 +172,7 @@ class _PassBuilder:
         self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
     ) -> list[Table]:
         """Join each group of tables into one, in an order of axes if given; small joins share launches."""
+        policy = TilingPolicy.current()
         found: list[Table] = []
         small: list[BucketJoin] = []
         for group in groups:
@@ -218,9 +186,9 @@ class _PassBuilder:
                 continue
             ours, strides = joint(axes, group, order)
             cells = math.prod(a.size for a in ours)
-            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > _BY_CELL else None
+            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > policy.cellwise_join_cells else None
             join = BucketJoin(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
-            if bucket is None and (cells > JOIN_CELLS or not one_launch([join])):
+            if bucket is None and (cells > policy.streamed_join_cells or not one_launch([join])):
                 found.append(self.streamed(axes, group, order))
                 continue
             found.append((self.temporary(cells), strides))
@@ -281,15 +249,16 @@ class _PassBuilder:
 
     def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
         """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
+        policy = TilingPolicy.current()
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
         few = len(inputs) <= FEW_INPUTS
-        if out_cells > BUCKET_CELLS or (few and not self.reused(axes, inputs)):
+        if out_cells > policy.bucket_output_cells or (few and not self.reused(axes, inputs)):
             return False
         passes, temporaries = len(self.passes), len(self.temporaries)
         axes, inputs = self.packed(axes, inputs)
         bucket = bucket_tiles(axes, len(inputs), self.itemsize)
-        crowded = bucket is None or bucket.share > (_CROWDED / 2 if few else _CROWDED)
-        if bucket is None or (crowded and cells >= _LEAST_CROWDED[0] and out_cells >= _LEAST_CROWDED[1]):
+        crowded = bucket is None or bucket.share > (policy.crowded_share / 2 if few else policy.crowded_share)
+        if bucket is None or (crowded and cells >= policy.crowded_cells[0] and out_cells >= policy.crowded_cells[1]):
             del self.passes[passes:], self.temporaries[temporaries:]
             return False
         table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
@@ -300,21 +269,29 @@ class _PassBuilder:
 
     def reused(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
         """Whether few inputs are worth shared memory: read many times over, or so small that launches count."""
+        policy = TilingPolicy.current()
         cells, depth = math.prod(a.size for a in axes), math.prod(a.size for a in axes if not a.out)
         tables = range(len(inputs))
-        if depth >= _LEAST_REUSE and sum(join_cells(axes, [t]) for t in tables) * _LEAST_REUSE <= cells:
+        if (
+            depth >= policy.bucket_least_reads
+            and sum(join_cells(axes, [t]) for t in tables) * policy.bucket_least_reads <= cells
+        ):
             return True
-        return cells < BUCKET_CELLS and bool(partial_axes(axes, len(inputs))[0])
+        return cells < policy.bucket_output_cells and bool(partial_axes(axes, len(inputs))[0])
 
     def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
         """Join small inputs, those that enlarge the join least, until one launch takes what is left."""
+        policy = TilingPolicy.current()
         entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
-        if len(inputs) <= TABLES and sum(entries) <= _SPARE * ENTRIES:
+        if len(inputs) <= TABLES and sum(entries) <= policy.bucket_stride_share * ENTRIES:
             return axes, inputs
         masks, cells = axis_masks(axes, len(inputs)), cells_by_mask([axis.size for axis in axes])
         left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
         members = [left.pop(0)]
-        joined, over = masks[members[0]], sum(entries[t] for t in left) - (_SPARE * ENTRIES - len(axes))
+        joined, over = (
+            masks[members[0]],
+            sum(entries[t] for t in left) - (policy.bucket_stride_share * ENTRIES - len(axes)),
+        )
         while len(left) > 1 and (len(left) >= TABLES or over > 0):
             member = min(left, key=lambda t: cells(joined | masks[t]))
             left.remove(member)
@@ -380,11 +357,16 @@ class _PassBuilder:
 
     def multiply(self, factors: tuple[int, int], groups: tuple[tuple[Axis, ...], ...]) -> None:
         """Add the product itself; with few tiles and much depth, in partial products that are summed after."""
+        policy = TilingPolicy.current()
         batch, rows, columns, depth = groups
         count, tall, wide, deep = (math.prod(a.size for a in group) for group in groups)
-        tiles = count * -(-tall // _TILE) * -(-wide // _TILE)
+        tiles = count * -(-tall // policy.product_tile_cells) * -(-wide // policy.product_tile_cells)
         cells = count * tall * wide
-        wanted = min(_BUSY_TILES // tiles, deep // _LEAST_PIECE) if tiles < _BUSY_TILES // 4 else 1
+        wanted = (
+            min(policy.product_busy_tiles // tiles, deep // policy.product_piece_states)
+            if tiles < policy.product_busy_tiles // 4
+            else 1
+        )
         cut, inner = _pieces(depth, wanted, cells)
         pieces = math.prod(a.size for a in cut)
         if pieces == 1:

@@ -13,28 +13,11 @@ from typing import Final
 
 from ...steps.axes import Axes
 from .streams import Axis, divisor
+from .tiling_policy import TilingPolicy
 
 FEW_INPUTS: Final = 4
 MAX_INPUTS: Final = 8
 """Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
-
-_FREE_SHARE: Final = 4
-"""log2 of how much smaller than the largest input a join must be to cost nothing beside it."""
-
-JOIN_CELLS: Final = 1 << 22
-"""Larger joins are streamed: they are worth vectors."""
-
-PARALLEL_CELLS: Final = 1 << 18
-"""As many threads as a device holds: an output with fewer cells is computed in partial sums."""
-
-_FLAT_CELLS: Final = 1 << 20
-"""Smaller joins are computed from all their members at once."""
-
-_SMALL_SHARE: Final = 8
-"""How much smaller than all of a join a join of some of its members must be to cost nothing beside it."""
-
-_SHORT_SUM: Final = 32
-_ROW_CELLS: Final = 32
 
 
 def as_axes(axes: Axes) -> list[Axis]:
@@ -106,17 +89,20 @@ def partial_axes(axes: Sequence[Axis], inputs: int) -> tuple[dict[int, int], boo
     contiguous along eliminated cells only. Whole axes or exact parts, those with the smallest strides first:
     neighbouring threads then read neighbouring cells.
     """
+    policy = TilingPolicy.current()
     depth = math.prod(a.size for a in axes if not a.out)
     cells = math.prod(a.size for a in axes if a.out)
     largest = max(range(inputs), key=lambda t: join_cells(axes, (t,)))
     inner = min(
         (i for i, a in enumerate(axes) if a.strides[largest]), key=lambda i: axes[i].strides[largest], default=-1
     )
-    along = inner >= 0 and not axes[inner].out and axes[inner].size > _SHORT_SUM
-    if depth <= _SHORT_SUM or (cells * 4 >= PARALLEL_CELLS and not (along and depth >= 8 * _ROW_CELLS)):
+    along = inner >= 0 and not axes[inner].out and axes[inner].size > policy.short_sum_states
+    if depth <= policy.short_sum_states or (
+        cells * 4 >= policy.parallel_cells and not (along and depth >= 8 * policy.row_cells)
+    ):
         return {}, False
-    wanted = min(depth // 8, max(PARALLEL_CELLS // cells, _ROW_CELLS if along else 1))
-    return _kept_cells(axes, largest, wanted), along or cells < _ROW_CELLS
+    wanted = min(depth // 8, max(policy.parallel_cells // cells, policy.row_cells if along else 1))
+    return _kept_cells(axes, largest, wanted), along or cells < policy.row_cells
 
 
 def partial_sums(axes: Sequence[Axis], inputs: int, wanted: int) -> dict[int, int]:
@@ -174,8 +160,9 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     Either the pair whose join has the fewest cells more than the joins that it replaces comes first, or the smallest
     group joins the one that it enlarges least: the former is better where tables have few axes in common.
     """
+    policy = TilingPolicy.current()
     masks, cells = axis_masks(axes, tables), cells_by_mask([axis.size for axis in axes])
-    free = max(JOIN_CELLS, max(map(cells, masks)) >> _FREE_SHARE)
+    free = max(policy.join_cells, max(map(cells, masks)) >> policy.free_join_log2)
 
     def enough(groups: int, union: int) -> bool:
         return groups <= FEW_INPUTS or (groups <= MAX_INPUTS and union > free)
@@ -238,16 +225,17 @@ def _smallest_joined(
 
 def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[int]]:
     """Put the members of a large join into groups whose joins are small beside it, by their strides along some axes."""
+    policy = TilingPolicy.current()
     masks, cells = [sum(1 << i for i, stride in enumerate(own) if stride) for own in strides], cells_by_mask(sizes)
     whole = cells(reduce(or_, masks))
     groups = sorted(((mask, [t]) for t, mask in enumerate(masks)), key=lambda g: cells(g[0]))
-    if len(masks) <= FEW_INPUTS or whole <= _FLAT_CELLS:
+    if len(masks) <= FEW_INPUTS or whole <= policy.flat_join_cells:
         return [members for _, members in groups]
     found: list[list[int]] = []
     while groups:
         mask, members = groups.pop(0)
         partner = min(groups, key=lambda g: (cells(g[0] | mask), -cells(g[0])), default=None)
-        if partner is None or cells(partner[0] | mask) * _SMALL_SHARE > whole:
+        if partner is None or cells(partner[0] | mask) * policy.small_join_ratio > whole:
             found.append(members)
             continue
         groups.remove(partner)

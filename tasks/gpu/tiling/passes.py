@@ -69,7 +69,6 @@ class JoinPass:
 
 Pass = StreamPass | BrickPass | RowsPass | ProductPass | JoinPass | BucketPass
 
-
 _ALIGNED: Final = 256
 """Cells of which every temporary begins at a multiple."""
 

@@ -16,6 +16,7 @@ from typing import Final
 from .device_limits import NOMINAL
 from .pass_axes import fused
 from .streams import VECTOR_BYTES, Axis, divisor
+from .tiling_policy import TilingPolicy
 
 AXES: Final = 40
 """Axes of a product; as in ``cuda/product.cu``, like the next two."""
@@ -23,28 +24,13 @@ AXES: Final = 40
 DEPTH: Final = 8
 """Depth of a step usually, and always on matrix units."""
 
-_DEPTHS: Final = (8, 9, 10, 7, 6, 5)
-_USUAL_SHARE: Final = 0.15
-"""Other depths, and the share of a product that they must save."""
-
 PAD: Final = 4
 SPAN: Final = 16
 """Batches that a block takes one after another at most."""
 
-_BLOCKS: Final = 32 * NOMINAL.processors
-"""Blocks that are wanted before a block takes several batches."""
-
-_LONG: Final = 256
-"""Depth from which a block takes one batch, which is work enough."""
-
 _LINE_CELLS: Final = 16
 """Cells side by side of rows in a tile: a cache line of 8-byte values."""
 
-_NEAR_BYTES: Final = 1 << 21
-"""Bytes of the right factor that all rows are computed from before the next ones are read."""
-
-_DEEPER: Final = 8
-_FULL: Final = 0.9
 
 Group = tuple[Axis, ...]
 Groups = tuple[Group, Group, Group, Group]
@@ -142,13 +128,16 @@ def product_tiles(groups: Groups, itemsize: int) -> Tiling:
 
 
 def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
+    policy = TilingPolicy.current()
     batch, rows, columns, depth = groups
     wide = tile.columns * lanes
     line = NOMINAL.line_bytes // itemsize
     left, right = (lambda a: a.strides[0]), (lambda a: a.strides[1])
     near_rows, far_rows = _cut(rows, tile.rows, [left], _LINE_CELLS)
     # Columns go as the output has them, unless the right factor is much larger.
-    runs = [_out, right] if cells_of(depth) < _DEEPER * min(tile.rows, cells_of(rows)) else [right, _out]
+    runs = (
+        [_out, right] if cells_of(depth) < policy.product_deep_ratio * min(tile.rows, cells_of(rows)) else [right, _out]
+    )
     near_columns, far_columns = _cut(columns, wide, runs, line)
     if len(batch) + len(near_rows) + len(far_rows) + len(near_columns) + len(far_columns) + len(depth) > AXES:
         near_rows, far_rows, near_columns, far_columns = list(rows), [], list(columns), []
@@ -160,8 +149,8 @@ def _tiling(groups: Groups, tile: Tile, lanes: int, itemsize: int) -> Tiling:
     batches = cells_of(walk)
     row_tiles, column_tiles = -(-cells_of(near_rows) // tile.rows), -(-cells_of(near_columns) // wide)
     span = 1
-    if cells_of(depth) < _LONG:
-        span = max(1, min(SPAN, batches, batches * row_tiles * column_tiles // _BLOCKS))
+    if cells_of(depth) < policy.product_long_states:
+        span = max(1, min(SPAN, batches, batches * row_tiles * column_tiles // policy.product_batch_blocks))
     order = _load_order(near_columns, wide) if column_tiles == 1 else tuple(range(wide))
     return Tiling(tile, cut, row_tiles, column_tiles, span, order)
 
@@ -196,7 +185,7 @@ def _cut(
         grown = divisor(axes[i].size // parts[i], room)
         parts[i] *= grown
         room //= grown
-    if math.prod(parts) / limit < _FULL * cells / (-(-cells // limit) * limit):
+    if math.prod(parts) / limit < TilingPolicy.current().product_full_share * cells / (-(-cells // limit) * limit):
         return list(axes), []
     near = [Axis(p, a.strides, a.out) for a, p in zip(axes, parts, strict=True) if p > 1]
     far = [
@@ -209,9 +198,10 @@ def _cut(
 
 def _walk(axes: Sequence[Axis], rows: Sequence[Axis], footprint: int) -> list[Axis]:
     """Order the batches: as the output has them, and all rows while their columns are still in the cache."""
+    policy = TilingPolicy.current()
     rest = sorted(axes, key=_out, reverse=True)
     near: list[Axis] = []
-    while rest and footprint * rest[-1].size <= _NEAR_BYTES:
+    while rest and footprint * rest[-1].size <= policy.product_near_bytes:
         near.insert(0, rest.pop())
         footprint *= near[0].size
     return [*rest, *sorted(rows, key=_out, reverse=True), *near]
@@ -237,10 +227,12 @@ class Loads:
 def step_depth(depth: int) -> int:
     """Choose the depth of a step: the one that leaves least beyond the end."""
 
-    def padded(step: int) -> float:
-        return -(-depth // step) * step + (0 if step == DEPTH else _USUAL_SHARE * depth)
+    policy = TilingPolicy.current()
 
-    return min(_DEPTHS, key=padded)
+    def padded(step: int) -> float:
+        return -(-depth // step) * step + (0 if step == DEPTH else policy.product_depth_gain_share * depth)
+
+    return min(policy.product_depth_states, key=padded)
 
 
 def factor_loads(tiling: Tiling, side: int, itemsize: int, deep_cells: int = DEPTH) -> Loads:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from .device_limits import NOMINAL
+from .tiling_policy import TilingPolicy
 
 THREADS: Final = 256
 """Threads of a block; as in ``cuda/stream.cu``."""
@@ -20,9 +21,6 @@ VECTOR_BYTES: Final = NOMINAL.vector_bytes
 
 UNROLLED_STATES: Final = 4
 """Eliminated states that a kernel is compiled for, at most."""
-
-_BLOCKS: Final = 16 * NOMINAL.processors
-"""Blocks that keep a large device busy to the end: several for each place on a multiprocessor."""
 
 _LINE_CELLS: Final = 32
 """Cells side by side of a tile that make up a cache line of 4-byte values."""
@@ -101,8 +99,9 @@ def launch_parameters(vectors: int, depth: int, unrolled: int, inputs: int, item
     inputs, itemsize : int
         Tables that are read, and bytes of a value.
     """
-    busy = vectors >= _BLOCKS * THREADS * 4
-    return LaunchParameters({1: 4, 2: 2, 3: 2}.get(unrolled, 1) if busy else 1, _BLOCKS)
+    policy = TilingPolicy.current()
+    busy = vectors >= policy.stream_blocks * THREADS * 4
+    return LaunchParameters({1: 4, 2: 2, 3: 2}.get(unrolled, 1) if busy else 1, policy.stream_blocks)
 
 
 def divisor(n: int, limit: int) -> int:

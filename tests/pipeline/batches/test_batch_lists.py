@@ -20,6 +20,7 @@ import bucketflow
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import packs
+from bucketflow.pipeline.batches.batch_policy import BatchPolicy
 from bucketflow.pipeline.batches.deadline import seconds_until
 from bucketflow.pipeline.batches.manifest import Row, read_manifest
 from bucketflow.pipeline.batches.models import RecentValues
@@ -99,8 +100,8 @@ def test_rows_are_answered_as_solve_answers_them(folder: Path) -> None:
 def test_a_second_run_asks_only_what_is_new_changed_or_failed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bucketflow.batch(folder / "list.jsonl", folder / "out")
     asked: list[Row] = []
-    first = answering._found
-    monkeypatch.setattr(answering, "_found", lambda a, *rest: asked.append(a.row) or first(a, *rest))
+    first = answering.answer_row
+    monkeypatch.setattr(answering, "answer_row", lambda a, *rest: asked.append(a.row) or first(a, *rest))
 
     summary = bucketflow.batch(folder / "list.jsonl", folder / "out")
     assert [row.model for row in asked] == []  # what cannot be read or planned is not asked
@@ -194,7 +195,7 @@ def gpu(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iter
         yield there
 
 
-@pytest.mark.parametrize("longest", [0.0, pricing.LARGE_SECONDS])
+@pytest.mark.parametrize("longest", [0.0, BatchPolicy().large_seconds])
 def test_a_gpu_answers_as_the_cpu_does(
     folder: Path, longest: float, gpu: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,7 +205,6 @@ def test_a_gpu_answers_as_the_cpu_does(
     lines = [{"model": model, "query": query, "evidence": "x0=1"} for model, query in queries]
     (folder / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     alone = bucketflow.batch(folder / "list.jsonl", folder / "out")
-    monkeypatch.setattr(pricing, "LARGE_SECONDS", longest)
     on_device: list[bool] = []
     prepared = pricing.prepare
 
@@ -214,7 +214,9 @@ def test_a_gpu_answers_as_the_cpu_does(
         return found
 
     monkeypatch.setattr(pricing, "prepare", seen)
-    there = bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1)
+    with BatchPolicy.using(large_seconds=longest):
+        there = bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1)
+        again = bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1)
     assert any(on_device)
     assert (there.answered, there.exit_code) == (alone.answered, 0) == (len(queries), 0)
     for ours, theirs in zip(answers(folder / "out"), answers(folder / "there"), strict=True):
@@ -223,7 +225,7 @@ def test_a_gpu_answers_as_the_cpu_does(
         for name in ("log10", "log10_evidence"):
             if expected.get(name) is not None:
                 assert found[name] == pytest.approx(expected[name], rel=1e-9)
-    assert bucketflow.batch(folder / "list.jsonl", folder / "there", gpus=1).reused == len(queries)
+    assert again.reused == len(queries)
 
 
 def test_workers_and_gpus_are_not_asked_for_together(folder: Path) -> None:

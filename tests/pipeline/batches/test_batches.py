@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.compiled import case_program as batches
 from bucketflow.pipeline.compiled import case_run
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.models.model import Function
 from tests.models import bayes_models, markov_models, named_model
 
@@ -65,15 +65,15 @@ def test_shared_findings_and_likelihoods(case: tuple[Model, list[dict[str, Any]]
     check(model, found, [{**c, name: weights[0]} for c in cases])
 
 
-def test_blocks_are_cut_by_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_blocks_are_cut_by_memory() -> None:
     rng = np.random.default_rng(1)
     functions = [Function((i, (i + 3) % 12), rng.random((3, 3))) for i in range(12)]
     model = named_model("markov", [3] * 12, functions)
     compiled = bucketflow.compile(model)
     cases = {f"x{v}": rng.integers(-1, 3, 300) for v in (0, 4, 7)}
     whole = compiled.marginals_batch(cases)
-    monkeypatch.setattr(batches, "_BLOCK_CELLS", 1)
-    blocks = list(compiled.batches(cases))
+    with CompiledPolicy.using(block_cells=1):
+        blocks = list(compiled.batches(cases))
     assert [len(b.log10_evidence) for b in blocks] == [16] * 18 + [12]
     for name in whole:
         assert np.concatenate([b[name] for b in blocks]) == pytest.approx(whole[name], rel=1e-12)

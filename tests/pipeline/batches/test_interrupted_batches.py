@@ -78,7 +78,7 @@ def test_a_row_for_which_memory_ran_out_is_asked_again(folder: Path, monkeypatch
         raise MemoryError
 
     with monkeypatch.context() as patch:
-        patch.setattr(answering, "_found", no_memory)
+        patch.setattr(answering, "answer_row", no_memory)
         assert bucketflow.batch(folder / "list.jsonl", folder / "out", memory="1GB").refused == len(QUESTIONS)
     again = bucketflow.batch(folder / "list.jsonl", folder / "out", memory="1GB")
     assert (again.answered, again.reused) == (len(QUESTIONS), 0)

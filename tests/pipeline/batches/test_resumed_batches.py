@@ -6,7 +6,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import large_ones, packs
+from bucketflow.pipeline.batches.batch_policy import BatchPolicy
 from bucketflow.pipeline.batches.manifest import Row
 from bucketflow.pipeline.batches.pricing import Price, PricedRow, Pricing
 from bucketflow.pipeline.cli.main import main
@@ -84,9 +85,14 @@ def run(folder: Path, tell: Callable[..., None] = lambda event, **facts: None) -
     return bucketflow.batch(folder / "list.csv", folder / "out", tell=tell)
 
 
-@pytest.mark.parametrize("longest", [0.0, pricing.LARGE_SECONDS])
-def test_prices_are_found_once(folder: Path, longest: float, monkeypatch: pytest.MonkeyPatch, spy: Spy) -> None:
-    monkeypatch.setattr(pricing, "LARGE_SECONDS", longest)
+@pytest.fixture(params=[0.0, BatchPolicy().large_seconds])
+def longest(request: Any) -> Iterator[float]:
+    """Seconds from which a question is large."""
+    with BatchPolicy.using(large_seconds=request.param) as policy:
+        yield policy.large_seconds
+
+
+def test_prices_are_found_once(folder: Path, longest: float, spy: Spy) -> None:
 
     def stop(event: str, **_: Any) -> None:
         if event == "asking":
@@ -114,17 +120,17 @@ def test_prices_of_another_budget_are_others(folder: Path, spy: Spy) -> None:
     spy.on(pricing, "own_price")
     for memory in ("1GB", "1GB", "2GB"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(answering, "_found", lambda *_: (_ for _ in ()).throw(bucketflow.StoppedError("stopped")))
+            patch.setattr(answering, "answer_row", lambda *_: (_ for _ in ()).throw(bucketflow.StoppedError("stopped")))
             bucketflow.batch(folder / "list.csv", folder / "out", memory=memory)
     assert len(spy.calls) == 3 + 1 + 3  # the row that was stopped has another price
 
 
+@BatchPolicy.using(large_seconds=0.0)
 def test_a_long_row_goes_on_where_it_was(folder: Path, monkeypatch: pytest.MonkeyPatch, spy: Spy) -> None:
     """Stopped once as a whole, then in pieces, of which those that are done are kept."""
-    monkeypatch.setattr(pricing, "LARGE_SECONDS", 0.0)
     monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     with pytest.MonkeyPatch.context() as once:
-        Spy(once).on(answering, "_found", at=1)
+        Spy(once).on(answering, "answer_row", at=1)
         assert run(folder).exit_code == 4
     first = answers(folder / "out")[0]
     assert (first["status"], first["stops"]) == ("stopped", 1)
@@ -147,7 +153,7 @@ def test_what_a_pack_has_answered_is_kept(folder: Path, spy: Spy) -> None:
     """The row under way is stopped, and has a run directory of its own the next time."""
     (folder / "list.csv").write_text("model,query,evidence\n" + "".join(f"m0.uai,partition,x0={k}\n" for k in range(3)))
     with pytest.MonkeyPatch.context() as once:
-        Spy(once).on(answering, "_found", at=2)
+        Spy(once).on(answering, "answer_row", at=2)
         assert run(folder).exit_code == 4
     assert [row["status"] for row in answers(folder / "out")] == ["answered", "stopped", "stopped"]
     kinds: list[str] = []

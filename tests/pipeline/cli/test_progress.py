@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,16 @@ from bucketflow.pipeline.answering import door
 from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.cli import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
+from bucketflow.pipeline.report.display_policy import DisplayPolicy
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.compiler import jit, working_time
 from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
+
+
+@pytest.fixture(autouse=True)
+def bars_at_once() -> Iterator[None]:
+    with DisplayPolicy.using(bar_seconds=-1.0):
+        yield
 
 
 def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
@@ -23,7 +31,6 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     made = io.StringIO()
     monkeypatch.setattr(made, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", made)
-    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
     monkeypatch.setenv("COLUMNS", "100")
     return made
 
@@ -70,9 +77,9 @@ def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert output.getvalue() == ""
 
 
+@DisplayPolicy.using(bar_seconds=600.0)
 def test_a_short_command_draws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = on_a_terminal(monkeypatch)
-    monkeypatch.setattr(progress, "_PATIENCE", 600.0)
     with progress.progress_lines(hidden=False) as (report, watch):
         assert report is not None
         assert watch is not None

@@ -71,7 +71,7 @@ def test_small_first_questions_compile_nothing(command: str, tmp_path: Path) -> 
 def test_nothing_is_compiled_ahead_where_code_cannot_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path))
-    monkeypatch.setattr(code_cache, "_PACKAGE", tmp_path / "package")
+    monkeypatch.setattr(code_cache, "PACKAGE", tmp_path / "package")
     (tmp_path / "package" / "__pycache__").mkdir(parents=True)
     (tmp_path / "package" / "__pycache__" / "machine-code").write_text("no folder")
     assert code_cache.code_home() == tmp_path / "machine-code"

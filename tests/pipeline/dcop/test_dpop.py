@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Agent, BucketflowError, Dcop, DpopResult, Model
 from bucketflow.cluster.pool import SerialPool
-from bucketflow.pipeline.agents import bounded, solving
+from bucketflow.pipeline.agents.agent_policy import AgentPolicy
 from bucketflow.pipeline.agents.agent_tasks import run_agents
 from bucketflow.pipeline.agents.bounded import BoundedRun
 from bucketflow.pipeline.agents.dpop import dpop
@@ -112,14 +112,13 @@ def test_adpop_brackets_any_cost_network(model: Model, order: str, z: int) -> No
 
 
 @pytest.mark.parametrize("kind", ["grid", "random", "scale-free"])
-def test_matched_buckets_bound_better(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_matched_buckets_bound_better(kind: str) -> None:
     """With messages of the same size; totals that are too large for exact shares are not matched."""
     better = 0
     for seed in range(4):
         dcop = bucketflow.generate(kind, variables=12, domain=3, density=0.5, tightness=0.1, seed=seed)  # type: ignore[arg-type]
         found = dpop(dcop, z=2, order="planned")
-        with monkeypatch.context() as patched:
-            patched.setattr(solving, "_MOST_MATCHED", -1)
+        with AgentPolicy.using(matched_total=-1):
             plain = dpop(dcop, z=2, order="planned")
         assert found.metrics.message_bytes == plain.metrics.message_bytes
         assert found.bound is not None
@@ -405,11 +404,11 @@ def test_bounded_messages_on_workers() -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5])
-def test_batches_of_requests_do_not_change_answers(batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounded, "_MOST_REQUESTS", batch)
-    for seed in range(40):
-        dcop = random_dcop(seed, variables=6, agents=None if seed % 3 else 3, functions=9)
-        check(dpop(dcop, memory=seed % 5 + 1), dcop)
+def test_batches_of_requests_do_not_change_answers(batch: int) -> None:
+    with AgentPolicy.using(batch_requests=batch):
+        for seed in range(40):
+            dcop = random_dcop(seed, variables=6, agents=None if seed % 3 else 3, functions=9)
+            check(dpop(dcop, memory=seed % 5 + 1), dcop)
 
 
 def test_long_branches_of_bounded_messages_do_not_recurse() -> None:

@@ -18,12 +18,14 @@ from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.queries import decode
 from bucketflow.tasks.gpu.arrays import is_device
-from bucketflow.tasks.rows import algebra, memory_account
 from bucketflow.tasks.rows import device_algebra as rows_device
+from bucketflow.tasks.rows import memory_account
 from bucketflow.tasks.rows.relation import Relation
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import cost_models
 from tests.pipeline.rows.sparse import dense_ring, ring, sparse_models
+from tests.policies import InForce
 
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -35,17 +37,15 @@ def place(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch) -> None:
+def few(in_force: InForce) -> None:
     """What is small everywhere else is large enough for the device here."""
-    monkeypatch.setattr(rows_device, "LEAST_ROWS", 8)
-    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    in_force(RowPolicy, device_rows=8, small_cells=0)
 
 
 @pytest.fixture(params=["all rows", "whichever is smaller"])
-def kept(request: pytest.FixtureRequest, few: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def kept(request: pytest.FixtureRequest, few: None, monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     if request.param == "all rows":
-        monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
-        monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
+        in_force(RowPolicy, cells_of_a_row=0, array_share=0.0)
         monkeypatch.setattr(decode, "WHOLE_CELLS", 0)
         monkeypatch.setattr(decode, "WHOLE_BYTES", 0.0)
 
@@ -114,9 +114,9 @@ def test_least_costs_of_every_state(place: Any, kept: None, model: Model) -> Non
 
 @pytest.mark.parametrize("query", ["optimum", "count", "partition"])
 def test_slices_read_leaves_that_went_once(
-    place: Any, few: None, made: list[Any], query: Any, monkeypatch: pytest.MonkeyPatch
+    place: Any, few: None, made: list[Any], query: Any, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
-    monkeypatch.setattr(memory_account, "_MERGING", 20)
+    in_force(RowPolicy, merged_copies=20)
     copies: list[int] = []
     upload = rows_device.upload
 
@@ -139,8 +139,8 @@ def test_slices_read_leaves_that_went_once(
 
 
 @pytest.mark.parametrize("query", ["optimum", "count", "partition"])
-def test_run_directories(place: Any, few: None, query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_account, "_MERGING", 20)
+def test_run_directories(place: Any, few: None, query: Any, tmp_path: Path, in_force: InForce) -> None:
+    in_force(RowPolicy, merged_copies=20)
     model = ring(60, "markov" if query == "partition" else "cost", groups=4)
     whole = bucketflow.solve(model, query, representation="rows")
     for fit, memory, name in (("auto", 900_000, "slices"), ("spill", 900_000, "disk")):

@@ -219,3 +219,51 @@ def test_both_sides_share_the_memory(model: Model, there: StandIn, monkeypatch: 
     raced(model, memory="100MB")
     assert all(beside < alone for beside, alone in seen)
     assert seen
+
+
+@pytest.fixture
+def asleep(there: StandIn, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A device that was not used so far, and the names of what started it."""
+    from bucketflow.cluster import gpus
+
+    started: list[str] = []
+    monkeypatch.setattr(gpus, "is_asleep", lambda: True)
+    for name in ("count_gpus", "free_gpu_bytes"):
+        measured = getattr(gpus, name)
+        monkeypatch.setattr(gpus, name, lambda *given, m=measured, n=name: (started.append(n), m(*given))[1])
+    return started
+
+
+@pytest.mark.parametrize("query", ["partition", "optimum", "marginals"])
+@pytest.mark.parametrize("asked", [{}, {"order": "min-fill"}])
+def test_what_is_over_sooner_starts_no_device(query: str, asked: dict[str, Any], asleep: list[str]) -> None:
+    ask = (
+        bucketflow.marginals
+        if query == "marginals"
+        else lambda *given, **options: bucketflow.solve(*given, query, **options)
+    )
+    small = grid(3, 3, 2, "markov")
+    found, expected = ask(small, gpus=1, **asked), ask(small, **asked)
+    assert asleep == []
+    assert not found.plan.device
+    assert any("gpus had no effect" in note and "to start a device" in note for note in found.notes)
+    assert getattr(found, "log10", None) == getattr(expected, "log10", None)
+
+
+def test_what_takes_longer_starts_the_device(model: Model, log10: float, asleep: list[str]) -> None:
+    policy = replace(NEVER_QUICK, device_start_seconds=0.0, lengths=_SEARCHLESS)
+    found = solve_by(policy, model, "partition", gpus=1, method="dense")
+    assert asleep != []
+    assert found.plan is not None
+    assert found.plan.device
+    assert found.log10 == pytest.approx(log10, rel=1e-12)
+
+
+def test_a_run_directory_keeps_to_the_cores_that_it_was_planned_for(
+    tmp_path_factory: pytest.TempPathFactory, model: Model, log10: float, asleep: list[str]
+) -> None:
+    folder = tmp_path_factory.mktemp("run") / "run"
+    for _ in range(2):
+        found = bucketflow.solve(model, "partition", gpus=1, workdir=folder)
+        assert found.log10 == pytest.approx(log10, rel=1e-12)
+    assert asleep == []

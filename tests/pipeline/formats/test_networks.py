@@ -23,7 +23,7 @@ from bucketflow.pipeline.compiled import state as compiled_state
 from bucketflow.pipeline.errors import FormatError, InternalError, ModelError
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.models.bayesian_networks import network_fault, normalised, rounding, row_sums, spread_of
-from bucketflow.pipeline.models.certainty import check_log10
+from bucketflow.pipeline.models.findings import check_log10
 from bucketflow.pipeline.models.function import Function, compact
 from bucketflow.pipeline.models.model import Model
 

@@ -13,10 +13,11 @@ from bucketflow.pipeline.budget import boxes, rows_fit, spill
 from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.jobs import heartbeat
 from bucketflow.pipeline.jobs.heartbeat import Pulse
-from bucketflow.pipeline.runs import best_first
+from bucketflow.pipeline.runs.slice_policy import SlicePolicy
 from bucketflow.storage.job_folder import JobDir
 from tests.models import grid
 from tests.pipeline.rows.sparse import ring
+from tests.policies import InForce
 
 
 @pytest.fixture
@@ -68,11 +69,12 @@ def resumed_share(folder: Path, stopped: Stopped, ask: Any) -> float:
 
 
 @pytest.mark.parametrize("thoughtful", [False, True], ids=["in order", "best first"])
-def test_slices_that_are_done_count_at_once(thoughtful: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_that_are_done_count_at_once(
+    thoughtful: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     if thoughtful:
-        for name, value in (("_LEAST_SECONDS", 0.0), ("_CELL_SECONDS", 1e-6), ("_SLICE_BYTES", -(1 << 16))):
-            monkeypatch.setattr(best_first, name, value)
+        in_force(SlicePolicy, least_seconds=0.0, cell_seconds=1e-6, slice_bytes=-(1 << 16))
     model = grid(7, 7, 4)
     whole = bucketflow.plan(model)
     assert whole is not None

@@ -16,7 +16,7 @@ import bucketflow
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.compiled import case_program as batches
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.formats.case_files import case_writer, read_cases
 from bucketflow.pipeline.models.model import Function
@@ -204,11 +204,11 @@ def test_frames() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
+@CompiledPolicy.using(block_cells=1)
 def test_a_cluster_gives_what_one_process_gives(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(3)
     functions = [Function((i, (i + 1) % 9, (i + 4) % 9), rng.random((3, 3, 3))) for i in range(9)]
     model = named_model("markov", [3] * 9, functions)
-    monkeypatch.setattr(batches, "_BLOCK_CELLS", 1)
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     cases = {"x2": rng.integers(-1, 3, 100), "x5": rng.integers(-1, 3, 100)}
     whole = bucketflow.marginals(model)

@@ -54,7 +54,7 @@ def test_a_root_is_not_swept_again(monkeypatch: pytest.MonkeyPatch) -> None:
     def swept(*given: object) -> None:
         raise AssertionError("a step was swept again")
 
-    monkeypatch.setattr(best_states, "_minimised", swept)
+    monkeypatch.setattr(best_states, "minimised", swept)
     random = np.random.default_rng(1)
     costs = {pair: random.integers(0, 9, (2, 2)) for pair in PAIRS}
     names = [f"x{v}" for v in range(17)]

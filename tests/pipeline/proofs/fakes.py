@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bucketflow.pipeline.proofs.incumbent import Incumbent
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import Outcome
 from bucketflow.pipeline.proofs.prover import Prover
 from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop, Registered
 

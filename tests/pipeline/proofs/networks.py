@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import Outcome
 
 
 @st.composite

@@ -22,12 +22,12 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTabl
 from bucketflow.pipeline.cost_networks.preparation import NetworkSize, PreparedNetwork, Report
 from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.models.query import Method
-from bucketflow.pipeline.proofs import incumbent, opening, preparing, turns
+from bucketflow.pipeline.proofs import incumbent, portfolio, team, turns
 from bucketflow.pipeline.proofs.incumbent import Incumbent
-from bucketflow.pipeline.proofs.limits import ProofLimits
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import Outcome, ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover import Prover
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop, Registered, using
 from bucketflow.pipeline.proofs.provers import diagrams
 from bucketflow.pipeline.proofs.provers import row_layers as rows
@@ -462,13 +462,13 @@ def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.Monk
         size = NetworkSize(2, 4, 1, 4, 0)
         return PreparedNetwork(network, 10 * len(asked) * pays, True, None, None, Report(size, size, {}, 1, work))
 
-    monkeypatch.setattr(preparing, "prepare", prepared)
+    monkeypatch.setattr(team, "prepare", prepared)
     glance = fake("search", lambda seconds: Outcome(0, 100, (0, 0)))
     tried = Portfolio(network, None, "auto", ProofLimits(1 << 20), [glance])
     tried.incumbent.lower = 0
-    assert list(opening.Opening(tried.team).steps()) == []
-    works = [work for work, _ in opening.GLANCES]
-    assert asked == ([*works, preparing.WORK] if pays else works)
+    assert list(portfolio.Opening(tried.team).steps()) == []
+    works = [work for work, _ in ProverPolicy.current().glances]
+    assert asked == ([*works, team.WORK] if pays else works)
 
 
 def test_what_a_short_search_proves_needs_nothing_else() -> None:
@@ -516,8 +516,8 @@ def test_what_is_not_easy_is_swept_where_that_is_quick(
     known = tried.incumbent
     if larger:
         known.small = CostNetwork((2, 2, 4), (CostTable((0, 1, 2), np.ones((2, 2, 4))),))
-    monkeypatch.setattr(preparing.Preparing, "prepare", lambda *_: None)
-    assert list(opening.Opening(tried.team).steps()) == []
+    monkeypatch.setattr(team.Preparing, "prepare", lambda *_: None)
+    assert list(portfolio.Opening(tried.team).steps()) == []
     assert asked == [known.network] * planned
     assert known.best == ((0, 1) if planned else None)
     assert (known.done, known.prover, known.total) == ((True, "dense", 1) if planned else (False, "", None))

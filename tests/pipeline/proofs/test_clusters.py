@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import prepare
 from bucketflow.pipeline.orders.depth_first import depth_first_order
-from bucketflow.pipeline.proofs import opening
-from bucketflow.pipeline.proofs.limits import ProofLimits
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import Outcome, ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
-from bucketflow.pipeline.proofs.provers import clusters as cluster_bounds
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.cluster_choice import clusters, separators, short_cycles, without_contained
-from bucketflow.pipeline.proofs.provers.clusters import SIZES, ClusterBounds, ClusterProver, is_mesh
+from bucketflow.pipeline.proofs.provers.clusters import ClusterBounds, ClusterProver, is_mesh
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, RowSearch
 from bucketflow.tasks.networks.clusters import separators_of
 from bucketflow.tasks.networks.flat import flatten
@@ -199,7 +197,7 @@ def test_there_is_nothing_to_do_without_cycles_or_memory() -> None:
 
 
 def test_what_closes_little_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ClusterBounds, "_offer", lambda *args: False)
+    monkeypatch.setattr(ClusterBounds, "offer", lambda *args: False)
     network = spins(5, 5, seed=8, largest=1 << 40)
     bounds = bounds_of(network, 1 << 60)
     run(bounds)
@@ -208,9 +206,9 @@ def test_what_closes_little_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None
     assert bounds.sharpened is None
 
 
+@ProverPolicy.using(glance_most_cells=-1)
 def test_a_portfolio_begins_with_clusters_and_goes_on_with_what_they_sharpened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening.Opening, "_glance", lambda self, seconds: None)
-    monkeypatch.setattr(ClusterBounds, "_offer", lambda *args: False)
+    monkeypatch.setattr(ClusterBounds, "offer", lambda *args: False)
     network = spins(6, 6, seed=4, largest=1 << 40)
     search = Portfolio(network, None, "auto", ProofLimits(1 << 28), compiled())
     assert search.run().proved
@@ -276,14 +274,14 @@ def test_larger_clusters_go_on_from_what_smaller_ones_shifted() -> None:
         bounds.run(bool, lambda bound, total: lower.append(bound), lambda states: None)
     assert lower == sorted(lower)
     assert not bounds.done or bounds.lower == bounds.total
-    assert len(SIZES) > 1
+    assert len(ProverPolicy.current().cluster_cells) > 1
     assert not math.isinf(bounds.lower)
 
 
+@ProverPolicy.using(cluster_cells=(1 << 4, 1 << 12))
 def test_what_had_no_memory_begins_anew_once_there_is_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing that was taken out of the costs before counts twice."""
-    monkeypatch.setattr(cluster_bounds, "SIZES", (1 << 4, 1 << 12))
-    monkeypatch.setattr(ClusterBounds, "_offer", lambda *args: False)
+    monkeypatch.setattr(ClusterBounds, "offer", lambda *args: False)
     network = spins(3, 4, seed=3, largest=1 << 40)
     bounds = bounds_of(network)
     bounds.run(bool, lambda lower, total: None, lambda states: None)

@@ -12,11 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
-from bucketflow.pipeline.proofs.limits import OnBounds
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import OnBounds, Outcome
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers import diagram_buckets, diagrams
 from bucketflow.pipeline.proofs.provers.diagrams import Deepening, DiagramSteps
-from bucketflow.tasks.diagrams import hashing, min_plus
+from bucketflow.tasks.diagrams.diagram_policy import DiagramPolicy
+from tests.policies import InForce
 
 from .networks import brute_least, cost_networks
 
@@ -140,11 +141,11 @@ def test_what_was_stopped_goes_on(better: int) -> None:
     assert found == (want if better else Outcome(want.lower, feasible=False))
 
 
-def test_the_shortest_runs_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_shortest_runs_get_there(in_force: InForce) -> None:
     """What is stopped goes on within a join; letting go of what that needs costs time only."""
     network = band(12)
     want = solve_diagrams(network, range(12), memory_bytes=GB)
-    monkeypatch.setattr(min_plus, "QUOTA", 200)
+    in_force(DiagramPolicy, turn_edges=200)
     deepening = Deepening(network, range(12), None, None, memory_bytes=GB)
     spared, runs = False, 0
     while True:
@@ -163,10 +164,10 @@ def test_the_shortest_runs_get_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == want
 
 
-def test_equal_hashes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_hashes_change_nothing(in_force: InForce) -> None:
     network = band(12)
     want = solve_diagrams(network, range(12), memory_bytes=GB)
-    monkeypatch.setattr(hashing, "SCATTER", np.uint64(0))
+    in_force(DiagramPolicy, hash_factor=0)
     assert solve_diagrams(network, range(12), memory_bytes=GB) == want
 
 
@@ -213,7 +214,7 @@ def test_what_went_too_far_goes_on_with_steps(monkeypatch: pytest.MonkeyPatch) -
             return too_much if self.upper == upper else super().run(stop)
 
     monkeypatch.setattr(diagrams, "Elimination", Cramped)
-    monkeypatch.setattr(DiagramSteps, "_goes_straight", lambda self, further: self._may_go_straight)
+    monkeypatch.setattr(DiagramSteps, "goes_straight", lambda self, further: self.may_go_straight)
     assert solve_diagrams(network, range(24), upper, memory_bytes=GB) == want
 
 
@@ -244,9 +245,9 @@ def test_growth_is_known_at_once_where_others_proved_much() -> None:
     assert far.next(1650, 2475) == 1650 + 100
 
 
-def test_what_is_left_to_do_is_foreseen(monkeypatch: pytest.MonkeyPatch) -> None:
+@ProverPolicy.using(diagram_quick_edges=0)
+def test_what_is_left_to_do_is_foreseen() -> None:
     """Not before it is known how eliminations grow, which two of them tell."""
-    monkeypatch.setattr(diagrams, "_QUICK_EDGES", 0)
     network = band(12)
     least = solve_diagrams(network, range(12), memory_bytes=GB).lower
     deepening = Deepening(network, range(12), least + 1, None, memory_bytes=GB)

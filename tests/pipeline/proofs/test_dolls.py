@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,17 @@ from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
-from bucketflow.pipeline.proofs.provers import russian_dolls
-from bucketflow.pipeline.proofs.provers import russian_dolls as layout
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.russian_dolls import RussianDolls, doll_bytes, separated
 from tests.memory import traced
 from tests.pipeline.proofs.networks import assert_proved, brute_least, cost_networks
 
 
 @pytest.fixture(autouse=True)
-def all_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+def all_networks() -> Iterator[None]:
     """Dolls are tried though functions have costs of their own, and stopped after single decisions."""
-    monkeypatch.setattr(layout, "_SOFT_PART", 1.0)
-    monkeypatch.setattr(russian_dolls, "_SECONDS", -1.0)
+    with ProverPolicy.using(dolls_soft_share=1.0, dolls_look_seconds=-1.0):
+        yield
 
 
 @settings(deadline=None)
@@ -101,8 +101,8 @@ def shifted(network: CostNetwork, seed: int) -> CostNetwork:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_shifts_are_undone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_SOFT_PART", 0.0)
+@ProverPolicy.using(dolls_soft_share=0.0)
+def test_shifts_are_undone(seed: int) -> None:
     network = shifted(hard_network(seed), seed)
     found = separated(network)
     assert found is not None
@@ -117,8 +117,8 @@ def test_shifts_are_undone(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     assert RussianDolls(network, None).run().total == expected.total
 
 
-def test_functions_with_costs_of_their_own_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "_SOFT_PART", 0.05)
+@ProverPolicy.using(dolls_soft_share=0.05)
+def test_functions_with_costs_of_their_own_are_left_to_others() -> None:
     network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[0.0, 3.0], [4.0, 1.0]])),))
     dolls = RussianDolls(network, None)
     assert not dolls.possible
@@ -152,10 +152,9 @@ def test_laying_out_takes_what_is_said(k: int, d: int) -> None:
     assert dolls.nbytes <= peak <= doll_bytes(network)
 
 
-def test_observations_of_a_satellite(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@ProverPolicy.using(dolls_soft_share=0.05, dolls_look_seconds=0.03)
+def test_observations_of_a_satellite(data: Path) -> None:
     """A published optimum (SPOT5 509) of 348 variables, tree width 83."""
-    monkeypatch.setattr(russian_dolls, "_SECONDS", 0.03)
-    monkeypatch.setattr(layout, "_SOFT_PART", 0.05)
     network, units = cost_network(reduce_model(load(data / "wcsp/spot5_orig/509.wcsp.xz"), "optimum", {}))
     outcome = RussianDolls(network, None).run()
     assert outcome.proved

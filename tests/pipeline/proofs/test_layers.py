@@ -15,12 +15,13 @@ from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTabl
 from bucketflow.pipeline.minibuckets.least_costs import MiniBuckets, eliminate
 from bucketflow.pipeline.minibuckets.partition import Size, partition
 from bucketflow.pipeline.orders.depth_first import depth_first_order
-from bucketflow.pipeline.proofs.limits import OnBounds
-from bucketflow.pipeline.proofs.outcome import Outcome
-from bucketflow.pipeline.proofs.provers import layered_search as trails
+from bucketflow.pipeline.proofs.limits import OnBounds, Outcome
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.layered_search import LayeredSearch, Stop, Trail, layers
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, LayerRound, RowSearch
 from bucketflow.tasks.rows.layers import HOST, Space, first_rows, next_rows
+from bucketflow.tasks.steps.row_policy import RowPolicy
+from tests.policies import InForce
 
 from .networks import brute_least, cost_networks
 
@@ -165,10 +166,8 @@ def test_mini_buckets_that_do_not_fit_are_not_made() -> None:
     assert search.nbytes == 0
 
 
-def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_ROWS", 4)
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._SHARED_CELLS", 4)
-    monkeypatch.setattr("bucketflow.tasks.rows.layers._quickest", next_rows)
+def test_threads_change_nothing(in_force: InForce) -> None:
+    in_force(RowPolicy, shared_rows=4, shared_cells=4, plain_cells=-1)
     network, rounds = grid(6, 3, d=3), [LayerRound(1 << 8, 50), LayerRound(1 << 10, 1 << 12)]
     alone, shared = (prove_by_rows(network, range(36), memory_bytes=MEMORY, rounds=rounds, threads=n) for n in (1, 3))
     assert shared == alone
@@ -189,8 +188,8 @@ def test_stopped_rounds_keep_the_best_assignment() -> None:
     assert outcome.lower < outcome.total == network.total(outcome.states)
 
 
-def test_trails_forget_what_nothing_comes_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trails, "_SMALL_BYTES", 100)
+@ProverPolicy.using(trail_least_bytes=100)
+def test_trails_forget_what_nothing_comes_from() -> None:
     rng, trail, plain = np.random.default_rng(0), Trail(), []
     n = 1
     for variable in range(60):
@@ -219,22 +218,21 @@ def test_rounds_on_a_device_find_what_those_of_the_host_find(monkeypatch: pytest
         [LayerRound(30, 20), LayerRound(300, 500), LayerRound(300, 10**6)],
     )
     expected = prove_by_rows(network, order, memory_bytes=MEMORY, rounds=rounds)
-    monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_WIDTH", 1)
-    monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_CELLS", 1)
-    found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=1 << 30, rounds=rounds)
+    with ProverPolicy.using(device_least_rows=1, device_least_join_cells=1):
+        found = prove_by_rows(network, order, memory_bytes=MEMORY, device_bytes=lambda: 1 << 30, rounds=rounds)
     assert expected.proved
     assert found == expected
 
 
+@ProverPolicy.using(device_least_rows=1)
 def test_mini_buckets_may_take_more_of_a_device_than_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
     network, small, large = grid(5, 1), LayerRound(8, 1), LayerRound(64, 1)
     order = tuple(range(len(network.dims)))
     splits = [partition(network.dims, network.scopes, order, Size(cells=each.cells)) for each in (small, large)]
     memory = int(splits[1].kept_bytes / 0.6)
     assert splits[0].kept_bytes < memory // 2
-    monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers._DEVICE_WIDTH", 1)
     monkeypatch.setattr("bucketflow.pipeline.proofs.provers.row_layers.LayeredSearch", lambda *_, **__: None)
-    for device_bytes, expected in ((memory, splits[1]), (None, splits[0])):
+    for device_bytes, expected in ((lambda: memory, splits[1]), (None, splits[0])):
         search = RowSearch(network, order, None, device_bytes=device_bytes, rounds=[small, large])
         search.memory_bytes = memory
         for each in (small, large):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.working_network import problem_of
-from bucketflow.pipeline.proofs.provers import neighbourhood_search as searched_module
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
 from bucketflow.pipeline.proofs.provers.local_search import LocalSearch, improve
 from bucketflow.pipeline.proofs.provers.neighbourhood_search import SearchedNeighbourhoods, is_wide
@@ -138,9 +138,9 @@ def test_searched_neighbourhoods_go_where_better_assignments_are() -> None:
     searched.run(lambda: False, lambda _: None)  # nothing is below: it ends
 
 
-def test_searched_neighbourhoods_keep_to_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+@ProverPolicy.using(neighbourhood_least_variables=60)
+def test_searched_neighbourhoods_keep_to_their_memory() -> None:
     """Where everything is free, decisions need more room than a search begins with."""
-    monkeypatch.setattr(searched_module, "_FEWEST", 60)
     network = pairs_of(60, 10, 2, degree=6.0)
     begun = Search(network, range(60), None).nbytes
     held = {}

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import LARGEST, CostNetwork, CostTable
 from bucketflow.pipeline.minibuckets import joins
+from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
 from bucketflow.pipeline.minibuckets.least_costs import MiniBuckets, eliminate, greedy_states, shifts
 from bucketflow.pipeline.minibuckets.partition import Partition, Size, partition
 from bucketflow.tasks.gpu.arrays import is_device
 from tests.device_stand_in import device
+from tests.policies import InForce
 
 HUGE = LARGEST // 64
 
@@ -138,16 +140,17 @@ def test_shifts_add_up_to_nothing() -> None:
 
 @pytest.mark.parametrize("axes", [(0,), (3,), (1, 2), (0, 2, 3), (0, 1, 2, 3)])
 def test_least_costs_over_long_and_short_axes(axes: tuple[int, ...]) -> None:
-    costs = np.random.default_rng(len(axes)).integers(0, 99, (2, joins._SHORT + 1, 3, joins._SHORT)).astype(float)
+    short = BucketPolicy().short_states
+    costs = np.random.default_rng(len(axes)).integers(0, 99, (2, short + 1, 3, short)).astype(float)
     costs[costs > 90] = np.inf
-    np.testing.assert_array_equal(joins._least(costs, axes).reshape(-1), costs.min(axis=axes).reshape(-1))
+    np.testing.assert_array_equal(joins._least(costs, axes, short).reshape(-1), costs.min(axis=axes).reshape(-1))
 
 
-def test_joins_of_the_engine_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joins_of_the_engine_are_those_of_numpy(in_force: InForce) -> None:
     network = random_network(3, [3, 2, 4, 3, 2, 3, 4, 2], 14, [*map(float, range(20)), math.inf])
     quick = bounded(network, Size(cells=64))
     assert quick.feasible
-    monkeypatch.setattr(joins, "_QUICK_CELLS", 0)
+    in_force(BucketPolicy, quick_cells=0)
     engine = bounded(network, Size(cells=64), compiled=False)
     assert engine.lower == quick.lower
     assert engine.offsets == quick.offsets

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 import bucketflow
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import prepare
-from bucketflow.pipeline.proofs.outcome import Outcome
+from bucketflow.pipeline.proofs.limits import Outcome
 from bucketflow.pipeline.proofs.provers import row_layers as rows
 from bucketflow.pipeline.proofs.provers.layer_files import Beginning, RowFiles
 from bucketflow.pipeline.proofs.provers.layered_search import Stop
@@ -164,7 +164,7 @@ def test_layers_below_a_cut_off_are_not_for_a_higher_one(
     model, finish = test_chain.grid(5), RowFiles.finish
     least = bucketflow.solve(model, method="dense").value
     monkeypatch.setattr(rows, "ROUNDS", (rows.LayerRound(4, 2),))
-    monkeypatch.setattr(RowSearch, "_fix", lambda self: None)
+    monkeypatch.setattr(RowSearch, "fix", lambda self: None)
 
     def killed(self: RowFiles, number: int, *layer: object) -> None:
         finish(self, number, *layer)  # type: ignore[arg-type]

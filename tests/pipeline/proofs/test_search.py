@@ -17,6 +17,7 @@ from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers import branch_and_bound
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search, search_bytes
 from bucketflow.tasks.search.state import DECISIONS, END, REST_CELLS, grown
@@ -90,13 +91,13 @@ def test_networks_that_do_not_fit_are_not_laid_out(monkeypatch: pytest.MonkeyPat
     assert not alone.run().proved
 
 
-def test_open_nodes_keep_the_bound(clique: CostNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_open_nodes_keep_the_bound(clique: CostNetwork) -> None:
     whole = Search(clique, range(7), None, memory_bytes=1 << 30).run()
     assert whole.proved
     assert whole.total is not None
-    monkeypatch.setattr(branch_and_bound, "_NODES", 3)
     seen: list[tuple[int, int | None]] = []
-    pieces = Search(clique, range(7), None, memory_bytes=1 << 30).run(on_bounds=lambda *b: seen.append(b))
+    with ProverPolicy.using(search_nodes=3):
+        pieces = Search(clique, range(7), None, memory_bytes=1 << 30).run(on_bounds=lambda *b: seen.append(b))
     assert pieces.total == whole.total
     assert [lower for lower, _ in seen] == sorted(lower for lower, _ in seen)
     assert all(lower <= whole.total <= (total or math.inf) for lower, total in seen)
@@ -136,10 +137,10 @@ def test_memory_ends_a_search_with_what_it_proved(clique: CostNetwork) -> None:
     assert outcome.lower <= min(clique.total(states) for states in product(range(2), repeat=7))
 
 
-def test_failed_decisions_come_first(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@ProverPolicy.using(search_nodes=32)
+def test_failed_decisions_come_first(data: Path) -> None:
     model = load(data / "wcsp/celar/CELAR6-SUB0.wcsp.xz")
     network, _ = cost_network(reduce_model(model, "optimum", {}))
-    monkeypatch.setattr(branch_and_bound, "_NODES", 32)
     turns: list[int] = []
     outcome = Search(network, range(len(network.dims)), 160, memory_bytes=1 << 30).run(
         lambda: len(turns) > 20, lambda lower, total: turns.append(lower)
@@ -148,8 +149,8 @@ def test_failed_decisions_come_first(data: Path, monkeypatch: pytest.MonkeyPatch
     assert outcome.total == 159
 
 
-def test_searches_go_on_where_they_stopped(clique: CostNetwork, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(branch_and_bound, "_NODES", 16)
+@ProverPolicy.using(search_nodes=16)
+def test_searches_go_on_where_they_stopped(clique: CostNetwork) -> None:
     whole, stopped = Search(clique, range(7), None), Search(clique, range(7), None)
     expected = whole.run()
     lowers, turns = [], 0

@@ -15,8 +15,8 @@ from bucketflow import Model, Result
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
-from bucketflow.pipeline.queries import formula as clauses
 from bucketflow.pipeline.queries.formula import UnfitError, formula_of, has_mixed_tables
+from bucketflow.pipeline.queries.query_policy import QueryPolicy
 from tests.models import brute_count, brute_log10_sum, cost_models, markov_models
 from tests.strategies import NEVER_QUICK, solve_by
 
@@ -101,15 +101,13 @@ def test_wide_clauses_by_rows() -> None:
     assert found.search is not None
 
 
-def test_what_is_no_formula(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_formula() -> None:
     model = Model.build("markov", {"a": 3, "b": 3}, [(["a", "b"], np.arange(9.0).reshape(3, 3))])
     assert not formula_of(reduce_model(model, "partition", {}), model).suits
     network = reduce_model(model, "count", {})
-    for name in ("_MOST_CUBES", "_MOST_LITERALS", "_MOST_VARIABLES", "_MOST_CELLS"):
-        monkeypatch.setattr(clauses, name, 0)
-        with pytest.raises(UnfitError):
+    for name in ("formula_cubes", "formula_literals", "formula_variables", "formula_table_cells"):
+        with QueryPolicy.using(**{name: 0}), pytest.raises(UnfitError):
             formula_of(network, model)
-        monkeypatch.undo()
     tiny = Model.build("markov", {"a": 2, "b": 2}, [(["a"], [1.0, 1e-200]), (["a", "b"], [[0.0, 1.0], [1.0, 1.0]])])
     with pytest.raises(BudgetError):
         bucketflow.solve(tiny, "partition", method="search")

@@ -21,7 +21,7 @@ import bucketflow
 from bucketflow.pipeline.answering import optimum
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function, Model
-from bucketflow.pipeline.proofs import preparing
+from bucketflow.pipeline.proofs import team
 from bucketflow.pipeline.proofs.provers import branch_and_bound
 from bucketflow.pipeline.proofs.provers.branch_and_bound import Search
 from bucketflow.storage.run_folder import stored_bounds
@@ -259,6 +259,6 @@ def test_sweeps_end_with_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_order_is_searched_when_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(preparing, "depth_first_order", None)
+    monkeypatch.setattr(team, "depth_first_order", None)
     for prune in (True, False):
         assert bucketflow.solve(grid(SIZE), time=0, prune=prune).status == "bounded"

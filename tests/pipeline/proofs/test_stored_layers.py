@@ -143,7 +143,7 @@ def test_full_disks_and_damage_are_seen() -> None:
 def test_rows_go_to_disk_once_no_round_is_left(
     disk_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RowSearch, "_fix", lambda self: None)
+    monkeypatch.setattr(RowSearch, "fix", lambda self: None)
     network = grid(5, 3, d=3)
     search = RowSearch(
         network, range(25), None, rounds=[LayerRound(4, 2)], files=lambda: RowFiles(lambda: tmp_path, disk_bytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from bucketflow.pipeline.orders.depth_first import bucket_parents
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
-from bucketflow.pipeline.proofs.provers import subtree_agreement
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.branch_and_bound import search_bytes
 from bucketflow.pipeline.proofs.provers.subtree_agreement import cut_parts, parts_below
 from bucketflow.pipeline.proofs.provers.subtrees import SubtreeBounds
@@ -28,9 +29,10 @@ SEEDS = st.integers(0, 1 << 30)
 
 
 @pytest.fixture(autouse=True)
-def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_pieces() -> Iterator[None]:
     """Another part has its turn after a few decisions."""
-    monkeypatch.setattr(subtree_agreement, "_SECONDS", -1.0)
+    with ProverPolicy.using(agreement_seconds=-1.0):
+        yield
 
 
 def cut_anywhere(network: CostNetwork, seed: int, upper: int | None) -> SubtreeBounds:
@@ -164,8 +166,8 @@ def test_narrow_separators_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     variables = [{v for table in part for v in table.scope} for part in parts]
     assert all(len(one & other) <= 3 for one in variables for other in variables if one is not other)
     assert all(len(own) >= 12 for own in variables)
-    monkeypatch.setattr(subtree_agreement, "_FEW", 48)
-    assert cut_parts(network, order) == [network.tables]
+    with ProverPolicy.using(cut_least_variables=48):
+        assert cut_parts(network, order) == [network.tables]
 
 
 def test_wide_separators_do_not_cut() -> None:
@@ -215,9 +217,9 @@ def test_too_little_memory_is_refused() -> None:
     assert outcome.lower == network.least
 
 
-def test_parts_that_share_too_much_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+@ProverPolicy.using(agreement_assignments=0)
+def test_parts_that_share_too_much_are_given_up() -> None:
     """Where nothing was left out, their sum is the bound."""
-    monkeypatch.setattr(subtree_agreement, "_ASSIGNMENTS", 0)
     pair = np.array([[0.0, 3.0], [3.0, 1.0]])
     network = CostNetwork((2, 2), (CostTable((0, 1), pair), CostTable((1, 0), 5.0 - pair)))
     bounds = halves(network, None)
@@ -226,9 +228,9 @@ def test_parts_that_share_too_much_are_given_up(monkeypatch: pytest.MonkeyPatch)
     assert outcome.lower == 2
 
 
-def test_frequencies_of_radio_links(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@ProverPolicy.using(agreement_seconds=0.05)
+def test_frequencies_of_radio_links(data: Path) -> None:
     """The published optimum of CELAR scenario 6 is the sum of what parts cost that agree."""
-    monkeypatch.setattr(subtree_agreement, "_SECONDS", 0.05)
     network, _ = cost_network(reduce_model(load(data / "wcsp/celar/scen06.wcsp.xz"), "optimum", {}))
     found = Portfolio(network, 3525, "subtrees", ProofLimits(1 << 30)).run()
     assert found.proved

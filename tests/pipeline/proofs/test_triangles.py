@@ -6,14 +6,13 @@ import math
 from itertools import combinations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable, States
 from bucketflow.pipeline.proofs.limits import ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
-from bucketflow.pipeline.proofs.provers import triangles
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.triangles import TriangleBounds, _ascending, _held
 from tests.memory import traced
 
@@ -146,9 +145,9 @@ def test_what_is_held_fits_the_memory() -> None:
     assert peak <= least
 
 
-def test_the_portfolio_takes_triangles(monkeypatch: pytest.MonkeyPatch) -> None:
+@ProverPolicy.using(triangles_from_seconds=0.0)
+def test_the_portfolio_takes_triangles() -> None:
     """What they forbid leaves the optimum; provers begin anew with the rest."""
-    monkeypatch.setattr(triangles, "_TRIANGLES_FROM", 0.0)
 
     @settings(deadline=None, max_examples=25)
     @given(cliques())

@@ -15,7 +15,7 @@ import pytest
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.orders import depth_first as orders
-from bucketflow.pipeline.proofs import preparing
+from bucketflow.pipeline.proofs import team
 from bucketflow.pipeline.proofs.provers import branch_and_bound as search
 from bucketflow.pipeline.proofs.provers import diagrams as cut_offs
 from bucketflow.tasks.compiler.compile_limits import NotCompiledError
@@ -54,7 +54,7 @@ def test_a_way_that_is_not_compiled_is_left_out_and_named(
 def test_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = bucketflow.solve(hard(), time=600)
     assert expected.status == "optimal"
-    for place in ((search.Search, "run"), (cut_offs.Deepening, "run"), (preparing, "prepare")):
+    for place in ((search.Search, "run"), (cut_offs.Deepening, "run"), (team, "prepare")):
         monkeypatch.setattr(*place, late)
     found = bucketflow.solve(hard(), time=600)
     assert (found.status, found.value, found.notes) == ("optimal", expected.value, ())

@@ -11,6 +11,7 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.cli import progress
 from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.report.display_policy import DisplayPolicy
 from bucketflow.pipeline.results.proof import Proof
 from tests.pipeline.proofs.test_chain import grid
 
@@ -48,11 +49,11 @@ def test_reasons_are_a_line() -> None:
     assert Proof("none", 3, 4, 0.3, {"rows": 0.2}, {}, 3, 1).reason == "not proved by rows"
 
 
+@DisplayPolicy.using(bar_seconds=-1.0)
 def test_terminals_see_a_line_of_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stderr", terminal)
-    monkeypatch.setattr(progress, "_PATIENCE", -1.0)
     monkeypatch.setenv("COLUMNS", "100")
     with progress.progress_lines(hidden=False) as (report, watch):
         assert watch is not None

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bucketflow.pipeline.cost_networks.cost_network import CostTable
-from bucketflow.pipeline.minibuckets import joins
+from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
 from bucketflow.pipeline.minibuckets.joins import BucketTable, ordered
 from bucketflow.pipeline.minibuckets.log_sums import log_sum_bounds
 from bucketflow.pipeline.minibuckets.partition import Partition, Size, partition
 from tests.device_stand_in import device
+from tests.policies import InForce
 
 SIZES = st.sampled_from([Size(cells=1), Size(cells=4), Size(cells=9), Size(variables=2), Size(variables=3), Size()])
 
@@ -79,11 +80,11 @@ def test_larger_mini_buckets_bound_better() -> None:
     assert uppers[-1] == pytest.approx(log_sum(dims, tables), abs=1e-9)
 
 
-def test_joins_of_the_engine_are_those_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_joins_of_the_engine_are_those_of_numpy(in_force: InForce) -> None:
     dims = [3, 2, 4, 3, 2, 3]
     given_tables, split = split_tables(dims, log_tables(1, dims, 12, 5.0, 0.2), Size(cells=36))
     quick = log_sum_bounds(given_tables, split)
-    monkeypatch.setattr(joins, "_QUICK_SUM_CELLS", 0)
+    in_force(BucketPolicy, quick_sum_cells=0)
     assert log_sum_bounds(given_tables, split) == pytest.approx(quick, abs=1e-11)
 
 

@@ -31,23 +31,24 @@ from bucketflow.pipeline.plans.planner import HopelessError, Planner
 from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
-from bucketflow.tasks.rows import algebra, best_rows, memory_account
+from bucketflow.tasks.rows import best_rows, memory_account
 from bucketflow.tasks.rows.host import Host
 from bucketflow.tasks.rows.memory_account import RowsNoRoomError
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.memory import traced
 from tests.models import brute_count
 from tests.pipeline.queries.test_counts import chain
 from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
+from tests.policies import InForce
 from tests.strategies import solve_by
 
 
 @pytest.fixture(params=["all rows", "whichever is smaller"])
-def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def kept(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """Small tables are arrays all the same, but for tests of rows."""
-    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    in_force(RowPolicy, small_cells=0)
     if request.param == "all rows":
-        monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
-        monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
+        in_force(RowPolicy, cells_of_a_row=0, array_share=0.0)
         monkeypatch.setattr(decode, "WHOLE_CELLS", 0)
         monkeypatch.setattr(decode, "WHOLE_BYTES", 0.0)
 
@@ -136,10 +137,10 @@ def test_tables_keep_to_their_budget(compiled: bool, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def tight(monkeypatch: pytest.MonkeyPatch) -> None:
+def tight(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """Results are said to take more memory than they do."""
     monkeypatch.setattr(Host, "compiles", lambda *_: False)
-    monkeypatch.setattr(memory_account, "_MERGING", 20)
+    in_force(RowPolicy, merged_copies=20)
 
 
 def rows_by(part: float) -> StrategyPolicy:
@@ -148,9 +149,9 @@ def rows_by(part: float) -> StrategyPolicy:
 
 
 @pytest.mark.parametrize("query", ["optimum", "partition", "count"])
-def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_tried_before_long_sweeps(query: Any, in_force: InForce) -> None:
     model = dense_ring("markov" if query == "partition" else "cost")
-    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    in_force(RowPolicy, small_cells=0)
     options: Any = {"tree": "bucket"}  # neither bounds nor diagrams
     tried = solve_by(rows_by(1.0), model, query, **options)
     dense = bucketflow.solve(model, query, representation="dense", **options)
@@ -170,8 +171,10 @@ def test_rows_are_tried_before_long_sweeps(query: Any, monkeypatch: pytest.Monke
     ]
 
 
-def test_whoever_asks_for_all_cells_does_not_wait_for_rows_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+def test_whoever_asks_for_all_cells_does_not_wait_for_rows_long(
+    monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
+    in_force(RowPolicy, small_cells=0)
     allowed = []
     monkeypatch.setattr(row_engines, "trial_beside", lambda _, most_work: allowed.append(most_work))
     model, policy = dense_ring("markov"), rows_by(1e12)
@@ -299,7 +302,7 @@ def test_rows_travel_to_workers(tight: None) -> None:
     assert (error.axes, error.needed, error.allowed) == (stopped.value.axes, stopped.value.needed, allowed)
 
 
-def test_small_tables_are_multiplied_before_rows_meet_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_tables_are_multiplied_before_rows_meet_them(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     rng = np.random.default_rng(0)
     names = [f"x{i}" for i in range(12)]
     rows = np.unique(rng.integers(0, 4, (300, 9)), axis=0)
@@ -314,15 +317,14 @@ def test_small_tables_are_multiplied_before_rows_meet_them(monkeypatch: pytest.M
         return join(tables, *args)
 
     monkeypatch.setattr(memory_account, "joined_reduced", counted)
-    monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
+    in_force(RowPolicy, cells_of_a_row=0)
     found = bucketflow.solve(model, representation="rows", tree="junction")
     assert found.value == bucketflow.solve(model, representation="dense").value
     assert 0 < max(inputs) < 8
 
 
-def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
-    monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
+def test_rows_with_few_cells_are_decoded_as_arrays(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+    in_force(RowPolicy, small_cells=0, array_share=0.0)
     model = dense_ring()
     monkeypatch.setattr(best_rows, "best_row", None)
     found = []

@@ -15,8 +15,9 @@ from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.runs import row_boxes as row_steps
 from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
-from bucketflow.tasks.rows import memory_account, scaled_rows
+from bucketflow.tasks.rows import scaled_rows
 from bucketflow.tasks.rows.host import Host
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.memory import traced
 from tests.pipeline.marginals.test_marginal_outofcore import chunks_written
@@ -25,6 +26,7 @@ from tests.pipeline.rows.test_rows_stored import FEWER, Task, files
 from tests.pipeline.rows.test_rows_stored import cut as cut
 from tests.pipeline.rows.test_rows_stored import done as done
 from tests.pipeline.rows.test_rows_stored import plain as plain
+from tests.policies import InForce
 
 TINY = 1_000_000
 
@@ -164,7 +166,7 @@ def test_tables_are_removed_and_beliefs_are_kept(tmp_path: Path, done: list[Task
 
 @pytest.mark.parametrize("how", ["flipped", "removed"])
 def test_chunks_lost_meanwhile_are_made_again(how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, free = ring(60, "markov", groups=4), row_tables.RowTables._free
+    model, free = ring(60, "markov", groups=4), row_tables.RowTables.free
     spoilt: list[Path] = []
 
     def damages(tables: Any, gone: Any) -> None:
@@ -178,7 +180,7 @@ def test_chunks_lost_meanwhile_are_made_again(how: str, tmp_path: Path, monkeypa
             if how == "removed":
                 path.unlink()
 
-    monkeypatch.setattr(row_tables.RowTables, "_free", damages)
+    monkeypatch.setattr(row_tables.RowTables, "free", damages)
     found = stored(model, workdir=tmp_path / "run")
     assert len(spoilt) == 3
     assert_same(found, bucketflow.marginals(model, representation="rows"))
@@ -207,9 +209,9 @@ def test_a_box_with_another_scale_takes_nothing_of_what_was_there(
     assert_same(found, first)
 
 
-def test_disk_is_chosen_where_slices_repeat_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_disk_is_chosen_where_slices_repeat_much(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     model, options = ring(60, "markov", groups=4), dict[str, Any](representation="rows", memory=TINY)
-    monkeypatch.setattr(memory_account, "_MERGING", 20)  # results are said to take more memory than they do
+    in_force(RowPolicy, merged_copies=20)  # results are said to take more memory than they do
     ways = {}
     for worth in (1e9, 0.0):
         monkeypatch.setattr(rows_fit, "_WORTH_STORING", worth)

@@ -14,9 +14,9 @@ import zarr
 from bucketflow import Model
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.runs import row_boxes as row_steps
-from bucketflow.pipeline.runs import row_ledger as rows_on_disk
 from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
+from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.rows import algebra, memory_account
 from bucketflow.tasks.rows.best_rows import best_row
 from bucketflow.tasks.rows.joins import joined_reduced
@@ -24,11 +24,13 @@ from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.ordering import forget_layouts
 from bucketflow.tasks.rows.relation import Dense, from_dense, restricted
 from bucketflow.tasks.steps import step as step_module
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.memory import traced
 from tests.pipeline.rows.test_rows_stored import plain as plain
 from tests.pipeline.rows.test_rows_stored import stored
+from tests.policies import InForce
 
 
 def band_grid(rows: int, columns: int, states: int) -> Model:
@@ -42,9 +44,9 @@ def band_grid(rows: int, columns: int, states: int) -> Model:
     return Model.build("cost", dict.fromkeys(map(name, places), states), functions, top=10_000)
 
 
-def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """Receipts of many boxes count, and nothing else of them stays: no layouts of their ranges, no lowered steps."""
-    model, make, seen = band_grid(3, 3, 8), row_tables.RowTables._make, list[tuple[int, int]]()
+    model, make, seen = band_grid(3, 3, 8), row_tables.RowTables.make, list[tuple[int, int]]()
     complete = row_steps.BoxedStep.complete
 
     def cut_first(step: Any) -> None:
@@ -58,12 +60,12 @@ def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch
         gc.collect()
         held = sum(tables._bytes_of(table, tables.steps[node]) for node, table in tables.held.items())
         seen.append((len(tables.disk.receipts), tracemalloc.get_traced_memory()[0] - held))
-        assert tables.room.beside >= len(tables.disk.receipts) * rows_on_disk.RECEIPT_BYTES
+        assert tables.room.beside >= len(tables.disk.receipts) * BoxPolicy().receipt_bytes
 
-    monkeypatch.setattr(row_tables.RowTables, "_is_made_in_memory", lambda *_: False)
+    in_force(BoxPolicy, memory_first=False)
     monkeypatch.setattr(row_steps.BoxedStep, "complete", cut_first)
-    monkeypatch.setattr(row_tables.RowTables, "_make", in_boxes)
-    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
+    monkeypatch.setattr(row_tables.RowTables, "make", in_boxes)
+    in_force(RowPolicy, small_cells=0)
     stored(model, memory="1GB")  # what is imported, and kept once
     shares = []
     for _ in range(2):  # in one of them the interpreter's table of names may grow
@@ -76,9 +78,9 @@ def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch
         (first, before), (last, after) = seen[0], seen[-1]
         assert last - first > 80
         shares.append((after - before) / (last - first))
-        if shares[-1] <= rows_on_disk.RECEIPT_BYTES:
+        if shares[-1] <= BoxPolicy().receipt_bytes:
             break
-    assert min(shares) <= rows_on_disk.RECEIPT_BYTES
+    assert min(shares) <= BoxPolicy().receipt_bytes
 
 
 def test_runs_of_which_too_much_is_known_are_refused() -> None:
@@ -125,9 +127,9 @@ def test_rows_made_of_arrays_are_in_the_account() -> None:
     assert refused == 1
 
 
-def test_sorted_keys_are_compressed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sorted_keys_are_compressed(tmp_path: Path, in_force: InForce) -> None:
     """Any Zarr reader reads them; the answer says what was written."""
-    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 1 << 60)
+    in_force(BoxPolicy, large_part=1 << 60)
     found = stored(band_grid(4, 4, 12), memory="1GB", workdir=tmp_path / "run")
     receipts = ledger.load(tmp_path / "run" / "tables")
     assert found.rows_work.written_bytes == sum(receipt.nbytes for receipt in receipts.values()) > 0

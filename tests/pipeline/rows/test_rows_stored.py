@@ -21,20 +21,19 @@ from bucketflow.pipeline.errors import BudgetError, format_bytes
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs import row_boxes as row_steps
 from bucketflow.pipeline.runs import row_ledger as rows_on_disk
-from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.pipeline.runs.row_ledger import Split, counted_boxes, sample_of_rows, split
 from bucketflow.storage import ledger
-from bucketflow.tasks.boxes import row_box
-from bucketflow.tasks.boxes import sorted_runs as row_table_files
+from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, even_chunks, known_run, run_row_box
-from bucketflow.tasks.rows import algebra, memory_account
 from bucketflow.tasks.rows.host import Host
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.relation import Relation
+from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
 from tests.memory import traced
 from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
+from tests.policies import InForce
 
 Task = tuple[str, tuple[int, ...]]
 TINY = 600_000
@@ -113,7 +112,7 @@ def test_inspect_counts_the_boxes_that_are_open(done: list[Task], tmp_path: Path
 
 
 @pytest.fixture(params=[True, False], ids=["runs that meet", "runs that follow"])
-def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """All steps are done in boxes, each cut twice, by variables that are summed out or not; all tables are rows."""
     complete = row_steps.BoxedStep.complete
 
@@ -132,12 +131,10 @@ def cut(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
         chosen = open_[-1 if request.param else 0]
         return Split(chosen, (ranges.get(chosen, (0, 0))[0] + 1,))
 
-    monkeypatch.setattr(row_tables.RowTables, "_is_made_in_memory", lambda *_: False)
+    in_force(BoxPolicy, memory_first=False)
     monkeypatch.setattr(row_steps.BoxedStep, "complete", cut_first)
     monkeypatch.setattr(row_steps, "split", last)
-    monkeypatch.setattr(algebra, "SMALL_CELLS", 0)
-    monkeypatch.setattr(algebra, "CELLS_OF_A_ROW", 0)
-    monkeypatch.setattr(algebra, "takes_less", lambda dense_bytes, rows_bytes: False)
+    in_force(RowPolicy, small_cells=0, cells_of_a_row=0, array_share=0.0)
 
 
 @FEWER
@@ -166,10 +163,9 @@ def test_counts(cut: None, model: Model) -> None:
 
 
 @pytest.mark.parametrize("query", ["optimum", "partition", "count"])
-def test_every_table_is_stored_and_read_again(query: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_table_is_stored_and_read_again(query: Any, in_force: InForce) -> None:
     """Arrays of all cells among them: what is mostly possible takes fewer bytes so."""
-    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 1 << 60)
-    monkeypatch.setattr(row_table_files, "_BLOCK_CELLS", 100)
+    in_force(BoxPolicy, large_part=1 << 60, block_cells=100)
     model = dense_ring("markov" if query == "partition" else "cost")
     names = [*model.names]
     rng = np.random.default_rng(0)
@@ -241,9 +237,9 @@ def test_damaged_chunks_are_made_again_and_no_others(how: str, tmp_path: Path, d
     assert len(done) <= len(chosen)
 
 
-def test_small_tables_that_only_decoding_needs_are_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_tables_that_only_decoding_needs_are_made_again(tmp_path: Path, in_force: InForce) -> None:
     """They were in memory when a run stopped, and what was made from them is on disk."""
-    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 16)
+    in_force(BoxPolicy, large_part=16)
     first = stored(ring(60), workdir=tmp_path / "run", memory=1_000_000)
     assert files(tmp_path)
     (tmp_path / "run" / "result.json").unlink()
@@ -296,10 +292,10 @@ def test_a_box_that_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pyte
 
 
 def test_chunks_that_are_made_again_are_as_long_as_those_that_are_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     """A box that is repaired may take more than when it was done."""
-    monkeypatch.setattr(row_box, "_CHUNK_BYTES", (1 << 8, 1 << 26))
+    in_force(BoxPolicy, least_chunk_bytes=1 << 8)
     calls: list[str] = []
 
     def repaired(boxes: RowBoxes[Any], path: tuple[int, ...], *rest: Any) -> Any:
@@ -350,9 +346,9 @@ def test_sums_remove_tables_that_were_read(tmp_path: Path) -> None:
     assert all(path.stat().st_size == 8 for path in left)
 
 
-def test_ways_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ways_are_chosen(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=900_000)
-    monkeypatch.setattr(memory_account, "_MERGING", 20)  # results are said to take more memory than they do
+    in_force(RowPolicy, merged_copies=20)  # results are said to take more memory than they do
     with pytest.raises(BudgetError, match=r"by rows a table needs at least .*; --fit slice or --fit spill would find"):
         bucketflow.solve(model, fit="refuse", **options)
     monkeypatch.setattr(rows_fit, "_WORTH_STORING", 1e9)
@@ -370,14 +366,14 @@ def test_ways_are_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("query", ["optimum", "count"])
 def test_more_receipts_than_memory_holds_are_not_kept(
-    query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    query: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     """Slices need none; who asked for tables on disk hears both numbers."""
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=TINY)
     wanted = bucketflow.solve(model, query, representation="rows").value
     monkeypatch.setattr(rows_fit, "_WORTH_STORING", 0.0)
     assert bucketflow.solve(model, query, **options).plan.way == "disk"  # type: ignore[union-attr]
-    monkeypatch.setattr(rows_on_disk, "RECEIPT_BYTES", TINY // 8)
+    in_force(BoxPolicy, receipt_bytes=TINY // 8)
     plans: list[Any] = []
     stored_or_sliced = rows_fit.stored_or_sliced
     monkeypatch.setattr(
@@ -393,12 +389,12 @@ def test_more_receipts_than_memory_holds_are_not_kept(
         stored(model, query)
 
 
-def test_a_disk_that_has_less_is_not_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_has_less_is_not_filled(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """What is known to be too much is not written, and both numbers are named."""
     monkeypatch.setattr(rows_on_disk, "free_bytes", lambda _: 1_000)
     with pytest.raises(BudgetError, match=r"need more than .*B of disk, of which .*tables had 1 kB left; try"):
         stored(ring(60, groups=4))
-    monkeypatch.setattr(row_tables, "_LARGE_SHARE", 1 << 60)
+    in_force(BoxPolicy, large_part=1 << 60)
     monkeypatch.setattr(rows_on_disk.RowsOnDisk, "record", lambda *_: pytest.fail("it was written"))
     monkeypatch.setattr(rows_on_disk, "free_bytes", lambda _: 100)
     with pytest.raises(BudgetError, match=r"of disk, of which .*tables had 100 B left"):

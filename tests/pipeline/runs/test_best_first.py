@@ -21,7 +21,9 @@ from bucketflow.pipeline.minibuckets.slice_bounds import SliceBounds, affordable
 from bucketflow.pipeline.models.model import FORBIDDEN, Model
 from bucketflow.pipeline.runs import best_first, slices
 from bucketflow.pipeline.runs.run import Run
+from bucketflow.pipeline.runs.slice_policy import SlicePolicy
 from tests.pipeline.proofs.networks import cost_networks
+from tests.policies import InForce
 
 from ..plans.test_budget import grid
 
@@ -45,20 +47,18 @@ def test_no_total_of_a_slice_is_below_its_bound(network: CostNetwork, data: st.D
 
 
 @pytest.fixture
-def thoughtful(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, int]]:
+def thoughtful(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> list[dict[int, int]]:
     """Bounds are always looked for, with memory for them; the states of the slices that are run."""
     ran: list[dict[int, int]] = []
-    swept = slices._swept
+    swept = slices.swept_slices
 
     def noted(given: Any, chosen: list[dict[int, int]], *rest: Any) -> Any:
         ran.extend(chosen)
         return swept(given, chosen, *rest)
 
-    monkeypatch.setattr(slices, "_swept", noted)
+    monkeypatch.setattr(slices, "swept_slices", noted)
     monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
-    monkeypatch.setattr(best_first, "_LEAST_SECONDS", 0.0)
-    monkeypatch.setattr(best_first, "_CELL_SECONDS", 1e-12)
-    monkeypatch.setattr(best_first, "_SLICE_BYTES", -(1 << 16))
+    in_force(SlicePolicy, least_seconds=0.0, cell_seconds=1e-12, slice_bytes=-(1 << 16))
     return ran
 
 

@@ -1,0 +1,30 @@
+"""What is tuned of distributed elimination. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class AgentPolicy(Policy):
+    """Numbers of agents that no protocol fixes.
+
+    Parameters
+    ----------
+    batch_requests : int
+        Most requests of a batch.
+    batch_bytes : int
+        Most bytes of the answers to a batch.
+    most_runs : int
+        Most messages of one run: more would take days.
+    matched_total : int
+        Shares of totals up to here are exact in the floating-point numbers that they are computed in; larger
+        totals are not matched.
+    """
+
+    batch_requests: int = 256
+    batch_bytes: int = 1 << 22
+    most_runs: int = 10**8
+    matched_total: int = 1 << 50

@@ -1,0 +1,56 @@
+"""What is tuned of compiled models: blocks of cases, on this machine and on devices. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class CompiledPolicy(Policy):
+    """Numbers of compiled models; those of devices are measured with ``tests/bench/gpu_marginals.py``.
+
+    Parameters
+    ----------
+    block_cells : int
+        Cells that a block of cases sweeps, about: enough to hide what a step costs, few enough to stay in the
+        cache.
+    block_cases : int
+        Most cases of a block.
+    device_cases : int
+        Cases at once on a device: enough for every step to fill it, and few enough that their tables are soon
+        allocated.
+    device_bytes : int
+        Most bytes of the tables of these cases.
+    device_blocks : int
+        Blocks for each of several devices, so that all end together.
+    device_block_seconds : float
+        Shortest block, beside its way to a worker and back.
+    device_factors_per_second : float
+        Factors that a device multiplies in a second.
+    answer_bytes : int
+        Most bytes of the answers of a block: several answers for each device may be on their way or wait for
+        those before them.
+    group_log2 : int
+        log2 of the most cases that a device computes together.
+    worker_start_seconds : float
+        Seconds that workers of this machine take to start.
+    compiler_cells : int
+        Cells from which loops are compiled at once: a compiled model is asked again and again.
+    loading_seconds : float
+        Seconds of computing after which compiled loops are loaded for small models too.
+    """
+
+    block_cells: int = 1 << 25
+    block_cases: int = 8192
+    device_cases: int = 1 << 14
+    device_bytes: int = 8 << 30
+    device_blocks: int = 4
+    device_block_seconds: float = 0.01
+    device_factors_per_second: float = 3e11
+    answer_bytes: int = 1 << 27
+    group_log2: int = 4
+    worker_start_seconds: float = 5.0
+    compiler_cells: int = 1 << 20
+    loading_seconds: float = 0.5

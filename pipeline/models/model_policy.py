@@ -1,0 +1,48 @@
+"""What is tuned of models: when functions are kept by rows, and which are handled together. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class ModelPolicy(Policy):
+    """Sizes of functions from which another way of keeping or reading them is cheaper.
+
+    Parameters
+    ----------
+    summed_cells : int
+        Values of small functions are added together, in one array of about this many cells.
+    numbered_rows_ratio : int
+        Rows are added by number where their numbers reach at most this many times the rows, and sorted
+        elsewhere.
+    checked_cells : int
+        Functions of fewer cells are checked together, in one array.
+    rows_least_cells : int
+        Dense tables of at least this many cells may be kept by rows.
+    rows_part : int
+        They are kept by rows if these take no more than one part in this many of their memory.
+    compared_rows : int
+        At most this many rows are compared one by one, more are sorted.
+    single_functions : int
+        Fewer functions are read one by one.
+    joint_function_cells : int
+        Functions of at most this many cells are read together.
+    joint_cells : int
+        Cells that are read together.
+    single_evaluations : int
+        Fewer functions are evaluated one by one.
+    """
+
+    summed_cells: int = 1 << 16
+    numbered_rows_ratio: int = 8
+    checked_cells: int = 1 << 12
+    rows_least_cells: int = 1 << 16
+    rows_part: int = 4
+    compared_rows: int = 64
+    single_functions: int = 8
+    joint_function_cells: int = 1 << 12
+    joint_cells: int = 1 << 16
+    single_evaluations: int = 32

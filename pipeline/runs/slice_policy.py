@@ -1,0 +1,29 @@
+"""What is tuned of running slices, the most promising first, listed once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class SlicePolicy(Policy):
+    """The numbers behind bounds of slices.
+
+    Parameters
+    ----------
+    least_seconds : float
+        Slices that are predicted to take less together are run in their order.
+    bounds_part : int
+        Bounds may take one part of so many of what the slices are predicted to take,
+    cell_seconds : float
+        at so many seconds a cell.
+    slice_bytes : int
+        What is there at a time of numbers of each slice.
+    """
+
+    least_seconds: float = 0.1
+    bounds_part: int = 16
+    cell_seconds: float = 5e-9
+    slice_bytes: int = 5 * 8

@@ -1,0 +1,138 @@
+"""Receipts of the chunks in a store: taken over, verified, forgotten once a chunk is lost, and tried again.
+
+A receipt says that a chunk was written; a store says whether it is still there. Runners of boxes, dense, by rows or of
+mini-buckets, differ in what they make of lost chunks: they are made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from ...storage.spec import ChunkLostError, Key, Receipt, StorageError, TableSpec
+from .stores import Store
+
+R = TypeVar("R")
+
+# A chunk that is lost again and again is a broken disk.
+_ATTEMPTS: Final = 5
+
+
+class Receipts(dict[Key, Receipt]):
+    """What is known of the chunks in a store, by table and chunk.
+
+    Parameters
+    ----------
+    store : Store
+    tables : callable
+        Returns the tables that are in files by now, by name.
+
+    Attributes
+    ----------
+    nbytes : int
+        Bytes of all chunks.
+    """
+
+    def __init__(self, store: Store, tables: Callable[[], Mapping[str, TableSpec]]) -> None:
+        super().__init__()
+        self.store, self.tables = store, tables
+        self.nbytes = 0
+        self._unverified: set[Key] = set()
+
+    def resume(self) -> None:
+        """Take over what an earlier run finished and is still there in full length; contents are verified later."""
+        tables = self.tables()
+        known = self.store.known(tables).values()
+        self.clear()
+        self.nbytes = 0
+        self.take(receipt for receipt in known if receipt.table in tables or not receipt.nbytes)
+        self._unverified = {*self}
+
+    def take(self, receipts: Iterable[Receipt]) -> None:
+        """Keep receipts but for what steps took, which is more than all else and is read from the ledger."""
+        for receipt in receipts:
+            self.forget([receipt.key])
+            self[receipt.key] = replace(receipt, steps={}) if receipt.steps else receipt
+            self.nbytes += receipt.nbytes
+
+    def record(self, receipts: list[Receipt]) -> None:
+        """Make receipts count, and keep them."""
+        self.store.record(receipts)
+        self.take(receipts)
+
+    def forget(self, lost: Iterable[Key]) -> None:
+        """Drop the receipts of lost chunks."""
+        for key in lost:
+            receipt = self.pop(key, None)
+            self.nbytes -= receipt.nbytes if receipt else 0
+
+    def at(self, spec: TableSpec, states: Mapping[int, int]) -> list[Receipt]:
+        """Return the receipts of the chunks of a table that agree with some states.
+
+        Raises
+        ------
+        ChunkLostError
+            If one is not there.
+        """
+        keys = [(spec.name, chunk) for chunk in spec.chunks_at(states)]
+        for key in keys:
+            if key not in self:
+                raise ChunkLostError(*key, "it was not written")
+        return [self[key] for key in keys]
+
+    def verify(self) -> list[Key]:
+        """Read every chunk, and forget those that are lost; return their keys."""
+        lost = self.store.damaged(self.tables(), self)
+        self._unverified.clear()
+        self.forget(lost)
+        return lost
+
+    def lost_of_earlier(self, tables: Mapping[str, TableSpec]) -> list[Key]:
+        """Read the chunks of some tables that an earlier run left, once; return the keys of those that are lost."""
+        found = {key: self[key] for key in self._unverified if key in self and key[0] in tables}
+        lost = self.store.damaged(tables, found)
+        self._unverified.clear()
+        return lost
+
+    def delete(self, specs: Collection[TableSpec]) -> None:
+        """Delete tables; first the receipts of what was made from them are forced to disk."""
+        self.store.sync()
+        for spec in specs:
+            self.store.delete(spec)
+        names = {spec.name for spec in specs}
+        self.forget([key for key in self if key[0] in names])
+
+    def until_whole(
+        self,
+        attempt: Callable[[], R],
+        repair: Callable[[], object] = lambda: None,
+        is_right: Callable[[R], bool] = lambda _: True,
+    ) -> R:
+        """Attempt something until no chunk that it needs is lost; once one is, all others are verified too.
+
+        Parameters
+        ----------
+        attempt : callable
+            Reads chunks, and perhaps makes those that lack.
+        repair : callable
+            Makes the chunks that were lost, before the next attempt.
+        is_right : callable
+            Whether what was found can be true. If not, chunks are verified: what was read in part had no checksum.
+
+        Raises
+        ------
+        StorageError
+            If chunks are lost again and again.
+        """
+        for _ in range(_ATTEMPTS):
+            try:
+                found = attempt()
+            except ChunkLostError as error:
+                self.forget([(error.table, error.chunk)])
+                self.verify()
+            else:
+                if is_right(found) or not self.verify():
+                    return found
+            repair()
+        raise StorageError(f"chunks of {self.store.folder} are lost as fast as they are written")

@@ -1,0 +1,29 @@
+"""What is tuned of counting clauses, listed once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class CountPolicy(Policy):
+    """The numbers behind turns and memory of a count.
+
+    Parameters
+    ----------
+    turn_nodes : int
+        So many nodes are made before anything is asked: some milliseconds.
+    first_work : int
+        An order works for so long before the next one has its turn, then for twice as long.
+    known_share : float
+        Components that are known take this part of memory at most: what is decided may want more of it.
+    first_entries : int
+        They have room for so many at first, which doubles as it fills.
+    """
+
+    turn_nodes: int = 1 << 8
+    first_work: int = 1 << 21
+    known_share: float = 0.75
+    first_entries: int = 1 << 14

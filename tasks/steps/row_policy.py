@@ -1,0 +1,87 @@
+"""What is tuned of tables of rows, listed once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .policy import Policy
+
+
+@dataclass(frozen=True)
+class RowPolicy(Policy):
+    """The numbers behind joins, sorts and layers of rows.
+
+    Parameters
+    ----------
+    small_cells : int
+        Tables of at most so many cells are arrays, and steps on arrays of so few cells loops: what is known of rows
+        takes longer than they do.
+    cells_of_a_row : int
+        A row of a join takes as long as so many cells of a loop.
+    array_share : float
+        A table is an array of all cells where that takes at most so many times the bytes of its rows; 0: never.
+    multiplied_cells, rows_of_a_cell : int
+        Arrays are multiplied before a join reads them up to so many cells, or to one for so many rows of a table.
+    working_words, working_key_words : int
+        Words of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
+    merged_copies : int
+        A result takes so many times its rows, and their places, while it is merged from those of blocks.
+    least_block_rows : int
+        With room for fewer rows at a time a join is refused.
+    sorting_rows : int
+        Sorting a row takes as long as looking for so many keys.
+    few_rows : int
+        Fewer rows at a time are done in NumPy before a compiled loop is called.
+    warm_rows, cold_rows : int
+        So many rows NumPy does in the time that compiled loops take to load, where the compiler is there or not.
+    block_rows : int
+        Rows of a block, which stay in the second-level cache.
+    table_cells, table_cells_a_row : int
+        A table of all keys is as large as this, or as so many times the rows in it; on the host.
+    best_joint_states, best_least_states : int
+        Up to so many joint states are compared at once, and so many rows of a join are made, to find a best one; with
+        little memory fewer, but no fewer than the second.
+    plain_cells : int
+        Layers of more expanded rows are not done in NumPy, which takes so long:
+    layer_seconds, layer_cell_seconds : float
+        For a layer, and for one of its expanded rows.
+    shared_rows, shared_cells : int
+        A thread sorts so many rows at least, or expands so many.
+    device_rows : int
+        Tables with fewer rows together, or joins with fewer at a time, are joined on the host: a join on a device takes
+        a dozen launches, and waits for some of them.
+    device_loop_gain : int
+        How much more a device gains where it loops over cells than where it joins.
+    device_short_loops : int
+        On tables there loops of so many times ``small_cells`` are over before a join is launched.
+    device_spare_rows : int
+        Rows there is room for beyond those that a layer on a device keeps, however few may wait.
+    """
+
+    small_cells: int = 1 << 10
+    cells_of_a_row: int = 50
+    array_share: float = 1.0
+    multiplied_cells: int = 1 << 13
+    rows_of_a_cell: int = 16
+    working_words: int = 10
+    working_key_words: int = 6
+    merged_copies: int = 5
+    least_block_rows: int = 1 << 8
+    sorting_rows: int = 3
+    few_rows: int = 256
+    warm_rows: int = 1 << 19
+    cold_rows: int = 1 << 21
+    block_rows: int = 1 << 14
+    table_cells: int = 1 << 14
+    table_cells_a_row: int = 4
+    best_joint_states: int = 1 << 18
+    best_least_states: int = 1 << 8
+    plain_cells: int = 1 << 17
+    layer_seconds: float = 3e-4
+    layer_cell_seconds: float = 4e-7
+    shared_rows: int = 1 << 15
+    shared_cells: int = 1 << 16
+    device_rows: int = 1 << 14
+    device_loop_gain: int = 2
+    device_short_loops: int = 1 << 12
+    device_spare_rows: int = 1 << 20
