@@ -43,15 +43,8 @@ from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
 from .backward_stages import WayBack
 from .boxes import BELIEF_BYTES, MARGIN, StageMaker, found_bytes
+from .budget_policy import BudgetPolicy
 
-# Tables of less than this share of the budget stay in memory within a stage, to begin with.
-_SHARES = (8, 32, 128, 512)
-# A subtree that costs this share of the whole is swept once and stored, to begin with, not again in every box.
-_WORK_SHARE = 0.02
-# Tables are tried to be left out in runs of so many, each time from so many places at most: two stages become one
-# at the price of more and smaller chunks, which only pays once several have.
-_RUNS = (16, 8, 4, 2, 1)
-_MAX_TRIALS = 256
 # Of a trial, for each node, besides stages that no trial had before.
 _TRIAL_SECONDS = 1e-5
 # The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
@@ -107,10 +100,11 @@ class Cutter:
 
     def best(self) -> tuple[Stage, ...]:
         """Store all large tables; then leave out those that cost more than they save, many in a row at first."""
+        policy = BudgetPolicy.current()
         cuts, stages = self.feasible()
         seconds = self.priced(stages, self.boxing.disk_rate).seconds
-        for length in _RUNS:
-            for node in [n for n in self.nodes if n in cuts][:_MAX_TRIALS]:
+        for length in policy.stored_runs:
+            for node in [n for n in self.nodes if n in cuts][: policy.stored_trials]:
                 if not self.boxing.planner.effort.allows(self.trial_seconds, seconds):
                     return stages
                 run = self.run(node, length, cuts)
@@ -142,7 +136,7 @@ class Cutter:
     def feasible(self) -> tuple[frozenset[int], tuple[Stage, ...]]:
         """Store as many tables as a fit takes."""
         refusal: BudgetError | None = None
-        for share in _SHARES:
+        for share in BudgetPolicy.current().stored_shares:
             cuts = self.cuts(share)
             try:
                 return cuts, self.stages(cuts)
@@ -162,7 +156,7 @@ class Cutter:
         for n in self.nodes:
             work[n] = cells[n] + sum(work.get(i, 0) for i in tree.children[n - tree.n_leaves] if i not in cuts)
             small = self.boxing.whole[n] <= large
-            if tree.parent[n] >= 0 and (not small or work[n] > _WORK_SHARE * total):
+            if tree.parent[n] >= 0 and (not small or work[n] > BudgetPolicy.current().stored_work_share * total):
                 cuts.add(n)
         return frozenset(cuts)
 

@@ -22,6 +22,7 @@ from ..trees.rewrites import with_joined_inputs, with_last_steps
 from ..trees.tree import Sizer, Tree, elimination_order
 from .lower_bounds import Outline, exceeds, least_bytes
 from .plan import Plan
+from .planning_policy import PlanningPolicy
 from .prediction import RunOverhead
 from .problem import UNLIMITED_BYTES, PlanOptions, Problem, sliced_dims
 from .recompute import cuts_for_decoding, remade
@@ -37,9 +38,6 @@ _Key = tuple[Problem, PlanOptions, Rates]
 
 _REMEMBERED: Final = 8
 _planned: dict[_Key, Plan] = {}
-
-# Nominal seconds of a search for a tree whose messages fit memory, and propagations that were not searched before.
-_FURTHER_SEARCH, _SEARCHED_SECONDS = 0.2, 1.0
 
 
 def forget_plans() -> None:
@@ -212,9 +210,15 @@ class Planner:
 
     def _further_plans(self, found: Plan) -> Iterator[Plan]:
         """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
+        policy = PlanningPolicy.current()
         options, effort = self.options, self.effort
-        seconds = min(_FURTHER_SEARCH, effort.left(found.seconds) / 2)
-        if options.children is None and options.tree == "refined" and seconds > 0 and found.seconds < _SEARCHED_SECONDS:
+        seconds = min(policy.further_search_seconds, effort.left(found.seconds) / 2)
+        if (
+            options.children is None
+            and options.tree == "refined"
+            and seconds > 0
+            and found.seconds < policy.searched_seconds
+        ):
             searched = replace(self.search, seconds=seconds).trees(effort)[0]
             plan = self.of(cheapest_both_ways((searched,), self.rates, self.problem.itemsize))
             effort.spend(planning_seconds(plan))
