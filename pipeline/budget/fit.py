@@ -108,6 +108,13 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
 
     A second way and further trees are tried as far as the planner's effort allows, or where nothing else fits.
 
+    Parameters
+    ----------
+    plans : iterator of Plan or Outline
+    fit : {"auto", "slice", "spill", "refuse"}
+    spilled : callable, optional
+        Makes boxes of a plan; None where tables may not leave memory.
+
     Raises
     ------
     BudgetError

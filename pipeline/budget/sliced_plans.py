@@ -63,6 +63,18 @@ def _first_slices(
 
     Where the first does not fit, or takes far more work, the others are tried in the order of what their slices are
     estimated to take, until one fits.
+
+    Parameters
+    ----------
+    wholes : sequence of Plan or Outline
+        Without slices, the cheapest first, which is a plan.
+    searched : bool
+        Whether another tree may be searched for later, so that variables need not be freed where slices are far dearer.
+
+    Returns
+    -------
+    list of (Plan, Slicing), list of BudgetError
+        Slices that fit, with what made them, and why other trees have none.
     """
     policy = BudgetPolicy.current()
     first, effort = wholes[0], planner.effort

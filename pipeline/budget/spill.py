@@ -208,6 +208,17 @@ class Cutter:
         """Add up bytes and seconds, and follow what lies on disk at the same time; ``stages`` are those of the way up.
 
         Every stage reads and writes boxes of its tables; with a way back, each writes and has read what it finds.
+
+        Parameters
+        ----------
+        disk_rate : float
+            Bytes per second.
+
+        Returns
+        -------
+        Spill
+            Its seconds are those of the steps of all boxes, of keeping account of boxes and chunk files, and of moving
+            bytes at the rate of the disk.
         """
         boxing, dims = self.boxing, self.boxing.tree.dims
         order = (*stages[:-1], *self.ways_back(stages)) if boxing.way_back else stages

@@ -11,7 +11,7 @@ from ...tasks.compiler.compile_limits import NotCompiledError
 from .min_fill import MAX_WORK, min_fill_order
 from .order_policy import OrderPolicy
 
-_PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
+PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
 
 
 def depth_first_order(
@@ -24,10 +24,10 @@ def depth_first_order(
     until it may take longer, and one that would have to be loaded where the first order is good enough.
     """
     policy = OrderPolicy.current()
-    searched = _PATIENCE.ends(0.0) or seconds >= policy.compiled_seconds
-    first = min_fill_order(dims, scopes, seed, policy.first_work if searched or _PATIENCE.compiled else MAX_WORK)
+    searched = PATIENCE.ends(0.0) or seconds >= policy.compiled_seconds
+    first = min_fill_order(dims, scopes, seed, policy.first_work if searched or PATIENCE.compiled else MAX_WORK)
     cells = bucket_cells(dims, scopes, first)
-    if searched or (_PATIENCE.compiled and cells > policy.loaded_cells):
+    if searched or (PATIENCE.compiled and cells > policy.loaded_cells):
         from .tree_search import search_order
 
         with suppress(NotCompiledError):

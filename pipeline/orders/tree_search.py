@@ -318,7 +318,20 @@ class _OrderSearch:
             self._keep_forest(starts.pairwise(order))
 
     def run(self, order: OrderName, budget: float) -> None:
-        """Alternate between trying orders and refining the best of them, with growing effort."""
+        """Alternate between trying orders and refining the best of them, with growing effort.
+
+        Parameters
+        ----------
+        order : str
+            The rule of the greedy orders.
+        budget : float
+            Nominal seconds at most; an automatic search takes a share of what the best tree is predicted to take.
+
+        Raises
+        ------
+        Exception
+            What the check of the search raises, which is asked once, before a search goes on for long.
+        """
         policy = OrderPolicy.current()
         orders = _Orders(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []

@@ -310,7 +310,23 @@ class Planner:
         return leaf_bytes(tree, whole.dims, itemsize) + (0 if tree is whole else leaf_bytes(tree, tree.dims, itemsize))
 
     def lowered(self, whole: Tree, sliced: frozenset[int], laid_out: _LaidOut) -> Plan:
-        """Lower all steps of a tree that is laid out, and add up bytes and seconds."""
+        """Lower all steps of a tree that is laid out, and add up bytes and seconds.
+
+        Parameters
+        ----------
+        whole : Tree
+            With all domain sizes.
+        sliced : frozenset of int
+            Variables that are conditioned on.
+        laid_out
+            The tree of a slice, axis orders by node, nodes in the order of their steps, and those that vary.
+
+        Returns
+        -------
+        Plan
+            By rows with bounds; one way with the peak of decoding; both ways with messages that are made again where
+            all of them do not fit.
+        """
         (tree, layouts, order, varies), problem, options = laid_out, self.problem, self.options
         targets, itemsize, rates = problem.targets, problem.itemsize, self.rates
         builder = StepBuilder(tree, layouts, problem)

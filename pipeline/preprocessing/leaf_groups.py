@@ -99,7 +99,18 @@ class LeafGroup:
 
 
 def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[LeafGroup]:
-    """Put the leaf tables of some nodes into groups; large ones are alone."""
+    """Put the leaf tables of some nodes into groups; large ones are alone.
+
+    Parameters
+    ----------
+    axes : mapping of int to tuple of int
+        Order of the axes of each leaf table, by node.
+
+    Yields
+    ------
+    LeafGroup
+        Tables that are made together, of no more cells and functions than a group holds; each node is in one.
+    """
     policy = PreprocessingPolicy.current()
     known = network.leaves
     if len(axes) < policy.group_tables:

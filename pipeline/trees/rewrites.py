@@ -30,6 +30,15 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
 
     A variable that only one join has is eliminated there already. A join is never larger than the largest table
     that the tree has anyway.
+
+    Parameters
+    ----------
+    sizer : Sizer
+        Sizes of the variables, as inside a slice.
+    rates : Rates
+        Joins are made where they save predicted seconds.
+    itemsize : int
+        Bytes of a value.
     """
     policy = TreePolicy.current()
     masks = list(tree.scope_masks)

@@ -170,12 +170,12 @@ def test_the_first_order_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether an optimum is swept is asked of the order that the search then begins with."""
     graphs = []
 
-    class Counted(min_fill._Graph):
+    class Counted(min_fill.FillGraph):
         def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
             graphs.append(dims)
             super().__init__(dims, scopes)
 
-    monkeypatch.setattr(min_fill, "_Graph", Counted)
-    min_fill._min_fill_order.cache_clear()
+    monkeypatch.setattr(min_fill, "FillGraph", Counted)
+    min_fill.remembered_min_fill.cache_clear()
     bucketflow.solve(bucketflow.load("satellite"))
     assert len(graphs) == 1

@@ -313,9 +313,9 @@ def test_small_models_load_no_compiler():
 
 
 def test_the_same_order_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs: list[min_fill._Graph] = []
-    graph = min_fill._Graph
-    monkeypatch.setattr(min_fill, "_Graph", lambda *given: graphs.append(graph(*given)) or graphs[-1])
+    graphs: list[min_fill.FillGraph] = []
+    graph = min_fill.FillGraph
+    monkeypatch.setattr(min_fill, "FillGraph", lambda *given: graphs.append(graph(*given)) or graphs[-1])
     scopes = [[v, v + 1] for v in range(30)]
     first = min_fill_order([2] * 31, scopes, 5)
     assert min_fill_order((2,) * 31, tuple(map(tuple, scopes)), 5) == first
