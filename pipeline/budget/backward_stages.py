@@ -11,9 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
-from ..plans.problem import sliced_dims
+from ..plans.problem import Problem, sliced_dims
 from ..plans.stages import Stage
 from ..plans.two_way_steps import StepBuilder, TargetReading
 from ..trees.tree import Tree
@@ -27,7 +26,7 @@ class WayBack:
     ----------
     tree : Tree
     layouts : sequence of tuple of int
-    semiring : Semiring
+    problem : Problem
     readings : tuple of Reading
     result_bytes : int
         Of the beliefs that are put together, in the process that does.
@@ -35,7 +34,7 @@ class WayBack:
 
     tree: Tree
     layouts: Sequence[tuple[int, ...]]
-    semiring: Semiring
+    problem: Problem
     readings: tuple[TargetReading, ...]
     result_bytes: int
     _made: dict[tuple[int, frozenset[int], tuple[int, ...]], Stage] = field(default_factory=dict)
@@ -57,7 +56,7 @@ class WayBack:
         return self._made[key]
 
     def _lowered(self, head: int, nodes: Sequence[int], stored: frozenset[int], boxed: tuple[int, ...]) -> Stage:
-        builder = StepBuilder(self.tree, self.layouts, self.semiring)
+        builder = StepBuilder(self.tree, self.layouts, self.problem)
         builder.sizes, number = sliced_dims(self.tree.dims, boxed), builder.number
         tops = self.tree.roots if head < 0 else (head,)
         if head >= 0:

@@ -281,7 +281,25 @@ class StageMaker:
     def boxed_stage(
         self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], boxed: tuple[int, ...], chunked: frozenset[int]
     ) -> Stage:
-        """Make the stage with the given boxes."""
+        """Make the stage with the given boxes, whether or not it fits.
+
+        Parameters
+        ----------
+        head : int
+            Node whose table the stage writes, -1 for the roots.
+        nodes : sequence of int
+            Its internal nodes, children first.
+        inputs : tuple of int
+            Heads of the stages that it reads.
+        boxed, chunked : collection of int
+            Variables that a box fixes, and along which the output is cut.
+
+        Returns
+        -------
+        Stage
+            With the bytes of one box while it computes, while its tables move, and at the worst moment: also while it
+            is decoded, or on the way back.
+        """
         self.planner.effort.spend(_STEP_SECONDS * len(nodes))
         steps = tuple(self.step(n, boxed) for n in nodes)
         inside = self.tables.inside(boxed)

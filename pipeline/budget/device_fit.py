@@ -19,6 +19,7 @@ from ..plans.worker_parts import in_parts
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from ..trees.tree import Tree
+from .budget_policy import BudgetPolicy
 from .fit import Prices, cheapest, check_disk
 from .spill import DISK_RATE, plan_spill
 
@@ -32,10 +33,6 @@ LINK_BYTES_PER_SECOND: Final = 50e9
 _HOST_SEARCH = 0.5
 # A tree that is this much worse needs no plan; one that does not fit takes so much longer in slices, about.
 _WORSE, _SLICED = 2.0, 1.5
-
-# Several devices: shorter plans run on one, and more slices for each hardly make rounds more even.
-_SPREAD_SECONDS = 0.5
-_SLICES_A_DEVICE = 16
 
 
 @dataclass(frozen=True)
@@ -190,11 +187,12 @@ def spread(planner: Planner, prices: Prices, devices: int) -> Prices:
     A slice fixes variables of the large steps, so it is a box of each of them; what does not depend on the fixed
     variables is swept once by each task.
     """
+    policy = BudgetPolicy.current()
     best = prices.chosen
-    if devices == 1 or best.seconds < _SPREAD_SECONDS:
+    if devices == 1 or best.seconds < policy.spread_seconds:
         return prices
     plan = best
-    while plan.slices < _SLICES_A_DEVICE * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
+    while plan.slices < policy.device_slices * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
         plan = planner.conditioned(plan, frozenset({*plan.sliced, variable}))
         faster = spread_seconds(planner, plan, devices) < spread_seconds(planner, best, devices)
         if plan.peak_bytes <= planner.memory_bytes and faster:

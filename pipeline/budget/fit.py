@@ -15,16 +15,11 @@ from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
 from ..plans.planner import HopelessError, Planner, planning_seconds
 from ..trees.tree import Tree
-from .sliced_plans import CLOSE, sliced_plan
+from .budget_policy import BudgetPolicy
+from .sliced_plans import sliced_plan
 
 Spilled = Callable[[Planner, Plan], Plan]
 """Makes boxes of a plan."""
-
-# A longer search makes plans that need less than this factor less memory. What fits only then is not hoped for where
-# it would take longer than this all the same, some twelve days.
-_MOST_SAVED, _LONGEST_HOPED = 4, 1e6
-# The first boxes that fit take so many times the work of a plan.
-_FIRST_BOXES = 2
 
 
 @dataclass(frozen=True)
@@ -90,13 +85,14 @@ def refuse_hopeless(tree: Tree, planner: Planner, fit: Fit, spilled: Spilled | N
     ------
     HopelessError
     """
+    policy = BudgetPolicy.current()
     ways = spilled
-    for times in (_MOST_SAVED, 1):
+    for times in (policy.hoped_memory, 1):
         wanted = replace(planner, effort=PlanningBudget(spent=inf))
         wanted = wanted.with_options(memory_bytes=times * planner.memory_bytes)
         try:
             found = cheapest(wanted, iter([wanted.of(tree)]), fit, ways)
-            if times == 1 or found.chosen.seconds <= _LONGEST_HOPED:
+            if times == 1 or found.chosen.seconds <= policy.hoped_seconds:
                 return
         except BudgetError as error:
             if times == 1:
@@ -112,6 +108,13 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
 
     A second way and further trees are tried as far as the planner's effort allows, or where nothing else fits.
 
+    Parameters
+    ----------
+    plans : iterator of Plan or Outline
+    fit : {"auto", "slice", "spill", "refuse"}
+    spilled : callable, optional
+        Makes boxes of a plan; None where tables may not leave memory.
+
     Raises
     ------
     BudgetError
@@ -125,7 +128,7 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
     while fit != "spill" and effort.allows(planning_seconds(whole), whole.seconds) and (other := next(plans, None)):
         others.append(other)
     smaller = next((plan for plan in others if isinstance(plan, Plan) and plan.fits(allowed)), None)
-    if smaller and (fit == "refuse" or smaller.seconds <= CLOSE * whole.seconds):
+    if smaller and (fit == "refuse" or smaller.seconds <= BudgetPolicy.current().close * whole.seconds):
         return Prices(smaller)
     if fit == "refuse":
         raise _refusal(whole, allowed)
@@ -173,11 +176,12 @@ def _refusal(whole: Plan, allowed_bytes: int) -> BudgetError:
 
 def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: PlanningBudget) -> bool:
     """Whether another way may be looked for beside one that was found: it may gain more than it costs to find."""
+    policy = BudgetPolicy.current()
     if not isinstance(found, Plan):
         return True
-    seconds = _FIRST_BOXES * planning_seconds(whole)
+    seconds = policy.first_boxes * planning_seconds(whole)
     gain = found.seconds - whole.seconds
-    return found.seconds > CLOSE * whole.seconds and (gain > seconds or effort.allows(seconds, found.seconds))
+    return found.seconds > policy.close * whole.seconds and (gain > seconds or effort.allows(seconds, found.seconds))
 
 
 def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:

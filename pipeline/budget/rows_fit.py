@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import inf, log2, prod
-from typing import Final
 
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ..errors import BudgetError, format_bytes
@@ -14,21 +13,7 @@ from ..plans.problem import Problem
 from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..trees.tree import Tree
 from .boxes import MARGIN
-from .sliced_plans import MAX_SLICES
-
-#: Nominal seconds of the search for a tree, unless told: cells say little about rows.
-_SEARCH_SECONDS: Final = 0.25
-_FUNCTION_SECONDS: Final = 1e-3
-# Fewer rows are joined before another tree is found; whoever ends after these does not gain what it takes to find one.
-_MANY_ROWS: Final = 1e6
-_ENOUGH_ROWS: Final = 1e8
-# Sparse variables count as so many times the states that they have left: with more, wide tables are avoided rather.
-_TIMES: Final = (1, 8)
-_CLEARLY: Final = 0.9
-# Slices grow by this factor at most before it is tried again.
-_MOST_AT_ONCE: Final = 64
-# Slices that take so many times the cells of a sweep take longer than writing and reading its tables.
-_WORTH_STORING: Final = 2.0
+from .budget_policy import BudgetPolicy
 
 
 def rows_plan(planner: Planner, tree: Tree | None = None, most_work: float = inf) -> Plan:
@@ -46,11 +31,12 @@ def rows_plan(planner: Planner, tree: Tree | None = None, most_work: float = inf
     BudgetError
         If the leaf tables alone do not fit memory.
     """
+    policy = BudgetPolicy.current()
     planner, problem, allowed = planner.with_options(by_rows=True), planner.problem, planner.memory_bytes
-    longest = min(_SEARCH_SECONDS, _FUNCTION_SECONDS * len(problem.scopes))
+    longest = min(policy.rows_search_seconds, policy.rows_function_seconds * len(problem.scopes))
     assert problem.rows is not None
     found = tree or planner.tree(longest=longest)
-    if most_work >= _ENOUGH_ROWS:
+    if most_work >= policy.enough_rows:
         found = _sparsest_tree(planner, longest, found)
     plan = planner.of(found)
     making = LEAF_ROW_BYTES * max(problem.rows, default=0)
@@ -64,14 +50,15 @@ def rows_plan(planner: Planner, tree: Tree | None = None, most_work: float = inf
 
 def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
     """Where a tree that was searched by cells leaves many rows, search by the states that sparse tables leave."""
+    policy = BudgetPolicy.current()
     problem, options = planner.problem, planner.options
     assert problem.rows is not None
     least = expected_work(found, problem.rows)
     given = options.children is not None or options.order != "auto" or options.tree != "refined"
-    if given or problem.targets is not None or least < _MANY_ROWS:
+    if given or problem.targets is not None or least < policy.searched_rows:
         return found
     left, known = states_left(problem.dims, problem.scopes, problem.rows), {problem.dims}
-    for times in _TIMES:
+    for times in policy.sparse_states:
         # integers: of one state stay those that had one
         dims = tuple([max(2, round(times * n)) if d > 1 else 1 for n, d in zip(left, problem.dims, strict=True)])
         if dims in known:
@@ -79,7 +66,7 @@ def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
         known.add(dims)
         other = replace(planner, problem=replace(problem, dims=dims)).tree(longest=longest)
         other = replace(other, dims=problem.dims)
-        if (work := expected_work(other, problem.rows)) < _CLEARLY * least:
+        if (work := expected_work(other, problem.rows)) < policy.clearly_fewer * least:
             found, least = other, work
     return found
 
@@ -113,7 +100,7 @@ def stored_or_sliced(planner: Planner, whole: Plan, plan: Plan, error: RowsNoRoo
     sliced: Plan | BudgetError
     try:
         sliced = with_more_slices(planner, plan, error)
-        if sliced.cells <= _WORTH_STORING * whole.cells:
+        if sliced.cells <= BudgetPolicy.current().worth_storing * whole.cells:
             return sliced
     except BudgetError as refused:
         sliced = refused
@@ -140,17 +127,21 @@ def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Pl
     BudgetError
         If there are none, or too many slices.
     """
+    policy = BudgetPolicy.current()
     last = planner.problem.last
     free = [v for v in error.axes if v not in plan.sliced and plan.dims[v] > 1 and (v in last or not last)]
     scopes = [frozenset().union(*step.input_axes) for step in plan.steps]
     often = {v: sum(v in scope for scope in scopes) for v in free}
-    chosen, wanted = list(plan.sliced), plan.slices * min(max(error.needed // max(error.allowed, 1), 2), _MOST_AT_ONCE)
+    chosen, wanted = (
+        list(plan.sliced),
+        plan.slices * min(max(error.needed // max(error.allowed, 1), 2), policy.slices_at_once),
+    )
     for v in sorted(free, key=lambda v: (-often[v], -plan.dims[v], v)):
         chosen.append(v)
         if prod(plan.dims[u] for u in chosen) >= wanted:
             break
     slices = prod(plan.dims[v] for v in chosen)
-    if not free or slices > MAX_SLICES:
+    if not free or slices > policy.most_slices:
         where = f" in {plan.slices:,} slices" if plan.slices > 1 else ""
         raise BudgetError(
             f"by rows a table needs at least {format_bytes(error.needed)}{where}, allowed "

@@ -16,27 +16,7 @@ from ..trees.costs import tree_cost
 from ..trees.cutsets import slice_count, slice_tree
 from ..trees.memory import table_bytes
 from ..trees.tree import Tree
-
-# Beyond this many slices, or this much repeated work, conditioning is no answer to a small budget.
-MAX_SLICES = 1 << 20
-MAX_SLICE_OVERHEAD = 64.0
-
-# A plan within this factor of the cheapest is not worth looking for a better one.
-CLOSE = 1.1
-
-# Planning time for rearranging a tree for its slices, at most.
-REARRANGING_SECONDS = 4.0
-REARRANGINGS = 2
-
-# The first turn where slices are far from the whole; slices that are then still so many times behind another way are
-# left at that.
-_SHORT_REARRANGING, _BEHIND = 0.5, 2.0
-
-# A tree is planned so often until it fits; of so many trees one is chosen before.
-_TRIES_A_TREE, _FEWEST_ESTIMATED = 2, 3
-
-# Slices that take so many times the work need another tree before others are tried of this one.
-_FAR = 8.0
+from .budget_policy import BudgetPolicy
 
 
 def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Callable[[], None] | None = None) -> Plan:
@@ -54,6 +34,7 @@ def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Ca
     BudgetError
         If that takes too many slices or too much repeated work.
     """
+    policy = BudgetPolicy.current()
     first, options = wholes[0], planner.options
     assert isinstance(first, Plan)
     if planner.problem.last:
@@ -64,13 +45,13 @@ def sliced_plan(planner: Planner, wholes: Sequence[Plan | Outline], when_far: Ca
     if not found:
         raise refusals[0]
     plan, slicing = min(found, key=lambda one: one[0].seconds)
-    if searched and (options.children is None or plan.seconds > CLOSE * first.seconds):
+    if searched and (options.children is None or plan.seconds > policy.close * first.seconds):
         if (far := _is_far(plan, first, planner.effort)) and when_far:
             when_far()
         rearranged = rearranged_slices(planner, plan, first, far=far)
         plan = slicing.freed(plan) if rearranged is plan and not slicing.was_freed else rearranged
     plan = replace(plan, unsliced_cells=first.cells)
-    if plan.slice_overhead > MAX_SLICE_OVERHEAD:
+    if plan.slice_overhead > policy.most_overhead:
         raise _refusal(first, frozenset(plan.sliced), options.memory_bytes, plan)
     return plan
 
@@ -82,7 +63,20 @@ def _first_slices(
 
     Where the first does not fit, or takes far more work, the others are tried in the order of what their slices are
     estimated to take, until one fits.
+
+    Parameters
+    ----------
+    wholes : sequence of Plan or Outline
+        Without slices, the cheapest first, which is a plan.
+    searched : bool
+        Whether another tree may be searched for later, so that variables need not be freed where slices are far dearer.
+
+    Returns
+    -------
+    list of (Plan, Slicing), list of BudgetError
+        Slices that fit, with what made them, and why other trees have none.
     """
+    policy = BudgetPolicy.current()
     first, effort = wholes[0], planner.effort
     assert isinstance(first, Plan)
     found: list[tuple[Plan, Slicing]] = []
@@ -93,7 +87,8 @@ def _first_slices(
         seconds, slicing = waiting.pop(0)
         least = min([plan.seconds for plan, _ in found], default=inf)
         if found and (
-            least <= CLOSE * seconds or not effort.allows(_TRIES_A_TREE * planning_seconds(slicing.whole), least)
+            least <= policy.close * seconds
+            or not effort.allows(policy.tries_a_tree * planning_seconds(slicing.whole), least)
         ):
             break
         far = True
@@ -106,7 +101,7 @@ def _first_slices(
             found.append((plan if far else slicing.freed(plan), slicing))
             if far and estimated:
                 break
-        if far and not estimated and len(waiting) >= _FEWEST_ESTIMATED:
+        if far and not estimated and len(waiting) >= policy.fewest_estimated:
             estimated = True
             waiting = sorted([(each.estimate(slicing.limit), each) for _, each in waiting], key=itemgetter(0))
     return found, refusals
@@ -139,7 +134,7 @@ class Slicing:
         """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits."""
         while True:
             sliced = self._sliced(self.limit)
-            if slice_count(self.tree, sliced) > MAX_SLICES:
+            if slice_count(self.tree, sliced) > BudgetPolicy.current().most_slices:
                 raise _refusal(self.whole, sliced, self.allowed)
             if plan := self._made(sliced):
                 return plan
@@ -162,14 +157,15 @@ class Slicing:
             planner.rates,
             itemsize=planner.problem.itemsize,
             seed=planner.options.seed,
-            most_slices=MAX_SLICES,
+            most_slices=BudgetPolicy.current().most_slices,
         )
 
     def freed(self, plan: Plan) -> Plan:
         """Give up conditioning on variables where the plan fits without: not all tables are there at the same time."""
+        policy = BudgetPolicy.current()
         self.was_freed, effort = True, self.planner.effort
         for v in sorted(plan.sliced, key=lambda v: -self.planner.problem.dims[v]):
-            enough = plan.seconds <= CLOSE * self.whole.seconds or plan.seconds > _BEHIND * effort.known
+            enough = plan.seconds <= policy.close * self.whole.seconds or plan.seconds > policy.behind * effort.known
             if enough or not effort.allows(planning_seconds(plan), plan.seconds):
                 break
             fewer = self._made(frozenset(plan.sliced) - {v})
@@ -190,7 +186,8 @@ class Slicing:
 
 def _is_far(plan: Plan, whole: Plan, effort: PlanningBudget) -> bool:
     """Whether slices take so much more work that another tree, for which there is time, has to come first."""
-    return plan.seconds > _FAR * whole.seconds and effort.left(plan.seconds) > _SHORT_REARRANGING
+    policy = BudgetPolicy.current()
+    return plan.seconds > policy.far * whole.seconds and effort.left(plan.seconds) > policy.short_rearranging_seconds
 
 
 def rearranged_slices(planner: Planner, plan: Plan, whole: Plan, *, far: bool) -> Plan:
@@ -198,13 +195,16 @@ def rearranged_slices(planner: Planner, plan: Plan, whole: Plan, *, far: bool) -
 
     A short turn comes first where slices are ``far`` from the whole: what it finds shows what more of it is worth.
     """
+    policy = BudgetPolicy.current()
     best, effort, search = plan, planner.effort, planner.search
-    for turn in range(-1 if far else 0, REARRANGINGS):
-        left = effort.left(best.seconds) / (REARRANGINGS - max(turn, 0)) - _TRIES_A_TREE * planning_seconds(plan)
-        seconds = min(REARRANGING_SECONDS / REARRANGINGS, best.seconds / (2 * REARRANGINGS), left)
+    for turn in range(-1 if far else 0, policy.rearrangings):
+        left = effort.left(best.seconds) / (
+            policy.rearrangings - max(turn, 0)
+        ) - policy.tries_a_tree * planning_seconds(plan)
+        seconds = min(policy.rearranging_seconds / policy.rearrangings, best.seconds / (2 * policy.rearrangings), left)
         if turn < 0:
-            seconds = min(seconds, _SHORT_REARRANGING)
-        elif far and best.seconds > _BEHIND * effort.known:
+            seconds = min(seconds, policy.short_rearranging_seconds)
+        elif far and best.seconds > policy.behind * effort.known:
             break
         if seconds <= 0:
             break

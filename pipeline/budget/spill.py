@@ -43,15 +43,8 @@ from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
 from .backward_stages import WayBack
 from .boxes import BELIEF_BYTES, MARGIN, StageMaker, found_bytes
+from .budget_policy import BudgetPolicy
 
-# Tables of less than this share of the budget stay in memory within a stage, to begin with.
-_SHARES = (8, 32, 128, 512)
-# A subtree that costs this share of the whole is swept once and stored, to begin with, not again in every box.
-_WORK_SHARE = 0.02
-# Tables are tried to be left out in runs of so many, each time from so many places at most: two stages become one
-# at the price of more and smaller chunks, which only pays once several have.
-_RUNS = (16, 8, 4, 2, 1)
-_MAX_TRIALS = 256
 # Of a trial, for each node, besides stages that no trial had before.
 _TRIAL_SECONDS = 1e-5
 # The same plan has to come out again, so it is chosen with a typical rate of a disk and not with a measured one.
@@ -82,7 +75,7 @@ def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: fl
         raise planner.last_refusal(whole, "boxes on disk")
     if problem.targets is not None:
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
-        way_back = WayBack(tree, whole.layouts, problem.semiring, choose_readings(tree, problem.targets), results)
+        way_back = WayBack(tree, whole.layouts, problem, choose_readings(tree, problem.targets), results)
         planner = planner.with_options(decode=False)
     cutter = Cutter(StageMaker(planner, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
     stored = planner.options.stages
@@ -107,10 +100,11 @@ class Cutter:
 
     def best(self) -> tuple[Stage, ...]:
         """Store all large tables; then leave out those that cost more than they save, many in a row at first."""
+        policy = BudgetPolicy.current()
         cuts, stages = self.feasible()
         seconds = self.priced(stages, self.boxing.disk_rate).seconds
-        for length in _RUNS:
-            for node in [n for n in self.nodes if n in cuts][:_MAX_TRIALS]:
+        for length in policy.stored_runs:
+            for node in [n for n in self.nodes if n in cuts][: policy.stored_trials]:
                 if not self.boxing.planner.effort.allows(self.trial_seconds, seconds):
                     return stages
                 run = self.run(node, length, cuts)
@@ -142,7 +136,7 @@ class Cutter:
     def feasible(self) -> tuple[frozenset[int], tuple[Stage, ...]]:
         """Store as many tables as a fit takes."""
         refusal: BudgetError | None = None
-        for share in _SHARES:
+        for share in BudgetPolicy.current().stored_shares:
             cuts = self.cuts(share)
             try:
                 return cuts, self.stages(cuts)
@@ -162,7 +156,7 @@ class Cutter:
         for n in self.nodes:
             work[n] = cells[n] + sum(work.get(i, 0) for i in tree.children[n - tree.n_leaves] if i not in cuts)
             small = self.boxing.whole[n] <= large
-            if tree.parent[n] >= 0 and (not small or work[n] > _WORK_SHARE * total):
+            if tree.parent[n] >= 0 and (not small or work[n] > BudgetPolicy.current().stored_work_share * total):
                 cuts.add(n)
         return frozenset(cuts)
 
@@ -214,6 +208,17 @@ class Cutter:
         """Add up bytes and seconds, and follow what lies on disk at the same time; ``stages`` are those of the way up.
 
         Every stage reads and writes boxes of its tables; with a way back, each writes and has read what it finds.
+
+        Parameters
+        ----------
+        disk_rate : float
+            Bytes per second.
+
+        Returns
+        -------
+        Spill
+            Its seconds are those of the steps of all boxes, of keeping account of boxes and chunk files, and of moving
+            bytes at the rate of the disk.
         """
         boxing, dims = self.boxing, self.boxing.tree.dims
         order = (*stages[:-1], *self.ways_back(stages)) if boxing.way_back else stages

@@ -18,7 +18,19 @@ from .spill import plan_spill
 
 
 def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
-    """Return what makes the same plan again, and what ``inspect`` shows; ``memory_bytes`` allow for one in memory."""
+    """Return what makes the same plan again, and what ``inspect`` shows.
+
+    Parameters
+    ----------
+    memory_bytes : int
+        The budget that a plan in memory was made for; one that spills knows its own.
+
+    Returns
+    -------
+    dict
+        Of what JSON has: the tree's children, sliced variables, cuts (head, boxed and chunked variables of each stage),
+        figures in bytes, cells and seconds, and a hash of all tables and the order of their axes.
+    """
     spill = plan.spill
     record: dict[str, Any] = {
         "children": [list(kids) for kids in plan.tree.children],

@@ -24,7 +24,7 @@ def measured_disk_rate(path: Path | None) -> float:
     if isinstance(stored, float) and stored > 0:
         return stored
     try:
-        return _sampled_rate(folder)
+        return sampled_rate(folder)
     except OSError:
         return _DISK_RATE
 
@@ -33,7 +33,7 @@ def keep_disk_rate(path: Path | None) -> float:
     """Measure the disk of a folder, of that for temporary files by default, and keep its rate for later plans."""
     folder = path or Path(tempfile.gettempdir())
     try:
-        rate = _sampled_rate(folder)
+        rate = sampled_rate(folder)
     except OSError:
         return _DISK_RATE
     rate_files.write(rate_files.machine(), {_disk_key(folder): rate})
@@ -44,7 +44,7 @@ def _disk_key(folder: Path) -> str:
     return f"disk {folder.stat().st_dev}"
 
 
-def _sampled_rate(folder: Path) -> float:
+def sampled_rate(folder: Path) -> float:
     piece = os.urandom(1 << 20)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()

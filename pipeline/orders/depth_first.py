@@ -9,12 +9,9 @@ from contextlib import suppress
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import NotCompiledError
 from .min_fill import MAX_WORK, min_fill_order
+from .order_policy import OrderPolicy
 
-#: Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
-_COMPILED_FROM, _LOADED_FROM = 0.5, 1 << 22
-_PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
-#: Neighbours that a first order looks at where a search that is compiled can follow: one that takes longer is worse.
-_FIRST_WORK = 100_000
+PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
 
 
 def depth_first_order(
@@ -26,10 +23,11 @@ def depth_first_order(
     is left open is the separator of one path (the frontier). A search that would have to be compiled first is left
     until it may take longer, and one that would have to be loaded where the first order is good enough.
     """
-    searched = _PATIENCE.ends(0.0) or seconds >= _COMPILED_FROM
-    first = min_fill_order(dims, scopes, seed, _FIRST_WORK if searched or _PATIENCE.compiled else MAX_WORK)
+    policy = OrderPolicy.current()
+    searched = PATIENCE.ends(0.0) or seconds >= policy.compiled_seconds
+    first = min_fill_order(dims, scopes, seed, policy.first_work if searched or PATIENCE.compiled else MAX_WORK)
     cells = bucket_cells(dims, scopes, first)
-    if searched or (_PATIENCE.compiled and cells > _LOADED_FROM):
+    if searched or (PATIENCE.compiled and cells > policy.loaded_cells):
         from .tree_search import search_order
 
         with suppress(NotCompiledError):

@@ -257,7 +257,19 @@ class Rearranger:
 
 
 def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) -> Binary:
-    """Lay a forest out in arrays."""
+    """Lay a forest out in arrays.
+
+    Parameters
+    ----------
+    rates : Rates
+        Of a core; what a step costs is put in seconds per cell, for values of ``itemsize`` bytes.
+
+    Returns
+    -------
+    Binary
+        Over n nodes: kids (n, 2) and parent (n,), int64, -1 for none; masks (n, words), uint64; virtual (n,), bool;
+        seconds, reads and sizes (n,), float64, not priced yet; log2 of the domain sizes, float64, padded to 64 a word.
+    """
     from .subtree_dp import Binary
 
     n, first = len(forest.masks), len(forest.masks) - len(forest.kids)

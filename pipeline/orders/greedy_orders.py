@@ -120,7 +120,23 @@ def eliminate(
     even: bool,
     stale: NDArray[np.bool_],
 ) -> tuple[int, int]:
-    """Connect the neighbours of ``v`` and remove it; return the degree of ``v`` and the words touched."""
+    """Connect the neighbours of ``v`` and remove it; return the degree of ``v`` and the words touched.
+
+    Parameters
+    ----------
+    neighbours : ndarray, shape (n,), int64
+        Receives the neighbours of ``v``.
+    adjacency : ndarray, shape (n, words), uint64
+        Bit sets of neighbours, changed in place.
+    fill, clique : ndarray, shape (n,), float64
+        Weight of the missing pairs around each vertex, and the sum of ``logs`` over it and its neighbours; in place.
+    logs, weights : ndarray, shape (n,), float64
+        What a vertex adds to a clique, and to the weight of a missing pair.
+    even : bool
+        Whether all weights are 1.
+    stale : ndarray, shape (n,), bool
+        Is set for the vertices whose score changed.
+    """
     words = adjacency.shape[1]
     degree = 0
     for w in range(words):
@@ -178,6 +194,8 @@ def greedy_order(
     order: NDArray[np.int64],
 ) -> tuple[float, int]:
     """Eliminate all vertices greedily; return the cells of the buckets (inf if above ``limit``) and work.
+
+    Iterative greedy variable ordering (Kask, Gelfand, Otten and Dechter, AAAI 2011): what is over the limit ends early.
 
     Parameters
     ----------

@@ -90,7 +90,21 @@ def _insert(
 
 @njit(cache=True, nogil=True)
 def improve(t: Binary, first: int, k: int, how: int, seed: int, max_work: int, marks: Marks) -> tuple[float, int]:
-    """Rearrange the subtree below every node that matters once, dearest first; return seconds saved and work."""
+    """Rearrange the subtree below every node that matters once, dearest first; return seconds saved and work.
+
+    Parameters
+    ----------
+    t : Binary
+        Changed in place.
+    first : int
+        Number of given tables, which are the nodes before the others.
+    k, how : int
+        Inputs of a subtree, up to 10, and how it is grown: ``BREADTH``, ``LARGEST`` or ``RANDOM``.
+    max_work : int
+        Splits that are looked at before no further subtree is begun.
+    marks : Marks
+        Nodes around which nothing changed since they were looked at in vain; updated.
+    """
     choice = new_choice(k)
     state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     frontier, inner = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.int64)
@@ -176,7 +190,21 @@ def _copy(source: Binary, target: Binary, changed: NDArray[np.bool_]) -> None:
 
 @njit(cache=True, nogil=True)
 def iterate(t: Binary, first: int, k: int, kick: int, seed: int, max_work: int) -> int:
-    """Kick and improve again and again, keeping what is not worse (iterated local search); return the work."""
+    """Kick and improve again and again, keeping what is not worse; return the work.
+
+    Iterated local search (Lourenço, Martin and Stützle 2003). After each kick only what is near it is improved.
+
+    Parameters
+    ----------
+    t : Binary
+        Changed in place; the best tree at the end.
+    first : int
+        Number of given tables.
+    k, kick : int
+        Inputs of the subtrees that are improved, and of the one that is rearranged at random.
+    max_work : int
+        Splits that are looked at before no further kick is made.
+    """
     n = t.kids.shape[0]
     state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     best_tree = Binary(

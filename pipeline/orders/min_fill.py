@@ -32,15 +32,15 @@ def min_fill_order(
 
     On networks too dense for this to be quick the last variables follow by their scores at that moment.
     """
-    return _min_fill_order(tuple(dims), tuple(map(tuple, scopes)), seed, work)
+    return remembered_min_fill(tuple(dims), tuple(map(tuple, scopes)), seed, work)
 
 
 @lru_cache(maxsize=4)
-def _min_fill_order(
+def remembered_min_fill(
     dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, work: int
 ) -> tuple[int, ...]:
     """The same; one question asks for the order of one network several times."""
-    graph = _Graph(dims, scopes)
+    graph = FillGraph(dims, scopes)
     rng = Random(seed)
     chance = [rng.random() for _ in dims]
     fill, size = graph.fill, graph.size
@@ -60,7 +60,7 @@ def _min_fill_order(
     return (*order, *sorted(left, key=lambda v: (fill[v], size[v], chance[v])))
 
 
-class _Graph:
+class FillGraph:
     """The primal graph while variables are eliminated, with the score of each: what it fills, ln of its table.
 
     Only what an elimination changes is computed again, as in the compiled search.

@@ -127,7 +127,20 @@ def grow(
     frontier: NDArray[np.int64],
     inner: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Collect up to ``k`` tables below ``top``; return their number and that of the inner nodes."""
+    """Collect up to ``k`` tables below ``top``; return their number and that of the inner nodes.
+
+    Parameters
+    ----------
+    first : int
+        Number of given tables.
+    how : int
+        Which table is replaced by its two inputs next: ``BREADTH`` the first, ``LARGEST`` the largest, ``RANDOM`` any;
+        virtual ones, which are not stored, always.
+    state : ndarray, shape (1,), uint64
+        Of the random numbers.
+    frontier, inner : ndarray, shape (k,), int64
+        Receive the tables, and the nodes between them and ``top``, which is the first.
+    """
     frontier[0], frontier[1] = t.kids[top]
     inner[0] = top
     count, used = 2, 1
@@ -197,7 +210,17 @@ def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choic
 def best_splits(choice: SubtreeChoice, count: int, bound: float, rates: NDArray[np.float64]) -> int:
     """Fill the tables of the dynamic programme over sets of tables; return the splits looked at.
 
-    ``cost``, ``reads`` and ``lazy`` of the single tables are given.
+    ``cost``, ``reads`` and ``lazy`` of the single tables are given. The programme goes over all ways to split a set in
+    two (as in Selinger et al. 1979 for joins): 3^count in all, less those that cannot be better than ``bound``.
+
+    Parameters
+    ----------
+    choice : SubtreeChoice
+        Arrays over the 2^count sets; changed in place.
+    bound : float
+        Seconds that the subtree takes now.
+    rates : ndarray, shape (5,), float64
+        As in :class:`Binary`.
     """
     private, shared, size, cost, reads, lazy, split = choice
     full = (1 << count) - 1
@@ -250,7 +273,17 @@ def best_splits(choice: SubtreeChoice, count: int, bound: float, rates: NDArray[
 def replace(
     t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: SubtreeChoice
 ) -> None:
-    """Write the best splits into the tree, reusing the ids of the inner nodes; ``inner[0]`` is the top."""
+    """Write the best splits into the tree, reusing the ids of the inner nodes.
+
+    Parameters
+    ----------
+    t : Binary
+        Changed in place: kids, parents, scopes, and what is priced of them.
+    frontier, inner : ndarray, shape (count,) and (count - 1,), int64
+        The tables, and the nodes above them; ``inner[0]`` is the top.
+    choice : SubtreeChoice
+        Of :func:`best_splits`, for the same tables.
+    """
     above = t.masks[inner[0]].copy()
     sets = np.empty(count, dtype=np.int64)
     sets[0] = (1 << count) - 1

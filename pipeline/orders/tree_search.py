@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.compiler.compile_limits import NotCompiledError
-from ..errors import ModelError
+from ..errors import BudgetError, ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
 from .effort import FUNCTION_SECONDS, PlanningBudget
@@ -43,6 +43,7 @@ from .forests import (
     split_steps,
 )
 from .min_fill import min_fill_order, primal_graph
+from .order_policy import OrderPolicy
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -54,28 +55,16 @@ OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-
 
 #: Automatic planning spends this share of the predicted run time, up to a number of seconds, and the larger share of
 #: shorter runs up to another.
-_PLANNING_SHARE, LONGEST_PLANNING = 0.08, 8.0
-_SHORT_SHARE, _SHORT_PLANNING = 0.25, 0.2
+LONGEST_PLANNING = 8.0
 #: Plans cheaper than this are made without compiled code, whose loading alone takes as long.
 SMALL_SECONDS = 0.1
 #: No search makes a tree that would take longer than this, thirty years, one that somebody waits for.
 HOPELESS_SECONDS = 1e9
-_HOPELESS_PLANNING = 0.5
-#: A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
-_DOUBTFUL_PLANNING = 2.0
 #: Trees save less than this factor over the buckets of the same order.
 MOST_SAVED = 1e6
 #: Nominal speed of the searches; only the ratio to real time depends on the machine.
 _SECONDS_PER_WORK = 4e-9
 _SECONDS_PER_FOREST_VARIABLE = 25e-6
-#: The first round of a search takes this many seconds, each further one twice as long.
-_FIRST_EFFORT = 0.05
-#: Shares of a round for trying orders, and for the refinement of each of a few of them.
-_ORDER_SHARE, _START_SHARE, _STARTS = 0.35, 0.1, 3
-#: A search that takes this many times its nominal time is stopped by the clock.
-_EMERGENCY = 4.0
-#: The cheapest tree may need too much memory, so a few others are remembered.
-_KEPT = 8
 
 
 Check = Callable[[Tree], None]
@@ -209,11 +198,22 @@ def checked_rule(order: str) -> OrderName:
 def first_order(
     dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int = 0
 ) -> tuple[int, ...]:
-    """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code."""
-    if rule not in ("auto", "min-fill"):
-        with suppress(NotCompiledError):
-            return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
-    return min_fill_order(dims, scopes, seed)
+    """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code.
+
+    Raises
+    ------
+    BudgetError
+        If the heuristic needs compiled loops that would not be ready in the time that is left.
+    """
+    if rule in ("auto", "min-fill"):
+        return min_fill_order(dims, scopes, seed)
+    try:
+        return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
+    except NotCompiledError as late:
+        raise BudgetError(
+            f"the order {rule!r} needs loops that are not compiled, and would not be in the time that is left; "
+            "bucketflow warm compiles them ahead, and the order 'min-fill' needs none"
+        ) from late
 
 
 def search_order(
@@ -318,18 +318,32 @@ class _OrderSearch:
             self._keep_forest(starts.pairwise(order))
 
     def run(self, order: OrderName, budget: float) -> None:
-        """Alternate between trying orders and refining the best of them, with growing effort."""
+        """Alternate between trying orders and refining the best of them, with growing effort.
+
+        Parameters
+        ----------
+        order : str
+            The rule of the greedy orders.
+        budget : float
+            Nominal seconds at most; an automatic search takes a share of what the best tree is predicted to take.
+
+        Raises
+        ------
+        Exception
+            What the check of the search raises, which is asked once, before a search goes on for long.
+        """
+        policy = OrderPolicy.current()
         orders = _Orders(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
-        effort = _FIRST_EFFORT
+        effort = policy.first_round_seconds
         while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget):
-            if self.check and self.spent > _DOUBTFUL_PLANNING / 4 and self.spent + left > _DOUBTFUL_PLANNING:
+            if self.check and self.spent > policy.doubtful_seconds / 4 and self.spent + left > policy.doubtful_seconds:
                 self.check(self.best)
                 self.check = None
             effort = left if left < 3 * effort else 2 * effort
-            share = _ORDER_SHARE if self.kind == "refined" else 1.0
+            share = policy.order_share if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
-            tried = list(orders.take(_STARTS))
+            tried = list(orders.take(policy.starts))
             beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
                 self._keep(self.starts.buckets(tried[0]))
@@ -340,9 +354,9 @@ class _OrderSearch:
                 continue
             fresh = [self._rearranger(self.starts.pairwise(one)) for one in tried]
             for rearranger in fresh:
-                self._work(rearranger, _START_SHARE * effort)
-            starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[:_STARTS]
-            self._work(starts[0], (1 - share - _START_SHARE * len(fresh)) * effort)
+                self._work(rearranger, policy.start_share * effort)
+            starts = sorted([*starts, *fresh], key=lambda r: r.seconds)[: policy.starts]
+            self._work(starts[0], (1 - share - policy.start_share * len(fresh)) * effort)
             for rearranger in starts[:2]:
                 if rearranger.changed:
                     self._keep_forest(rearranger.forest())
@@ -364,19 +378,20 @@ class _OrderSearch:
             self.spent += rearranger.run(int(seconds / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
 
     def _budget(self, budget: float) -> float:
+        policy = OrderPolicy.current()
         if not self.automatic:
             return budget
         seconds = self.best_seconds
         if seconds > HOPELESS_SECONDS:
-            return min(budget, _HOPELESS_PLANNING)
-        return min(budget, max(_PLANNING_SHARE * seconds, min(_SHORT_SHARE * seconds, _SHORT_PLANNING)))
+            return min(budget, policy.hopeless_seconds)
+        return min(budget, max(policy.share * seconds, min(policy.short_share * seconds, policy.short_seconds)))
 
     def _clock(self) -> float:
         """Seconds that users asked for pass by the wall; others by what this thread takes, whatever else runs."""
         return time.thread_time() if self.automatic else time.monotonic()
 
     def _late(self, budget: float) -> bool:
-        return self._clock() - self.started > _EMERGENCY * budget + 10.0
+        return self._clock() - self.started > OrderPolicy.current().emergency * budget + 10.0
 
     def _keep_forest(self, forest: Forest) -> None:
         tree = forest_tree(forest, self.starts.units, self.dims, self.scopes)
@@ -387,7 +402,7 @@ class _OrderSearch:
         cost = tree_cost(tree, self.rates, self.itemsize)
         if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
             insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
-            del self.found[_KEPT:]
+            del self.found[OrderPolicy.current().kept_trees :]
 
 
 class _Orders:

@@ -9,15 +9,8 @@ from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
 from ..trees.tree import Tree, bucket_tree, junction_tree
 from .forests import forest_tree, merge_steps, split_steps
+from .order_policy import OrderPolicy
 from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, Starts, TreeSearch
-
-# Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
-_TINY_CELLS = 1 << 23
-# A small step both ways is one call of einsum, or a record of one compiled loop; large ones need more, where it is
-# little beside their loops. Priced by more, merged steps would sweep several times the cells to save steps.
-_STEP_SECONDS = 5e-6
-# Propagations whose loops are predicted to take less are planned without the compiled search.
-_SMALL_SECONDS = 0.2
 
 
 def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
@@ -37,9 +30,12 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     ModelError
         If the order is neither a rule nor a permutation of the variables.
     """
+    policy = OrderPolicy.current()
     dims, scopes, itemsize = search.dims, search.scopes, search.itemsize
     first = search.first_order
-    if search.tree != "refined" and (search.automatic or not isinstance(search.order, str)):
+    if search.tree != "refined":
+        if not search.automatic and isinstance(search.order, str):
+            return search.cheapest(check)
         build = bucket_tree if search.tree == "bucket" else junction_tree
         return build(dims, scopes, first)
     starts = Starts(dims, scopes)
@@ -47,16 +43,16 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     if search.automatic and tree_cost(best, search.rates, itemsize).seconds > MOST_SAVED * HOPELESS_SECONDS:
         return best
     split = split_stars(best)
-    if search.automatic and _multiplied_cells(split) < _TINY_CELLS:
+    if search.automatic and _multiplied_cells(split) < policy.both_ways_tiny_cells:
         return split
-    rates = replace(search.rates, step_seconds=min(search.rates.step_seconds, _STEP_SECONDS))
+    rates = replace(search.rates, step_seconds=min(search.rates.step_seconds, policy.both_ways_step_seconds))
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = starts.sizer, starts.units
     pairwise = forest_tree(starts.pairwise(first), units, starts.dims, starts.scopes)
     merged = merge_steps(pairwise, sizer, rates, itemsize)
     best = cheapest_both_ways((best, pairwise, merged), rates, itemsize)
-    if search.automatic and two_way_seconds(best, loops, itemsize) < _SMALL_SECONDS:
+    if search.automatic and two_way_seconds(best, loops, itemsize) < policy.both_ways_small_seconds:
         return best
     searched = replace(search, rates=rates).trees(check=check, starts=starts)[0]
     if tree_cost(searched, rates, itemsize).seconds > HOPELESS_SECONDS:

@@ -341,7 +341,13 @@ class Plan:
         return self.model_bytes + 2 * self.leaf_bytes + tables + workspace + scratch
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return the figures as labelled lines for a person."""
+        """Return the figures as labelled lines for a person.
+
+        Returns
+        -------
+        list of (str, str)
+            Label and text; bytes, cells and seconds with units. By rows, ``<=`` is before what is a bound.
+        """
         if not self.steps:
             return [("steps", "0, preprocessing gives the answer")]
         most = "" if self.row_bounds is None else "<= "

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..errors import BudgetError, format_bytes, format_count
+from ..errors import BudgetError, ModelError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, Starts, TreeSearch
@@ -22,6 +22,7 @@ from ..trees.rewrites import with_joined_inputs, with_last_steps
 from ..trees.tree import Sizer, Tree, elimination_order
 from .lower_bounds import Outline, exceeds, least_bytes
 from .plan import Plan
+from .planning_policy import PlanningPolicy
 from .prediction import RunOverhead
 from .problem import UNLIMITED_BYTES, PlanOptions, Problem, sliced_dims
 from .recompute import cuts_for_decoding, remade
@@ -37,9 +38,6 @@ _Key = tuple[Problem, PlanOptions, Rates]
 
 _REMEMBERED: Final = 8
 _planned: dict[_Key, Plan] = {}
-
-# Nominal seconds of a search for a tree whose messages fit memory, and propagations that were not searched before.
-_FURTHER_SEARCH, _SEARCHED_SECONDS = 0.2, 1.0
 
 
 def forget_plans() -> None:
@@ -212,9 +210,15 @@ class Planner:
 
     def _further_plans(self, found: Plan) -> Iterator[Plan]:
         """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
+        policy = PlanningPolicy.current()
         options, effort = self.options, self.effort
-        seconds = min(_FURTHER_SEARCH, effort.left(found.seconds) / 2)
-        if options.children is None and options.tree == "refined" and seconds > 0 and found.seconds < _SEARCHED_SECONDS:
+        seconds = min(policy.further_search_seconds, effort.left(found.seconds) / 2)
+        if (
+            options.children is None
+            and options.tree == "refined"
+            and seconds > 0
+            and found.seconds < policy.searched_seconds
+        ):
             searched = replace(self.search, seconds=seconds).trees(effort)[0]
             plan = self.of(cheapest_both_ways((searched,), self.rates, self.problem.itemsize))
             effort.spend(planning_seconds(plan))
@@ -268,7 +272,7 @@ class Planner:
         bounded = problem.targets is None or not options.device
         if bounded and not options.by_rows and (sliced or not options.decode):
             available = self.memory_bytes - problem.model_bytes - self._leaf_bytes(tree, whole)
-            lowered = StepBuilder(tree, layouts, problem.semiring).forward
+            lowered = StepBuilder(tree, layouts, problem).forward
             if exceeds(tree, order, self._sizing(tree), available, lowered):
                 return None
         plan = self.lowered(whole, sliced, laid_out)
@@ -282,6 +286,8 @@ class Planner:
         return Sizing(tree.dims, self.problem.itemsize, self.options.threads, self.options.device)
 
     def _laid_out(self, whole: Tree, sliced: frozenset[int]) -> _LaidOut:
+        if self.problem.last_semiring is not None and (sliced or self.options.by_rows or self.options.device):
+            raise ModelError("the best of sums is swept as a whole, over all cells and without GPUs")
         if whole.last and not sliced <= whole.last:
             raise BudgetError(
                 "slices would fix variables that have to be eliminated before the last ones; try a larger --memory"
@@ -304,10 +310,26 @@ class Planner:
         return leaf_bytes(tree, whole.dims, itemsize) + (0 if tree is whole else leaf_bytes(tree, tree.dims, itemsize))
 
     def lowered(self, whole: Tree, sliced: frozenset[int], laid_out: _LaidOut) -> Plan:
-        """Lower all steps of a tree that is laid out, and add up bytes and seconds."""
+        """Lower all steps of a tree that is laid out, and add up bytes and seconds.
+
+        Parameters
+        ----------
+        whole : Tree
+            With all domain sizes.
+        sliced : frozenset of int
+            Variables that are conditioned on.
+        laid_out
+            The tree of a slice, axis orders by node, nodes in the order of their steps, and those that vary.
+
+        Returns
+        -------
+        Plan
+            By rows with bounds; one way with the peak of decoding; both ways with messages that are made again where
+            all of them do not fit.
+        """
         (tree, layouts, order, varies), problem, options = laid_out, self.problem, self.options
         targets, itemsize, rates = problem.targets, problem.itemsize, self.rates
-        builder = StepBuilder(tree, layouts, problem.semiring)
+        builder = StepBuilder(tree, layouts, problem)
         up = tuple([builder.forward(node) for node in order])
         back = () if targets is None else tuple(builder.backward(choose_readings(tree, targets)))
         cost = steps_cost((*up, *back), tree, rates, itemsize)

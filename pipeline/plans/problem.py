@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...tasks.steps.semiring import Semiring
+from ..errors import ModelError
 from ..models.query import TreeKind
 from ..orders.tree_search import OrderName
 from ..trees.tree import Target
@@ -81,6 +82,14 @@ class Problem:
         predictions.
     last : frozenset of int
         Variables that are eliminated after all others.
+    last_semiring : Semiring or None
+        The operations of steps that join last variables alone, such as the best of sums; None where all steps have
+        the same.
+
+    Raises
+    ------
+    ModelError
+        If steps of two semirings are asked for both ways.
     """
 
     dims: tuple[int, ...]
@@ -93,6 +102,17 @@ class Problem:
     functions: int = 0
     evaluated: int = 0
     last: frozenset[int] = frozenset()
+    last_semiring: Semiring | None = None
+
+    def __post_init__(self) -> None:
+        if self.last_semiring is not None and self.targets is not None:
+            raise ModelError("beliefs are swept in one semiring: no step of theirs is the best of sums")
+
+    def semiring_of(self, joined: Iterable[Sequence[int]]) -> Semiring:
+        """Return the operations of a step, given the variables of each table that it joins."""
+        if self.last_semiring is None or not all(map(self.last.issuperset, joined)):
+            return self.semiring
+        return self.last_semiring
 
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:

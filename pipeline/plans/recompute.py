@@ -110,7 +110,7 @@ def with_parts_again(
     plan: Plan, problem: Problem, cuts: frozenset[int], lowered: dict[tuple[Any, ...], Step] | None = None
 ) -> Plan:
     """Return a plan of both ways that keeps only the tables at the cuts and makes the parts below them again."""
-    builder = StepBuilder(plan.tree, plan.layouts, problem.semiring, lowered)
+    builder = StepBuilder(plan.tree, plan.layouts, problem, lowered)
     back = tuple(_back_through(plan, problem, builder, cuts))
     return replace(plan, back=back, cuts=cuts, results=builder.results, variant_from=0)
 

@@ -16,11 +16,11 @@ from math import prod
 from typing import Any
 
 from ...tasks.steps.axes import bits_of
-from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
 from ..trees.costs import STORED_CELLS
 from ..trees.layouts import choose_layouts
 from ..trees.tree import Tree, elimination_order
+from .problem import Problem
 
 # How the tables of a plan are numbered: nodes of the tree first, then what comes from above each, then the rest.
 
@@ -127,11 +127,11 @@ class StepBuilder:
         self,
         tree: Tree,
         layouts: Sequence[tuple[int, ...]],
-        semiring: Semiring,
+        problem: Problem,
         lowered: dict[tuple[Any, ...], Step] | None = None,
     ) -> None:
         self.tree = tree
-        self.semiring = semiring
+        self.problem = problem
         self.sizes = tree.dims
         self.axes: dict[int, tuple[int, ...]] = dict(enumerate(layouts))
         self.results: dict[tuple[int, ...], int] = {}
@@ -144,11 +144,12 @@ class StepBuilder:
     def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
         """Lower one step."""
         self.axes[node] = axes
-        key = (node, inputs, tuple([self.axes[i] for i in inputs]), axes)
+        joined = tuple([self.axes[i] for i in inputs])
+        key, semiring = (node, inputs, joined, axes), self.problem.semiring_of(joined)
         if self._lowered is None:
-            return make_step(*key, self.sizes, self.semiring)
+            return make_step(*key, self.sizes, semiring)
         if key not in self._lowered:
-            self._lowered[key] = make_step(*key, self.sizes, self.semiring)
+            self._lowered[key] = make_step(*key, self.sizes, semiring)
         return self._lowered[key]
 
     def forward(self, node: int) -> Step:

@@ -15,6 +15,7 @@ from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
 from .plan import Plan
 from .plan_parts import Parts, Task
+from .planning_policy import PlanningPolicy
 from .prediction import CORES_OF_A_DEVICE
 from .recompute import recomputing_peak
 from .repricing import with_rates
@@ -22,15 +23,6 @@ from .two_way_steps import Numbering
 
 # A Dask task should run for at least this long: the scheduler costs about 2 ms for each.
 TASK_SECONDS = 0.2
-# A message between workers; a larger one costs more to send than it saves.
-MAX_SENT_BYTES = 1 << 28
-# A part should take at least this share of what each worker would do if all did the same.
-_SHARE = 0.25
-# Chains of parts that save less than this share of the time are not worth sending.
-_LEAST_GAIN = 0.2
-# What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
-_PART_SECONDS, _START_SECONDS = 0.05, 0.5
-_TASKS_FOR_DEVICES = 64
 
 
 def for_workers(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
@@ -53,7 +45,7 @@ def slices_per_task(plan: Plan, width: int, seconds: float) -> int:
         plan = with_rates(plan, Rates())
     enough = math.ceil(seconds * plan.slices / max(run_seconds(plan), 1e-9))
     if plan.results:
-        even = -(-plan.slices // _TASKS_FOR_DEVICES) if plan.device else plan.slices
+        even = -(-plan.slices // PlanningPolicy.current().device_tasks) if plan.device else plan.slices
         return max(1, min(enough, even))
     most = max(1, min(enough, plan.slices // (2 * width)))
     return min(range(most, most // 4, -1), key=lambda size: -(-plan.slices // (size * width)) * size)
@@ -69,7 +61,7 @@ def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes:
     if plan.slices > 1 or plan.seconds < 2 * seconds or width < 2:
         return plan
     work = {s.node: lowered_seconds(s, rates, plan.itemsize) for s in plan.up}
-    cuts = _cuts(plan, work, max(seconds, _SHARE * plan.seconds / width)) | plan.cuts
+    cuts = _cuts(plan, work, max(seconds, PlanningPolicy.current().part_share * plan.seconds / width)) | plan.cuts
     fixed, sizing = plan.model_bytes + plan.leaf_bytes, Sizing(plan.tree.dims, plan.itemsize, device=plan.device)
     peak = fixed + recomputing_peak(plan.tree, plan.up, sizing, cuts)
     return replace(plan, cuts=cuts, peak_bytes=peak) if cuts and peak <= memory_bytes else plan
@@ -77,6 +69,7 @@ def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes:
 
 def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
     """Divide both sweeps among ``width`` workers, where that pays and all tables fit into one of them."""
+    policy = PlanningPolicy.current()
     if plan.slices > 1 or plan.cuts or plan.device or width < 2 or not plan.up:
         return plan
     work = {step.node: lowered_seconds(step, rates, plan.itemsize) for step in plan.steps}
@@ -87,7 +80,7 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
     load = dict.fromkeys(tree.schedule, 0.0)
     for table, home in homes.items():
         load[home] += work[table]
-    enough = max(seconds, _SHARE * total / width)
+    enough = max(seconds, policy.part_share * total / width)
     heads = _cuts(plan, load, enough) | {root for root in tree.roots if root >= tree.n_leaves}
     head: dict[int, int] = {}
     for node in reversed(tree.schedule):
@@ -97,7 +90,7 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
     makers = {table: (head[home], table in upward) for table, home in homes.items()}
     longest = _longest_chain(plan, makers, work)
     parts = set(head.values())
-    pays = longest + len(parts) * _PART_SECONDS + _START_SECONDS <= (1.0 - _LEAST_GAIN) * total
+    pays = longest + len(parts) * policy.part_seconds + policy.start_seconds <= (1.0 - policy.least_gain) * total
     if not pays or plan.kept_bytes > memory_bytes:
         return plan
     return replace(plan, parts=Parts(makers, tuple(node for node in tree.schedule if node in parts), longest))
@@ -113,7 +106,11 @@ def parts_of(plan: Plan) -> Parts:
 
 def _cuts(plan: Plan, load: Mapping[int, float], enough: float) -> frozenset[int]:
     """Cut off nodes with ``enough`` below them; tables that would be too large to send stay inside a part."""
-    small = {s.node for s in plan.up if table_bytes(plan.tree.dims, s.axes, plan.itemsize) <= MAX_SENT_BYTES}
+    small = {
+        s.node
+        for s in plan.up
+        if table_bytes(plan.tree.dims, s.axes, plan.itemsize) <= PlanningPolicy.current().sent_bytes
+    }
     return partition(plan.tree, [s.node for s in plan.up], load.__getitem__, enough, small.__contains__)
 
 

@@ -16,12 +16,10 @@ from numpy.typing import NDArray
 
 from ..models.function import Function, highest_costs
 from ..models.model import Model
+from .preprocessing_policy import PreprocessingPolicy
 from .semijoins import Possible, Semijoins, rows_within
 
 Domains = list[NDArray[np.intp]]
-
-# What fewer functions allow is looked at one by one.
-_FEW_FUNCTIONS = 32
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class _Supports:
 
 def _not_all_allowed(model: Model, functions: Sequence[int]) -> Sequence[int]:
     """Return those functions of costs that may exclude something; all others too."""
-    if model.kind != "cost" or len(functions) < _FEW_FUNCTIONS:
+    if model.kind != "cost" or len(functions) < PreprocessingPolicy.current().together_functions:
         return functions
     highest = highest_costs([model.functions[f] for f in functions])
     return [f for f, high in zip(functions, highest, strict=True) if high >= model.limits[f]]

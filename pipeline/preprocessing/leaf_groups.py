@@ -20,15 +20,12 @@ from ..models.function import Function, joined, runs
 from ..models.model import Model
 from .leaf_rows import ListedCells
 from .preprocess import Leaf, Network
+from .preprocessing_policy import PreprocessingPolicy
 
 Array = NDArray[Any]
 Cells = Sequence[int] | ListedCells
 """Where a leaf table is wanted: all cells, by the order of their axes, or some, each with its value in a flat array."""
 
-# Tables of larger functions are made one by one, and so many cells of small ones together.
-_SMALL_CELLS, _TOGETHER_CELLS = 1 << 10, 1 << 16
-# Fewer tables are made sooner one by one.
-_FEW_TABLES = 16
 # What stands for an axis that a table lacks, and for the axis of a variable that is fixed.
 _NO_AXIS, _FIXED = -1, -2
 _NONE = np.zeros(0, np.intp)
@@ -102,9 +99,21 @@ class LeafGroup:
 
 
 def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[LeafGroup]:
-    """Put the leaf tables of some nodes into groups; large ones are alone."""
+    """Put the leaf tables of some nodes into groups; large ones are alone.
+
+    Parameters
+    ----------
+    axes : mapping of int to tuple of int
+        Order of the axes of each leaf table, by node.
+
+    Yields
+    ------
+    LeafGroup
+        Tables that are made together, of no more cells and functions than a group holds; each node is in one.
+    """
+    policy = PreprocessingPolicy.current()
     known = network.leaves
-    if len(axes) < _FEW_TABLES:
+    if len(axes) < policy.group_tables:
         yield from (LeafGroup.alone(known[node], own, node) for node, own in axes.items())
         return
     nodes, wanted = [*axes], [*axes.values()]
@@ -114,15 +123,15 @@ def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[Le
     functions = np.fromiter(chain.from_iterable(held), np.intp, counts.sum())
     values, owners = network.model.scopes.cells(functions), np.repeat(np.arange(len(nodes)), counts)
     alone = counts == 0
-    alone[owners[values > _SMALL_CELLS]] = True
+    alone[owners[values > policy.group_small_cells]] = True
     # the others have no more cells than one of their functions, whose variables all of them are
     small = np.flatnonzero(~alone)
     variables = _table([wanted[k] for k in small.tolist()])
     cells = _sizes(network, variables).prod(axis=1)
     work = cells * counts[small] + np.bincount(owners, values, len(nodes))[small]
-    alone[small[work > _TOGETHER_CELLS]] = True
+    alone[small[work > policy.group_cells]] = True
     order = np.lexsort((cells, -counts[small]))
-    for some in runs(order[work[order] <= _TOGETHER_CELLS], work, max(1, _TOGETHER_CELLS)):
+    for some in runs(order[work[order] <= policy.group_cells], work, max(1, policy.group_cells)):
         if len(some) == 1:
             alone[small[some]] = True
         else:

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..models.function import FORBIDDEN, Function
+from .preprocessing_policy import PreprocessingPolicy
 
 if TYPE_CHECKING:
     from ...tasks.rows.relation import Relation
@@ -25,15 +26,6 @@ if TYPE_CHECKING:
 Scope = tuple[int, ...]
 Domains = Sequence[NDArray[np.intp]]
 Mask = NDArray[np.bool_]
-
-# Passes may look at every entry so many times, and at so many more.
-_PASSES, _FREE_ENTRIES = 16, 1 << 16
-# Pairs of variables by which functions are found that share them: for each function, and for all.
-_OWN_PAIRS, _FREE_PAIRS = 1 << 6, 1 << 16
-# Where more functions share a pair of variables, they are not compared two by two.
-_MOST_SHARING = 1 << 5
-# What is possible over shared variables is a table of at most so many cells, or else rows.
-_TABLE_CELLS = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +159,7 @@ class Shared:
     @property
     def tabled(self) -> bool:
         """Whether what is possible is a table."""
-        return self.cells <= _TABLE_CELLS
+        return self.cells <= PreprocessingPolicy.current().semijoin_table_cells
 
     def agreed(self, functions: Sequence[Possible]) -> list[Possible]:
         """Return functions without the entries whose shared part is not possible for all of them."""
@@ -195,11 +187,12 @@ class Semijoins:
     """
 
     def __init__(self, possible: dict[int, Possible], dims: Sequence[int], domains: Domains):
+        policy = PreprocessingPolicy.current()
         self.possible, self.dims, self.domains = possible, dims, domains
         self.changed: set[int] = set()
         self.fallen = 0
         self._sizes = list(dims)
-        self._work = _FREE_ENTRIES + _PASSES * sum(p.size for p in possible.values())
+        self._work = policy.semijoin_entries + policy.semijoin_passes * sum(p.size for p in possible.values())
         self._members: dict[Shared, list[int]] = {}
         self._shared: dict[int, list[Shared]] = defaultdict(list)
         self._waiting: dict[Shared, None] | None = None
@@ -224,7 +217,7 @@ class Semijoins:
         """Find sets of at least two variables that functions share."""
         by_pair = self._by_pair()
         for pair, functions in by_pair.items():
-            if len(functions) > _MOST_SHARING:
+            if len(functions) > PreprocessingPolicy.current().most_sharing_functions:
                 self._members.setdefault(self._shared_of(pair), [])
                 continue
             for f, g in combinations(functions, 2):
@@ -239,8 +232,9 @@ class Semijoins:
 
     def _by_pair(self) -> dict[tuple[int, ...], list[int]]:
         """Return the functions that have each pair of variables, where several do; wide functions may be left out."""
+        policy = PreprocessingPolicy.current()
         by_pair: dict[tuple[int, ...], list[int]] = defaultdict(list)
-        left = _FREE_PAIRS + _OWN_PAIRS * len(self.possible)
+        left = policy.free_pairs + policy.own_pairs * len(self.possible)
         for f in sorted(self.possible, key=lambda f: len(self.possible[f].function.scope)):
             scope = sorted([v for v in self.possible[f].function.scope if len(self.domains[v]) > 1])
             left -= len(scope) * (len(scope) - 1) // 2

@@ -19,11 +19,8 @@ import numpy as np
 from ..models.function import FORBIDDEN, Function
 from ..models.model import Kind, Model
 from .consistency import allowed
+from .preprocessing_policy import PreprocessingPolicy
 
-# As an array of all cells a function of so many is fine.
-_LARGE_CELLS: Final = 1 << 20
-# A link reads variables as long as it has no more cells than this, and two at least.
-_LINK_CELLS: Final = 1 << 6
 _MOST_CELLS: Final = 1 << 20
 
 Prefix = tuple[int, ...]
@@ -42,7 +39,7 @@ def with_links(model: Model, cells: int | None = None) -> Model:
     cells : int, optional
         Functions of more cells than this are wide; by default those that are too large for an array.
     """
-    most = _LARGE_CELLS if cells is None else cells
+    most = PreprocessingPolicy.current().wide_cells if cells is None else cells
     # no function of fewer variables has so many cells
     least = most.bit_length() // max(1, (max(model.dims, default=1) - 1).bit_length())
     listed = [f for f, g in enumerate(model.functions) if g.rows is not None and len(g.scope) >= least]
@@ -85,7 +82,7 @@ def _is_wide(model: Model, f: int, function: Function, most: int) -> bool:
     """Whether a function has more cells than that, few rows, and is worth something in cells that it does not list."""
     if function.rows is None or (cells := prod([model.dims[v] for v in function.scope])) <= most:
         return False
-    if cells <= _LARGE_CELLS and len(function.rows) ** 2 > cells:
+    if cells <= PreprocessingPolicy.current().wide_cells and len(function.rows) ** 2 > cells:
         return False
     return bool(allowed(model, f, np.asarray(function.default)).item())
 
@@ -117,7 +114,7 @@ def _parts(dims: Sequence[int], rows: int) -> list[slice]:
     """Cut a scope into what each link reads, if there are at most as many states between them as rows and one."""
     parts, start, cells = [], 0, rows + 1
     for at, d in enumerate(dims):
-        if at - start >= 2 and cells * d > _LINK_CELLS:
+        if at - start >= 2 and cells * d > PreprocessingPolicy.current().link_cells:
             parts.append(slice(start, at))
             start, cells = at, (rows + 1) ** 2
         cells *= d

@@ -41,7 +41,9 @@ def decode(
     compiled: bool = True,
     room: MemoryAccount | None = None,
 ) -> None:
-    """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
+    """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` minimised over.
+
+    Steps that sum, whose variables have no state in an assignment, are passed over.
 
     Parameters
     ----------
@@ -58,6 +60,9 @@ def decode(
     room : Room, optional
         What joins of rows may take of.
     """
+    best = [step for step in steps if step.lowered.semiring.name == semiring.name]
+    if len(best) < len(steps):
+        steps, tables = best, {i: tables[i] for step in best for i in step.inputs}
     if decodes(tables, semiring):
         best_of = partial(_best_of, tables=tables, sizes=sizes, semiring=semiring, assignment=assignment)
         decode_there(steps, tables, sizes, semiring, assignment, partial(best_of, compiled=compiled, room=room))

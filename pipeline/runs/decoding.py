@@ -36,7 +36,8 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     plan, sizes = run.plan, run.plan.tree.dims
     assignment = dict(run.states)
     if not plan.cuts:
-        decode(plan.steps, swept.tables, sizes, run.problem.semiring, assignment, run.compiled, run.room)  # type: ignore[arg-type]
+        semiring = run.problem.last_semiring or run.problem.semiring
+        decode(plan.steps, swept.tables, sizes, semiring, assignment, run.compiled, run.room)  # type: ignore[arg-type]
         return assignment
     ready = [-1]
     while ready:
@@ -47,7 +48,10 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
             handles.append(run.pool.submit(decode_part, *args, *swept.picked(swept.inputs[head, True])))
         for handle in handles:
             assignment.update(run.pool.get(handle).states)
-        ready = [i for head in ready for i in swept.inputs[head, True]]
+        below = [i for head in ready for i in swept.inputs[head, True]]
+        # parts below that sum have no states to find
+        summed = run.problem.last_semiring is not None
+        ready = [i for i in below if not summed or run.problem.last.issuperset(plan.tree.scopes[i])]
     return assignment
 
 
@@ -90,5 +94,6 @@ def decode_part(
     start = time.perf_counter()
     choice: Representation | None = getattr(program.algebra, "choice", None)  # which algebras of rows have
     room = None if choice is None else choice.room
-    decode(steps, tables, inner, problem.semiring, states, program.algebra.compiled, room)
+    semiring = problem.last_semiring or problem.semiring
+    decode(steps, tables, inner, semiring, states, program.algebra.compiled, room)
     return Decoded(states, roots, time.perf_counter() - start)

@@ -15,19 +15,9 @@ from operator import itemgetter
 from typing import Final
 
 from ...tasks.steps.products import LEAST
-from ...tasks.sweeps.best_states import JOINT_STATES
 from .costs import Rates, sized_work, step_seconds
 from .tree import Sizer, Tree, build_tree
-
-_SHARE = 64
-"""A join that saves reading its inputs may have this part of the cells of the step."""
-
-_FEW_INPUTS = 3
-# Lowering joins inputs by itself as long as the joins stay in the caches; a few of those cost little.
-_CACHED_CELLS = 1 << 16
-_MANY_INPUTS = 8
-# Below, a further step costs about what it saves.
-_LEAST_STEP = 1 << 22
+from .tree_policy import TreePolicy
 
 _EPSILON = 1e-9
 
@@ -40,7 +30,17 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
 
     A variable that only one join has is eliminated there already. A join is never larger than the largest table
     that the tree has anyway.
+
+    Parameters
+    ----------
+    sizer : Sizer
+        Sizes of the variables, as inside a slice.
+    rates : Rates
+        Joins are made where they save predicted seconds.
+    itemsize : int
+        Bytes of a value.
     """
+    policy = TreePolicy.current()
     masks = list(tree.scope_masks)
     largest = max(map(sizer.cells, masks), default=0)
     kids: dict[int, Sequence[int]] = {tree.n_leaves + j: c for j, c in enumerate(tree.children)}
@@ -52,14 +52,14 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
     while pending:
         node, joined = pending.pop()
         cells = sizer.cells(joined)
-        if len(kids[node]) <= 2 or cells < _LEAST_STEP:
+        if len(kids[node]) <= 2 or cells < policy.joined_step_cells:
             continue
         single = [([i], masks[i]) for i in kids[node]]
         choices = [single]
         if len(factors := _grouped(single, sizer, min(cells // min(LEAST), largest), 2)) == 2:
             choices.append(factors)
-        if len(_grouped(single, sizer, _CACHED_CELLS, _FEW_INPUTS)) > _MANY_INPUTS:
-            choices.append(_grouped(single, sizer, min(cells // _SHARE, largest), _FEW_INPUTS))
+        if len(_grouped(single, sizer, policy.cached_cells, policy.few_inputs)) > policy.many_inputs:
+            choices.append(_grouped(single, sizer, min(cells // policy.join_share, largest), policy.few_inputs))
         if choices == [single]:
             continue
 
@@ -69,7 +69,7 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
 
         direct: list[int] = []
         for members, union in min(choices, key=price):
-            if len(members) == 1 or sizer.cells(union) <= _CACHED_CELLS:
+            if len(members) == 1 or sizer.cells(union) <= policy.cached_cells:
                 direct += members
                 continue
             direct.append(len(masks))
@@ -111,19 +111,16 @@ def _grouped(groups: Sequence[_Group], sizer: Sizer, limit: int, wanted: int) ->
 # the whole step once more. So the small inputs of a few of its variables are left for a further step, whose table says
 # the best of every joint state of these: once they are chosen, little of the large step is left to look at.
 
-_LEAST_JOINT: Final = 1 << 16
-"""Fewer joint states are decoded before a further step would be planned."""
-_FEWEST_ROWS: Final = 1 << 4
-
 
 def with_last_steps(tree: Tree, sizer: Sizer) -> Tree:
     """Return the tree with a further step after each one that eliminates a large join down to few cells."""
+    policy = TreePolicy.current()
     first, masks = tree.n_leaves, tree.scope_masks
     kids: dict[int, Sequence[int]] = {first + j: c for j, c in enumerate(tree.children)}
     fresh = len(masks)
     for node, joined in enumerate(tree.joined_masks, first):
         out = sizer.cells(masks[node])
-        if out * _FEWEST_ROWS > JOINT_STATES or sizer.cells(joined) // out < _LEAST_JOINT:
+        if out * policy.later_rows > policy.joint_states or sizer.cells(joined) // out < policy.later_joint_cells:
             continue
         last = _left_for_later([(i, masks[i]) for i in kids[node]], masks[node], sizer)
         if last:
@@ -135,14 +132,17 @@ def with_last_steps(tree: Tree, sizer: Sizer) -> Tree:
 
 def _left_for_later(inputs: Sequence[tuple[int, int]], out: int, sizer: Sizer) -> frozenset[int]:
     """Choose inputs of few variables, which the largest table has too; none if they have too few joint states."""
+    policy = TreePolicy.current()
     masks = [mask for _, mask in inputs if mask]
     largest = max(masks, key=sizer.cells)
-    if sizer.cells(largest) > JOINT_STATES:
+    if sizer.cells(largest) > policy.joint_states:
         masks = [mask for mask in masks if not mask & ~largest]
     rows = out
-    while wider := [m for m in [rows | mask for mask in masks if mask & ~rows] if sizer.cells(m) <= JOINT_STATES]:
+    while wider := [
+        m for m in [rows | mask for mask in masks if mask & ~rows] if sizer.cells(m) <= policy.joint_states
+    ]:
         rows = min(wider, key=sizer.cells)
-    if sizer.cells(rows) < _FEWEST_ROWS * sizer.cells(out):
+    if sizer.cells(rows) < policy.later_rows * sizer.cells(out):
         return frozenset()
     return frozenset(i for i, mask in inputs if mask and not mask & ~rows)
 

@@ -25,7 +25,7 @@ from parts.needs import cupy
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.running import answered
-from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
@@ -196,6 +196,7 @@ def run(
     )
 
 
+@BudgetPolicy.using(stored_runs=())
 def main() -> None:
     """Print both kinds of runs."""
     parser = argparse.ArgumentParser()
@@ -206,7 +207,6 @@ def main() -> None:
     parser.add_argument("--memory", default="60GB")
     chosen = parser.parse_args()
     options: dict[str, Any] = {"gpus": 1, "gpu_memory": chosen.gpu_memory, "memory": chosen.memory}
-    spill._RUNS = ()
     sweep = Sweep()
     device_stores.write_chunk = forced_chunk
     up, down, both = link_rates()

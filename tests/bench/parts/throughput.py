@@ -20,7 +20,7 @@ from parts.measure import peak_bytes, reset_peak, run_child
 from rich.table import Table
 
 import bucketflow
-from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.errors import format_bytes
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.runs import dense_boxes as outofcore
@@ -263,6 +263,7 @@ def throughput(folder: Path, log2_cells: int, disk: Disk) -> list[Table]:
     return [table, stages]
 
 
+@BudgetPolicy.using(stored_runs=())
 def disk_bound(folder: Path, log2_cells: int, sample: int) -> list[Table]:
     """Time plans out of core whose chunks are dropped from the page cache, until all is on the disk.
 
@@ -278,7 +279,6 @@ def disk_bound(folder: Path, log2_cells: int, sample: int) -> list[Table]:
         sized("grid, optimum", grid_model(width, width, 4), "optimum", 32),
         sized("grid, partition", grid_model(width, width, 4, "markov"), "partition", 2),
     )
-    spill._RUNS = ()
     for k, case in enumerate(cases):
         for packed in (False, True):
             run = folder / f"bound{k}.{packed}"

@@ -90,7 +90,7 @@ def test_other_entries_stay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_measured_disk_is_not_measured_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kept = disk.keep_disk_rate(tmp_path)
-    monkeypatch.setattr(disk, "_sampled_rate", lambda _: pytest.fail("measured again"))
+    monkeypatch.setattr(disk, "sampled_rate", lambda _: pytest.fail("measured again"))
     assert disk.measured_disk_rate(tmp_path) == kept
 
 

@@ -17,6 +17,7 @@ from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.budget import device_fit as device
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.device_fit import SLOTS, boxes_at_a_time
 from bucketflow.pipeline.machine.device import DeviceRates
 from bucketflow.pipeline.machine.resources import Resources
@@ -34,6 +35,7 @@ from bucketflow.pipeline.trees.tree import bucket_tree
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
 from tests.models import grid, named_model
+from tests.policies import InForce
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "uai"
 
@@ -114,15 +116,15 @@ def test_no_further_tree_is_searched_for_a_short_run_of_many_functions(monkeypat
     assert len(trees) == 1
 
 
-def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     model = complete_graph(12, 4)
     assert planned(model, gpus=4).slices == 1
-    monkeypatch.setattr(device, "_SPREAD_SECONDS", 0.0)
+    in_force(BudgetPolicy, spread_seconds=0.0)
     rates = Rates(1e8, 1e8, 1e12, 1e-7)
     monkeypatch.setattr(Resources, "device_rates", lambda *_: DeviceRates(rates))
     alone, spread = planned(model, gpus=1), planned(model, gpus=4)
     assert alone.slices == 1
-    assert 4 <= spread.slices <= 2 * device._SLICES_A_DEVICE * 4
+    assert 4 <= spread.slices <= 2 * BudgetPolicy.device_slices * 4
     assert spread.tree.children == alone.tree.children
     assert spread.slice_overhead == 1.0
     planner = Planner(
@@ -132,8 +134,8 @@ def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch) 
     assert spread.peak_bytes <= alone.peak_bytes
 
 
-def test_independent_subtrees_are_left_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device, "_SPREAD_SECONDS", 0.0)
+def test_independent_subtrees_are_left_whole(in_force: InForce) -> None:
+    in_force(BudgetPolicy, spread_seconds=0.0)
     part = grid(4, 4, 3)
     functions = [replace(f, scope=tuple(v + 16 * i for v in f.scope)) for i in range(16) for f in part.functions]
     names = tuple(f"x{v}" for v in range(16 * 16))

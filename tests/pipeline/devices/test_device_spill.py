@@ -17,7 +17,8 @@ import bucketflow
 from bucketflow.pipeline.answering import running
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import Question
-from bucketflow.pipeline.budget import boxes, sliced_plans, spill
+from bucketflow.pipeline.budget import boxes, spill
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.device_fit import SLOTS, HostBudget
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
@@ -27,6 +28,7 @@ from bucketflow.tasks.boxes.device_stores import HostTables
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
 from tests.models import entries, grid, named_model
 from tests.pipeline.marginals.test_marginal_runs import same
+from tests.policies import InForce
 
 
 @pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -126,9 +128,9 @@ def test_a_run_directory_of_a_device_is_resumed_on_a_cpu(place: StandIn | RealDe
 @pytest.mark.parametrize("where", ["host", "disk"])
 @pytest.mark.parametrize(("query", "kind"), CASES)
 def test_boxes_that_do_not_fit_are_done_in_parts(
-    query: str, kind: str, where: str, place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+    query: str, kind: str, where: str, place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
-    monkeypatch.setattr(spill, "_RUNS", ())  # all large tables are stored, so that they have variables left to fix
+    in_force(BudgetPolicy, stored_runs=())  # all large tables are stored, so that they have variables left to fix
     model = grid(6, 6, 3, kind)
     free = bucketflow.solve(model, query)
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, query, 2)}
@@ -160,11 +162,16 @@ PROPAGATIONS = ["markov", "steep", "cost", "max"]
 @pytest.mark.parametrize("where", ["host", "disk", "workdir"])
 @pytest.mark.parametrize("kind", PROPAGATIONS)
 def test_propagations_whose_tables_leave_the_device(
-    kind: str, where: str, place: StandIn | RealDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str,
+    where: str,
+    place: StandIn | RealDevice,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_force: InForce,
 ) -> None:
     if where == "disk":
         monkeypatch.setattr(HostBudget, "holds", too_small)
-    monkeypatch.setattr(spill, "_RUNS", ())
+    in_force(BudgetPolicy, stored_runs=())
     model, asked = propagation(kind)
     free = bucketflow.marginals(model, **asked, tree="bucket")
     assert free.plan is not None
@@ -187,12 +194,12 @@ def test_propagations_whose_tables_leave_the_device(
 @pytest.mark.parametrize("where", ["host", "disk"])
 @pytest.mark.parametrize("kind", PROPAGATIONS)
 def test_boxes_of_propagations_that_do_not_fit_are_done_in_parts(
-    kind: str, where: str, place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+    kind: str, where: str, place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     """Messages that lack the variable of the parts are sums over them, as are beliefs."""
     if where == "disk":
         monkeypatch.setattr(HostBudget, "holds", too_small)
-    monkeypatch.setattr(spill, "_RUNS", ())
+    in_force(BudgetPolicy, stored_runs=())
     model, asked = propagation(kind)
     free = bucketflow.marginals(model, **asked)
     assert free.plan is not None
@@ -207,9 +214,9 @@ def test_boxes_of_propagations_that_do_not_fit_are_done_in_parts(
 
 
 def test_propagations_leave_the_device_where_even_slices_do_not_fit(
-    place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch
+    place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
-    monkeypatch.setattr(sliced_plans, "MAX_SLICES", 1)
+    in_force(BudgetPolicy, most_slices=1)
     for module in (boxes, spill):
         monkeypatch.setattr(module, "MARGIN", 0)
     model, asked = propagation("markov")
@@ -224,9 +231,9 @@ def test_propagations_leave_the_device_where_even_slices_do_not_fit(
 
 
 def test_a_run_directory_of_a_propagation_is_resumed_on_either_side(
-    place: StandIn | RealDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: StandIn | RealDevice, tmp_path: Path, in_force: InForce
 ) -> None:
-    monkeypatch.setattr(spill, "_RUNS", ())
+    in_force(BudgetPolicy, stored_runs=())
     model, asked = propagation("markov")
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": SLOTS * (1 << 21)}
     first = bucketflow.marginals(model, **asked, **options, workdir=tmp_path / "run")
@@ -309,11 +316,11 @@ def test_memory_errors_of_the_host_are_not_tried_again(
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("budget", [25_000_000, 50_000_000])
-def test_device_memory_stays_within_the_budget(budget: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_memory_stays_within_the_budget(budget: int, monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     pairs = list(combinations(range(25), 2))
     rng = np.random.default_rng(1)
     model = named_model("cost", [2] * 25, [Function(pair, rng.integers(0, 4, (2, 2))) for pair in pairs])
-    monkeypatch.setattr(spill, "_RUNS", ())
+    in_force(BudgetPolicy, stored_runs=())
     with real_device(monkeypatch) as there:
         options: dict[str, Any] = {"tree": "bucket", "order": model.names}
         whole = bucketflow.solve(model, gpus=1, **options)

@@ -24,8 +24,8 @@ from bucketflow import Model
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.answering import placement, prepared
 from bucketflow.pipeline.answering.question import question_of
-from bucketflow.pipeline.budget import spill
 from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
@@ -47,6 +47,7 @@ from tests.pipeline.marginals.test_marginal_runs import command, same
 from tests.pipeline.marginals.test_marginals import PROBABILITIES, asked
 from tests.pipeline.plans.test_budget import SLACK_BYTES
 from tests.pipeline.runs.test_outofcore import memory_of_tasks
+from tests.policies import InForce
 
 
 def spilled(model: Model, **options: Any) -> Iterator[bucketflow.Marginals]:
@@ -98,8 +99,8 @@ def test_random_networks(case: tuple[Model, dict[str, int], list[str]], maximum:
 
 
 @pytest.mark.parametrize("kind", ["markov", "steep", "cost", "max"])
-def test_many_boxes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spill, "_RUNS", ())  # all large tables are stored, so that there are many stages
+def test_many_boxes(kind: str, in_force: InForce) -> None:
+    in_force(BudgetPolicy, stored_runs=())  # all large tables are stored, so that there are many stages
     model = grid(7, 7, 4, "steep" if kind == "max" else kind)
     options: dict[str, Any] = {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "maximum": kind in ("cost", "max")}
     whole = bucketflow.marginals(model, **options)
@@ -113,7 +114,7 @@ def test_many_boxes(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tasks > 50
 
 
-def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """What comes from above an only child is what its parent sees, but stored in the axes of its own table."""
     found = Planner.tree
 
@@ -127,7 +128,7 @@ def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = bucketflow.marginals(model, joint=("x3", "x20"))
     forget_plans()
     monkeypatch.setattr(Planner, "tree", doubled)
-    monkeypatch.setattr(spill, "_RUNS", ())
+    in_force(BudgetPolicy, stored_runs=())
     for answer in cut(model, joint=("x3", "x20")):
         same(answer, whole, rel=1e-11)
         assert answer.plan is not None
@@ -209,11 +210,13 @@ def test_measured_peak_is_within_the_plan(maximum: bool) -> None:
 
 
 @pytest.mark.usefixtures("compiled_at_once")
-@pytest.mark.parametrize("runs", [(), spill._RUNS])
+@pytest.mark.parametrize("runs", [(), BudgetPolicy.stored_runs])
 @pytest.mark.parametrize("maximum", [False, True])
-def test_every_task_is_within_its_plan(maximum: bool, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_task_is_within_its_plan(
+    maximum: bool, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     """Each box of both ways by itself needs at most what the plan says; with all large tables stored, and with few."""
-    monkeypatch.setattr(spill, "_RUNS", runs)
+    in_force(BudgetPolicy, stored_runs=runs)
     model = grid(9, 9, 4, "markov")
     options: dict[str, Any] = {"maximum": maximum, "threads": 1, "tree": "bucket", "fit": "spill"}
     plan = bucketflow.plan(model, "max-marginals" if maximum else "marginals", threads=1, tree="bucket")

@@ -17,8 +17,8 @@ from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import placement, propagate
 from bucketflow.pipeline.compiled.compiled import compile_model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.plans import worker_parts as spread
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.plans.problem import Problem
 from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
 from bucketflow.pipeline.preprocessing.preprocess import Network
@@ -27,6 +27,7 @@ from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, markov_models, named_model
+from tests.policies import InForce
 
 
 def run_of(network: Network, plan: Plan) -> Run[Any]:
@@ -138,13 +139,15 @@ def test_workers_give_the_same_tables(client) -> None:
     assert same(sweep_parts(replace(run, planned=plan, pool=DaskPool(client, "parts"))).tables, in_one_piece(run))
 
 
-def test_marginals_of_a_cluster_are_those_of_one_process(client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marginals_of_a_cluster_are_those_of_one_process(
+    client, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     model = branching(4, 3, 4)
     serial = bucketflow.marginals(model)
     runs = []
     monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
-    monkeypatch.setattr(spread, "_PART_SECONDS", 0.0)
-    monkeypatch.setattr(spread, "_START_SECONDS", 0.0)
+    in_force(PlanningPolicy, part_seconds=0.0)
+    in_force(PlanningPolicy, start_seconds=0.0)
     monkeypatch.setattr(propagate, "sweep_parts", lambda *args: runs.append(1) or sweep_parts(*args))
     seen = []
     found = bucketflow.marginals(model, client=client, progress=lambda done, planned: seen.append((done, planned)))

@@ -19,8 +19,9 @@ from bucketflow.pipeline.budget import fit, sliced_plans
 from bucketflow.pipeline.budget.fit import fitted
 from bucketflow.pipeline.errors import BudgetError, format_bytes, format_count
 from bucketflow.pipeline.formats.read import load
-from bucketflow.pipeline.orders import min_fill, tree_search
+from bucketflow.pipeline.orders import min_fill
 from bucketflow.pipeline.orders.effort import LEAST, SHARE, PlanningBudget
+from bucketflow.pipeline.orders.order_policy import OrderPolicy
 from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import Planner, forget_plans
@@ -29,6 +30,7 @@ from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT
+from tests.policies import InForce
 
 DATA = Path(os.environ.get("BUCKETFLOW_DATA", Path(plans.__file__).resolve().parents[3] / "shared" / "data"))
 RATES = Rates()
@@ -97,10 +99,10 @@ def test_numbers_that_no_float_holds_are_written() -> None:
     assert format_bytes(10**400).endswith(" PB")
 
 
-def test_a_long_search_asks_once_whether_it_is_worth_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_search_asks_once_whether_it_is_worth_it(in_force: InForce) -> None:
     problem = replace(grid(8, 12, 3), targets=None)
     asked = []
-    monkeypatch.setattr(tree_search, "_DOUBTFUL_PLANNING", 0.04)
+    in_force(OrderPolicy, doubtful_seconds=0.04)
 
     def check(tree: object) -> None:
         asked.append(tree)
@@ -168,12 +170,12 @@ def test_the_first_order_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether an optimum is swept is asked of the order that the search then begins with."""
     graphs = []
 
-    class Counted(min_fill._Graph):
+    class Counted(min_fill.FillGraph):
         def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
             graphs.append(dims)
             super().__init__(dims, scopes)
 
-    monkeypatch.setattr(min_fill, "_Graph", Counted)
-    min_fill._min_fill_order.cache_clear()
+    monkeypatch.setattr(min_fill, "FillGraph", Counted)
+    min_fill.remembered_min_fill.cache_clear()
     bucketflow.solve(bucketflow.load("satellite"))
     assert len(graphs) == 1

@@ -11,8 +11,9 @@ import pytest
 
 from bucketflow.pipeline.budget import fit
 from bucketflow.pipeline.budget import sliced_plans as in_slices
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.fit import fitted
-from bucketflow.pipeline.budget.sliced_plans import CLOSE, sliced_plan
+from bucketflow.pipeline.budget.sliced_plans import sliced_plan
 from bucketflow.pipeline.errors import BudgetError
 from bucketflow.pipeline.orders.effort import PlanningBudget
 from bucketflow.pipeline.orders.tree_search import TreeSearch
@@ -25,6 +26,7 @@ from bucketflow.pipeline.trees.tree import Tree
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.steps.step import Step, make_step
+from tests.policies import InForce
 
 RATES = Rates()
 OPTIONS = PlanOptions(order_seconds=0.3)
@@ -120,14 +122,16 @@ def test_no_variable_is_conditioned_on_in_vain(side: int, count: int, share: int
     hasty, plan = plans
     assert 1 < plan.slices <= hasty.slices
     assert plan.peak_bytes <= options.memory_bytes
-    assert plan.seconds > CLOSE * whole.seconds
+    assert plan.seconds > BudgetPolicy.close * whole.seconds
     for v in plan.sliced:
         fewer = Planner(wanted, options, RATES).conditioned(plan, frozenset(plan.sliced) - {v})
         assert fewer.peak_bytes > options.memory_bytes
 
 
 @pytest.mark.usefixtures("tables_only")
-def test_slices_that_take_much_more_work_need_another_tree_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_slices_that_take_much_more_work_need_another_tree_first(
+    monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     """Where there is time for a search, no variable of a tree whose slices are far dearer is freed one by one."""
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
     whole = next(Planner(wanted, options, RATES).plans())
@@ -137,7 +141,7 @@ def test_slices_that_take_much_more_work_need_another_tree_first(monkeypatch: py
     monkeypatch.setattr(in_slices.Slicing, "freed", lambda self, plan: freed.append(plan) or original(self, plan))
     monkeypatch.setattr(in_slices, "rearranged_slices", lambda *args, **_: args[1])
     for far, first in ((0.0, 0), (1e6, 1)):
-        monkeypatch.setattr(in_slices, "_FAR", far)
+        in_force(BudgetPolicy, far=far)
         freed.clear()
         found = in_slices.sliced_plan(Planner(wanted, options, RATES, PlanningBudget(asked=inf)), [whole])
         assert len(freed) == 1  # before the search, or after it was in vain
@@ -150,7 +154,9 @@ def test_slices_that_take_much_more_work_need_another_tree_first(monkeypatch: py
 
 
 @pytest.mark.usefixtures("tables_only")
-def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(
+    monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     """The others are estimated; before, each of them was planned."""
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
     wholes = list(Planner(wanted, options, RATES).plans())
@@ -164,7 +170,7 @@ def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(monke
     monkeypatch.setattr(in_slices.Slicing, "first", lambda self: tried.append(self.tree) or original(self))
     monkeypatch.setattr(in_slices.Slicing, "estimate", lambda self, _: estimates[alone_index(self.tree)])
     monkeypatch.setattr(in_slices, "rearranged_slices", lambda *args, **_: args[1])
-    monkeypatch.setattr(in_slices, "_FAR", 0.0)
+    in_force(BudgetPolicy, far=0.0)
 
     def alone_index(tree: Tree) -> int:
         return next(i for i, slicing in enumerate(alone) if slicing.tree is tree)
@@ -176,6 +182,7 @@ def test_of_trees_whose_slices_are_far_dearer_the_most_promising_is_sliced(monke
 @pytest.mark.usefixtures("tables_only")
 def test_another_way_is_found_before_a_tree_is_searched_for_slices_that_are_far_dearer(
     monkeypatch: pytest.MonkeyPatch,
+    in_force: InForce,
 ) -> None:
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
     whole = next(Planner(wanted, options, RATES).plans())
@@ -183,8 +190,8 @@ def test_another_way_is_found_before_a_tree_is_searched_for_slices_that_are_far_
     turns: list[str] = []
     original = TreeSearch.refined
     monkeypatch.setattr(TreeSearch, "refined", lambda *args: turns.append("tree") or original(*args))
-    monkeypatch.setattr(in_slices, "_FAR", 0.0)
-    for known, most in ((0.0, 1), (inf, 1 + in_slices.REARRANGINGS)):
+    in_force(BudgetPolicy, far=0.0)
+    for known, most in ((0.0, 1), (inf, 1 + BudgetPolicy.rearrangings)):
         effort = PlanningBudget(asked=inf)
 
         def boxes(effort: PlanningBudget = effort, known: float = known) -> None:
@@ -197,7 +204,9 @@ def test_another_way_is_found_before_a_tree_is_searched_for_slices_that_are_far_
 
 
 @pytest.mark.usefixtures("tables_only")
-def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_given_tree_is_not_searched_on_where_slices_cost_little(
+    monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
     wanted, options = grid(8, 3), replace(OPTIONS, decode=True)
     wholes = list(Planner(wanted, options, RATES).plans())
     options = replace(options, memory_bytes=min(plan.peak_bytes for plan in wholes) // 2)
@@ -205,16 +214,16 @@ def test_a_given_tree_is_not_searched_on_where_slices_cost_little(monkeypatch: p
     original = TreeSearch.refined
     monkeypatch.setattr(TreeSearch, "refined", lambda *args: turns.append(1) or original(*args))
     searched = in_memory(wanted, options)
-    assert len(turns) == in_slices.REARRANGINGS
+    assert len(turns) == BudgetPolicy.rearrangings
     assert searched.peak_bytes <= options.memory_bytes
     slicing = in_slices.Slicing(Planner(wanted, options, RATES, PlanningBudget()), wholes[0].tree, wholes[0])
     assert searched.seconds <= slicing.freed(slicing.first()).seconds
     given = replace(options, children=wholes[0].tree.children)
     in_memory(wanted, given)
-    assert len(turns) == 2 * in_slices.REARRANGINGS
-    monkeypatch.setattr(in_slices, "CLOSE", 1e6)
+    assert len(turns) == 2 * BudgetPolicy.rearrangings
+    in_force(BudgetPolicy, close=1e6)
     assert in_memory(wanted, given).tree.children == wholes[0].tree.children
-    assert len(turns) == 2 * in_slices.REARRANGINGS
+    assert len(turns) == 2 * BudgetPolicy.rearrangings
 
 
 def test_temporaries_of_a_device_count_with_the_step_that_has_them() -> None:

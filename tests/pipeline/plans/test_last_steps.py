@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.trees import rewrites
 from bucketflow.pipeline.trees.rewrites import with_last_steps
 from bucketflow.pipeline.trees.tree import Sizer, Tree, build_tree
+from bucketflow.pipeline.trees.tree_policy import TreePolicy
 from bucketflow.tasks.sweeps import best_states
 from tests.models import brute_optimum, cost_models
 
@@ -68,9 +68,6 @@ def test_a_root_is_not_swept_again(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=40)
 @given(model=cost_models(), limit=st.sampled_from((2, 4, 16)))
 def test_optima_are_the_same(model: Model, limit: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewrites, "_LEAST_JOINT", limit + 1)
-        patch.setattr(rewrites, "_FEWEST_ROWS", 2)
-        patch.setattr(rewrites, "JOINT_STATES", limit)
+    with TreePolicy.using(later_joint_cells=limit + 1, later_rows=2, joint_states=limit):
         found = bucketflow.solve(model, method="dense")
     assert found.value == brute_optimum(model, {})

@@ -17,6 +17,7 @@ from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.orders import depth_first, min_fill, tree_search
 from bucketflow.pipeline.orders.forests import Rearranger, group_units, pairwise_forest
 from bucketflow.pipeline.orders.min_fill import min_fill_order, primal_graph
+from bucketflow.pipeline.orders.order_policy import OrderPolicy
 from bucketflow.pipeline.orders.tree_search import TreeSearch, search_order
 from bucketflow.pipeline.plans import two_way_steps
 from bucketflow.pipeline.plans.planner import Planner
@@ -24,6 +25,7 @@ from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.trees.costs import Rates, tree_cost
 from bucketflow.pipeline.trees.tree import Sizer, bucket_tree, elimination_order
 from bucketflow.tasks.steps.semiring import MIN_PLUS
+from tests.policies import InForce
 
 CELLS_ONLY = Rates(1.0, 1.0, 1e30, 0.0, 0.0)
 
@@ -215,13 +217,13 @@ def test_no_variables_have_an_order() -> None:
     assert search_order((), (), seconds=0.01) == (0.0, ())
 
 
-def test_an_order_is_searched_without_a_tree(monkeypatch):
+def test_an_order_is_searched_without_a_tree(monkeypatch, in_force: InForce):
     def never(*_, **__):
         raise AssertionError("an order is all that was asked for")
 
     for name in ("bucket_tree", "merged_cliques", "tree_cost", "pairwise_forest"):
         monkeypatch.setattr(tree_search, name, never)
-    monkeypatch.setattr(depth_first, "_COMPILED_FROM", 0.0)
+    in_force(OrderPolicy, compiled_seconds=0.0)
     dims, scopes = (3,) * 81, grid(9)
     cells, order = search_order(dims, scopes, seconds=0.01)
     first = depth_first.bucket_cells(dims, scopes, min_fill_order(dims, scopes, 0))
@@ -311,9 +313,9 @@ def test_small_models_load_no_compiler():
 
 
 def test_the_same_order_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    graphs: list[min_fill._Graph] = []
-    graph = min_fill._Graph
-    monkeypatch.setattr(min_fill, "_Graph", lambda *given: graphs.append(graph(*given)) or graphs[-1])
+    graphs: list[min_fill.FillGraph] = []
+    graph = min_fill.FillGraph
+    monkeypatch.setattr(min_fill, "FillGraph", lambda *given: graphs.append(graph(*given)) or graphs[-1])
     scopes = [[v, v + 1] for v in range(30)]
     first = min_fill_order([2] * 31, scopes, 5)
     assert min_fill_order((2,) * 31, tuple(map(tuple, scopes)), 5) == first

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, get_args
 
+import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow import ModelError
+from bucketflow import BudgetError, ModelError
+from bucketflow.pipeline.orders import tree_search
 from bucketflow.pipeline.orders.tree_search import OrderName, TreeName, TreeSearch, checked_rule, first_order
 from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways
 from bucketflow.pipeline.trees.rewrites import split_stars
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree, junction_tree
+from bucketflow.tasks.compiler.compile_limits import NotCompiledError
 from tests.models import grid
 
 RULES = get_args(OrderName)
@@ -72,3 +75,52 @@ def test_an_unknown_order_is_refused_by_everybody(ask: Any) -> None:
         ask(grid(3, 3, 2))
     with pytest.raises(ModelError, match="unknown order 'min_fill'"):
         checked_rule("min_fill")
+
+
+def tangled(kind: str = "markov") -> bucketflow.Model:
+    """A network on which the heuristics decide differently: random pairs of variables of 2 to 6 states."""
+    rng = np.random.default_rng(3)
+    sizes = [int(n) for n in rng.integers(2, 7, 40)]
+    pairs = sorted({(int(v), int(u)) for v in range(1, 40) for u in rng.integers(max(0, v - 7), v, 2)})
+    functions = [([f"x{v}", f"x{u}"], rng.integers(1, 9, (sizes[v], sizes[u]))) for v, u in pairs]
+    values = [(scope, table if kind == "cost" else table / 9) for scope, table in functions]
+    return bucketflow.Model.build(kind, {f"x{v}": n for v, n in enumerate(sizes)}, values)
+
+
+@pytest.mark.parametrize("query", ["marginals", "max-marginals", "optimum"])
+def test_each_heuristic_has_a_plan_of_its_own(query: Any) -> None:
+    """Also where the search goes on after its first order, both ways and one way."""
+    model = tangled("cost" if query == "optimum" else "markov")
+    plans = {rule: bucketflow.plan(model, query, order=rule, tree="bucket", order_time=0.0) for rule in RULES}
+    for rule, plan in plans.items():
+        order = first_order(plan.dims, plan.tree.leaves, rule)
+        assert plan.tree == bucket_tree(plan.dims, plan.tree.leaves, order), rule
+    assert len({plan.tree.children for plan in plans.values()}) == len(RULES) - 1  # "auto" begins with min-fill
+    refined = {rule: bucketflow.plan(model, query, order=rule).tree.children for rule in RULES}
+    assert len(set(refined.values())) >= 4
+
+
+def test_a_compiled_model_has_the_order_that_was_asked_for() -> None:
+    trees = set()
+    for rule in RULES:
+        plan = bucketflow.compile(tangled(), order=rule, tree="bucket").plan
+        assert plan.tree == bucket_tree(plan.dims, plan.tree.leaves, first_order(plan.dims, plan.tree.leaves, rule))
+        trees.add(plan.tree.children)
+    assert len(trees) == len(RULES) - 1
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule not in ("auto", "min-fill")])
+def test_a_heuristic_that_is_not_compiled_in_time_is_refused_by_name(
+    rule: OrderName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another one had been taken, and nobody was told."""
+
+    def late(*_: object, **__: object) -> None:
+        raise NotCompiledError("greedy_order")
+
+    monkeypatch.setattr(tree_search, "search_order", late)
+    with pytest.raises(BudgetError, match=f"the order '{rule}' needs loops that are not compiled"):
+        both(rule)
+    with pytest.raises(BudgetError, match="bucketflow warm compiles them ahead"):
+        TreeSearch(DIMS, SCOPES, order=rule).cheapest()
+    assert both("auto") == both("min-fill")

@@ -60,7 +60,8 @@ def needed(tree: Tree, head: int, steps: Sequence[Step], inputs: Sequence[int], 
 def test_boxes_fix_as_few_variables_as_their_tables_allow(seed: int) -> None:
     tree, draw = random_tree(seed), Random(seed)
     layouts = [tuple(scope) for scope in tree.scopes]
-    steps = [StepBuilder(tree, layouts, MIN_PLUS).forward(node) for node in tree.schedule]
+    problem = Problem(tree.dims, tree.leaves, MIN_PLUS, 8)
+    steps = [StepBuilder(tree, layouts, problem).forward(node) for node in tree.schedule]
     # the second half of the steps, which reads some tables of the first
     part = steps[draw.randint(0, len(steps) - 1) :]
     inside = {step.node for step in part}

@@ -10,20 +10,21 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.trees import rewrites as prejoin
 from bucketflow.pipeline.trees.costs import Rates, sized_work
 from bucketflow.pipeline.trees.rewrites import with_joined_inputs
 from bucketflow.pipeline.trees.tree import Sizer, Tree, build_tree
+from bucketflow.pipeline.trees.tree_policy import TreePolicy
 from tests.models import bayes_models, brute_log10_sum, brute_optimum, cost_models, markov_models
+from tests.policies import InForce
 
 
 @pytest.fixture
-def eager(monkeypatch: pytest.MonkeyPatch) -> None:
+def eager(in_force: InForce) -> None:
     """Join in steps of any size."""
-    monkeypatch.setattr(prejoin, "_LEAST_STEP", 1)
-    monkeypatch.setattr(prejoin, "_CACHED_CELLS", 1)
-    monkeypatch.setattr(prejoin, "_MANY_INPUTS", 2)
-    monkeypatch.setattr(prejoin, "_SHARE", 2)
+    in_force(TreePolicy, joined_step_cells=1)
+    in_force(TreePolicy, cached_cells=1)
+    in_force(TreePolicy, many_inputs=2)
+    in_force(TreePolicy, join_share=2)
 
 
 def joined(tree: Tree) -> Tree:

@@ -21,11 +21,12 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_plan import _plan_rows
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans import worker_parts
+from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import grid
 from tests.pipeline.marginals.test_spread import branching
+from tests.policies import InForce
 
 
 def printed(*arguments: Any) -> Any:
@@ -76,12 +77,12 @@ def test_the_plan_of_marginals_is_the_same_value() -> None:
     assert bucketflow.plan(model, "marginals", **asked) == bucketflow.marginals(model, **asked).plan
 
 
-def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     model = branching(4, 3, 4)
     monkeypatch.setattr(placement, "TASK_SECONDS", 1e-4)
     monkeypatch.setattr(placement, "DaskPools", lambda *_: nullcontext(ThreadPool(2)))
-    monkeypatch.setattr(worker_parts, "_PART_SECONDS", 0.0)
-    monkeypatch.setattr(worker_parts, "_START_SECONDS", 0.0)
+    in_force(PlanningPolicy, part_seconds=0.0)
+    in_force(PlanningPolicy, start_seconds=0.0)
     ran: list[Any] = []
     monkeypatch.setattr(propagate, "sweep_parts", lambda run: (ran.append(run.plan.parts), sweep_parts(run))[1])
     shown = prepare(question_of(model, "marginals"), Resources(Options(workers=2)))

@@ -242,7 +242,7 @@ def test_published_sums(data: Path, name: str) -> None:
 def test_the_order_of_diagrams_is_searched_though_no_loops_are_compiled_yet(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a fresh installation linkage_16 was refused for its memory, by the first order that was tried."""
     asked = []
-    monkeypatch.setattr(depth_first, "_PATIENCE", SimpleNamespace(ends=lambda _: False, compiled=False))
+    monkeypatch.setattr(depth_first, "PATIENCE", SimpleNamespace(ends=lambda _: False, compiled=False))
     monkeypatch.setattr(
         tree_search, "search_order", lambda *_, **given: asked.append(given["seconds"]) or (math.inf, ())
     )

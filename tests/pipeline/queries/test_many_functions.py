@@ -21,9 +21,11 @@ from bucketflow.pipeline.models.function import (
 )
 from bucketflow.pipeline.preprocessing import consistency, leaf_groups
 from bucketflow.pipeline.preprocessing.preprocess import Network, full_states, reduce_model
+from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.tasks.sweeps.scaled import Scaled, measured, measured_each
 from tests.models import named_model
+from tests.policies import InForce
 
 SEEDS = range(6)
 
@@ -137,9 +139,9 @@ def reduced(kind: str, query: Any, seed: int) -> Network:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_many_functions_exclude_is_what_each_does(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_many_functions_exclude_is_what_each_does(seed: int, in_force: InForce) -> None:
     found = reduced("cost", "optimum", seed)
-    monkeypatch.setattr(consistency, "_FEW_FUNCTIONS", 1 << 20)
+    in_force(PreprocessingPolicy, together_functions=1 << 20)
     alone = reduced("cost", "optimum", seed)
     assert found.fallen == alone.fallen != consistency.NOTHING
     assert [domain.tolist() for domain in found.domains] == [domain.tolist() for domain in alone.domains]
@@ -160,12 +162,12 @@ def told(table: Any) -> tuple[Any, ...]:
     [("cost", "optimum"), ("cost", "count"), *(("markov", q) for q in ("optimum", "partition", "count"))],
 )
 def test_leaf_tables_made_together_are_those_made_alone(
-    kind: str, query: str, cells: int, seed: int, monkeypatch: pytest.MonkeyPatch
+    kind: str, query: str, cells: int, seed: int, in_force: InForce
 ) -> None:
     network, shuffled = reduced(kind, query, seed), random.Random(seed)
     arithmetic = arithmetic_for(network)
     axes = {node: tuple(shuffled.sample(scope, len(scope))) for node, scope in enumerate(network.scopes)}
-    monkeypatch.setattr(leaf_groups, "_TOGETHER_CELLS", cells)
+    in_force(PreprocessingPolicy, group_cells=cells)
     found = arithmetic.leaves(axes)
     assert [*found] == [*axes]
     for node, leaf in enumerate(network.leaves):
@@ -185,8 +187,8 @@ def test_small_tables_are_few_groups() -> None:
     assert leaf_groups.made_together(network, {}, lambda group: []) == {}
 
 
-def test_tables_that_might_underflow_are_made_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leaf_groups, "_FEW_TABLES", 0)
+def test_tables_that_might_underflow_are_made_apart(in_force: InForce) -> None:
+    in_force(PreprocessingPolicy, group_tables=0)
     tiny, usual = np.array([1e-200, 1e-150]), np.array([0.5, 0.25])
     functions = [Function((v,), values) for v in range(3) for values in ((tiny, tiny) if v == 1 else (usual, usual))]
     network = reduce_model(named_model("markov", [2] * 3, functions), "partition", {})

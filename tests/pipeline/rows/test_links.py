@@ -18,7 +18,7 @@ from bucketflow.pipeline.answering import question as questions
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.function import FORBIDDEN, Function
-from bucketflow.pipeline.preprocessing import wide_tables
+from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.preprocessing.wide_tables import with_links
 from tests.models import named_model
 
@@ -44,9 +44,7 @@ def listed(draw: st.DrawFn) -> Model:
 @settings(max_examples=40)
 @given(model=listed(), cells=st.sampled_from([1, 12, 64]))
 def test_chains_have_the_same_optima(model: Model, cells: int) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide_tables, "_LARGE_CELLS", 0)
-        patch.setattr(wide_tables, "_LINK_CELLS", cells)
+    with PreprocessingPolicy.using(wide_cells=0, link_cells=cells):
         found = bucketflow.solve(model)
     wanted = bucketflow.solve(model, representation="dense")
     assert (found.status, found.value) == (wanted.status, wanted.value)
@@ -63,9 +61,7 @@ def test_chains_have_the_same_optima(model: Model, cells: int) -> None:
 @settings(max_examples=15)
 @given(model=listed())
 def test_every_assignment_has_one_of_the_links(model: Model) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wide_tables, "_LARGE_CELLS", 0)
-        patch.setattr(wide_tables, "_LINK_CELLS", 1)
+    with PreprocessingPolicy.using(wide_cells=0, link_cells=1):
         chained = with_links(model)
     for query in ("partition", "count"):
         if query == "count" or model.kind == "markov":
@@ -80,11 +76,9 @@ def test_chains_have_the_same_marginals(model: Model, cells: int, maximum: bool,
     maximum = maximum or model.kind == "cost"
     evidence = {model.names[0]: 0} if observe else {}
     wanted = bucketflow.marginals(model, maximum=maximum, evidence=evidence, joint=[model.names[-2:]])
-    with pytest.MonkeyPatch.context() as patch:
+    with PreprocessingPolicy.using(wide_cells=0, link_cells=cells), pytest.MonkeyPatch.context() as patch:
         patch.setattr(questions, "_WIDE_CELLS", 0)
         patch.setattr(questions, "has_fewer_cells", lambda *_: True)
-        patch.setattr(wide_tables, "_LARGE_CELLS", 0)
-        patch.setattr(wide_tables, "_LINK_CELLS", cells)
         found = bucketflow.marginals(model, maximum=maximum, evidence=evidence, joint=[model.names[-2:]])
         compiled = bucketflow.compile(model) if model.kind != "cost" and not maximum else None
     assert (found.status, found.value, [*found]) == (wanted.status, wanted.value, [*wanted])

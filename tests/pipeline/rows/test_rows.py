@@ -22,7 +22,7 @@ from bucketflow.pipeline.answering.prepared import Prepared, prepare
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.row_trials import in_slices
 from bucketflow.pipeline.answering.running import _run, answered
-from bucketflow.pipeline.budget import rows_fit
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
@@ -250,8 +250,8 @@ def test_compiled_models_are_dense() -> None:
         bucketflow.compile(dense_ring("markov"), representation="rows")
 
 
-def test_what_fits_in_no_slices_is_refused_with_both_numbers(tight: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows_fit, "MAX_SLICES", 9)
+def test_what_fits_in_no_slices_is_refused_with_both_numbers(tight: None, in_force: InForce) -> None:
+    in_force(BudgetPolicy, most_slices=9)
     with pytest.raises(BudgetError, match=r"need .* kB, allowed 300 kB"):
         bucketflow.solve(ring(60), representation="rows", memory="300kB")
     with pytest.raises(BudgetError, match=r"by rows a table needs at least .*, allowed .*; try"):

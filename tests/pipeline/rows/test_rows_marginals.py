@@ -11,7 +11,7 @@ from hypothesis import given
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.budget import rows_fit
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.runs import row_boxes as row_steps
 from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
@@ -209,12 +209,12 @@ def test_a_box_with_another_scale_takes_nothing_of_what_was_there(
     assert_same(found, first)
 
 
-def test_disk_is_chosen_where_slices_repeat_much(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+def test_disk_is_chosen_where_slices_repeat_much(in_force: InForce) -> None:
     model, options = ring(60, "markov", groups=4), dict[str, Any](representation="rows", memory=TINY)
     in_force(RowPolicy, merged_copies=20)  # results are said to take more memory than they do
     ways = {}
     for worth in (1e9, 0.0):
-        monkeypatch.setattr(rows_fit, "_WORTH_STORING", worth)
+        in_force(BudgetPolicy, worth_storing=worth)
         found = bucketflow.marginals(model, **options)
         assert found.plan is not None
         ways[found.plan.way] = found

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.budget import boxes, rows_fit, spill
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_run import run_facts
 from bucketflow.pipeline.errors import BudgetError, format_bytes
@@ -346,14 +347,14 @@ def test_sums_remove_tables_that_were_read(tmp_path: Path) -> None:
     assert all(path.stat().st_size == 8 for path in left)
 
 
-def test_ways_are_chosen(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+def test_ways_are_chosen(in_force: InForce) -> None:
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=900_000)
     in_force(RowPolicy, merged_copies=20)  # results are said to take more memory than they do
     with pytest.raises(BudgetError, match=r"by rows a table needs at least .*; --fit slice or --fit spill would find"):
         bucketflow.solve(model, fit="refuse", **options)
-    monkeypatch.setattr(rows_fit, "_WORTH_STORING", 1e9)
+    in_force(BudgetPolicy, worth_storing=1e9)
     sliced = bucketflow.solve(model, **options)
-    monkeypatch.setattr(rows_fit, "_WORTH_STORING", 0.0)
+    in_force(BudgetPolicy, worth_storing=0.0)
     found = bucketflow.solve(model, **options)
     assert sliced.plan is not None
     assert found.plan is not None
@@ -371,7 +372,7 @@ def test_more_receipts_than_memory_holds_are_not_kept(
     """Slices need none; who asked for tables on disk hears both numbers."""
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=TINY)
     wanted = bucketflow.solve(model, query, representation="rows").value
-    monkeypatch.setattr(rows_fit, "_WORTH_STORING", 0.0)
+    in_force(BudgetPolicy, worth_storing=0.0)
     assert bucketflow.solve(model, query, **options).plan.way == "disk"  # type: ignore[union-attr]
     in_force(BoxPolicy, receipt_bytes=TINY // 8)
     plans: list[Any] = []

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from bucketflow.pipeline.budget import rows_fit
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.rows_fit import rows_plan
 from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem
 from bucketflow.pipeline.plans.row_bounds import expected_work, states_left
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS
+from tests.policies import InForce
 
 DIMS, SCOPES = (1000, 1000, 1000, 1), ((0, 1), (1, 2), (2, 3))
 
@@ -34,7 +35,7 @@ def test_states_that_sparse_tables_leave() -> None:
     )
 
 
-def test_the_tree_of_the_fewest_rows_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tree_of_the_fewest_rows_is_taken(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     # a cycle: tables 0 and 1 have few rows, so that the variable of both is the one to begin with
     dims, scopes = (100,) * 4, ((0, 1), (1, 2), (2, 3), (3, 0))
     problem = Problem(dims, scopes, MIN_PLUS, 8, rows=(100, 100, 10**4, 10**4))
@@ -50,7 +51,7 @@ def test_the_tree_of_the_fewest_rows_is_taken(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Planner, "tree", searched)
     assert rows_plan(Planner(problem)).tree.children == worse.children
     assert asked == [dims]  # over few rows nothing else is tried
-    monkeypatch.setattr(rows_fit, "_MANY_ROWS", 0.0)
+    in_force(BudgetPolicy, searched_rows=0.0)
     # nor for whoever ends soon
     assert rows_plan(Planner(problem), most_work=1e7).tree.children == worse.children
     assert asked == [dims, dims]

@@ -20,9 +20,11 @@ import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.function import Function
-from bucketflow.pipeline.preprocessing import consistency, preprocess, semijoins
+from bucketflow.pipeline.preprocessing import consistency, preprocess
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from tests.models import assignments, brute_count, brute_log10_sum, brute_optimum, cost_models, markov_models
+from tests.policies import InForce
 
 
 def random_relations(rng: np.random.Generator, scopes: list[tuple[int, ...]], dims: list[int], rows: bool) -> Model:
@@ -50,12 +52,9 @@ CYCLE = [(0, 1, 2), (2, 1, 3), (3, 1, 4), (0, 4, 1)]
 
 
 @pytest.mark.parametrize("scopes", [TREE, CYCLE])
-@pytest.mark.parametrize("limits", [{}, {"_TABLE_CELLS": 1}, {"_MOST_SHARING": 1}])
-def test_no_assignment_falls(
-    scopes: list[tuple[int, ...]], limits: dict[str, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in limits.items():
-        monkeypatch.setattr(semijoins, name, value)
+@pytest.mark.parametrize("limits", [{}, {"semijoin_table_cells": 1}, {"most_sharing_functions": 1}])
+def test_no_assignment_falls(scopes: list[tuple[int, ...]], limits: dict[str, int], in_force: InForce) -> None:
+    in_force(PreprocessingPolicy, **limits)
     fallen = 0
     for seed in range(12):
         rng = np.random.default_rng(seed)
@@ -71,11 +70,11 @@ def test_no_assignment_falls(
 
 
 @pytest.mark.parametrize("rows", [False, True])
-@pytest.mark.parametrize("table_cells", [semijoins._TABLE_CELLS, 1])
+@pytest.mark.parametrize("table_cells", [PreprocessingPolicy.semijoin_table_cells, 1])
 def test_every_entry_of_an_acyclic_model_that_is_left_is_part_of_an_assignment(
-    rows: bool, table_cells: int, monkeypatch: pytest.MonkeyPatch
+    rows: bool, table_cells: int, in_force: InForce
 ) -> None:
-    monkeypatch.setattr(semijoins, "_TABLE_CELLS", table_cells)
+    in_force(PreprocessingPolicy, semijoin_table_cells=table_cells)
     fallen = 0
     for seed in range(20):
         model = random_relations(np.random.default_rng(seed), TREE, [3] * 7, rows=rows)
@@ -189,9 +188,9 @@ def test_plans_show_what_fell(tmp_path: Path) -> None:
     assert f"{fallen.states:,} states and {fallen.entries:,} entries" in shown.stdout
 
 
-def test_work_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(semijoins, "_PASSES", 0)
-    monkeypatch.setattr(semijoins, "_FREE_ENTRIES", 0)
+def test_work_is_bounded(in_force: InForce) -> None:
+    in_force(PreprocessingPolicy, semijoin_passes=0)
+    in_force(PreprocessingPolicy, semijoin_entries=0)
     network = reduce_model(disagreeing(), "count", {})
     assert network.feasible
     assert network.fallen.entries == 0

@@ -68,7 +68,7 @@ def equal(one: Any, other: Any) -> bool:
 def known_disk() -> Iterator[None]:
     """Disks are not measured: it takes longer than everything else here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk, "_sampled_rate", lambda _: 1e9)
+        patch.setattr(disk, "sampled_rate", lambda _: 1e9)
         yield
 
 

@@ -20,9 +20,10 @@ from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.query import Query
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
+from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.plans.worker_parts import in_parts, slices_per_task
-from bucketflow.pipeline.preprocessing import leaf_groups as module_together
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
+from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import Slices, run_group, slices_of
@@ -91,12 +92,12 @@ def test_what_all_slices_share_is_computed_once(monkeypatch: pytest.MonkeyPatch)
     assert ran == [plan.variant_from, varying, varying]
 
 
-def test_parts_end_at_small_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_end_at_small_tables() -> None:
     plan = run_of().plan
     sizes = [table_bytes(plan.tree.dims, s.axes, plan.itemsize) for s in plan.steps]
     limit = sorted(sizes)[len(sizes) // 4]
-    monkeypatch.setattr("bucketflow.pipeline.plans.worker_parts.MAX_SENT_BYTES", limit)
-    parts = in_parts(plan, 4, 0.0, Rates(), 1 << 40)
+    with PlanningPolicy.using(sent_bytes=limit):
+        parts = in_parts(plan, 4, 0.0, Rates(), 1 << 40)
     assert len(parts.cuts) > 1
     assert all(size <= limit for s, size in zip(plan.steps, sizes, strict=True) if s.node in parts.cuts)
     order = [s.node for s in plan.steps]
@@ -128,9 +129,7 @@ def test_leaf_tables_made_together_are_those_made_one_by_one(
     network = reduce_model(model, query, {v: 0 for v in observed if v < len(model.dims)})
     arithmetic = arithmetic_for(network)
     axes = {node: leaf.scope[::-1] if reverse else leaf.scope for node, leaf in enumerate(network.leaves)}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module_together, "_FEW_TABLES", 0)
-        patch.setattr(module_together, "_TOGETHER_CELLS", together)
+    with PreprocessingPolicy.using(group_tables=0, group_cells=together):
         found = arithmetic.leaves(axes)
     assert list(found) == list(axes)
     for node, leaf in enumerate(network.leaves):

@@ -55,7 +55,7 @@ def half_done(name: str, run: Path) -> None:
 
 def write_all() -> None:
     """Write runs of every kind, half done."""
-    disk._sampled_rate = lambda _: 1e9  # type: ignore[attr-defined]
+    disk.sampled_rate = lambda _: 1e9  # type: ignore[attr-defined]
     with TemporaryDirectory() as folder, tarfile.open(STORED, "w:xz") as packed:
         for name in RUNS:
             half_done(name, Path(folder) / name)
@@ -70,7 +70,7 @@ def write_all() -> None:
 def test_runs_that_an_earlier_version_left_are_finished(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk, "_sampled_rate", lambda _: 1e9)
+    monkeypatch.setattr(disk, "sampled_rate", lambda _: 1e9)
     with tarfile.open(STORED) as packed:
         packed.extractall(tmp_path, filter="data")
     run = tmp_path / name

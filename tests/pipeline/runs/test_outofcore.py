@@ -20,7 +20,7 @@ from bucketflow.cluster import pool
 from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import placement
-from bucketflow.pipeline.budget import spill
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.machine import disk, resources
 from bucketflow.pipeline.runs import dense_boxes
 from bucketflow.storage import ledger
@@ -28,6 +28,7 @@ from tests.killing import killing_one, stopped
 from tests.memory import traced_boxes
 from tests.models import grid
 from tests.pipeline.plans.test_budget import SLACK_BYTES, measured_peak
+from tests.policies import InForce
 
 MARGIN = 1 << 20
 
@@ -97,19 +98,19 @@ def memory_of_tasks(monkeypatch: pytest.MonkeyPatch, planned: Callable[[int], in
     ("query", "kind", "runs"),
     [
         ("optimum", "cost", ()),
-        ("optimum", "cost", spill._RUNS),
-        ("optimum", "markov", spill._RUNS),
-        ("partition", "markov", spill._RUNS),
+        ("optimum", "cost", BudgetPolicy.stored_runs),
+        ("optimum", "markov", BudgetPolicy.stored_runs),
+        ("partition", "markov", BudgetPolicy.stored_runs),
     ],
 )
 def test_every_task_is_within_its_plan(
-    query: str, kind: str, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+    query: str, kind: str, runs: tuple[int, ...], monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     """Each box by itself needs at most what the plan says: the largest ratio of both is at most one.
 
     With two threads on every machine: what Python keeps of a thread, some 5 kB, is no part of a plan.
     """
-    monkeypatch.setattr(spill, "_RUNS", runs)
+    in_force(BudgetPolicy, stored_runs=runs)
     model = grid(10, 10, 4, kind)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": budget(model, query, 3)}

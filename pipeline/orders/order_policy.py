@@ -1,0 +1,61 @@
+"""What is tuned of searches for orders and trees, listed once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class OrderPolicy(Policy):
+    """The numbers behind how long is searched.
+
+    Parameters
+    ----------
+    share, short_share, short_seconds : float
+        Automatic planning spends this share of the predicted run time, and the larger share of shorter runs up to so
+        many seconds.
+    hopeless_seconds : float
+        And so long where nobody would wait for what was found.
+    doubtful_seconds : float
+        A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
+    first_round_seconds : float
+        The first round of a search takes so long, each further one twice as long.
+    order_share, start_share, starts : float, float, int
+        Shares of a round for trying orders, and for the refinement of each of so many of them.
+    emergency : float
+        A search that takes this many times its nominal time is stopped by the clock.
+    kept_trees : int
+        The cheapest tree may need too much memory, so so many are remembered.
+    compiled_seconds, loaded_cells : float, int
+        Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
+    first_work : int
+        Neighbours that a first order looks at where a search that is compiled can follow: one that takes longer is
+        worse.
+    both_ways_tiny_cells : int
+        Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
+    both_ways_step_seconds : float
+        A small step both ways is one call of einsum, or a record of one compiled loop; large ones need more, where it
+        is little beside their loops. Priced by more, merged steps would sweep several times the cells to save steps.
+    both_ways_small_seconds : float
+        Propagations whose loops are predicted to take less are planned without the compiled search.
+    """
+
+    share: float = 0.08
+    short_share: float = 0.25
+    short_seconds: float = 0.2
+    hopeless_seconds: float = 0.5
+    doubtful_seconds: float = 2.0
+    first_round_seconds: float = 0.05
+    order_share: float = 0.35
+    start_share: float = 0.1
+    starts: int = 3
+    emergency: float = 4.0
+    kept_trees: int = 8
+    compiled_seconds: float = 0.5
+    loaded_cells: int = 1 << 22
+    first_work: int = 100_000
+    both_ways_tiny_cells: int = 1 << 23
+    both_ways_step_seconds: float = 5e-6
+    both_ways_small_seconds: float = 0.2

@@ -1,0 +1,38 @@
+"""What is tuned of plans, listed once. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class PlanningPolicy(Policy):
+    """The numbers behind parts for workers and further trees.
+
+    Parameters
+    ----------
+    sent_bytes : int
+        A message between workers; a larger one costs more to send than it saves.
+    part_share : float
+        A part should take at least this share of what each worker would do if all did the same.
+    least_gain : float
+        Chains of parts that save less than this share of the time are not worth sending.
+    part_seconds, start_seconds : float
+        What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
+    device_tasks : int
+        Tasks that slices of beliefs are divided into for devices, however many there are.
+    further_search_seconds, searched_seconds : float
+        Nominal seconds of a search for a tree whose messages fit memory, where a propagation takes less than the latter
+        and was not searched for before.
+    """
+
+    sent_bytes: int = 1 << 28
+    part_share: float = 0.25
+    least_gain: float = 0.2
+    part_seconds: float = 0.05
+    start_seconds: float = 0.5
+    device_tasks: int = 64
+    further_search_seconds: float = 0.2
+    searched_seconds: float = 1.0
