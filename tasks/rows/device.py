@@ -26,8 +26,8 @@ _COUNT: Final = (1 << 62) - 1
 _SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
 
 
-class DeviceSide:
-    """Operations; see :class:`.operations.Side`."""
+class DeviceRows:
+    """Rows of a device, by kernels in CUDA; see :class:`.row_backend.RowBackend`."""
 
     @property
     def arrays(self) -> Any:
@@ -315,4 +315,4 @@ def _radix(entry: str, carried: Any) -> Any:
     return kernel("radix", "min_plus", carried.dtype.name, entry=entry)
 
 
-DEVICE: Final = DeviceSide()
+DEVICE: Final = DeviceRows()
