@@ -100,7 +100,7 @@ def _as_here(given: Any) -> Any:
     return given.view(np.ndarray) if isinstance(given, np.ndarray) else given
 
 
-class StandInSide:
+class StandInRows:
     """Operations on rows of the device, done by the host's."""
 
     arrays = _Arrays()
@@ -224,7 +224,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
     patch.setattr(gpu_sweep, "compile_waiting", lambda: None)
     patch.setattr(rows_device, "compile_waiting", lambda: None)
     patch.setattr(rows_device, "free_pools", lambda: None)
-    patch.setattr(relations_device, "DEVICE", StandInSide())
+    patch.setattr(relations_device, "DEVICE", StandInRows())
     patch.setattr(gpu_gather, "gather_slices", _gather)
     patch.setattr(gpu_decoding, "processors", lambda: 2)
     patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)

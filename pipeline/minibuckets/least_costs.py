@@ -9,7 +9,7 @@ Joins are never stored: the minima over them are steps of the dense engine, on t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -19,10 +19,9 @@ import numpy as np
 from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.semiring import MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
-from .joins import BucketTable, Joins, on_one_side, ordered
+from .bucket_elimination import Array, BucketElimination, Extent, Stop
+from .joins import BucketTable, Joins, ordered
 from .partition import MiniBucket, Partition
-
-Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,14 +95,22 @@ def eliminate(
     stop : callable, optional
         Asked before each bucket.
     """
-    work = _Elimination(network, split, upper, keep, Joins(split.dims, MIN_PLUS, threads, compiled, device_cells))
-    for place in range(len(split.order)):
-        if stop is not None and stop():
-            return None
-        if not work.feasible:
-            break
-        work.bucket(place)
-    return work.result()
+    own, reach = beginning(network, split, upper)
+    joins = Joins(split.dims, MIN_PLUS, threads, compiled, device_cells)
+    work = BucketElimination(split, own, LeastCosts(reach), joins, keep=keep)
+    if reach.feasible and work.run(stop) is None:
+        return None
+    return MiniBuckets(
+        split.order,
+        reach.bound,
+        reach.feasible,
+        split.exact,
+        tuple(work.buckets),
+        tuple(work.messages),
+        tuple([sum(each.lowest for each in told) for told in work.told]),
+        split.cells,
+        split.largest,
+    )
 
 
 @dataclass(frozen=True)
@@ -162,76 +169,37 @@ def beginning(network: CostNetwork, split: Partition, upper: int | None) -> tupl
     return tables, Reach(lower, most + 1 if upper is None else min(upper, most + 1), feasible)
 
 
-class _Elimination:
-    """The state of one elimination."""
+@dataclass(frozen=True)
+class LeastCosts:
+    """The rule of integer costs: shares are whole, messages are cut off."""
 
-    def __init__(self, network: CostNetwork, split: Partition, upper: int | None, keep: bool, joins: Joins) -> None:
-        self.split, self.keep, self.joins = split, keep, joins
-        own, self.reach = beginning(network, split, upper)
-        self.tables: list[BucketTable | None] = list(own)
-        n = len(split.dims)
-        self.buckets: list[tuple[BucketTable, ...]] = [()] * n
-        self.messages: list[tuple[BucketTable, ...]] = [()] * n
-        self.offsets = [0] * n
+    reach: Reach
 
-    @property
-    def feasible(self) -> bool:
-        """Whether an assignment below the cut-off may be left."""
-        return self.reach.feasible
+    def agreed(self, sums: Sequence[Any]) -> tuple[list[Any], float]:
+        return shifts(sums, self.reach.room), 0.0
 
-    def bucket(self, place: int) -> None:
-        """Eliminate one variable."""
-        minis, v = self.split.buckets[place], self.split.order[place]
-        tables = [[self._take(t) for t in mini.tables] for mini in minis]
-        if self.keep:
-            self.buckets[v] = tuple(table for each in tables for table in each)
-        if len(minis) > 1:
-            self._agree(minis, tables)
-        for mini, each in zip(minis, tables, strict=True):
-            self._send(mini, each)
+    def added(self, total: Array, share: Array) -> Array:
+        return np.minimum(total, share, out=total)
 
-    def _take(self, number: int) -> BucketTable:
-        table = self.tables[number]
-        assert table is not None
-        if not self.keep:
-            self.tables[number] = None
-        return table
+    def written(self, costs: Any, parts: int) -> None:
+        pass
 
-    def _agree(self, minis: Sequence[MiniBucket], tables: list[list[BucketTable]]) -> None:
-        """Give the mini-buckets equal shares of what they cost together, by one more table for each."""
-        common = self.split.shared(minis)
-        minima = [self.joins.projected(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
-        for each, shift in zip(tables, shifts(minima, self.reach.room), strict=True):
-            each.append(BucketTable(common, shift))
+    def measured(self, costs: Any, shared: float) -> Extent:
+        return Extent(float(costs.min()), math.inf, shared)
 
-    def _send(self, mini: MiniBucket, tables: Sequence[BucketTable]) -> None:
-        """Send a message, its least entry as 0; what reaches the cut-off with the bound so far is forbidden."""
-        if not self.feasible:
-            return
-        costs = self.joins.projected(mini.scope, tables, mini.message)
-        told = self.reach.told(float(costs.min()))
-        if told is None:
-            return
+    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Told] | None:
+        told = []
+        for extent in extents:
+            if (each := self.reach.told(extent.least)) is None:
+                return None
+            told.append(each)
+        return told
+
+    def read(self, costs: Any, told: Told) -> None:
         told.apply(costs)
-        message = BucketTable(mini.message, costs)
-        self.tables.append(message)
-        self.offsets[mini.variable] += told.lowest
-        if self.keep and mini.message:
-            self.messages[mini.variable] = (*self.messages[mini.variable], message)
 
-    def result(self) -> MiniBuckets:
-        """What was found."""
-        return MiniBuckets(
-            self.split.order,
-            self.reach.bound,
-            self.feasible,
-            self.split.exact,
-            tuple(self.buckets),
-            tuple(self.messages),
-            tuple(self.offsets),
-            self.split.cells,
-            self.split.largest,
-        )
+    def raised(self, costs: Any, parts: int, out: Any = None) -> Any:
+        return costs
 
 
 def shifts(minima: Sequence[Any], limit: float) -> list[Any]:
@@ -239,7 +207,6 @@ def shifts(minima: Sequence[Any], limit: float) -> list[Any]:
 
     Shares are whole numbers and add up to that sum; where it is ``limit`` or more everything becomes forbidden.
     """
-    minima = on_one_side(minima)
     total = reduce(np.add, minima)
     dead = ~(total < limit)
     whole = np.where(dead, 0.0, total).astype(np.int64)

@@ -9,7 +9,8 @@ was computed from, and a constant that is added to a message is added to the bou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -17,7 +18,8 @@ import numpy as np
 
 from ...tasks.gpu.arrays import is_device
 from ...tasks.steps.semiring import LOG_SUM
-from .joins import BucketTable, Joins, on_one_side
+from .bucket_elimination import Array, BucketElimination, Extent, Stop
+from .joins import BucketTable, Joins
 from .partition import MiniBucket, Partition
 
 # A few roundings for each operation: logarithms and powers may be wrong by more than one.
@@ -30,7 +32,7 @@ def log_sum_bounds(
     *,
     threads: int = 1,
     device_cells: int | None = None,
-    stop: Callable[[], bool] | None = None,
+    stop: Stop | None = None,
 ) -> tuple[float, float] | None:
     """Bound ``ln sum exp(sum of tables)`` over all assignments; None if it was stopped.
 
@@ -52,13 +54,11 @@ def log_sum_bounds(
     tuple of float
         A lower bound, which is -inf unless no bucket was split, and an upper bound; both -inf if the sum is zero.
     """
-    work = _Elimination(tables, split, Joins(split.dims, LOG_SUM, threads, True, device_cells))
-    for place in range(len(split.order)):
-        if stop is not None and stop():
-            return None
-        if not work.bucket(place):
-            return -math.inf, -math.inf
-    return work.account.bounds()
+    rule, joins = LogSums(Account(split, tables)), Joins(split.dims, LOG_SUM, threads, True, device_cells)
+    possible = BucketElimination(split, tables, rule, joins, keep=False).run(stop)
+    if possible is None:
+        return None
+    return rule.account.bounds() if possible else (-math.inf, -math.inf)
 
 
 def _free_dims(split: Partition) -> list[int]:
@@ -102,50 +102,38 @@ class Account:
         return total - slack if self.split.exact else -math.inf, total + slack
 
 
-class _Elimination:
-    """The state of one elimination."""
+@dataclass(frozen=True)
+class LogSums:
+    """The rule of logarithms: parts of a bucket are powers, and rounding is accounted for."""
 
-    def __init__(self, tables: Sequence[BucketTable], split: Partition, joins: Joins) -> None:
-        self.split, self.joins = split, joins
-        self.tables: list[BucketTable | None] = list(tables)
-        self.account = Account(split, tables)
+    account: Account
 
-    def bucket(self, place: int) -> bool:
-        """Eliminate one variable; return whether anything is possible."""
-        minis = self.split.buckets[place]
-        tables = [[self._scaled(t, len(minis)) for t in mini.tables] for mini in minis]
-        shift = self._agree(minis, tables) if len(minis) > 1 else 0.0
-        return all(self._send(mini, each, len(minis), shift) for mini, each in zip(minis, tables, strict=True))
+    def agreed(self, sums: Sequence[Any]) -> tuple[list[Any], float]:
+        return shares(sums), max(map(magnitude, sums))
 
-    def _scaled(self, number: int, parts: int) -> BucketTable:
-        """Take a table, to the power of the number of parts of its bucket."""
-        table = self.tables[number]
-        assert table is not None
-        self.tables[number] = None
-        return table if parts == 1 else BucketTable(table.scope, table.costs * parts)
+    def added(self, total: Array, share: Array) -> Array:
+        return np.logaddexp(total, share, out=total)
 
-    def _agree(self, minis: Sequence[MiniBucket], tables: list[list[BucketTable]]) -> float:
-        """Give the mini-buckets equal shares of their sums, by one more table for each; return how large it may be."""
-        common = self.split.shared(minis)
-        sums = on_one_side(
-            [self.joins.projected(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
-        )
-        size = max(map(magnitude, sums))
-        for each, logs in zip(tables, shares(sums), strict=True):
-            each.append(BucketTable(common, logs))
-        return self.account.agreed(len(minis), size)
+    def written(self, costs: Any, parts: int) -> None:
+        costs /= parts
 
-    def _send(self, mini: MiniBucket, tables: Sequence[BucketTable], parts: int, shift: float) -> bool:
-        """Eliminate one mini-bucket; return whether anything is possible."""
-        message = self.joins.projected(mini.scope, tables, mini.message)
-        message /= parts
-        top = float(message.max())
-        if top == -math.inf:
-            return False
-        message -= top
-        self.tables.append(BucketTable(mini.message, message))
-        self.account.sent(mini, parts, shift, top, magnitude(message))
-        return True
+    def measured(self, costs: Any, shared: float) -> Extent:
+        return Extent(*_extremes(costs), shared)
+
+    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[float] | None:
+        size = max((extent.shared for extent in extents), default=0.0)
+        shift = self.account.agreed(len(minis), size) if len(minis) > 1 else 0.0
+        for mini, extent in zip(minis, extents, strict=True):
+            if extent.greatest == -math.inf:
+                return None
+            self.account.sent(mini, len(minis), shift, extent.greatest, extent.greatest - extent.least)
+        return [extent.greatest for extent in extents]
+
+    def read(self, costs: Any, told: float) -> None:
+        costs -= told
+
+    def raised(self, costs: Any, parts: int, out: Any = None) -> Any:
+        return costs if parts == 1 else np.multiply(costs, parts, out=out)
 
 
 def shares(sums: Sequence[Any]) -> list[Any]:
@@ -157,11 +145,14 @@ def shares(sums: Sequence[Any]) -> list[Any]:
 
 def magnitude(logs: Any) -> float:
     """Return the greatest size of the entries that are not -inf."""
+    least, greatest = _extremes(logs)
+    return max(abs(least), abs(greatest)) if least <= greatest else 0.0
+
+
+def _extremes(logs: Any) -> tuple[float, float]:
+    """Return the least and the greatest entry above -inf; infinity and minus infinity if there is none."""
     if is_device(logs):
         from ...tasks.gpu.gather import extremes_above
 
-        least, greatest = extremes_above(logs, -math.inf)
-    else:
-        possible = logs > -np.inf
-        least, greatest = logs.min(where=possible, initial=np.inf), logs.max(where=possible, initial=-np.inf)
-    return max(abs(float(least)), abs(float(greatest))) if least <= greatest else 0.0
+        return extremes_above(logs, -math.inf)
+    return float(logs.min(where=logs > -np.inf, initial=np.inf)), float(logs.max())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from ...storage.spec import Key, Receipt
 from ...tasks.boxes.box import new_receipt
 from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import ChunkFiles, box_shape, place
+from .bucket_elimination import Extent
 from .message_boxes import NUMBER, TABLE, Boxing
 
 Array = NDArray[np.float64]
@@ -26,29 +26,6 @@ States = Mapping[int, int]
 
 # The receipt of an elimination that is finished.
 _FINISHED: Key = ("finished", (0,))
-
-
-@dataclass(frozen=True)
-class Extent:
-    """What is known of a message before it is read.
-
-    Parameters
-    ----------
-    least, greatest : float
-        Of its entries, the least one without -inf, the greatest one without inf.
-    shared : float
-        The greatest size of what its bucket's mini-buckets were compared by; 0 if it was not split.
-    """
-
-    least: float
-    greatest: float
-    shared: float
-
-    @classmethod
-    def of(cls, costs: Array, shared: float) -> Extent:
-        """Measure a message, or a part of one."""
-        least = float(np.min(costs, where=costs > -np.inf, initial=np.inf))
-        return cls(least, float(np.max(costs, where=costs < np.inf, initial=-np.inf)), shared)
 
 
 class MessageFiles:
@@ -107,7 +84,7 @@ class MessageFiles:
             If there is no room.
         """
         start, spec = time.perf_counter(), self.specs[message]
-        extent = vars(Extent.of(costs, shared))
+        extent = Extent.of(costs, shared)._asdict()
         at = {NUMBER: message, **states}
         values, receipts = costs.reshape(box_shape(spec, at)), []
         for chunk in spec.chunks_at(at):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,40 +20,17 @@ from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
 from ..plans.problem import sliced_dims
+from .bucket_elimination import Rule, Stop
 from .joins import BucketTable, Joins
-from .least_costs import MiniBuckets, Reach, Told, beginning, greedy_states, shifts
-from .log_sums import Account, magnitude, shares
+from .least_costs import LeastCosts, MiniBuckets, Reach, Told, beginning, greedy_states
+from .log_sums import Account, LogSums
 from .message_boxes import NUMBER, Boxing, Fixed, states_of
-from .message_files import Extent, MessageFiles
+from .message_files import MessageFiles
 from .message_files import States as FixedStates
 from .partition import MiniBucket, Scope
 
 Array = NDArray[np.float64]
 Answered = TypeVar("Answered")
-
-
-class Rule(Protocol[Answered]):
-    """How the mini-buckets of a bucket agree, what its messages tell the bound, and how they are read then."""
-
-    def agreed(self, sums: Sequence[Array]) -> tuple[list[Array], float]:
-        """Return what to add to each mini-bucket so that they agree, and how large what was compared is."""
-        ...
-
-    def added(self, total: Array, share: Array) -> Array:
-        """Return what parts of a mini-bucket that fix states of a variable are together."""
-        ...
-
-    def written(self, costs: Array, parts: int) -> None:
-        """Make of a projection of one of several mini-buckets a message, in place."""
-        ...
-
-    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Answered] | None:
-        """Take account of a bucket's messages; None if nothing is possible."""
-        ...
-
-    def read(self, costs: Array, told: Answered | None, parts: int) -> None:
-        """Turn a message, or a table of the network, into what one of several mini-buckets joins, in place."""
-        ...
 
 
 @dataclass(eq=False)
@@ -142,8 +119,9 @@ class Boxes(Generic[Answered]):
         """Return a table of the network, or a message, at some states of its variables."""
         scope, message = self.boxing.split.scopes[number], number - len(self.own)
         costs = self._own(number, states) if message < 0 else self.files.read(message, states)
-        self.rule.read(costs, None if message < 0 else self.known[message], parts)
-        return BucketTable(scope, costs)
+        if message >= 0:
+            self.rule.read(costs, self.known[message])
+        return BucketTable(scope, self.rule.raised(costs, parts, out=costs))
 
     def _own(self, number: int, states: FixedStates) -> Array:
         table, dims = self.own[number], self.joins.dims
@@ -173,8 +151,6 @@ def _of(states: FixedStates, scope: Scope) -> FixedStates:
 
 
 # Bounds by mini-buckets whose messages are on disk: the same as in memory, and resumed from chunks that are there.
-
-Stop = Callable[[], bool]
 
 
 @dataclass(frozen=True)
@@ -220,7 +196,7 @@ def least_total(
         return Found(known["lower"], known["feasible"], None if states is None else tuple(states))
 
     def attempt() -> Found | None:
-        rule = _LeastRule(Reach(reach.lower, reach.upper))
+        rule = LeastCosts(Reach(reach.lower, reach.upper))
         boxes = Boxes(boxing, files, rule, joins, tables, stop)
         feasible = boxes.run()
         if feasible is None:
@@ -243,7 +219,7 @@ def log_sum(
         return known["lower"], known["upper"]
 
     def attempt() -> tuple[float, float] | None:
-        rule = _LogSumRule(Account(boxing.split, tables))
+        rule = LogSums(Account(boxing.split, tables))
         possible = Boxes(boxing, files, rule, joins, tables, stop).run()
         if possible is None:
             return None
@@ -253,65 +229,6 @@ def log_sum(
     if found is not None:
         files.finish({"lower": found[0], "upper": found[1]})
     return found
-
-
-@dataclass(frozen=True)
-class _LeastRule:
-    """Integer costs: shares are whole, messages are cut off."""
-
-    reach: Reach
-
-    def agreed(self, sums: Sequence[Array]) -> tuple[list[Array], float]:
-        return shifts(sums, self.reach.room), 0.0
-
-    def added(self, total: Array, share: Array) -> Array:
-        return np.minimum(total, share, out=total)
-
-    def written(self, costs: Array, parts: int) -> None:
-        pass
-
-    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Told] | None:
-        told = []
-        for extent in extents:
-            if (each := self.reach.told(extent.least)) is None:
-                return None
-            told.append(each)
-        return told
-
-    def read(self, costs: Array, told: Told | None, parts: int) -> None:
-        if told is not None:
-            told.apply(costs)
-
-
-@dataclass(frozen=True)
-class _LogSumRule:
-    """Logarithms: parts of a bucket are powers, and rounding is accounted for."""
-
-    account: Account
-
-    def agreed(self, sums: Sequence[Array]) -> tuple[list[Array], float]:
-        return shares(sums), max(map(magnitude, sums))
-
-    def added(self, total: Array, share: Array) -> Array:
-        return np.logaddexp(total, share, out=total)
-
-    def written(self, costs: Array, parts: int) -> None:
-        costs /= parts
-
-    def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[float] | None:
-        size = max((extent.shared for extent in extents), default=0.0)
-        shift = self.account.agreed(len(minis), size) if len(minis) > 1 else 0.0
-        for mini, extent in zip(minis, extents, strict=True):
-            if extent.greatest == -math.inf:
-                return None
-            self.account.sent(mini, len(minis), shift, extent.greatest, extent.greatest - extent.least)
-        return [extent.greatest for extent in extents]
-
-    def read(self, costs: Array, told: float | None, parts: int) -> None:
-        if told is not None:
-            costs -= told
-        if parts > 1:
-            costs *= parts
 
 
 def _decoded(boxes: Boxes[Told], reach: Reach) -> States:

@@ -26,7 +26,20 @@ _LOG = logging.getLogger(__name__)
 
 
 def bounds_of(run: Run[Any], seed: int = 0) -> SliceBounds | None:
-    """Bound the total of every slice of an optimum, in its arithmetic; None where that does not pay."""
+    """Bound the total of every slice of an optimum, in its arithmetic; None where that does not pay.
+
+    Parameters
+    ----------
+    run : Run
+        Of a plan in slices.
+    seed : int
+        Of the order of mini-buckets.
+
+    Returns
+    -------
+    SliceBounds or None
+        ``least`` (slices,) float64, and the best total that is known; energies are rounded outwards.
+    """
     plan, arithmetic, policy = run.plan, run.arithmetic, SlicePolicy.current()
     if plan.seconds < policy.least_seconds or not isinstance(arithmetic, (CostOptimum, EnergyOptimum)):
         return None

@@ -172,7 +172,22 @@ class _Library(JITCodeLibrary):
 
 
 def _loaded(target_context: Any, library_data: Any, function: Any, *parts: Any) -> Any:
-    """Put together what was compiled, as ``CompileResult._rebuild`` does, without looking at bitcode."""
+    """Put together what was compiled, as ``CompileResult._rebuild`` does, without looking at bitcode.
+
+    Parameters
+    ----------
+    target_context : numba.core.base.BaseContext
+    library_data : tuple
+        The library's name, its kind, which is "object", and object code with bitcode.
+    function : numba.core.funcdesc.FunctionDescriptor
+    *parts
+        What ``CompileResult._rebuild`` takes besides, in its order.
+
+    Returns
+    -------
+    numba.core.compiler.CompileResult
+        Whose entry point can be called.
+    """
     codegen = target_context.codegen()
     name, kind, (code, bitcode) = library_data
     assert kind == "object"

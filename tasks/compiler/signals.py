@@ -23,6 +23,13 @@ def _patient(api: Any, kind: ir.FunctionType) -> ir.Function:
 
     What was raised is raised again at the next instruction of this thread that is not in here: its kind alone, as
     exceptions are that another thread raises.
+
+    Parameters
+    ----------
+    api : numba.core.pythonapi.PythonAPI
+        Of the module that gets the function.
+    kind : llvmlite.ir.FunctionType
+        That of ``numba_unpickle``, which it calls.
     """
     from numba.core.cgutils import get_or_insert_function
 

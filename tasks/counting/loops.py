@@ -37,7 +37,16 @@ from .numbers import accumulate, add, double, multiply, scale
 
 @njit(nogil=True, cache=True)
 def decide(clauses: Clauses, state: CountState, literal: int) -> bool:
-    """Let a literal of an open variable hold, and what follows; return whether no clause is violated."""
+    """Let a literal of an open variable hold, and what follows; return whether no clause is violated.
+
+    Unit propagation: clauses of which one literal is open and none holds decide that one too.
+
+    Parameters
+    ----------
+    literal : int
+        ``2 * variable``, plus 1 if negated. What holds by then is in ``state.trail``, up to ``counters[TRAIL]``, also
+        where a clause is violated.
+    """
     counters, trail, value = state.counters, state.trail, state.value
     at = counters[TRAIL]
     value[literal >> 1] = 1 - (literal & 1)
@@ -103,7 +112,14 @@ FINISHED, PAUSED, SHALLOW, FULL, CROWDED = range(5)
 
 @njit(nogil=True, cache=True)
 def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes: int) -> int:
-    """Count until all is done, or so many nodes were made, or room is wanted; then it goes on when called again."""
+    """Count until all is done, or so many nodes were made, or room is wanted; then it goes on when called again.
+
+    Returns
+    -------
+    int
+        ``FINISHED``; ``PAUSED`` after ``most_nodes``; ``SHALLOW`` or ``FULL`` where the state needs more room, for
+        frames or components; ``CROWDED`` where the cache does.
+    """
     counters, frames = state.counters, state.frames
     room = len(state.store) - 2 * len(state.value) - len(state.n_true)
     while True:
@@ -161,7 +177,14 @@ def _down(clauses: Clauses, state: CountState, p: int) -> int:
 
 @njit(nogil=True, cache=True)
 def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: int) -> None:
-    """Multiply what was decided, what is free, and the components that are known; the others are parts to come."""
+    """Multiply what was decided, what is free, and the components that are known; the others are parts to come.
+
+    Parameters
+    ----------
+    f : int
+        The frame whose literal was just decided. Its product becomes that of all that is known; parts to come are noted
+        in it.
+    """
     counters, frame = state.counters, state.frames[f]
     weighted = len(clauses.weights) > 0
     state.products[f, 0] = state.lengths[f, 1] = 1

@@ -259,7 +259,18 @@ class Multiplication(NamedTuple):
 
 @njit(nogil=True, cache=True)
 def multiply(law: Any, given: Any, buffers: int, batch_start: int, batch_stop: int, start: int, stop: int) -> None:
-    """Multiply a range of batches and a range of rows, a stripe of both factors at a time, in one thread's buffers."""
+    """Multiply a range of batches and a range of rows, a stripe of both factors at a time, in one thread's buffers.
+
+    Parameters
+    ----------
+    law : Any
+        How numbers are added and multiplied, compiled in.
+    given : Multiplication
+    buffers : int
+        Address of this thread's buffers: packed left and right panels and a tile.
+    batch_start, batch_stop, start, stop : int
+        Ranges of batches and of rows.
+    """
     size = VECTOR_BYTES // lanes(law)
     packed_right = buffers + given.left_cells * size
     tile, tables = packed_right + given.right_cells * size, given.left_tables

@@ -99,6 +99,28 @@ def align(a: Any, b: Any, sizes: Any) -> Pairing:
     return Pairing(scope[:k], sizes[scope[:k]], passed_a[: k + 1], passed_b[: k + 1], begins[0], begins[1])
 
 
+class Crossing(NamedTuple):
+    """A level of two aligned diagrams: which have it, where its edges begin in each, and what is below.
+
+    ``below_b`` nodes of the second stand on the next level, ``pairs`` pairs of nodes of both.
+    """
+
+    in_a: Any
+    in_b: Any
+    base_a: Any
+    base_b: Any
+    below_b: Any
+    pairs: Any
+
+
+@njit(cache=True, nogil=True)
+def crossing(a: Diagram, b: Diagram, pairing: Pairing, i: int) -> Crossing:
+    """Return level ``i`` of the union of two diagrams."""
+    la, lb, next_a, next_b = pairing.passed_a[i], pairing.passed_b[i], pairing.passed_a[i + 1], pairing.passed_b[i + 1]
+    base_a, base_b = a.start[la] if next_a > la else 0, b.start[lb] if next_b > lb else 0
+    return Crossing(next_a > la, next_b > lb, base_a, base_b, b.nodes[next_b], a.nodes[next_a] * b.nodes[next_b])
+
+
 @njit(cache=True, nogil=True)
 def packed(pairing: Pairing, states: Any, nodes: Any) -> Diagram:
     """Copy the nodes of all levels, and nothing else."""

@@ -21,6 +21,7 @@ from .diagram import (
     Merging,
     Pairing,
     States,
+    crossing,
 )
 from .hashing import filled, longer, node_of, place, rehashed, wider
 
@@ -40,10 +41,7 @@ def _expand_level(
     """Expand states of one level until about ``quota`` edges were made; ``counts`` says which, and is moved on."""
     i, n, edge, seen = counts[LEVEL], counts[FRONT], counts[EDGES], counts[SEEN]
     d = pairing.sizes[i]
-    la, lb = pairing.passed_a[i], pairing.passed_b[i]
-    in_a, in_b = pairing.passed_a[i + 1] > la, pairing.passed_b[i + 1] > lb
-    below_b = b.nodes[pairing.passed_b[i + 1]]
-    room = a.nodes[pairing.passed_a[i + 1]] * below_b
+    in_a, in_b, base_a, base_b, below_b, room = crossing(a, b, pairing, i)
     direct = room <= 4 * n * d + 1024
     child, weight, reach = states.child, states.weight, states.reach
     pairs, table = states.following, states.table
@@ -64,8 +62,6 @@ def _expand_level(
             reach = longer(reach, longest)
         table = filled(room if direct else 4096)
     until = min(n, done + 1 + quota // d)
-    base_a = a.start[la] if in_a else 0
-    base_b = b.start[lb] if in_b else 0
     for s in range(done, until):
         pair = states.pairs[s]
         node_a, node_b = pair >> 32, pair & 0xFFFFFFFF
@@ -159,13 +155,11 @@ def minimise_last(a: Diagram, b: Diagram, pairing: Pairing, states: States, coun
     """Return for each state of the last level the least weight of its edges, within the budget."""
     i, n = counts[LEVEL], counts[FRONT]
     d = pairing.sizes[i]
-    la, lb = pairing.passed_a[i], pairing.passed_b[i]
-    in_a, in_b = pairing.passed_a[i + 1] > la, pairing.passed_b[i + 1] > lb
+    in_a, in_b, base_a, base_b, _, _ = crossing(a, b, pairing, i)
     low = np.empty(n, np.int64)
     for s in range(n):
         pair = states.pairs[s]
-        at_a = a.start[la] + (pair >> 32) * d if in_a else 0
-        at_b = b.start[lb] + (pair & 0xFFFFFFFF) * d if in_b else 0
+        at_a, at_b = base_a + (pair >> 32) * d, base_b + (pair & 0xFFFFFFFF) * d
         least = np.int64(FORBIDDEN)
         for v in range(d):
             w = np.int64(0)

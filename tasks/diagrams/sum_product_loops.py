@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compiler.jit import njit
-from .diagram import Diagram, Pairing
+from .diagram import Diagram, Pairing, crossing
 from .hashing import filled, longer, node_of, place, rehashed, wider
 
 # Entries of the counts that the loops keep: level to go on with, states on it, edges before it, whether memory or work
@@ -70,10 +70,7 @@ def _expand_level(
     """Expand all states of one level; ``counts`` says which, and is moved on."""
     i, n, at = counts[LEVEL], counts[FRONT], counts[EDGES]
     d = pairing.sizes[i]
-    la, lb = pairing.passed_a[i], pairing.passed_b[i]
-    in_a, in_b = pairing.passed_a[i + 1] > la, pairing.passed_b[i + 1] > lb
-    below_b = b.nodes[pairing.passed_b[i + 1]]
-    room = a.nodes[pairing.passed_a[i + 1]] * below_b
+    in_a, in_b, base_a, base_b, below_b, room = crossing(a, b, pairing, i)
     direct = room <= 4 * n * d + 1024
     child, weight = reached.child, reached.weight
     if at + n * d > most_edges:
@@ -90,8 +87,6 @@ def _expand_level(
     table = filled(room if direct else 4096)
     count = 0
     edge = at
-    base_a = a.start[la] if in_a else 0
-    base_b = b.start[lb] if in_b else 0
     for s in range(n):
         pair = reached.pairs[s]
         node_a, node_b = pair >> 32, pair & 0xFFFFFFFF
@@ -166,13 +161,11 @@ def sum_last(a: Diagram, b: Diagram, pairing: Pairing, reached: Reached, counts:
     """Return for each state of the last level the sum of the weights of its edges."""
     i, n = counts[LEVEL], counts[FRONT]
     d = pairing.sizes[i]
-    la, lb = pairing.passed_a[i], pairing.passed_b[i]
-    in_a, in_b = pairing.passed_a[i + 1] > la, pairing.passed_b[i + 1] > lb
+    in_a, in_b, base_a, base_b, _, _ = crossing(a, b, pairing, i)
     sums = np.empty(n)
     for s in range(n):
         pair = reached.pairs[s]
-        at_a = a.start[la] + (pair >> 32) * d if in_a else 0
-        at_b = b.start[lb] + (pair & 0xFFFFFFFF) * d if in_b else 0
+        at_a, at_b = base_a + (pair >> 32) * d, base_b + (pair & 0xFFFFFFFF) * d
         total = 0.0
         for v in range(d):
             w = a.weight[at_a + v] if in_a else 1.0

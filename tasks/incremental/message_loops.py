@@ -22,7 +22,20 @@ def _outside(code: int) -> int:
 
 @njit(nogil=True, cache=True, error_model="numpy")
 def iterate_nest(values: int, code: int, places: int, first: int, stop: int) -> None:
-    """Run some outside iterations of a nest from the places of its inputs and output, which the indices follow."""
+    """Run some outside iterations of a nest from the places of its inputs and output, which the indices follow.
+
+    Parameters
+    ----------
+    values : int
+        Address of the arena of float64.
+    code : int
+        Address of a nest as ``StageNest.code`` has it: numbers of inputs, axes, outside iterations, row and lane,
+        sizes of the axes, strides of the inputs and the output.
+    places : int
+        Address of where inputs and output begin, in numbers of the arena; the indices of the axes follow, written here.
+    first, stop : int
+        Outside iterations, the last axis fastest.
+    """
     n_inputs, n_axes, n_row, n_lane = word(code, 0), word(code, 1), word(code, 3), word(code, 4)
     sizes = code + 8 * 5
     strides, width = sizes + 8 * n_axes, 8 * (2 + n_axes)

@@ -45,6 +45,18 @@ class Packed(KeptTables):
     compiled = True
 
     def _set_up(self, leaves: Mapping[int, Scaled]) -> None:
+        """Lay out tables, work areas and steps, and the team of threads that runs them.
+
+        Parameters
+        ----------
+        leaves : mapping of int to Scaled
+            Leaf tables by node, of which only sizes are looked at.
+
+        Notes
+        -----
+        The arena, float64, holds the tables one after the other in the order leaves, steps; behind them a work area of
+        ``small_cells`` for each thread, and those of large steps. All steps begin as stale.
+        """
         steps = self._steps
         room = max((step.lowered.out_cells for step in steps), default=0)
         self._algebra = _InPlace(self._algebra.sizes, self._algebra.compiled, np.empty(room))
@@ -149,7 +161,19 @@ class Packed(KeptTables):
         put_given(self._crew.where, self._index[node], values.ctypes.data, *bounds, int(table.logs))
 
     def _laid_out(self, n_forward: int) -> PackedLayout:
-        """Put all steps into arrays."""
+        """Put all steps into arrays.
+
+        Parameters
+        ----------
+        n_forward : int
+            Steps before this number are those of the sweep up.
+
+        Returns
+        -------
+        PackedLayout
+            Words are int64; places count float64 numbers from the beginning of the arena. A step that is run as nested
+            loops has its nests in ``joins``, rows of (code, first of its bases, where it writes), others have none.
+        """
         index, starts = self._index, self._starts
         codes: list[int] = []
         places: dict[tuple[int, ...], int] = {}

@@ -138,7 +138,26 @@ def run_stage(
     parts: int,
     worker: int,
 ) -> None:
-    """Run a part of a stage of large step number ``step``."""
+    """Run a part of a stage of large step number ``step``.
+
+    Parameters
+    ----------
+    law : Any
+        How kernels add and multiply, compiled in.
+    layout : PackedLayout
+    state : PackedState
+    stages : Stages
+    course : Course
+        What is done of each step, and how it is done this time.
+    kind : int
+        One of ``schedule.STAGES``.
+    step : int
+        Number of the step among all.
+    part, parts : int
+        This part of how many; cells are cut evenly.
+    worker : int
+        Number of the thread, whose buffers are used.
+    """
     large = stages.large + 8 * LARGE_WORDS * step
     if kind == PREPARE:
         _prepare(layout, state, stages, course, large, step)

@@ -236,7 +236,29 @@ def _laid(
     merges: Sequence[int] = (),
     later: int = 0,
 ) -> LargeStep:
-    """Lay out the work area: merged tables, offsets, buffers of the parts, what is summed later, and the room."""
+    """Lay out the work area: merged tables, offsets, buffers of the parts, what is summed later, and the room.
+
+    Parameters
+    ----------
+    lowered : Lowered
+    kernel : StreamLoops or Product
+        What runs the step.
+    by_batch : bool
+        Whether parts of a product are ranges of batches, and not of rows.
+    threads, parts : int
+        Threads there are, and parts that the step is cut into.
+    buffers : tuple of int
+        Words for operands, and numbers, that each part needs.
+    merges : sequence of int
+        Cells of tables that are merged before.
+    later : int
+        Cells of what is summed after the parts.
+
+    Returns
+    -------
+    LargeStep
+        Places are in numbers of 8 bytes from the beginning of the step's work area.
+    """
     offsets, product = kernel.offsets, kernel if isinstance(kernel, Product) else None
     sizes = [*merges, offsets.cells, parts * sum(buffers), later]
     *starts, offsets_at, parts_at, target, room = accumulate(sizes, initial=0)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Final
 
 import numpy as np
 
 from .flat import Costs, Flags, Flat, Integers
-
-#: Differences that are held at a time.
-_CELLS: Final = 1 << 16
+from .network_policy import NetworkPolicy
 
 
-def remove_dominated(flat: Flat, pending: Flags, most_work: int, most_cells: int = _CELLS) -> tuple[int, int, int, int]:
-    """Remove values without support, and those that are never better; see :func:`.dead_end_loops.remove_dominated`.
-
-    At most ``most_cells`` differences are held at a time, or those of one pair of values.
-    """
+def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
+    """Remove values without support, and those that are never better; see :func:`.dead_end_loops.remove_dominated`."""
     with np.errstate(invalid="ignore"):
-        return _removed(flat, pending, most_work, most_cells)
+        return _removed(flat, pending, most_work)
 
 
-def _removed(flat: Flat, pending: Flags, most_work: int, most_cells: int) -> tuple[int, int, int, int]:
+def _removed(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
     queue = deque(np.flatnonzero(pending).tolist())
     unsupported = dominated = work = 0
     while queue and work < most_work:
@@ -30,7 +24,7 @@ def _removed(flat: Flat, pending: Flags, most_work: int, most_cells: int) -> tup
         pending[x] = False
         tables = _tables(flat, x)
         unary = flat.unary[flat.first[x] : flat.first[x + 1]]
-        died, gone = _collect(unary, tables), _remove_dominated(unary, tables, most_cells)
+        died, gone = _collect(unary, tables), _remove_dominated(unary, tables)
         work += sum(table.size for table in tables) * (1 + len(unary) // 4)
         unsupported += died
         dominated += gone
@@ -84,7 +78,7 @@ def _forbid(unary: Costs, tables: list[Costs], dead: Flags) -> None:
         table[:, dead] = np.inf
 
 
-def _remove_dominated(unary: Costs, tables: list[Costs], most_cells: int) -> int:
+def _remove_dominated(unary: Costs, tables: list[Costs]) -> int:
     """Remove the dominated values of a variable whose tables hold no cost that a value has anyway."""
     alive = unary < np.inf
     excess = unary - unary[:, None]  # of choosing the second value for the first
@@ -95,7 +89,7 @@ def _remove_dominated(unary: Costs, tables: list[Costs], most_cells: int) -> int
     for table in tables:
         if not len(one):
             return 0
-        excess += _worst(table.transpose(1, 0, 2).reshape(len(unary), -1), one, other, most_cells)
+        excess += _worst(table.transpose(1, 0, 2).reshape(len(unary), -1), one, other)
         left = excess <= 0  # it only grows
         one, other, excess = one[left], other[left], excess[left]
     dead = np.zeros(len(unary), np.bool_)
@@ -107,10 +101,10 @@ def _remove_dominated(unary: Costs, tables: list[Costs], most_cells: int) -> int
     return int(np.count_nonzero(dead))
 
 
-def _worst(rows: Costs, one: Integers, other: Integers, most_cells: int) -> Costs:
+def _worst(rows: Costs, one: Integers, other: Integers) -> Costs:
     """What choosing the other value for the one costs more at worst in a table, at least 0."""
     worst = np.empty(len(one))
-    step = max(1, most_cells // rows.shape[1])
+    step = max(1, NetworkPolicy.current().compared_cells // rows.shape[1])
     for a in range(0, len(one), step):
         own = rows[one[a : a + step]]
         more = np.where(own < np.inf, rows[other[a : a + step]] - own, 0.0)

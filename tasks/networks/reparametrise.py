@@ -9,22 +9,17 @@ import numpy as np
 from ..compiler.code_cache import Patience
 from . import dead_ends
 from .flat import Costs, Flags, Flat, Integers
+from .network_policy import NetworkPolicy
 from .srmp_numpy import Level, decode, forbid_tuples, level_numbers, levels_of, shift_back, sweep
 
-#: NumPy takes about so long for a level of a sweep and for a cell, for a variable, for a value of a table.
-_LEVEL_SECONDS, _CELL_SECONDS, _VARIABLE_SECONDS, _EDGE_SECONDS = 8e-5, 1e-8, 2e-5, 3e-5
-#: Tables with more cells, counted once an axis, are not taken apart.
-_LARGEST = 1 << 21
-
-#: Sweeps until the bound stalls: seldom fewer.
-_SWEEPS = 300
 _PATIENCE = Patience("tasks.networks.srmp", "sweep", compiling=6.0)
 
 
 def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, int, int, int]:
     """Remove values without support, and those that are never better; see :func:`.dead_end_loops.remove_dominated`."""
     work = int(np.diff(flat.cells)[flat.function] @ flat.dims[flat.scope])
-    if _PATIENCE.ends(_EDGE_SECONDS * len(flat.scope) + _CELL_SECONDS * work):
+    policy = NetworkPolicy.current()
+    if _PATIENCE.ends(policy.edge_seconds * len(flat.scope) + policy.cell_seconds * work):
         from . import dead_end_loops
 
         unsupported, dominated, empty, spent = dead_end_loops.remove_dominated(flat, pending, most_work)
@@ -56,10 +51,12 @@ class Loops:
 
     def _compiled(self, rounds: int) -> bool:
         """Whether rounds over all levels had better be compiled."""
-        if self._cells > _LARGEST:
+        policy = NetworkPolicy.current()
+        if self._cells > policy.largest_cells:
             return _PATIENCE.ends(np.inf)
-        of_round = _LEVEL_SECONDS * int(self._numbers.max(initial=0)) + _CELL_SECONDS * self._cells
-        return _PATIENCE.ends(rounds * of_round, _SWEEPS * of_round)
+        levels = int(self._numbers.max(initial=0))
+        of_round = policy.level_seconds * levels + policy.cell_seconds * self._cells
+        return _PATIENCE.ends(rounds * of_round, policy.likely_sweeps * of_round)
 
     def sweep(
         self, flat: Flat, shifts: Costs, grain: float, constant: float, limit: float, count: int
@@ -94,7 +91,7 @@ class Loops:
     def decode(self, flat: Flat, order: Integers, states: Integers) -> None:
         """See :func:`.srmp.decode`."""
         edges = len(flat.scope) if (states < 0).any() else 0
-        if not _PATIENCE.ends(_VARIABLE_SECONDS * (len(states) + edges)):
+        if not _PATIENCE.ends(NetworkPolicy.current().variable_seconds * (len(states) + edges)):
             decode(flat, order, states)
             return
         from . import srmp

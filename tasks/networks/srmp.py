@@ -212,7 +212,20 @@ def decode(flat: Any, order: Any, states: Any) -> None:
 
 @njit(cache=True, nogil=True)
 def _condition(flat: Any, f: int, x: int, states: Any, state: Any, least: Any) -> None:
-    """The least cost of each value of ``x`` in a function, of the cells that agree with the states of others."""
+    """The least cost of each value of ``x`` in a function, of the cells that agree with the states of others.
+
+    Parameters
+    ----------
+    flat : Flat
+    f, x : int
+        A function, and a variable of it.
+    states : (variables,) int64
+        Of those that are assigned; -1 for others.
+    state : (arity,) int64
+        Written to: the cell that is looked at.
+    least : (values of x,) float64
+        Written to.
+    """
     begin, arity, own = flat.edges[f], flat.edges[f + 1] - flat.edges[f], 0
     p, cells = flat.cells[f], 1
     for j in range(arity):

@@ -64,6 +64,23 @@ def levels_of(flat: Flat, numbers: Integers, ends: Flags, shift: Integers) -> tu
 
 
 def _levels(flat: Flat, numbers: Integers, ends: Flags, shift: Integers) -> Iterator[Level]:
+    """Yield what sweeps need of each level, as arrays over its edges, values and cells.
+
+    Parameters
+    ----------
+    flat : Flat
+    numbers : (variables,) int64
+        The level of each variable; variables of one level share no function.
+    ends : (2, edges) bool
+        Whether the edge's variable is the first, and the last, of its function in the order.
+    shift : (edges,) int64
+        Where the shifts of an edge begin.
+
+    Yields
+    ------
+    Level
+        In ascending order of their numbers.
+    """
     dims, sizes = flat.dims, np.diff(flat.cells)
     for number in range(int(numbers.max(initial=-1)) + 1):
         chosen = np.flatnonzero(numbers == number)
@@ -126,7 +143,28 @@ def sweep(
 def _sweep_level(
     flat: Flat, level: Level, side: int, shifts: Costs, grain: float, room: float
 ) -> tuple[float, int, int]:
-    """Collect the least costs of slices, take out what each variable must pay, and give shares back."""
+    """Collect the least costs of slices, take out what each variable must pay, and give shares back.
+
+    Parameters
+    ----------
+    flat : Flat
+        Its costs (float64) are changed in place.
+    level : Level
+    side : int
+        0 on the way forth, 1 back.
+    shifts : (values of all edges,) float64
+        What was moved to tables is added; empty where nobody asks.
+    grain : float
+        Shares are multiples of it, so that sums of integers stay exact.
+    room : float
+        Costs above become infinite.
+
+    Returns
+    -------
+    tuple of (float, int, int)
+        What the variables must pay together, infinite if nothing is possible; how many values lost their support, and
+        how many cost more than ``room``.
+    """
     costs = flat.costs[level.cells]
     gathered = np.minimum.reduceat(costs, level.begins) if len(costs) else costs
     before = flat.unary[level.entries]

@@ -153,7 +153,19 @@ def least_through(flat: Any, triangles: Any, held: Any, t: int, f: int, least: A
 @njit(cache=True, nogil=True)
 def _least_sums(one: Any, at: int, by_row: int, by_middle: int, other: Any, begin: int, rows: int, middles: int,
                 columns: int, least: Any) -> None:  # fmt: skip
-    """Write the least sum of an entry of a row and one of a column, over what is between: four at a time."""
+    """Write the least sum of an entry of a row and one of a column, over what is between: four at a time.
+
+    Parameters
+    ----------
+    one : (cells,) float64
+        A table whose entry of row ``a`` and middle ``c`` is ``at + a * by_row + c * by_middle``.
+    other : (cells,) float64
+        A table whose middles times columns begin at ``begin``, columns fastest.
+    rows, middles, columns : int
+        Numbers of states.
+    least : (rows * columns,) float64
+        Written to: the least sum over the middles.
+    """
     table, n = other[begin : begin + middles * columns], np.uint64(columns)
     for a in range(rows):
         row, c, p = least[a * columns : (a + 1) * columns], 0, np.uint64(0)

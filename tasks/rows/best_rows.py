@@ -17,7 +17,7 @@ from .relation import Dense, Relation, Table, from_dense, on_host, restricted
 
 
 def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
-    """Return an array or a relation, of either side, with the variables fixed that have a state; on the host."""
+    """Return an array or a relation, wherever it is, with the variables fixed that have a state; on the host."""
     if isinstance(table, Relation):
         return on_host(restricted(table, states))
     view = slice_of(table, axes, sizes, states)

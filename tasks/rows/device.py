@@ -26,8 +26,8 @@ _COUNT: Final = (1 << 62) - 1
 _SMALL_TABLE, _TABLE_CELLS_A_ROW = 1 << 16, 4
 
 
-class DeviceSide:
-    """Operations; see :class:`.operations.Side`."""
+class DeviceRows:
+    """Rows of a device, by kernels in CUDA; see :class:`.row_backend.RowBackend`."""
 
     @property
     def arrays(self) -> Any:
@@ -88,7 +88,11 @@ class DeviceSide:
         self, matches: tuple[Any, Any], span: tuple[int, int], words: tuple[Any, Any], values: tuple[Any, Any],
         semiring: Semiring, most: int,
     ) -> tuple[Any, Any]:  # fmt: skip
-        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros."""
+        """Return what :meth:`expanded` does where its keys ascend, equal ones summed in their order, without zeros.
+
+        Three launches: where the rows of each tile begin, products with sums of runs within tiles, and sums of the
+        runs that tiles share. What is not the same in whatever order is expanded and gathered.
+        """
         cp, rows, width = cupy(), span[1] - span[0], words[0].shape[1]
         if semiring.name not in ANY_ORDER:
             none = np.zeros(width, np.uint64)
@@ -277,7 +281,22 @@ def _order(words: Any, mask: Words) -> Any:
 
 
 def _by_digits(keys: Any, payload: Any, mask: int) -> tuple[Any, Any]:
-    """Sort keys, with what belongs to them, by all bits from the lowest of a mask on; these are what differs first."""
+    """Sort keys, with what belongs to them, by all bits from the lowest of a mask on; these are what differs first.
+
+    Parameters
+    ----------
+    keys : (rows,) uint64
+        On the device; not written to.
+    payload : (rows,), of 4 or 8 bytes each
+        Moved with them.
+    mask : int
+        Ones in the bits that are compared; from the lowest of these that differs on all are.
+
+    Returns
+    -------
+    tuple
+        Both in stable order: the arrays that were given, where nothing has to move.
+    """
     cp, rows = cupy(), len(keys)
     carried = payload.view(f"int{8 * payload.itemsize}")
     tiles = -(-rows // _SORTED)
@@ -315,4 +334,4 @@ def _radix(entry: str, carried: Any) -> Any:
     return kernel("radix", "min_plus", carried.dtype.name, entry=entry)
 
 
-DEVICE: Final = DeviceSide()
+DEVICE: Final = DeviceRows()

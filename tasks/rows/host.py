@@ -24,8 +24,8 @@ _MOST_DIGITS: Final = 10
 _ALL: Final = ~np.uint64(0)
 
 
-class Host:
-    """Operations; see :class:`.operations.Side`."""
+class HostRows:
+    """Rows of the host: in NumPy where they are few, by compiled loops else; see :class:`.row_backend.RowBackend`."""
 
     arrays: Any = np
 
@@ -169,7 +169,7 @@ class Host:
 class KeyPlaces:
     """Rows by keys of few bits: those of key k are ``ends[k]`` to ``ends[k + 1]``."""
 
-    host: Host
+    host: HostRows
     ends: Array
 
     def find(self, words: Array) -> tuple[Array, Array]:
@@ -190,13 +190,13 @@ class Sorted:
 
     Parameters
     ----------
-    host : Host
+    host : HostRows
     words : (rows, words) uint64
     ascending : bool
         Whether what is looked for at a time ascends too.
     """
 
-    host: Host
+    host: HostRows
     words: Array
     ascending: bool
 
@@ -273,4 +273,4 @@ def _folded(words: Array, values: Array, order: Array, semiring: Semiring | None
     return out[:count].copy(), sums[:count].copy()
 
 
-HOST: Final = Host()
+HOST: Final = HostRows()

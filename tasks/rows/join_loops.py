@@ -339,6 +339,9 @@ def expand_costs(
     """Write what :func:`expand` does, which ascends, with the sum of equal keys: the least, or residues.
 
     What rows of the right that have equal keys add up to is multiplied once.
+
+    The keys that were written stand in ``out (most, words) uint64`` ascending, their sums in ``sums (most,)``, of the
+    dtype of the values; arguments are those of :func:`expand`.
     """
     n, begun = 0, False
     at = start

@@ -14,9 +14,9 @@ import numpy as np
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
-from .operations import side_of
 from .ordering import Assembly, disorder, joined, layout, moved, order_holds, output_blocks, reordered, row_blocks
 from .relation import Dense, Relation, Table, empty, from_dense, gathers
+from .row_backend import backend_of
 
 
 def _ignored(_: int) -> None:
@@ -57,7 +57,7 @@ class _Meeting:
         self.order = (*order, *layout(right.keys, own).varying)
         words = moved(self._right.words, self._right.keys, self._common)
         wanted = self._common.varying
-        self._index = side_of(words).index(words, self._common, [*order][: len(wanted)] == wanted)
+        self._index = backend_of(words).index(words, self._common, [*order][: len(wanted)] == wanted)
         self._words = moved(self._right.words, self._right.keys, target)
 
     def counts(self, words: Any) -> Any:
@@ -67,7 +67,7 @@ class _Meeting:
     def find(self, words: Any) -> tuple[Any, Any]:
         """Return the first row that each key meets, and where its outputs end."""
         first, counts = self._index.find(moved(words, self.keys, self._common))
-        return first, side_of(words).arrays.cumsum(counts)
+        return first, backend_of(words).arrays.cumsum(counts)
 
     def made(
         self,
@@ -82,12 +82,12 @@ class _Meeting:
 
         ``summed``: they ascend, and equal ones are summed.
         """
-        side, both = side_of(words), (moved(words, self.keys, self.target), self._words)
+        backend, both = backend_of(words), (moved(words, self.keys, self.target), self._words)
         more = any(v not in self.keys.fields for v in self.target.varying)
         for start, stop, begins in spans:
             given = matches, (start, stop), both, (values, self._right.values), semiring
             most = stop - start if more else len(words)
-            yield *(side.expanded_sums(*given, most) if summed else side.expanded(*given)), begins
+            yield *(backend.expanded_sums(*given, most) if summed else backend.expanded(*given)), begins
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class _DenseFactor:
 
     def product(self, words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:
         """Return the rows whose products are not zero, and these."""
-        return side_of(words).multiplied(words, values, self._parts, self.table.values, semiring)
+        return backend_of(words).multiplied(words, values, self._parts, self.table.values, semiring)
 
     @cached_property
     def _parts(self) -> Words:
@@ -147,7 +147,7 @@ class _Chain:
     def blocks(self, making: _JoinMaking) -> Iterator[tuple[Any, Any, bool]]:
         """Yield words, values, and whether groups begin behind those before."""
         words, values = self.first.words, self.first.values
-        sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
+        sizes = backend_of(words).block_rows(making.budget_rows), making.budget_rows
         for start, stop, begins in row_blocks(words, self._groups[-1], *sizes):
             yield from self._from(0, (words[start:stop], values[start:stop], begins), making)
 
@@ -163,7 +163,7 @@ class _Chain:
             return
         matches = stage.find(words)
         making.on_join(int(matches[1][-1]) if len(words) else 0)
-        sizes = side_of(words).block_rows(making.budget_rows), making.budget_rows
+        sizes = backend_of(words).block_rows(making.budget_rows), making.budget_rows
         spans = output_blocks(matches[1], words, self._groups[at], *sizes)
         summed = making.summed and at + 1 == len(self.stages)
         for more, products, begins in stage.made(words, values, matches, spans, making.semiring, summed):
@@ -230,7 +230,7 @@ def _assembled(
         found = words, values
         if not summed:
             words = moved(words, chain.keys, chain.scope)
-            found = side_of(words).gathered(words, values, semiring, *missing)
+            found = backend_of(words).gathered(words, values, semiring, *missing)
         assembly.add(Relation(chain.scope, *found), follows)
     return assembly.finish() or empty(chain.scope, chain.first.values)
 

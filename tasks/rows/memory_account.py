@@ -12,9 +12,9 @@ from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .joins import joined_reduced
 from .keys import Keys
-from .operations import side_of
 from .ordering import TooManyRowsError
 from .relation import Dense, Relation, Table
+from .row_backend import backend_of
 
 T = TypeVar("T", bound=Any)
 
@@ -66,7 +66,7 @@ def rows_bytes(table: Dense, semiring: Semiring) -> int:
 
 def possible(values: Any, semiring: Semiring) -> int:
     """Return how many entries of an array rows would have."""
-    zero, arrays = semiring.zero, side_of(values).arrays
+    zero, arrays = semiring.zero, backend_of(values).arrays
     return int(arrays.count_nonzero(values) if zero == 0 else values.size - arrays.count_nonzero(values == zero))
 
 

@@ -11,7 +11,7 @@ from ..steps.semiring import Semiring
 
 Array = NDArray[Any]
 
-#: So many neighbours are summed one after the other, then as many of their sums: the order does not depend on a side.
+#: So many neighbours are summed one after the other, then as many of their sums: in the same order by every backend.
 TILE: Final = 32
 #: Sums that are the same in whatever order.
 ANY_ORDER: Final = ("min_plus", "mod_sum_product")

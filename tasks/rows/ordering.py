@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ..steps.caches import Memo
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
-from .operations import side_of
 from .relation import Dense, Relation, Table
+from .row_backend import backend_of
 
 #: Layouts, and how keys become those of others: the same for all slices of a plan. Beside what a run may take.
 LAYOUTS: Final[Memo[Any]] = Memo(8 << 20)
@@ -57,7 +57,7 @@ def order_holds(keys: Keys, target: Keys) -> bool:
 
 
 class Disorder(NamedTuple):
-    """Bits by which rows must be sorted; see :meth:`.operations.Side.gathered`."""
+    """Bits by which rows must be sorted; see :meth:`.row_backend.RowBackend.gathered`."""
 
     group: Words
     mask: Words
@@ -101,7 +101,7 @@ def moved(words: Any, keys: Keys, target: Keys) -> Any:
     moves = LAYOUTS.get(asked)
     if moves is None:
         moves = _kept(asked, keys.moves(target))
-    return side_of(words).repacked(words, moves, target.n_words)
+    return backend_of(words).repacked(words, moves, target.n_words)
 
 
 def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
@@ -111,12 +111,12 @@ def reordered(relation: Relation, variables: Sequence[int]) -> Relation:
     if holds:
         return Relation(target, words, relation.values)
     missing = disorder(relation.keys.variables, target)
-    return Relation(target, *side_of(words).gathered(words, relation.values, None, *missing))
+    return Relation(target, *backend_of(words).gathered(words, relation.values, None, *missing))
 
 
 def gathered(keys: Keys, words: Any, values: Any, semiring: Semiring) -> Relation:
     """Return the table of rows in any order; what is there more than once is summed in this order, zeros fall away."""
-    return Relation(keys, *side_of(words).gathered(words, values, semiring, *disorder((), keys)))
+    return Relation(keys, *backend_of(words).gathered(words, values, semiring, *disorder((), keys)))
 
 
 def merged(parts: Sequence[Relation], semiring: Semiring) -> Relation:
@@ -139,7 +139,7 @@ def concatenated(parts: Sequence[Relation]) -> Relation:
     """Return the rows of relations of one layout, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    arrays = side_of(parts[0].words).arrays
+    arrays = backend_of(parts[0].words).arrays
     words = arrays.concatenate([part.words for part in parts])
     return Relation(parts[0].keys, words, arrays.concatenate([part.values for part in parts]))
 
@@ -183,7 +183,7 @@ def _edge(words: Any, group: Words, start: int, stop: int) -> int:
     tail = _TAIL
     while True:
         low = max(start, stop - tail)
-        if last := int(side_of(words).starts(words[low : stop + 1], group)[-1]):
+        if last := int(backend_of(words).starts(words[low : stop + 1], group)[-1]):
             return low + last
         if low == start:
             return start
@@ -203,7 +203,7 @@ def output_blocks(ends: Any, words: Any, group: Words, block: int, most: int) ->
         if total:
             yield 0, total, True
         return
-    bounds = side_of(words).arrays.append(ends[side_of(words).starts(words, group)[1:] - 1], total)
+    bounds = backend_of(words).arrays.append(ends[backend_of(words).starts(words, group)[1:] - 1], total)
     start, begins = 0, True
     while start < total:
         last = _above(bounds, start + block)
@@ -217,7 +217,7 @@ def output_blocks(ends: Any, words: Any, group: Words, block: int, most: int) ->
 
 def _above(numbers: Any, limit: int) -> int:
     """Return the place of the first of ascending numbers that is above a limit."""
-    arrays = side_of(numbers).arrays
+    arrays = backend_of(numbers).arrays
     return int(arrays.searchsorted(numbers, arrays.asarray([limit]), side="right")[0])
 
 

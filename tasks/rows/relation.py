@@ -14,7 +14,7 @@ import numpy as np
 from ..gpu.arrays import is_device
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
-from .operations import side_of
+from .row_backend import backend_of
 
 _BLOCK_CELLS: Final = 1 << 16
 
@@ -75,8 +75,8 @@ Table = Relation | Dense
 
 
 def empty(keys: Keys, like: Any) -> Relation:
-    """Return the table whose entries are all zero; its arrays are on the side, and of the dtype, of `like`."""
-    there = side_of(like).arrays
+    """Return the table whose entries are all zero; its arrays are where `like` is, and of its dtype."""
+    there = backend_of(like).arrays
     return Relation(keys, there.zeros((0, keys.n_words), np.uint64), there.zeros(0, like.dtype))
 
 
@@ -88,7 +88,7 @@ def from_dense(table: Dense, semiring: Semiring, part: slice = slice(None)) -> R
         blocks = [from_dense(table, semiring, slice(start, start + _BLOCK_CELLS)) for start in starts]
         words = np.concatenate([block.words for block in blocks])
         return Relation(table.keys, words, np.concatenate([block.values for block in blocks]))
-    arrays, keys = side_of(table.values).arrays, table.keys
+    arrays, keys = backend_of(table.values).arrays, table.keys
     found = arrays.flatnonzero(table.values[part] != semiring.zero)
     if part.start:
         found += part.start
@@ -100,8 +100,8 @@ def from_dense(table: Dense, semiring: Semiring, part: slice = slice(None)) -> R
 
 def to_dense(relation: Relation, semiring: Semiring) -> Dense:
     """Return the whole table, with the variables in the same order."""
-    side = side_of(relation.words)
-    values = side.arrays.full(relation.cells, semiring.zero, semiring.dtype)
+    backend = backend_of(relation.words)
+    values = backend.arrays.full(relation.cells, semiring.zero, semiring.dtype)
     table = Dense(relation.keys, values)
     values[offsets_of(relation, table)] = relation.values
     return table
@@ -109,7 +109,7 @@ def to_dense(relation: Relation, semiring: Semiring) -> Dense:
 
 def offsets_of(relation: Relation, table: Dense) -> Any:
     """Return where each row of a relation stands in a dense table of some of its variables, ``(rows,) int64``."""
-    return side_of(relation.words).offsets(relation.words, gathers(relation.keys, table))
+    return backend_of(relation.words).offsets(relation.words, gathers(relation.keys, table))
 
 
 def gathers(keys: Keys, table: Dense) -> Words:
@@ -147,11 +147,11 @@ def restricted(relation: Relation, states: Mapping[int, int]) -> Relation:
     for v, state in fixed.items():
         word, shift, _ = keys.fields[v]
         wanted[word] |= np.uint64(state) << np.uint64(shift)
-    side = side_of(relation.words)
-    agree = (relation.words & side.arrays.asarray(mask)) == side.arrays.asarray(wanted)
-    found = side.arrays.flatnonzero(agree.all(axis=1))
+    backend = backend_of(relation.words)
+    agree = (relation.words & backend.arrays.asarray(mask)) == backend.arrays.asarray(wanted)
+    found = backend.arrays.flatnonzero(agree.all(axis=1))
     target = Keys(keys.variables, tuple([1 if v in fixed else d for v, d in keys.sizes.items()]))
-    words = side.repacked(relation.words[found], keys.moves(target), target.n_words)
+    words = backend.repacked(relation.words[found], keys.moves(target), target.n_words)
     return Relation(target, words, relation.values[found])
 
 

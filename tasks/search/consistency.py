@@ -200,7 +200,20 @@ def with_neighbours(s: Array, entries: Array, x: int, a: int, most: int) -> int:
 
 @njit(nogil=True, cache=True)
 def propagate(s: Array, entries: Array, upper: int) -> bool:
-    """Make the problem consistent; False if it was found to cost ``upper`` or more."""
+    """Make the problem consistent; False if it was found to cost ``upper`` or more.
+
+    In turn existential, full directional and arc consistency (EDAC), and what functions of more variables give, until
+    nothing is left to do.
+
+    Parameters
+    ----------
+    s : (words,) int64
+        The state of the search, laid out as ``state.py`` says; values that cannot be are removed from it.
+    entries : (cells,) int64
+        Costs of all pairs; what is moved is kept in ``s``.
+    upper : int
+        The cut-off.
+    """
     again = True
     while again:
         for i in range(s[VARIABLES], s[PAIRS], VARIABLE):

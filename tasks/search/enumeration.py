@@ -179,7 +179,17 @@ def copy_pair(s: Array, entries: Array, k: int, i: int, j: int) -> None:
 
 @njit(nogil=True, cache=True)
 def enumerate_rest(s: Array, n: int, upper: int) -> int:
-    """Try the combinations of values below ``upper``; note the best."""
+    """Try the combinations of values below ``upper``; note the best.
+
+    Parameters
+    ----------
+    s : (words,) int64
+        The state of a search with ``n`` open variables, whose costs :func:`copy_costs` has put together.
+    n : int
+        Open variables; at most ``REST_VARIABLES``, of ``REST_VALUES`` values together.
+    upper : int
+        The cut-off.
+    """
     ends, values, sums, table = places(s)
     # by level: the next value, the cost of those above, the least that the levels below add
     nexts = table + REST_VALUES * REST_VALUES

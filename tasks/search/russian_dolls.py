@@ -191,7 +191,15 @@ def begin_doll(s: Any, x: int, upper: int) -> None:
 
 @njit(nogil=True, cache=True)
 def explore(s: Any, nodes: int) -> bool:
-    """Search on for so many decisions; True once the doll is finished: its best costs the cut-off if one was found."""
+    """Search on for so many decisions; True once the doll is finished: its best costs the cut-off if one was found.
+
+    Parameters
+    ----------
+    s : DollState
+        Moved on; where decisions run out, the next call goes on from there.
+    nodes : int
+        Decisions at most.
+    """
     n, numbers = len(s.states), s.numbers
     x, stop = numbers[AT], numbers[NODES] + nodes
     while x >= numbers[DOLL]:

@@ -72,6 +72,22 @@ def first_best(
     """Return what `best_states` finds of a step at some states, None where it does not look at all joint states.
 
     Most steps have dozens of tables of a few cells, so that what is done for each table is what takes time.
+
+    Parameters
+    ----------
+    step : Step
+        Min-plus.
+    tables : mapping of int to array
+        The step's inputs, flat and C-ordered; one that is on a device ends the look.
+    sizes : sequence of int
+        Domain sizes, by variable.
+    states : mapping of int to int
+        Variables that are fixed.
+
+    Returns
+    -------
+    dict of int to int or None
+        A state of each of the other variables, jointly of the least sum, the first of equals in C order.
     """
     left = [v for v in dict.fromkeys(chain.from_iterable(step.input_axes)) if v not in states]
     if _cells(left, sizes) > SweepPolicy.current().joint_states:
@@ -126,7 +142,25 @@ def _near(slices: list[TableSlice]) -> list[TableSlice]:
 def _eliminated(
     left: list[TableSlice], sizes: Sequence[int], semiring: Semiring, joins: list[TableSlice]
 ) -> list[TableSlice]:
-    """Eliminate variables while more than a few joint states are left and a join is small; ``joins`` gets the joins."""
+    """Eliminate variables while more than a few joint states are left and a join is small; ``joins`` gets the joins.
+
+    The variable of the smallest join goes first (min-weight order; Dechter 1999, section 3).
+
+    Parameters
+    ----------
+    left : list of TableSlice
+        All on the host, of the semiring's dtype.
+    sizes : sequence of int
+        Domain sizes, by variable.
+    joins : list of TableSlice
+        Each gets the eliminated variable as its last axis: read from the last to the first, they give its states.
+
+    Returns
+    -------
+    list of TableSlice
+        What is left; its variables have more than ``SweepPolicy.joint_states`` joint states only if every join that
+        would eliminate one has more than ``SweepPolicy.joined_cells`` cells.
+    """
     near: dict[int, set[int]] = {v: set() for v in _every(left)}
     policy = SweepPolicy.current()
     few = policy.joint_states

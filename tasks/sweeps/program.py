@@ -109,6 +109,22 @@ class Program(Generic[T]):
 
         Steps that no slice changes run once; their tables are put into ``shared`` with the leaf tables that no slice
         changes, unless they are there already.
+
+        Parameters
+        ----------
+        slices : iterable of mapping of int to int
+            The same variables in each, with their states.
+        threads : int
+            Threads of large steps.
+        on_table : callable, optional
+            Called with each step and its table.
+        shared : dict, optional
+            Filled by the first slice, if it is empty.
+
+        Yields
+        ------
+        dict of int to table
+            The program's outputs, by node.
         """
         slices = iter(slices)
         shared = {} if shared is None else shared

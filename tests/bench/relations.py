@@ -47,9 +47,9 @@ from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.rows import host
 from bucketflow.tasks.rows.joins import joined, joined_reduced, semijoin, shared
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.rows.operations import side_of
 from bucketflow.tasks.rows.ordering import disorder, gathered, layout, merged, moved, reordered
 from bucketflow.tasks.rows.relation import Relation, from_dense, restricted, to_dense
+from bucketflow.tasks.rows.row_backend import backend_of
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import min_plus
 
@@ -81,7 +81,7 @@ def random_relation(xp: Any, variables: Sequence[int], rows: int, seed: int) -> 
 
 def by_index_tables(a: Relation, b: Relation, scope: Sequence[int]) -> Any:
     """Join and minimise as CUBE does."""
-    xp = side_of(a.words).arrays
+    xp = backend_of(a.words).arrays
     common = shared(a.keys, b.keys)
     tables = []
     for table in (a, b):
@@ -197,7 +197,7 @@ def single_cases(xp: Any, n: int) -> list[Case]:
     wide = [
         to_dense(random_relation(xp, scope, 40 * STATES**3, 9), COSTS) for scope in ((0, 3, 5), (1, 2, 7), (2, 4, 6))
     ]
-    other, side, unordered = layout(a.keys, turned), side_of(words), disorder((), a.keys)
+    other, side, unordered = layout(a.keys, turned), backend_of(words), disorder((), a.keys)
     return [
         Case("keys to another layout", rows, 2 * 8 * rows, rows, lambda: moved(a.words, a.keys, other)),
         Case("sort", rows, 2 * nbytes, rows, lambda: side.gathered(words, values, None, *unordered), peers),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 
 from bucketflow.tasks.networks import dead_end_loops, dead_ends, srmp, srmp_numpy
 from bucketflow.tasks.networks.flat import Flat, chosen_parts, flatten, fold_contained, offsets, restrict, take_out
+from bucketflow.tasks.networks.network_policy import NetworkPolicy
 
 
 def network(seed: int) -> Flat:
@@ -88,11 +88,11 @@ def test_dominated_values() -> None:
     for seed in range(60):
         a = network(seed)
         b = copied(a)
-        plain = partial(dead_ends.remove_dominated, most_cells=1 << int(np.random.default_rng(seed).integers(2, 10)))
-        found = [
-            remove_dominated(flat, np.ones(len(flat.dims), np.bool_), 1 << 30)
-            for remove_dominated, flat in ((plain, a), (dead_end_loops.remove_dominated, b))
-        ]
+        with NetworkPolicy.using(compared_cells=1 << int(np.random.default_rng(seed).integers(2, 10))):
+            found = [
+                rule.remove_dominated(flat, np.ones(len(flat.dims), np.bool_), 1 << 30)
+                for rule, flat in ((dead_ends, a), (dead_end_loops, b))
+            ]
         assert found[0] == found[1]
         same(a, b)
 

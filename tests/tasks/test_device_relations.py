@@ -12,9 +12,9 @@ import pytest
 from bucketflow.tasks.rows import device
 from bucketflow.tasks.rows.joins import joined_reduced, semijoin
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.rows.operations import side_of
 from bucketflow.tasks.rows.ordering import gathered, merged, reordered
 from bucketflow.tasks.rows.relation import Dense, Relation, Table, from_dense, on_host, restricted, to_dense
+from bucketflow.tasks.rows.row_backend import backend_of
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import SEMIRINGS, random_relation, random_values
 
@@ -93,7 +93,7 @@ def test_orders_and_duplicates(cupy: ModuleType, seed: int) -> None:
     mixed = rng.permutation(len(words))
     rows = words[mixed], values[mixed]
     same(gathered(a.keys, *map(there, rows), semiring), gathered(a.keys, *rows, semiring), semiring)
-    here, far = side_of(words), side_of(there(words))
+    here, far = backend_of(words), backend_of(there(words))
     assert far.starts(there(words)).get().tolist() == here.starts(words).tolist()
     order, wanted = far.order(there(rows[0])), here.order(rows[0])
     assert (order is None) == (wanted is None)

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from bucketflow.tasks.rows import joins, ordering
 from bucketflow.tasks.rows.joins import joined_reduced, semijoin
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.rows.operations import side_of
 from bucketflow.tasks.rows.ordering import (
     TooManyRowsError,
     disorder,
@@ -29,6 +28,7 @@ from bucketflow.tasks.rows.ordering import (
     reordered,
 )
 from bucketflow.tasks.rows.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
+from bucketflow.tasks.rows.row_backend import backend_of
 from bucketflow.tasks.steps.caches import Memo
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
@@ -227,7 +227,7 @@ def test_merges_and_duplicates(case: Case, parts: int) -> None:
     mixed = rng.permutation(len(words))
     found = gathered(a.keys, words[mixed], values[mixed], semiring)
     alike(rows_of(found, semiring), grouped(semiring, every), semiring)
-    order = side_of(words).order(words[mixed])
+    order = backend_of(words).order(words[mixed])
     wanted = np.lexsort(words[mixed].T[::-1])
     assert (np.arange(len(words)) if order is None else order).tolist() == wanted.tolist()
 
@@ -267,7 +267,7 @@ def test_runs_of_equal_keys(words: int, rows: int) -> None:
     rng = np.random.default_rng(words)
     keys = np.sort(rng.integers(0, 20, rows).astype(np.uint64))[:, None].repeat(words, axis=1)
     wanted = [i for i in range(rows) if i == 0 or keys[i, 0] != keys[i - 1, 0]]
-    assert side_of(keys).starts(keys).tolist() == wanted
+    assert backend_of(keys).starts(keys).tolist() == wanted
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=lambda s: f"{s.name}-{s.dtype}")

@@ -32,7 +32,7 @@ from bucketflow.pipeline.queries import decode
 from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs.slices import run_group, slices_of
 from bucketflow.tasks.rows import best_rows, memory_account
-from bucketflow.tasks.rows.host import Host
+from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.rows.memory_account import RowsNoRoomError
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.memory import traced
@@ -121,7 +121,7 @@ def prepared_by_rows(model: Model, query: str, **options: Any) -> Prepared:
 @pytest.mark.usefixtures("compiled_at_once")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_tables_keep_to_their_budget(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Host, "compiles", lambda *_: compiled)
+    monkeypatch.setattr(HostRows, "compiles", lambda *_: compiled)
     model = ring(60)
     free = bucketflow.solve(model, representation="rows")
     assert free.rows_work is not None
@@ -139,7 +139,7 @@ def test_tables_keep_to_their_budget(compiled: bool, monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def tight(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """Results are said to take more memory than they do."""
-    monkeypatch.setattr(Host, "compiles", lambda *_: False)
+    monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
     in_force(RowPolicy, merged_copies=20)
 
 

@@ -16,7 +16,7 @@ from bucketflow.pipeline.runs import row_boxes as row_steps
 from bucketflow.pipeline.runs import row_sweep as row_tables
 from bucketflow.storage import ledger
 from bucketflow.tasks.rows import scaled_rows
-from bucketflow.tasks.rows.host import Host
+from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.sweeps.scaled import Scaled, measured
 from tests.memory import traced
@@ -82,7 +82,7 @@ def test_posteriors(cut: None, model: Model) -> None:
 @pytest.mark.usefixtures("compiled_at_once")
 def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(Host, "compiles", lambda *_: False)
+    monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
     model = ring(80, "markov", groups=4)
     stored(ring(60, "markov", groups=3), memory="5MB")  # what is imported once
     peak_bytes, found = traced(lambda: stored(model, memory=3_700_000))

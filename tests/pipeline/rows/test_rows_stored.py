@@ -26,7 +26,7 @@ from bucketflow.pipeline.runs.row_ledger import Split, counted_boxes, sample_of_
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, even_chunks, known_run, run_row_box
-from bucketflow.tasks.rows.host import Host
+from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.relation import Relation
 from bucketflow.tasks.steps.row_policy import RowPolicy
@@ -44,7 +44,7 @@ FEWER = settings(FEW, max_examples=12)
 @pytest.fixture(autouse=True)
 def plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """NumPy alone, and no margin: budgets are tiny."""
-    monkeypatch.setattr(Host, "compiles", lambda *_: False)
+    monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
     for module in (rows_fit, boxes, spill):
         monkeypatch.setattr(module, "MARGIN", 0)
 
@@ -182,7 +182,7 @@ def test_every_table_is_stored_and_read_again(query: Any, in_force: InForce) -> 
 @pytest.mark.usefixtures("compiled_at_once")
 def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    monkeypatch.setattr(Host, "compiles", lambda *_: False)
+    monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
     model = ring(110, groups=4)
     stored(ring(60, groups=3), memory="4MB")  # what is imported once
     peak_bytes, found = traced(lambda: stored(model, memory=4_400_000))

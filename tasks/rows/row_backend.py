@@ -1,4 +1,4 @@
-"""What operations on rows are made of, on one side: the host's, or a device's."""
+"""What joins and sorts of rows are made of: one protocol, and the backend of an array, the host's or a device's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Index(Protocol):
         """Return the first row of each key and how many there are, int64; 0 where there are none."""
 
 
-class Side(Protocol):
-    """Operations over arrays of one side; every side gives the same bits (sums of logarithms: up to rounding)."""
+class RowBackend(Protocol):
+    """Operations over arrays of one place; every backend gives the same bits (sums of logarithms: up to rounding)."""
 
     @property
     def arrays(self) -> Any:
@@ -58,7 +58,7 @@ class Side(Protocol):
         span : int, int
             The first output, and the one behind the last.
         words, values
-            Keys in the layout of the result, zeros where a side has no state, and values, of left and right.
+            Keys in the layout of the result, zeros where an input has no state, and values, of left and right.
         """
 
     def expanded_sums(
@@ -96,8 +96,8 @@ class Side(Protocol):
         """
 
 
-def side_of(array: Any) -> Side:
-    """Return the side on which an array is."""
+def backend_of(array: Any) -> RowBackend:
+    """Return the backend for where an array is."""
     if is_device(array):
         from .device import DEVICE
 
