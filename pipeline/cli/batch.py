@@ -11,7 +11,7 @@ import click
 
 from ..report.display_policy import DisplayPolicy
 from .ending import guarded
-from .options import Grouped, json_option, no_check_option, on_cluster, print_notes, scheduler_option, workers_option
+from .options import Grouped, json_option, no_check_option, on_cluster, option, options_of, print_notes
 
 if TYPE_CHECKING:
     from ..batches.manifest import Row
@@ -26,10 +26,8 @@ _DRAWN = ("pricing", "asking")
 @click.argument("manifest")
 @click.option("--out", required=True, metavar="DIR", help="Where results go; what is there is not asked again.")
 @click.option("--query", default="optimum", show_default=True, help="Of rows that name none.")
-@click.option("--memory", metavar="SIZE", help="Budget of rows that name none.")
-@workers_option
-@scheduler_option
-@click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
+@option("memory", "Budget of rows that name none.")
+@options_of("workers", "scheduler", "gpus")
 @click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
 @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
 @no_check_option

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, print_notes, scheduler_option
+from .options import Grouped, json_option, option, print_notes
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -26,7 +26,7 @@ _HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
     metavar="NAME|a,b,…",
     help=f"Of the pseudo-tree: {_HEURISTICS}, or names of agents.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the search for a planned tree.")
+@option("seed", "Seed of the search for a planned tree.")
 @click.option("--z", type=click.IntRange(min=1), metavar="N", help="Most variables of a mini-bucket (ADPOP): bounds.")
 @click.option(
     "--memory",
@@ -36,9 +36,9 @@ _HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
 @click.option("--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Seconds of any message.")
 @click.option("--bandwidth", metavar="SIZE", help="Bytes a second of a link.  [default: no limit]")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes for agents.")
-@scheduler_option
-@click.option("--gpus", metavar="all|N", help="Run large joins on a GPU of this machine.")
+@option("workers", "Local Dask worker processes for agents.")
+@option("scheduler")
+@option("gpus", "Run large joins on a GPU of this machine.")
 @json_option
 @guarded
 def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
@@ -95,7 +95,7 @@ def _print(found: DpopResult) -> None:
 @click.option("--cost", type=int, metavar="C", help="Costs are 0 to C.  [default: 100; of conflicts 1]")
 @click.option("--links", type=int, default=2, show_default=True, metavar="M", help="Of a new node (scale-free).")
 @click.option("--agents", type=int, default=5, show_default=True, metavar="N", help="Of meetings.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@option("seed", "Seed of the random numbers.")
 @guarded
 def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
     """Write a random problem of KIND to TARGET, a .yaml, .xml, .wcsp or .cfn file (.gz and .xz too)."""

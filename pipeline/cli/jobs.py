@@ -11,14 +11,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import IncompatibleRunError
+from ..models.option_rows import PROOF, options_in
 from .ending import guarded
-from .options import Grouped, keywords_of, load, names, planning_all, print_answer, print_notes, proving, prune
+from .options import (
+    Grouped,
+    keywords_of,
+    load,
+    names,
+    options_of,
+    planning_all,
+    print_answer,
+    print_notes,
+    proving,
+    prune,
+)
 
 if TYPE_CHECKING:
     from ..jobs.job import Job
 
 
-_PROVING = ("method", "upper_bound", "time", "gap")
 _UNANSWERED = 4
 _COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
@@ -30,8 +41,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @planning_all
 @proving
 @prune
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher ones go first.")
-@click.option("--most-workers", type=click.IntRange(min=1), metavar="N", help="Keep at most so many busy.")
+@options_of("priority", "most_workers")
 @guarded
 def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Hand a query on the model in FILE to a cluster, and return at once."""
@@ -44,7 +54,7 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
-    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
+    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in options_in(PROOF)})
     job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
     _print_submitted(job, as_json)
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.version import __version__
+from ..models.option_rows import PROOF, options_in
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
-    gpus,
     json_option,
     keywords_of,
     load,
@@ -19,14 +19,13 @@ from .options import (
     names,
     no_check_option,
     on_cluster,
+    options_of,
     planning,
     planning_all,
     print_answer,
     print_notes,
     proving,
     prune,
-    scheduler_option,
-    workers_option,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
 
     model, read_seconds = load(file, options)
     query, evidence, settings = keywords_of(model, options)
-    how = {name: settings.pop(name) for name in ("method", "upper_bound", "time", "gap")}
+    how = {name: settings.pop(name) for name in options_in(PROOF)}
     question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
     with progress_lines(hidden=as_json) as (progress, watch):
         result = valued(question, Options(**settings), effort, progress, watch)
@@ -132,9 +131,7 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 @main.command("resume")
 @click.argument("directory")
-@workers_option
-@scheduler_option
-@gpus
+@options_of("workers", "scheduler", "gpus")
 @json_option
 @guarded
 @on_cluster

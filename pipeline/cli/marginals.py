@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, placing, print_answer
+from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, options_of, placing, print_answer
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 @click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
 @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
 @click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
-@click.option("--gpus", metavar="all|N", help="Compute on GPUs: of this machine, or of the workers of --scheduler.")
-@click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
+@options_of("gpus", "gpu_memory")
 @click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
 @guarded
 @on_cluster

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ...storage.job_folder import JobDir
 from ...storage.spec import StorageError
 from ..errors import IncompatibleRunError
+from ..models.option_rows import OPTION_ROWS
 from ..options import Options, ProofOptions
 
 State = Literal["waiting", "running", "finished", "cancelled", "interrupted", "failed"]
@@ -20,7 +21,7 @@ DONE = ("finished", "cancelled", "failed")
 ENDED = (*DONE, "interrupted")
 
 # Of the options, what a job does not keep: where it runs is said anew.
-_ANEW = ("workers", "scheduler", "client", "workdir")
+_ANEW = ("client", *(row.name for row in OPTION_ROWS.values() if not row.stored))
 
 
 @dataclass(frozen=True)
