@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import IncompatibleRunError
-from ..models.option_rows import PROOF, options_in
+from ..models.option_rows import options_for
 from .ending import guarded
 from .options import (
     Grouped,
@@ -41,7 +41,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @planning_all
 @proving
 @prune
-@options_of("priority", "most_workers")
+@options_of(*options_for("jobs"))
 @guarded
 def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Hand a query on the model in FILE to a cluster, and return at once."""
@@ -54,7 +54,7 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
-    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in options_in(PROOF)})
+    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in options_for("proving")})
     job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
     _print_submitted(job, as_json)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.version import __version__
-from ..models.option_rows import PROOF, options_in
+from ..models.option_rows import options_for
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
@@ -68,7 +68,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
 
     model, read_seconds = load(file, options)
     query, evidence, settings = keywords_of(model, options)
-    how = {name: settings.pop(name) for name in options_in(PROOF)}
+    how = {name: settings.pop(name) for name in options_for("proving")}
     question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
     with progress_lines(hidden=as_json) as (progress, watch):
         result = valued(question, Options(**settings), effort, progress, watch)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..models.option_rows import options_for
 from .ending import guarded
 from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, options_of, placing, print_answer
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
 @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
 @click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
-@options_of("gpus", "gpu_memory")
+@options_of(*options_for("values"))
 @click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
 @guarded
 @on_cluster

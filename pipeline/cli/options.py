@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_in
+from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = ""
         show_default=True,
         help=f"Best assignment, log10 of the partition function, or the number of possible assignments{more}.",
     )
-    return placing(query(options_of("gpus", "gpu_memory")(command)))
+    return placing(query(options_of(*options_for("values"))(command)))
 
 
 def placing(command: Command) -> Command:
     """Options of every command that plans: those of a question, how to plan and where to run."""
-    return asking(options_of("tree", "workers", "scheduler", "fit", "representation", "disk", "workdir")(command))
+    return asking(options_of(*options_for("planning"))(command))
 
 
 def asking(command: Command) -> Command:
@@ -79,12 +79,12 @@ def asking(command: Command) -> Command:
         help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, in quotes where that can be "
         'read in several ways (x="a,b"), or else an index from 0, or likelihoods of all states: x=[0.2,0.8].',
     )
-    planned = [option(name) for name in ("memory", "order", "order_time", "seed")]
+    planned = [option(name) for name in options_for("answering")]
     return click.argument("file")(_with([evidence, *planned, no_check_option, json_option], command))
 
 
 method = option("method")
-proving = options_of(*options_in(PROOF))
+proving = options_of(*options_for("proving"))
 
 
 def prune(command: Command) -> Command:

@@ -8,6 +8,8 @@ from typing import Final, Literal, get_args
 from .query import Fit, Method, Representation, TreeKind
 
 Kind = Literal["text", "size", "whole", "number", "choice"]
+Commands = Literal["answering", "planning", "values", "proving", "jobs", "none"]
+"""Commands that have an option: all that answer, those that plan, those of single values, of optima, or of jobs."""
 PROOF, PLAN, BUDGET, PLACE = "Optima that are not quick, and bounds", "Plan", "Budgets", "Where it runs"
 """Groups of options: the sections of a command's help."""
 
@@ -33,6 +35,8 @@ class OptionRow:
     default : str or int, optional
     unit : str
         What a number must be, for messages.
+    commands : str
+        Which commands have it.
     stored : bool
         Whether a job keeps it; where a run is driven is told again when it is resumed.
     column : bool
@@ -48,6 +52,7 @@ class OptionRow:
     least: int | None = None
     default: str | int | None = None
     unit: str = ""
+    commands: Commands = "planning"
     stored: bool = True
     column: bool = False
 
@@ -62,33 +67,40 @@ _ROWS: Final = (
         *("method", PROOF, "choice", "How an optimum is proved, or a sum found, where sweeping every cell takes long."),
         choices=get_args(Method),
         default="auto",
+        commands="proving",
     ),
-    OptionRow("upper_bound", PROOF, "text", "Search only for optima that are at least as good as C.", "C"),
+    OptionRow(
+        "upper_bound", PROOF, "text", "Search only for optima that are at least as good as C.", "C", commands="proving"
+    ),
     OptionRow(
         *("time", PROOF, "number", "After S seconds, answer with the best so far, between two bounds.", "S"),
         unit="a number of seconds",
         column=True,
+        commands="proving",
     ),
     OptionRow(
         *("gap", PROOF, "number", "Answer as soon as the bounds differ by at most this part, e.g. 0.01.", "G"),
         unit="a part such as 0.01",
+        commands="proving",
     ),
     OptionRow(
         *("order", PLAN, "text", "auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or variable names."),
         metavar="NAME|x,y,…",
         default="auto",
+        commands="answering",
     ),
     OptionRow(
         *("order_time", PLAN, "number", "CPU seconds for the search for an order.", "S"),
         unit="a number of seconds",
         column=True,
+        commands="answering",
     ),
     OptionRow(
         *("tree", PLAN, "choice", "Improve the order's tree, or take its buckets or cliques as they are."),
         choices=get_args(TreeKind),
         default="refined",
     ),
-    OptionRow("seed", PLAN, "whole", "Seed of the search for orders.", "N", least=0, default=0),
+    OptionRow("seed", PLAN, "whole", "Seed of the search for orders.", "N", least=0, default=0, commands="answering"),
     OptionRow(
         *("fit", PLAN, "choice", "What to do with a plan that does not fit memory: condition, use the disk, neither."),
         choices=get_args(Fit),
@@ -106,28 +118,36 @@ _ROWS: Final = (
         "[default: most of what is free, in a container or batch job of its limit]",
         metavar="SIZE",
         column=True,
+        commands="answering",
     ),
     OptionRow("disk", BUDGET, "size", "Budget for tables on disk.  [default: what is free]", "SIZE"),
     OptionRow(
         *("gpu_memory", BUDGET, "size"),
         help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
         metavar="SIZE",
+        commands="values",
     ),
-    OptionRow("threads", PLACE, "whole", "Threads of this process.", "N", least=1),
+    OptionRow("threads", PLACE, "whole", "Threads of this process.", "N", least=1, commands="none"),
     OptionRow("workers", PLACE, "whole", "Local Dask worker processes.", "N", least=1, stored=False),
     OptionRow("scheduler", PLACE, "text", "A running Dask scheduler, e.g. tcp://host:8786.", "ADDR", stored=False),
     OptionRow(
         *("gpus", PLACE, "text"),
         help="Run large steps on GPUs: of this machine, or of the workers of --scheduler.",
         metavar="all|N",
+        commands="values",
     ),
-    OptionRow("most_workers", PLACE, "whole", "Keep at most N workers busy.", "N", least=1),
-    OptionRow("priority", PLACE, "whole", "Jobs of a higher priority go first.", "N", default=0),
+    OptionRow("most_workers", PLACE, "whole", "Keep at most N workers busy.", "N", least=1, commands="jobs"),
+    OptionRow("priority", PLACE, "whole", "Jobs of a higher priority go first.", "N", default=0, commands="jobs"),
     OptionRow(
         *("workdir", PLACE, "text", "Run directory; an interrupted run there is continued.", "DIR"), stored=False
     ),
 )
 OPTION_ROWS: Final = {row.name: row for row in _ROWS}
+
+
+def options_for(commands: Commands) -> tuple[str, ...]:
+    """Return the names of the options that some commands have, in the order of their rows."""
+    return tuple(row.name for row in _ROWS if row.commands == commands)
 
 
 def options_in(group: str) -> tuple[str, ...]:
