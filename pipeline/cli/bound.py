@@ -27,7 +27,7 @@ from .options import Grouped, asking, keywords_of, load, option, print_answer
 )
 @option("time", "Wall seconds.  [default: 10, without end where --z is given]")
 @option("disk", "Budget for messages on disk.  [default: what is free]")
-@option("workdir", "Messages that exceed memory are there; runs there are continued.")
+@option("workdir", "Folder for messages that exceed memory; an interrupted run there is continued.")
 @option("gpus", "Join large mini-buckets on a GPU of this machine.")
 @option("gpu_memory")
 @guarded

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 _UNANSWERED = 4
 _COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
-_scheduler = click.option("--scheduler", metavar="ADDR", help="Where JOB is an id: the scheduler that was given it.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_scheduler = click.option("--scheduler", metavar="ADDR", help="The scheduler that runs JOB, where JOB is an id.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.command("submit", cls=Grouped)
@@ -72,7 +72,7 @@ def _print_submitted(job: Job, as_json: bool) -> None:
 
 @click.command("jobs")
 @click.argument("place", metavar="[DIR]", required=False)
-@click.option("--scheduler", metavar="ADDR", help="Those that this scheduler was given.")
+@click.option("--scheduler", metavar="ADDR", help="List the jobs that were submitted to this scheduler.")
 @_json
 @guarded
 def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
@@ -98,7 +98,7 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
 @_scheduler
 @guarded
 def watch(job: str, scheduler: str | None) -> None:
-    """Show how far JOB is, until it ends; Ctrl-C ends the watching only."""
+    """Show the progress of JOB until it ends; Ctrl-C stops the display, not the job."""
     found = _found(job, scheduler)
     with _leaving(found):
         _watch(found)
@@ -107,7 +107,7 @@ def watch(job: str, scheduler: str | None) -> None:
 @click.command("result")
 @click.argument("job")
 @_scheduler
-@click.option("--wait", is_flag=True, help="Until there is an answer.")
+@click.option("--wait", is_flag=True, help="Wait until there is an answer.")
 @_json
 @guarded
 def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
@@ -158,7 +158,7 @@ def _found(job: str, scheduler: str | None) -> Job:
 
 @contextmanager
 def _leaving(job: Job) -> Iterator[None]:
-    """Whoever stops waiting for a job hears that it goes on."""
+    """Tell a user who stops waiting for a job that the job goes on."""
     try:
         yield
     except KeyboardInterrupt:

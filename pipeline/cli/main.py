@@ -136,7 +136,7 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 @guarded
 @on_cluster
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
-    """Continue the run in DIRECTORY; a job goes to its cluster again, unless --workers or --gpus are given."""
+    """Continue the run in DIRECTORY; a job is submitted to its cluster again, unless --workers or --gpus is given."""
     from ..api.resume import resume
     from .jobs import resumed_job
     from .progress import progress_bar
@@ -155,7 +155,7 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
 @json_option
 @guarded
 def inspect(directory: str, as_json: bool) -> None:
-    """Show how far the run in DIRECTORY is."""
+    """Show the progress of the run in DIRECTORY."""
     import json
     from pathlib import Path
 
@@ -171,7 +171,9 @@ def inspect(directory: str, as_json: bool) -> None:
 @main.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--agents", metavar="FILE", help="Of a problem of agents: a list of its variables for each.")
+@click.option(
+    "--agents", metavar="FILE", help="For a distributed problem: a list of the variables that each agent owns."
+)
 @no_check_option
 @guarded
 def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:

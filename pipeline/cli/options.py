@@ -89,7 +89,7 @@ proving = options_of(*options_for("proving"))
 
 def prune(command: Command) -> Command:
     return click.option(
-        "--no-prune", is_flag=True, help="Remove no states or entries of an optimum that is not quick beforehand."
+        "--no-prune", is_flag=True, help="Do not make the network of an optimum smaller before it is searched."
     )(command)
 
 
@@ -99,9 +99,12 @@ def marginal_targets(command: Command) -> Command:
         "--query-vars", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
     )
     return variables(
-        click.option("--joint", multiple=True, metavar="a,b,c", help="A joint distribution, too; may be repeated.")(
-            command
-        )
+        click.option(
+            "--joint",
+            multiple=True,
+            metavar="a,b,c",
+            help="Also compute the joint distribution of these variables; may be repeated.",
+        )(command)
     )
 
 

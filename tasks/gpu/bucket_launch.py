@@ -100,7 +100,7 @@ def _vectors(bucket: Bucket, table: int) -> bool:
 
 
 def _clamp(semiring: Semiring) -> dict[str, int]:
-    """Every product of costs is clamped: so many of them could overflow."""
+    """Every product of costs is clamped: a bucket has enough inputs for an overflow."""
     return {"CLAMP": 1} if semiring.saturates else {}
 
 

@@ -99,7 +99,7 @@ def needs_buffer(blocks: Blocks, semiring: Semiring) -> bool:
 
 
 _MERGE_CELLS: Final = 1 << 16
-"""NumPy starts a merge in the time that it takes for so many cells of one input."""
+"""NumPy starts a merge in the time that it takes for this many cells of one input."""
 
 DEPTH_CELLS: Final = 1024
 INNER_CELLS: Final = 4096
