@@ -1,9 +1,9 @@
 """The portfolio of all provers: from a network to its optimum, by whichever prover gets there.
 
 It is not known beforehand which representation stays small, so every prover is tried for a while, then for twice as
-long, each with the bounds that the others left (an assignment makes all of them faster). An elimination of all cells comes
-in as soon as it is predicted to take less than what was spent. Before all of them have turns, the portfolio opens with
-preparation and with what solves an easy network on the way there.
+long, each with the bounds that the others left (an assignment makes all of them faster). An elimination of all cells
+comes in as soon as it is predicted to take less than what was spent. Before all of them have turns, the portfolio opens
+with preparation and with what solves an easy network on the way there.
 """
 
 from __future__ import annotations

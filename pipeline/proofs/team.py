@@ -223,7 +223,19 @@ class Team:
         return went
 
     def attempt(self, name: str, seconds: float) -> bool:
-        """Let a prover go on for some CPU seconds, if it gets any; return whether it did."""
+        """Let a prover go on for some CPU seconds, if it gets any; return whether it did.
+
+        Parameters
+        ----------
+        name : str
+        seconds : float
+            CPU seconds of the round, before its weight and its debt.
+
+        Returns
+        -------
+        bool
+            False where the prover is no member of the team, or its turn is not worth compiling for.
+        """
         self._left_seconds = 0.0
         turn = self.turns.begin(name, seconds) if self.is_member(name) else None
         if turn is None:

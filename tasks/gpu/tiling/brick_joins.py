@@ -52,7 +52,21 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
 
 
 def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[list[int]] | None:
-    """Put inputs into groups to be joined before, where that saves work; None if more than ``most`` are left."""
+    """Put inputs into groups to be joined before, where that saves work.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    shape : BrickShape
+    most : int
+        Inputs that one launch takes.
+
+    Returns
+    -------
+    list of lists of int, or None
+        Inputs of each group, the smallest join first; None if more than ``most`` would be left.
+    """
     policy = TilingPolicy.current()
     sizes = [axis.size for axis in axes]
     masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)

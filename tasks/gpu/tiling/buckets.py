@@ -83,6 +83,14 @@ def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | N
 
     Local are the axes that few inputs have, so that the shared tables are small; where an input is large, those
     along which it is contiguous.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    inputs : int
+    itemsize : int
+        Bytes of a cell.
     """
     policy = TilingPolicy.current()
     if not policy.uses_buckets:
