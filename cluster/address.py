@@ -1,4 +1,4 @@
-"""Addresses of schedulers: written correctly, and somebody listens there."""
+"""Addresses of schedulers: written correctly, and a scheduler listens there."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def verify_listening(address: str, patience_seconds: float | None = None) -> None:
-    """Wait until somebody listens at a scheduler's address, which takes no longer than a connection.
+    """Wait until a scheduler listens at its address, which takes no longer than a connection.
 
     Raises
     ------
     ClusterError
-        If the address is malformed, or nobody does for as long as a scheduler takes to start, or as we are patient.
+        If the address is malformed, or no scheduler listens within the time that one takes to start.
     """
     import socket
 

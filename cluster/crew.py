@@ -1,4 +1,4 @@
-"""Tasks on workers that run for long, hear the latest word of whoever started them, and tell what they find."""
+"""Long tasks on workers: they hear the latest word of the process that started them, and tell what they find."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 
 from .dask_pool import DaskPool, connected, fetching
 
-#: A member looks for the latest word so often; one that heard nothing for so long is alone, and ends.
+#: Seconds between two looks of a member for the latest word, and without a word after which it ends.
 _LOOK_SECONDS, _ALONE_SECONDS = 0.25, 60.0
-#: The word is said again after so long: a sign of life.
+#: Seconds after which the word is said again, as a sign of life.
 _SAID_SECONDS = 2.0
-#: Where the scheduler does not answer for so long, nothing was said.
+#: Seconds without an answer of the scheduler after which nothing was said.
 _ANSWER_SECONDS = 5.0
 
 
@@ -59,7 +59,7 @@ class WorkerCrew:
         future.add_done_callback(self._done.put)
 
     def say(self, word: Any) -> None:
-        """Let everybody hear the latest word; call it often, as it is a sign of life too."""
+        """Let all members hear the latest word; call it often, as it is a sign of life too."""
         if self._beats and word == self._said and time.monotonic() - self._said_at < _SAID_SECONDS:
             return
         self._beats += 1
@@ -89,7 +89,7 @@ class WorkerCrew:
             future.release()
 
     def close(self) -> None:
-        """Let everybody end, without waiting for them."""
+        """Let all members end, without waiting for them."""
         if self._pool.client.status != "running":
             return
         try:
@@ -97,7 +97,7 @@ class WorkerCrew:
             for _, future in self._tasks.values():
                 future.cancel()
         except (OSError, TimeoutError):
-            return  # they notice themselves that nobody is there
+            return  # they notice themselves that this process is gone
         finally:
             self._tasks.clear()
             self._told.close()
@@ -150,7 +150,7 @@ class Member:
             self.alone = True
 
     def tell(self, message: Any) -> None:
-        """Tell whoever started the crew."""
+        """Tell the process that started the crew."""
         from distributed import get_client
 
         if not self.alone:

@@ -18,15 +18,15 @@ from .pool import Call, Node, _in_a_row, _Ready
 
 # Waiting for tasks of a cluster that may go away while they run.
 
-# Workers come back: a nanny starts the next one, a batch system grants more. After this long nobody is expected.
+# Workers come back: a nanny starts the next one, a batch system grants more. After this long no worker is expected.
 PATIENCE_SECONDS = 30.0
 
-# How often a task that has not ended makes us look whether somebody is still at work.
+# How often a task that has not ended makes us look whether a worker is still there.
 GLANCE_SECONDS = 1.0
 
 
 class Watch:
-    """Waits for futures and notices when nobody is left to finish them.
+    """Waits for futures and notices when no worker is left to finish them.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def fetching(future: Any) -> Future[Any]:
 
 @contextmanager
 def connected(client: Any) -> Iterator[None]:
-    """Turn what talking to a scheduler that is gone raises into one error; where that is known, nobody is called."""
+    """Turn what a scheduler that is gone raises into one error; where that is known, it is not called."""
     if client.status != "running":
         raise _disconnected()
     try:
@@ -141,7 +141,7 @@ class DaskPool:
     priority : int
         Of two runs on one cluster the tasks of that with the higher priority go first; equal ones take turns.
     most_workers : int, optional
-        At most so many workers are kept busy.
+        Most workers that are kept busy.
     """
 
     def __init__(self, client: Any, key: str, priority: int = 0, most_workers: int | None = None):

@@ -28,7 +28,7 @@ from .version import install_hint
 # Deployers start workers in the background, where tornado logs what they raise.
 _LOGGER = "tornado.application"
 _GLANCE_SECONDS = 0.5
-# Of the jobs that wait in a batch system, so many are named.
+# Most jobs that are named of those that wait in a batch system.
 _MOST_JOBS = 3
 
 
@@ -135,7 +135,7 @@ class Deployment:
     adapt : mapping
         ``minimum`` and ``maximum`` workers, for the deployer's own ``adapt``.
     scale : int or None
-        So many workers.
+        The number of workers.
     wait_seconds : float
         For the first worker.
     """

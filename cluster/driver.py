@@ -1,4 +1,4 @@
-"""Tasks of a cluster that drive others: started for nobody in particular, interrupted from afar, in nobody's way.
+"""Tasks of a cluster that drive others: no client waits for them, they are interrupted from afar, and block no task.
 
 Dask keeps such a task without its client, and starts it again where its worker died.
 """
@@ -65,7 +65,7 @@ def _stop_of(key: str) -> str:
 
 
 def announce(client: Any, name: str, what: dict[str, str]) -> None:
-    """Publish a few words for everybody who asks the scheduler."""
+    """Publish a few words for all clients of the scheduler."""
     client.publish_dataset(what, name=name, override=True)
 
 
@@ -146,7 +146,7 @@ class Driver:
 def _is_asked_to_stop(client: Any, key: str) -> bool:
     try:
         return bool(client.sync(client.scheduler.event_is_set, name=_stop_of(key), callback_timeout=_ANSWER_SECONDS))
-    except (TimeoutError, OSError):  # whoever runs tasks notices that the scheduler is gone
+    except (TimeoutError, OSError):  # the pool notices that the scheduler is gone
         return False
 
 
@@ -179,7 +179,7 @@ def worker_address() -> str:
 
 
 def cluster_usage(client: Any) -> tuple[int, int]:
-    """Return the number of workers and the largest resident size among them, in bytes; zeros if nobody answers."""
+    """Return the number of workers and the largest resident size among them, in bytes; zeros if no worker answers."""
     try:
         known = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=_ANSWER_SECONDS)
     except Exception:  # a scheduler that is gone ends the run elsewhere, with a sentence

@@ -26,7 +26,7 @@ _OPTION: Final = "--dashboard-address"
 
 
 def without_web_server(cluster: Any) -> None:
-    """Close the port on which a scheduler of this process serves its figures: nobody was told of it."""
+    """Close the port on which a scheduler of this process serves its figures, as no user was told of it."""
     server = getattr(getattr(cluster, "scheduler", None), "http_server", None)
     if server is not None:
         cluster.loop.add_callback(server.stop)

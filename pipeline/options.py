@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict, get_args
+from typing import Any, TypedDict
 
 from .errors import BucketflowError, ModelError
 from .models.checks import integer
+from .models.option_rows import OPTION_ROWS
 from .models.query import Fit, Representation, TreeKind
 from .models.query import Method as Method
 
@@ -42,13 +43,7 @@ class Options:
     most_workers: int | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (("tree", TreeKind), ("fit", Fit), ("representation", Representation)):
-            if (value := getattr(self, name)) not in get_args(known):
-                raise ModelError(f"unknown {name} {value!r}; one of {', '.join(get_args(known))}")
-        object.__setattr__(self, "order_time", checked_number("order_time", self.order_time, "a number of seconds"))
-        for name, least in (("seed", 0), ("threads", 1), ("workers", 1), ("priority", None), ("most_workers", 1)):
-            if (value := getattr(self, name)) is not None or name in ("seed", "priority"):
-                object.__setattr__(self, name, integer(value, name, least))
+        _check_kinds(self)
         object.__setattr__(self, "order", checked_order(self.order))
         if isinstance(self.order, str) and self.order != "auto":
             from .orders.tree_search import checked_rule
@@ -64,10 +59,6 @@ class Options:
             _verify_first_import()
         if not isinstance(self.gpus, str | None):
             object.__setattr__(self, "gpus", integer(self.gpus, "gpus", None))
-        for name in ("memory", "disk", "gpu_memory"):
-            if (size := getattr(self, name)) is not None:
-                found = parse_size(size)
-                object.__setattr__(self, name, size if isinstance(size, str) else found)
         if self.gpu_memory is not None and self.gpus is None:
             raise ModelError("gpu_memory limits GPUs; give gpus too")
 
@@ -102,10 +93,7 @@ class ProofOptions:
     prune: bool = True
 
     def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
-            raise ModelError(f"unknown method {self.method!r}; one of {', '.join(get_args(Method))}")
-        object.__setattr__(self, "time", checked_number("time", self.time, "a number of seconds"))
-        object.__setattr__(self, "gap", checked_number("gap", self.gap, "a part such as 0.01"))
+        _check_kinds(self)
         object.__setattr__(self, "prune", bool(self.prune))
         if self.upper_bound is not None:
             try:
@@ -130,6 +118,24 @@ class ProofOptions:
         """
         if self.limited or self.method not in ("auto", "dense", "diagram", "search"):
             raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
+
+
+def _check_kinds(options: Options | ProofOptions) -> None:
+    """Check each option by the kind of its row, and keep numbers as Python's own."""
+    for field in fields(options):
+        row, value = OPTION_ROWS.get(field.name), getattr(options, field.name)
+        if row is None:
+            continue
+        if row.kind == "choice" and value not in row.choices:
+            raise ModelError(f"unknown {row.name} {value!r}; one of {', '.join(row.choices)}")
+        if row.kind == "number":
+            value = checked_number(row.name, value, row.unit)
+        elif row.kind == "whole" and (value is not None or row.default is not None):
+            value = integer(value, row.name, row.least)
+        elif row.kind == "size" and value is not None:
+            size = parse_size(value)
+            value = value if isinstance(value, str) else size
+        object.__setattr__(options, field.name, value)
 
 
 def _verify_first_import() -> None:

@@ -184,7 +184,7 @@ def plan_agents(
 
 
 def own_functions(dcop: Dcop, tree: PseudoTree) -> list[list[int]]:
-    """Return the functions of each agent, those whose lowest agent it is; constants are nobody's."""
+    """Return the functions of each agent, those whose lowest agent it is; constants belong to no agent."""
     found: list[list[int]] = [[] for _ in dcop.agents]
     for k, function in enumerate(dcop.model.functions):
         if function.scope:

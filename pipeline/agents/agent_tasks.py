@@ -39,7 +39,24 @@ class AgentsAnswer:
 def run_agents(
     tree: PseudoTree, known: Mapping[int, Knowledge], pool: Pool, network: SimulatedNetwork, traffic: Traffic
 ) -> AgentsAnswer:
-    """Send UTIL messages from the leaves to the roots, and VALUE messages back."""
+    """Send UTIL messages from the leaves to the roots, and VALUE messages back (DPOP; Petcu & Faltings, IJCAI 2005).
+
+    Parameters
+    ----------
+    tree : PseudoTree
+    known : mapping of int to Knowledge
+        By agent, what it alone knows.
+    pool : Pool
+        Where agents compute; messages stay there.
+    network : SimulatedNetwork
+    traffic : Traffic
+        Counts messages and bytes.
+
+    Returns
+    -------
+    AgentsAnswer
+        The total, the states by variable (none if nothing is possible), simulated clocks, and CPU seconds.
+    """
     plans = {agent: knowledge.plan for agent, knowledge in known.items()}
     given = {agent: pool.put(knowledge) for agent, knowledge in known.items()}
     sent: dict[int, Any] = {}

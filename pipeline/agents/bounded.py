@@ -23,7 +23,7 @@ Each = TypeVar("Each")
 
 @dataclass(frozen=True)
 class _Once:
-    """What is told of an agent that nobody asks: its message, when it was sent, and what that took."""
+    """What is told of an agent that gets no requests: its message, when it was sent, and what that took."""
 
     message: Message
     clock: Clock
@@ -199,14 +199,14 @@ class BoundedRun:
 
 
 def _batched(items: Iterable[Each], count: int) -> Iterator[list[Each]]:
-    """Give items in lists of so many."""
+    """Give items in lists of at most ``count``."""
     waiting = iter(items)
     while some := list(islice(waiting, count)):
         yield some
 
 
 def told(answers: Answers) -> _Once:
-    """Task: what an agent that nobody asks tells about itself."""
+    """Task: what an agent that gets no requests tells about itself."""
     return _Once(answers.messages[0], arrived(answers), answers.computing)
 
 

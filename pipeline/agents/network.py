@@ -69,7 +69,7 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Clock:
-    """When something was done: simulated seconds, and constraint checks that nobody could make at the same time."""
+    """When something was done: simulated seconds, and constraint checks that are not concurrent."""
 
     seconds: float = 0.0
     checks: int = 0

@@ -217,7 +217,7 @@ def _named(dcop: Dcop, order: str | Sequence[str]) -> list[int]:
     named = [index[name] for name in names]
     rest = [agent for agent in range(len(dcop.agents)) if agent not in set(named)]
     if missing := [agent for agent in rest if dcop.owned[agent]]:
-        raise ModelError(f"the order lacks the agent {dcop.agents[missing[0]].name!r}")
+        raise ModelError(f"the order does not name the agent {dcop.agents[missing[0]].name!r}")
     return [*named, *rest]
 
 

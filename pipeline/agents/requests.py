@@ -128,7 +128,7 @@ class _Work:
 
 
 def arrived(answers: Answers) -> Clock:
-    """Return when the only message of an agent was sent that nobody asks."""
+    """Return when an agent that gets no requests sent its only message."""
     [clock] = answers.clocks
     return answers.begin.after(clock.seconds, clock.checks)
 

@@ -78,7 +78,7 @@ Tell = Callable[..., None]
 
 
 def _ignore(event: str, **facts: Any) -> None:
-    """Tell nobody."""
+    """Do not report events."""
 
 
 @checks_keywords

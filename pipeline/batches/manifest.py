@@ -21,6 +21,7 @@ from ..examples import file_or_example
 from ..formats.registry import is_model
 from ..formats.text.source import Allowance, Source
 from ..formats.text.yaml import Dialect, YamlNode, read_tree, shown
+from ..models.option_rows import COLUMN_ROWS
 from ..models.query import QUERIES
 from ..options import parse_size
 
@@ -66,9 +67,9 @@ class Row:
     check: bool = True
 
     @property
-    def settings(self) -> tuple[str, str | None, float | None, float | None]:
-        """What rows have to agree in to share a tree."""
-        return self.query, self.memory, self.order_time, self.time
+    def settings(self) -> tuple[Any, ...]:
+        """What rows have to agree in to share a tree: the query, and all options that a row may have."""
+        return self.query, *(getattr(self, row.name) for row in COLUMN_ROWS)
 
     def shown_evidence(self) -> str:
         """Return the evidence as text."""
@@ -87,7 +88,8 @@ class Row:
         evidence = self.evidence
         if isinstance(evidence, str) and isfile(evidence):
             evidence = hash_of(evidence)
-        asked = [hash_of(self.model), self.query, evidence, self.memory, self.order_time, self.time]
+        query, *own = self.settings
+        asked = [hash_of(self.model), query, evidence, *own]
         asked += [] if self.check else ["unchecked"]
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
@@ -117,7 +119,7 @@ def _hashed(path: str, mtime_ns: int, size: int) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-_KNOWN = ("model", "query", "evidence", "memory", "order-time", "time", "name", "priority")
+_KNOWN = ("model", "query", "evidence", *(row.flag for row in COLUMN_ROWS), "name", "priority")
 # Aliases and merged dictionaries are read; what is no whole number is text, and how numbers and the rest begin.
 _YAML = Dialect(
     aliases=True,
@@ -301,9 +303,9 @@ def _settings(entry: Mapping[str, Any], base: Path, query: str) -> tuple[dict[st
     what = {column: read(column, _text, "") for column in ("model", "name")}
     what["query"] = read("query", _text, query)
     read("query", _query)
-    what["memory"] = read("memory", _size)
     what["evidence"] = read("evidence", lambda given: _evidence(given, base))
-    what["order_time"], what["time"] = read("order-time", _seconds), read("time", _seconds)
+    for row in COLUMN_ROWS:
+        what[row.name] = read(row.flag, _size if row.kind == "size" else _seconds)
     what["priority"] = read("priority", _priority, 0)
     return what, faults
 

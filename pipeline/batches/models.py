@@ -13,6 +13,7 @@ from ..api.solve import load
 from ..compiled.compiled import Compiled, compile_model
 from ..formats.read import evidence_of
 from ..models.model import Model
+from ..models.option_rows import COLUMN_ROWS, PROOF
 from ..options import Options, ProofOptions
 from .batch_policy import BatchPolicy
 from .manifest import Row, hash_of
@@ -90,7 +91,8 @@ def evidence_of_row(model: Model, row: Row) -> Mapping[str, Any] | None:
 
 def options_of(row: Row, options: Options, **more: Any) -> Options:
     """Return the options of a batch with those of a row."""
-    own = {name: value for name in ("memory", "order_time") if (value := getattr(row, name)) is not None}
+    names = [each.name for each in COLUMN_ROWS if each.group != PROOF]
+    own = {name: value for name in names if (value := getattr(row, name)) is not None}
     return replace(options, **own, **more)
 
 

@@ -1,4 +1,4 @@
-"""What a batch came to: one result a row, a table of them, and figures for whoever started it."""
+"""What a batch came to: one result a row, a table of them, and figures for its user."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import click
 
 from ..report.display_policy import DisplayPolicy
 from .ending import guarded
-from .options import Grouped, json_option, no_check_option, on_cluster, print_notes, scheduler_option, workers_option
+from .options import Grouped, json_option, no_check_option, on_cluster, option, options_of, print_notes
 
 if TYPE_CHECKING:
     from ..batches.manifest import Row
@@ -24,16 +24,21 @@ _DRAWN = ("pricing", "asking")
 
 @click.command("batch", cls=Grouped)
 @click.argument("manifest")
-@click.option("--out", required=True, metavar="DIR", help="Where results go; what is there is not asked again.")
-@click.option("--query", default="optimum", show_default=True, help="Of rows that name none.")
-@click.option("--memory", metavar="SIZE", help="Budget of rows that name none.")
-@workers_option
-@scheduler_option
-@click.option("--gpus", metavar="all|N", help="Run large steps on GPUs.")
-@click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after so many seconds.")
+@click.option(
+    "--out",
+    required=True,
+    metavar="DIR",
+    help="Folder for the results; questions that are answered there are not asked again.",
+)
+@click.option("--query", default="optimum", show_default=True, help="The query of rows that name none.")
+@option("memory", "Memory budget of rows that name none.")
+@options_of("workers", "scheduler", "gpus")
+@click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after S seconds.")
 @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
 @no_check_option
-@click.option("--log", "log", type=click.Choice(["json"]), help="Tell what happens on standard error.")
+@click.option(
+    "--log", "log", type=click.Choice(["json"]), help="Write a line of JSON for each event to standard error."
+)
 @json_option
 @guarded
 @on_cluster

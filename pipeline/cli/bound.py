@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from .ending import guarded
-from .options import Grouped, asking, keywords_of, load, print_answer
-
-if TYPE_CHECKING:
-    pass
+from .options import Grouped, asking, keywords_of, load, option, print_answer
 
 
 @click.command("bound", cls=Grouped)
@@ -28,16 +25,11 @@ if TYPE_CHECKING:
     metavar="N",
     help="Most variables of a mini-bucket.  [default: growing while memory and time allow]",
 )
-@click.option(
-    "--time",
-    type=click.FloatRange(min=0),
-    metavar="S",
-    help="Wall seconds.  [default: 10, without end where --z is given]",
-)
-@click.option("--disk", metavar="SIZE", help="Budget for messages on disk.  [default: what is free]")
-@click.option("--workdir", metavar="DIR", help="Messages that exceed memory are there; runs there are continued.")
-@click.option("--gpus", metavar="all|N", help="Join large mini-buckets on a GPU of this machine.")
-@click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
+@option("time", "Wall seconds.  [default: 10, without end where --z is given]")
+@option("disk", "Budget for messages on disk.  [default: what is free]")
+@option("workdir", "Folder for messages that exceed memory; an interrupted run there is continued.")
+@option("gpus", "Join large mini-buckets on a GPU of this machine.")
+@option("gpu_memory")
 @guarded
 def bound(file: str, as_json: bool, **options: Any) -> None:
     """Enclose an answer on the model in FILE between two bounds, by mini-bucket elimination."""

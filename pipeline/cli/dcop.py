@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, print_notes, scheduler_option
+from .options import Grouped, json_option, option, print_notes
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -18,7 +18,7 @@ _HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
 
 @click.command("dpop", cls=Grouped)
 @click.argument("file")
-@click.option("--agents", metavar="FILE", help="A list of its variables for each agent, in YAML or JSON.")
+@click.option("--agents", metavar="FILE", help="A list of the variables that each agent owns, in YAML or JSON.")
 @click.option(
     "--order",
     default="max-degree",
@@ -26,19 +26,21 @@ _HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
     metavar="NAME|a,b,…",
     help=f"Of the pseudo-tree: {_HEURISTICS}, or names of agents.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the search for a planned tree.")
+@option("seed", "Seed of the search for a planned tree.")
 @click.option("--z", type=click.IntRange(min=1), metavar="N", help="Most variables of a mini-bucket (ADPOP): bounds.")
 @click.option(
     "--memory",
     metavar="SIZE",
     help="Most bytes of a message's table, by going through cut variables (MB-DPOP).  [default: no limit]",
 )
-@click.option("--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Seconds of any message.")
-@click.option("--bandwidth", metavar="SIZE", help="Bytes a second of a link.  [default: no limit]")
+@click.option(
+    "--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Simulated seconds that a message takes."
+)
+@click.option("--bandwidth", metavar="SIZE", help="Bytes that a link carries in a second.  [default: no limit]")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
-@click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes for agents.")
-@scheduler_option
-@click.option("--gpus", metavar="all|N", help="Run large joins on a GPU of this machine.")
+@option("workers", "Local Dask worker processes for agents.")
+@option("scheduler")
+@option("gpus", "Run large joins on a GPU of this machine.")
 @json_option
 @guarded
 def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
@@ -86,16 +88,39 @@ def _print(found: DpopResult) -> None:
 @click.command("generate")
 @click.argument("kind", type=click.Choice(["random", "grid", "scale-free", "coloring", "meetings"]))
 @click.argument("target")
-@click.option("--variables", type=int, default=10, show_default=True, metavar="N", help="|X|, or meetings.")
-@click.option("--domain", type=int, default=5, show_default=True, metavar="D", help="|D|: states, colours, times.")
 @click.option(
-    "--density", type=float, default=0.3, show_default=True, metavar="P1", help="Part of all pairs; of all agents."
+    "--variables", type=int, default=10, show_default=True, metavar="N", help="Number of variables, or of meetings."
 )
-@click.option("--tightness", type=float, default=0.0, show_default=True, metavar="P2", help="Part that is forbidden.")
+@click.option(
+    "--domain",
+    type=int,
+    default=5,
+    show_default=True,
+    metavar="D",
+    help="Number of states, colours or times of a variable.",
+)
+@click.option(
+    "--density",
+    type=float,
+    default=0.3,
+    show_default=True,
+    metavar="P1",
+    help="Share of all pairs that have a function, or of all agents that attend a meeting.",
+)
+@click.option(
+    "--tightness",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="P2",
+    help="Share of the entries of a function that are forbidden.",
+)
 @click.option("--cost", type=int, metavar="C", help="Costs are 0 to C.  [default: 100; of conflicts 1]")
-@click.option("--links", type=int, default=2, show_default=True, metavar="M", help="Of a new node (scale-free).")
-@click.option("--agents", type=int, default=5, show_default=True, metavar="N", help="Of meetings.")
-@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--links", type=int, default=2, show_default=True, metavar="M", help="Links of a new node of a scale-free graph."
+)
+@click.option("--agents", type=int, default=5, show_default=True, metavar="N", help="Number of agents who meet.")
+@option("seed", "Seed of the random numbers.")
 @guarded
 def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
     """Write a random problem of KIND to TARGET, a .yaml, .xml, .wcsp or .cfn file (.gz and .xz too)."""

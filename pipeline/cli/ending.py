@@ -47,7 +47,7 @@ def guarded(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _end(sentence: str, code: int) -> NoReturn:
-    with suppress(OSError):  # nobody reads standard error: the code remains
+    with suppress(OSError):  # standard error is closed: the code remains
         click.echo(f"bucketflow: {sentence}", err=True)
     sys.exit(code)
 
@@ -93,7 +93,7 @@ class Commands(click.Group):
 def terminable(codes: list[int]) -> Iterator[None]:
     """Let SIGTERM raise ``KeyboardInterrupt`` and add its exit code to a list; the next SIGTERM ends the process.
 
-    Whoever has set a handler of his own, or ignores the signal, keeps it so.
+    A handler that the user's program has set, or a signal that it ignores, stays as it is.
     """
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 

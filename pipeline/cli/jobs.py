@@ -11,27 +11,37 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import IncompatibleRunError
+from ..models.option_rows import options_for
 from .ending import guarded
-from .options import Grouped, keywords_of, load, names, planning_all, print_answer, print_notes, proving, prune
+from .options import (
+    Grouped,
+    keywords_of,
+    load,
+    names,
+    options_of,
+    planning_all,
+    print_answer,
+    print_notes,
+    proving,
+    prune,
+)
 
 if TYPE_CHECKING:
     from ..jobs.job import Job
 
 
-_PROVING = ("method", "upper_bound", "time", "gap")
 _UNANSWERED = 4
 _COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
-_scheduler = click.option("--scheduler", metavar="ADDR", help="Where JOB is an id: the scheduler that was given it.")
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+_scheduler = click.option("--scheduler", metavar="ADDR", help="The scheduler that runs JOB, where JOB is an id.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.command("submit", cls=Grouped)
 @planning_all
 @proving
 @prune
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher ones go first.")
-@click.option("--most-workers", type=click.IntRange(min=1), metavar="N", help="Keep at most so many busy.")
+@options_of(*options_for("jobs"))
 @guarded
 def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Hand a query on the model in FILE to a cluster, and return at once."""
@@ -44,7 +54,7 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
-    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in _PROVING})
+    effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in options_for("proving")})
     job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
     _print_submitted(job, as_json)
 
@@ -62,7 +72,7 @@ def _print_submitted(job: Job, as_json: bool) -> None:
 
 @click.command("jobs")
 @click.argument("place", metavar="[DIR]", required=False)
-@click.option("--scheduler", metavar="ADDR", help="Those that this scheduler was given.")
+@click.option("--scheduler", metavar="ADDR", help="List the jobs that were submitted to this scheduler.")
 @_json
 @guarded
 def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
@@ -88,7 +98,7 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
 @_scheduler
 @guarded
 def watch(job: str, scheduler: str | None) -> None:
-    """Show how far JOB is, until it ends; Ctrl-C ends the watching only."""
+    """Show the progress of JOB until it ends; Ctrl-C stops the display, not the job."""
     found = _found(job, scheduler)
     with _leaving(found):
         _watch(found)
@@ -97,7 +107,7 @@ def watch(job: str, scheduler: str | None) -> None:
 @click.command("result")
 @click.argument("job")
 @_scheduler
-@click.option("--wait", is_flag=True, help="Until there is an answer.")
+@click.option("--wait", is_flag=True, help="Wait until there is an answer.")
 @_json
 @guarded
 def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
@@ -148,7 +158,7 @@ def _found(job: str, scheduler: str | None) -> Job:
 
 @contextmanager
 def _leaving(job: Job) -> Iterator[None]:
-    """Whoever stops waiting for a job hears that it goes on."""
+    """Tell a user who stops waiting for a job that the job goes on."""
     try:
         yield
     except KeyboardInterrupt:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...cluster.version import __version__
+from ..models.option_rows import options_for
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
-    gpus,
     json_option,
     keywords_of,
     load,
@@ -19,14 +19,13 @@ from .options import (
     names,
     no_check_option,
     on_cluster,
+    options_of,
     planning,
     planning_all,
     print_answer,
     print_notes,
     proving,
     prune,
-    scheduler_option,
-    workers_option,
 )
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
 
     model, read_seconds = load(file, options)
     query, evidence, settings = keywords_of(model, options)
-    how = {name: settings.pop(name) for name in ("method", "upper_bound", "time", "gap")}
+    how = {name: settings.pop(name) for name in options_for("proving")}
     question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
     with progress_lines(hidden=as_json) as (progress, watch):
         result = valued(question, Options(**settings), effort, progress, watch)
@@ -132,14 +131,12 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 @main.command("resume")
 @click.argument("directory")
-@workers_option
-@scheduler_option
-@gpus
+@options_of("workers", "scheduler", "gpus")
 @json_option
 @guarded
 @on_cluster
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
-    """Continue the run in DIRECTORY; a job goes to its cluster again, unless --workers or --gpus are given."""
+    """Continue the run in DIRECTORY; a job is submitted to its cluster again, unless --workers or --gpus is given."""
     from ..api.resume import resume
     from .jobs import resumed_job
     from .progress import progress_bar
@@ -158,7 +155,7 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
 @json_option
 @guarded
 def inspect(directory: str, as_json: bool) -> None:
-    """Show how far the run in DIRECTORY is."""
+    """Show the progress of the run in DIRECTORY."""
     import json
     from pathlib import Path
 
@@ -174,7 +171,9 @@ def inspect(directory: str, as_json: bool) -> None:
 @main.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--agents", metavar="FILE", help="Of a problem of agents: a list of its variables for each.")
+@click.option(
+    "--agents", metavar="FILE", help="For a distributed problem: a list of the variables that each agent owns."
+)
 @no_check_option
 @guarded
 def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:

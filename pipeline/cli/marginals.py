@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..models.option_rows import options_for
 from .ending import guarded
-from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, placing, print_answer
+from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, options_of, placing, print_answer
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -17,12 +18,20 @@ if TYPE_CHECKING:
 @click.command("marginals", cls=Grouped)
 @placing
 @marginal_targets
-@click.option("--max", "maximum", is_flag=True, help="Max-marginals: the best that is possible with each state.")
+@click.option(
+    "--max",
+    "maximum",
+    is_flag=True,
+    help="Compute max-marginals: the best assignment that is possible with each state.",
+)
 @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
-@click.option("--cases", metavar="CSV", help="Many cases of evidence: a header of names, one case a row.")
-@click.option("--gpus", metavar="all|N", help="Compute on GPUs: of this machine, or of the workers of --scheduler.")
-@click.option("--gpu-memory", metavar="SIZE", help="Budget for a GPU's memory.  [default: most of what is free]")
-@click.option("--out", metavar="FILE", help="Where the posteriors of the cases go: .csv, .jsonl or .parquet.")
+@click.option(
+    "--cases",
+    metavar="CSV",
+    help="A file of many cases of evidence: a header of variable names, then one case in each row.",
+)
+@options_of(*options_for("values"))
+@click.option("--out", metavar="FILE", help="File for the posteriors of the cases: .csv, .jsonl or .parquet.")
 @guarded
 @on_cluster
 def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
 
 if TYPE_CHECKING:
@@ -21,19 +22,34 @@ if TYPE_CHECKING:
 Command = Callable[..., None]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-workers_option = click.option("--workers", type=click.IntRange(min=1), metavar="N", help="Local Dask worker processes.")
 no_check_option = click.option(
     "--no-check",
     is_flag=True,
     help="Take a Bayesian network as it is, even if rows do not sum to 1 or there is a cycle.",
 )
-scheduler_option = click.option("--scheduler", metavar="ADDR", help="A running Dask scheduler, e.g. tcp://host:8786.")
+
+
+def option(name: str, help: str | None = None) -> Callable[..., Any]:
+    """Return the option of a row, with a help of the command's own if one is given."""
+    row = OPTION_ROWS[name]
+    kinds: dict[str, Any] = {
+        "choice": click.Choice(row.choices),
+        "whole": int if row.least is None else click.IntRange(min=row.least),
+        "number": click.FloatRange(min=0),
+    }
+    shown: dict[str, Any] = {} if row.default is None else {"default": row.default, "show_default": True}
+    kind = kinds.get(row.kind, str)
+    return click.option(f"--{row.flag}", type=kind, metavar=row.metavar, help=help or row.help, **shown)
+
+
+def options_of(*names: str) -> Callable[[Command], Command]:
+    """Return what gives a command the options of rows, which its help shows in this order."""
+    return partial(_with, [option(name) for name in names])
 
 
 def _with(options: list[Callable[..., Any]], command: Command) -> Command:
-    """Give a command options, which its help shows in this order."""
-    for option in reversed(options):
-        command = option(command)
+    for each in reversed(options):
+        command = each(command)
     return command
 
 
@@ -46,107 +62,34 @@ def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = ""
         show_default=True,
         help=f"Best assignment, log10 of the partition function, or the number of possible assignments{more}.",
     )
-    device = click.option(
-        "--gpu-memory",
-        metavar="SIZE",
-        help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
-    )
-    return placing(query(gpus(device(command))))
-
-
-def gpus(command: Command) -> Command:
-    return click.option(
-        "--gpus", metavar="all|N", help="Run large steps on GPUs: of this machine, or of the workers of --scheduler."
-    )(command)
+    return placing(query(options_of(*options_for("values"))(command)))
 
 
 def placing(command: Command) -> Command:
     """Options of every command that plans: those of a question, how to plan and where to run."""
-    options = [
-        click.option(
-            "--tree",
-            type=click.Choice(["refined", "bucket", "junction"]),
-            default="refined",
-            show_default=True,
-            help="Improve the order's tree, or take its buckets or cliques as they are.",
-        ),
-        workers_option,
-        scheduler_option,
-        click.option(
-            "--fit",
-            type=click.Choice(["auto", "slice", "spill", "refuse"]),
-            default="auto",
-            show_default=True,
-            help="What to do with a plan that does not fit memory: condition, use the disk, neither.",
-        ),
-        click.option(
-            "--representation",
-            type=click.Choice(["auto", "dense", "rows"]),
-            default="auto",
-            show_default=True,
-            help="Tables of all cells, of the rows that are possible only, or rows where those prove few.",
-        ),
-        click.option("--disk", metavar="SIZE", help="Budget for tables on disk.  [default: what is free]"),
-        click.option("--workdir", metavar="DIR", help="Run directory; an interrupted run there is continued."),
-    ]
-    return asking(_with(options, command))
+    return asking(options_of(*options_for("planning"))(command))
 
 
 def asking(command: Command) -> Command:
     """Options of every command that answers something: the model, its evidence, the order and the memory."""
-    options = [
-        click.option(
-            "--evidence",
-            multiple=True,
-            metavar="FILE|x=v,…",
-            help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, in quotes where that can be "
-            'read in several ways (x="a,b"), or else an index from 0, or likelihoods of all states: x=[0.2,0.8].',
-        ),
-        click.option(
-            "--memory",
-            metavar="SIZE",
-            help="Budget for the model and its tables, e.g. 4GB; Python and compiled code take up to 200 MB beside "
-            "it.  [default: most of what is free, in a container or batch job of its limit]",
-        ),
-        click.option(
-            "--order",
-            default="auto",
-            show_default=True,
-            metavar="NAME|x,y,…",
-            help="auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or variable names.",
-        ),
-        click.option("--order-time", type=click.FloatRange(min=0), metavar="S", help="CPU seconds for the search."),
-        click.option("--seed", type=int, default=0, show_default=True, help="Of the search for orders."),
-        no_check_option,
-        json_option,
-    ]
-    return click.argument("file")(_with(options, command))
+    evidence = click.option(
+        "--evidence",
+        multiple=True,
+        metavar="FILE|x=v,…",
+        help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, in quotes where that can be "
+        'read in several ways (x="a,b"), or else an index from 0, or likelihoods of all states: x=[0.2,0.8].',
+    )
+    planned = [option(name) for name in options_for("answering")]
+    return click.argument("file")(_with([evidence, *planned, no_check_option, json_option], command))
 
 
-def method(command: Command) -> Command:
-    return click.option(
-        "--method",
-        type=click.Choice(["auto", "dense", "rows", "diagram", "search"]),
-        default="auto",
-        show_default=True,
-        help="How an optimum is proved, or a sum found, where sweeping every cell would take long.",
-    )(command)
-
-
-def proving(command: Command) -> Command:
-    """Options of how an optimum is proved, and how far."""
-    options: list[Callable[..., Any]] = [
-        method,
-        click.option("--upper-bound", metavar="C", help="Only an optimum at least as good interests."),
-        click.option("--time", type=click.FloatRange(min=0), metavar="S", help="After so long the best, with bounds."),
-        click.option("--gap", type=click.FloatRange(min=0), metavar="G", help="Bounds may differ by this part."),
-    ]
-    return _with(options, command)
+method = option("method")
+proving = options_of(*options_for("proving"))
 
 
 def prune(command: Command) -> Command:
     return click.option(
-        "--no-prune", is_flag=True, help="Remove no states or entries of an optimum that is not quick beforehand."
+        "--no-prune", is_flag=True, help="Do not make the network of an optimum smaller before it is searched."
     )(command)
 
 
@@ -156,9 +99,12 @@ def marginal_targets(command: Command) -> Command:
         "--query-vars", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
     )
     return variables(
-        click.option("--joint", multiple=True, metavar="a,b,c", help="A joint distribution, too; may be repeated.")(
-            command
-        )
+        click.option(
+            "--joint",
+            multiple=True,
+            metavar="a,b,c",
+            help="Also compute the joint distribution of these variables; may be repeated.",
+        )(command)
     )
 
 
@@ -259,10 +205,9 @@ def on_cluster(command: Command) -> Command:
 
 _GROUPS = {
     "Question": ("query", "evidence", "query_vars", "joint", "maximum", "cases", "no_check"),
-    "Optima that are not quick, and bounds": ("method", "upper_bound", "time", "gap", "no_prune", "z"),
-    "Plan": ("order", "order_time", "tree", "seed", "fit", "representation"),
-    "Budgets": ("memory", "disk", "gpu_memory"),
-    "Where it runs": ("workers", "scheduler", "cluster", "gpus", "most_workers", "priority", "workdir"),
+    PROOF: (*options_in(PROOF), "no_prune", "z"),
+    **{group: options_in(group) for group in (PLAN, BUDGET)},
+    PLACE: (*options_in(PLACE), "cluster"),
 }
 
 

@@ -92,7 +92,14 @@ _LOGS = ("entries are read as natural logarithms, as in .LG files, since some ar
 def read_uai(source: Source) -> Model:
     """Read a .uai file; in a ``BAYES`` file the last variable of each scope is the child.
 
-    In an .LG file entries are natural logarithms, and in one that is named neither if some are negative.
+    In an .LG file entries are natural logarithms, and in one that is named neither if some are negative. Tables are in
+    row-major order, the last variable of a scope fastest (UAI 2008 evaluation); the order in which pgmpy writes them is
+    recognised.
+
+    Returns
+    -------
+    Model
+        Potentials or conditional probabilities, float64, an axis for each variable of a scope.
 
     Raises
     ------

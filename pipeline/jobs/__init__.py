@@ -4,5 +4,5 @@
 beside the plan and gives the cluster one task, :func:`.driver.drive`. That takes the question from the directory and
 asks it as ``solve`` does, with its worker's client, in a thread of its own that can be interrupted; it gives up its
 place on the worker once the run waits for other tasks. A :class:`.job.Job` holds nothing but the directory: what the
-record says, who has the lock of the job, and, where nobody has it, what the scheduler knows of the task.
+record says, who has the lock of the job, and, where no task has it, what the scheduler knows of the task.
 """

@@ -1,4 +1,4 @@
-"""The task that drives a run on a cluster: it needs the run directory, and nobody who waits for it."""
+"""The task that drives a run on a cluster: it needs the run directory, and no process that waits for it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def drive(folder: str, key: str) -> str:
 
 
 def _kept(job: JobDir, record: Record) -> bool:
-    """Write the record; on a full disk tell the scheduler instead why nobody goes on."""
+    """Write the record; on a full disk tell the scheduler instead why the job does not go on."""
     try:
         write_record(job, record)
     except StorageError as error:
@@ -134,7 +134,7 @@ def new_key(name: str) -> str:
 
 
 def hand_over(client: Any, job: JobDir) -> None:
-    """Start the task of a job, and let everybody who asks the scheduler know where it is."""
+    """Start the task of a job, and let clients of the scheduler know where it is."""
     record = read_record(job)
     _announce(client, job, record)
     _start(client, job, record)

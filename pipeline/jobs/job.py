@@ -102,12 +102,12 @@ class Job:
         return self._dir.notes()
 
     def wait(self, timeout: float | None = None, seen: Callable[[Job], None] | None = None) -> Record:
-        """Wait until nobody works on it any more; ``seen`` is called at every look.
+        """Wait until no task works on it any more; ``seen`` is called at every look.
 
         Raises
         ------
         TimeoutError
-            After so many seconds.
+            After this many seconds.
         """
         with Link(self._client) as link:
             return self._ended(link, timeout, seen)

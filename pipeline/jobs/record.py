@@ -11,16 +11,17 @@ from typing import Any, Literal
 from ...storage.job_folder import JobDir
 from ...storage.spec import StorageError
 from ..errors import IncompatibleRunError
+from ..models.option_rows import OPTION_ROWS
 from ..options import Options, ProofOptions
 
 State = Literal["waiting", "running", "finished", "cancelled", "interrupted", "failed"]
 #: States that a task leaves for good; one that was interrupted may be started again by the cluster itself.
 DONE = ("finished", "cancelled", "failed")
-#: States in which nobody works on a job any more.
+#: States in which no task works on a job any more.
 ENDED = (*DONE, "interrupted")
 
 # Of the options, what a job does not keep: where it runs is said anew.
-_ANEW = ("workers", "scheduler", "client", "workdir")
+_ANEW = ("client", *(row.name for row in OPTION_ROWS.values() if not row.stored))
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class Record:
         return replace(self, state="running", starts=self.starts + 1, started=time.time(), worker=worker)
 
     def at_end(self, state: State, message: str = "", exit_code: int = 0) -> Record:
-        """The job as nobody works on it any more."""
+        """The job as it is when no task works on it any more."""
         return replace(self, state=state, message=message, exit_code=exit_code, ended=time.time())
 
     def again(self, scheduler: str, key: str) -> Record:

@@ -62,14 +62,14 @@ def submit(
     priority : int, optional
         Of two jobs on one cluster the tasks of that with the higher priority go first; equal ones take turns.
     most_workers : int, optional
-        At most so many workers are kept busy.
+        Most workers that are kept busy.
 
     Raises
     ------
     BudgetError
         If no acceptable plan fits; nothing is handed over then.
     BucketflowError
-        If there is no such cluster, or a worker lacks the package, its version, the file or the directory.
+        If there is no such cluster, or a worker does not have the package, its version, the file or the directory.
     """
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     model = model if isinstance(model, Model) else load(model, memory=options.get("memory"))

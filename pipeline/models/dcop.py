@@ -11,7 +11,7 @@ from ..errors import ModelError, shorten
 from .checks import first_again
 from .model import Model
 
-# Nobody means more, and what is written is as long as that.
+# No file means more digits, and what is written is as long as that.
 _AMOUNT_DIGITS = 40
 
 
@@ -50,7 +50,7 @@ class Agent:
 
 @dataclass(frozen=True)
 class External:
-    """A variable that nobody owns: a sensor's, say; functions are meant at its initial value.
+    """A variable without an owner: a sensor's, say; functions are meant at its initial value.
 
     Parameters
     ----------

@@ -282,7 +282,7 @@ def _packed(rows: NDArray[Any]) -> NDArray[np.uint64]:
 # Most functions are small, and what takes time is each operation.
 
 Numbers = NDArray[Any]
-# No dense function has so many values.
+# No dense function has as many values as this.
 _BEYOND = 1 << 62
 
 

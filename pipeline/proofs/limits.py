@@ -91,7 +91,7 @@ class ProofLimits:
     on_prover : callable
         Told the name of each prover, or "preparation", when its turn begins.
     swept_cells : float
-        Networks of at most so many cells, in the buckets of an order found at once, are swept as soon as they prove
+        Networks of at most this many cells, in the buckets of an order found at once, are swept as soon as they prove
         not easy.
     """
 

@@ -1,9 +1,9 @@
 """The portfolio of all provers: from a network to its optimum, by whichever prover gets there.
 
-Nobody knows beforehand which representation stays small, so every prover is tried for a while, then for twice as long,
-each with the bounds that the others left (an assignment makes all of them faster). An elimination of all cells comes
-in as soon as it is predicted to take less than what was spent. Before all of them have turns, the portfolio opens with
-preparation and with what solves an easy network on the way there.
+It is not known beforehand which representation stays small, so every prover is tried for a while, then for twice as
+long, each with the bounds that the others left (an assignment makes all of them faster). An elimination of all cells
+comes in as soon as it is predicted to take less than what was spent. Before all of them have turns, the portfolio opens
+with preparation and with what solves an easy network on the way there.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Opening:
         return bucket_cells(network.dims, network.scopes, order)
 
     def _sweep(self, network: CostNetwork, seconds: float) -> None:
-        """Sweep every cell of a network, prepared or as it was, if that is predicted to take at most so long."""
+        """Sweep every cell of a network, prepared or as it was, if that is predicted to take at most ``seconds``."""
         known = self.known
         with known.timed("dense"):
             planned = known.limits.eliminate(network, known.upper)

@@ -70,7 +70,7 @@ class Prover(ABC):
 
     @abstractmethod
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
-        """Go on for about so many CPU seconds, until ``out_of_time`` at the latest; None if the turn was not used.
+        """Go on for about ``seconds`` CPU seconds, until ``out_of_time`` at the latest; None if the turn was not used.
 
         What is returned is of the incumbent's small network and cut-off.
         """

@@ -38,7 +38,7 @@ class CompiledLoop:
     module, function : str
         Such as "tasks.search.annealing" and "anneal".
     from_seconds : float
-        As long as it is not compiled, the prover waits until its turns are so long.
+        As long as it is not compiled, the prover waits until its turns are this long.
     """
 
     module: str

@@ -33,7 +33,7 @@ class Preparing:
     Attributes
     ----------
     again_from, order_from : float
-        Preparing again, and another order, are not tried before so many seconds were spent.
+        Preparing again, and another order, are not tried before this many seconds were spent.
     """
 
     incumbent: Incumbent
@@ -204,14 +204,14 @@ class Team:
         return self.until < math.inf and working_seconds() >= self.until
 
     def go(self, name: str, seconds: float) -> Pauses:
-        """Give a prover a turn of so many CPU seconds, and more while it is likely to complete the proof."""
+        """Give a prover a turn of ``seconds`` CPU seconds, and more while it is likely to complete the proof."""
         again = not self.incumbent.is_over()
         while again:
             went = yield from self.turn(name, seconds)
             again = went and self.ends_soon(name, seconds) and not self.incumbent.is_over()
 
     def turn(self, name: str, seconds: float) -> Generator[None, None, bool]:
-        """Give a prover a turn of so many CPU seconds, in parts where time is over; return whether it got any."""
+        """Give a prover a turn of ``seconds`` CPU seconds, in parts where time is over; return whether it got any."""
         while self.paused:
             yield
         went = self.attempt(name, seconds)
@@ -223,7 +223,19 @@ class Team:
         return went
 
     def attempt(self, name: str, seconds: float) -> bool:
-        """Let a prover go on for some CPU seconds, if it gets any; return whether it did."""
+        """Let a prover go on for some CPU seconds, if it gets any; return whether it did.
+
+        Parameters
+        ----------
+        name : str
+        seconds : float
+            CPU seconds of the round, before its weight and its debt.
+
+        Returns
+        -------
+        bool
+            False where the prover is no member of the team, or its turn is not worth compiling for.
+        """
         self._left_seconds = 0.0
         turn = self.turns.begin(name, seconds) if self.is_member(name) else None
         if turn is None:
@@ -252,7 +264,7 @@ class Team:
         return True
 
     def ends_soon(self, name: str, seconds: float) -> bool:
-        """Whether a prover is likely to complete the proof in another turn of so many seconds, or foresees its end.
+        """Whether a prover is likely to complete the proof in another turn of ``seconds``, or foresees its end.
 
         Or whether it finds so much better assignments that whatever comes next is shorter with them.
         """

@@ -76,7 +76,7 @@ class Turns:
         return self.provers[name].proves
 
     def shares(self, seconds: float) -> Iterator[tuple[str, float]]:
-        """The provers that are left, with how many turns of so many seconds they get: at first all those that suit.
+        """The provers that are left, with how many turns of ``seconds`` they get: at first all those that suit.
 
         What closed most of the gap is first and has twice as long if it suits, from the third round on: the first part
         of a gap is closed easily by what never closes the last. What closed nothing loses nothing, as searches,
@@ -101,19 +101,19 @@ class Turns:
                 yield name, (2.0 if leads else 1.0) * self._weight(name)
 
     def nearly_done(self, name: str, seconds: float) -> bool:
-        """Whether a turn of so many seconds, as long as the last one, is likely to complete the proof."""
+        """Whether a turn of ``seconds``, as long as the last one, is likely to complete the proof."""
         return self._proves(name) and self.closing(name, seconds) >= ProverPolicy.current().again_gap_share
 
     def is_notable(self, name: str, seconds: float) -> bool:
-        """Whether a turn of so many seconds, as long as the last one, is likely to close a part of the gap."""
+        """Whether a turn of ``seconds``, as long as the last one, is likely to close a part of the gap."""
         return self.closing(name, seconds) >= ProverPolicy.current().notable_gap_share
 
     def closing(self, name: str, seconds: float) -> float:
-        """The part of the gap that a turn of so many seconds closes, if it goes on like the last one."""
+        """The part of the gap that a turn of ``seconds`` closes, if it goes on like the last one."""
         return self.closed.get(name, 0.0) * seconds
 
     def begin(self, name: str, seconds: float) -> Turn | None:
-        """Begin a turn of so many CPU seconds, less the prover's debt; None if it is not worth compiling for."""
+        """Begin a turn of ``seconds`` CPU seconds, less the prover's debt; None if it is not worth compiling for."""
         loop = self.provers[name].loop
         if not self.alone and loop is not None and seconds < loop.from_seconds and not loop.is_compiled:
             return None

@@ -156,7 +156,7 @@ class CountResidue(Defaults):
         return PlainCodec(self.semiring)
 
     def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> Combiner:
-        """Refuse: nobody asks for beliefs modulo a prime."""
+        """Refuse: beliefs modulo a prime have no meaning."""
         raise InternalError("residues have no beliefs")
 
     def joined(self, totals: Iterable[list[int]]) -> list[int]:

@@ -34,7 +34,23 @@ def dressed(
 ) -> Marginals:
     """Turn beliefs over what was left of the model into answers over all of it.
 
-    ``findings`` are likelihoods that were not known when the model was reduced.
+    Parameters
+    ----------
+    model : Model
+    network : Network
+        What was left of the model.
+    arithmetic : Arithmetic
+        In which beliefs are; with a decoding one they are max-marginals.
+    asked : BeliefRequest
+    beliefs : Beliefs
+        Tables by target, an axis a variable, and their total: ln of a sum, an energy or a cost.
+    findings : mapping of int to ndarray, optional
+        Likelihoods by variable that were not known when the model was reduced.
+
+    Returns
+    -------
+    Marginals
+        Infeasible where the total is zero, or reaches the model's top.
     """
     findings = findings or {}
     maximum = arithmetic.decodes
@@ -123,6 +139,23 @@ def expanded(
 
     A pruned or unobserved state gets probability 0 (infinite energy, ``UNREACHABLE`` cost); a variable without
     functions is uniform, or as found.
+
+    Parameters
+    ----------
+    network : Network
+    variables : tuple of int
+        Of the model.
+    tables : mapping
+        Beliefs by target, over the states that are left: probabilities, or energies or costs above the least one.
+    findings : mapping of int to ndarray
+        Likelihoods of all states of variables.
+    maximum : bool
+        Whether beliefs are max-marginals.
+
+    Returns
+    -------
+    ndarray
+        An axis for each of the variables, of all its states.
     """
     if len(variables) == 1 and not maximum and variables[0] not in network.local and variables[0] not in findings:
         return network.uniform[variables[0]].copy()

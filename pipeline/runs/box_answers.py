@@ -35,7 +35,7 @@ def ends(boxes: BoxRun[Any]) -> Iterator[tuple[dict[int, int], list[Any]]]:
         choices = product(*(range(spill.dims[v]) for v in value["also"]))
         for more, roots in zip(choices, value["parts"], strict=True):
             fixed = {**states, **dict(zip(value["also"], more, strict=True))}
-            yield fixed, [root_table(root, dtype) for root in roots]
+            yield fixed, [root_table(boxes.codec, root, dtype) for root in roots]
 
 
 def decoded(boxes: BoxRun[Any], best: int, is_optimal: Callable[[dict[int, int]], bool]) -> dict[int, int]:

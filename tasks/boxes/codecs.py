@@ -123,8 +123,7 @@ def packed_roots(codec: Codec[T], tables: Sequence[T]) -> list[dict[str, Any]]:
     return [{"root": values.reshape(-1)[0].item(), **kept} for values, kept in packed]
 
 
-def root_table(value: Mapping[str, Any], dtype: str) -> Any:
-    """Rebuild a root's table from what its receipt says."""
+def root_table(codec: Codec[T], value: Mapping[str, Any], dtype: str) -> T:
+    """Rebuild a root's table, of one entry of this dtype, from what its receipt says."""
     entry = np.array([value["root"]], dtype=dtype)
-    kept = {name: value[name] for name in ("log_scale", "low", "high", "logs") if name in value}
-    return Scaled(entry, **kept) if kept else entry
+    return codec.unpack(entry, [(entry, {name: kept for name, kept in value.items() if name != "root"})])

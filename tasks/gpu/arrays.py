@@ -15,7 +15,7 @@ from .kernels import cupy
 Array = NDArray[Any]
 
 _ALIGNED: Final = 16
-# Tables of one copy begin at multiples of so many bytes.
+# Bytes at multiples of which the tables of one copy begin.
 _PACKED: Final = 256
 _PADS: Final = np.zeros(_PACKED, np.uint8)
 # Bytes of the last block that was taken, by device.

@@ -41,8 +41,7 @@ def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
     compiled = kernel("brick", semiring.name, semiring.dtype, **constants)
     compiled.max_dynamic_shared_size_bytes = SHARED_BYTES
     shared = brick.shared_cells * semiring.itemsize
-    tables = each.inputs, [each.output]
-    return Launch(compiled, _record(brick, semiring), tables, brick.blocks, brick.threads, shared)
+    return Launch(compiled, _record(brick, semiring), (each.reads, each.writes), brick.blocks, brick.threads, shared)
 
 
 @cache

@@ -88,7 +88,7 @@ def bucket_launch(each: BucketPass, semiring: Semiring) -> Launch:
     record["flags"] = (tables, _bits(bucket.wide), _bits(changing), _bits(copied), bucket.deep_first)
     compiled = kernel("bucket", semiring.name, semiring.dtype, WIDTH=vector, STEP=_BUCKET.itemsize, **_clamp(semiring))
     shared = room + entries * _PART_BYTES
-    return Launch(compiled, record, (inputs, [each.output]), blocks * parts, THREADS, shared)
+    return Launch(compiled, record, (inputs, each.writes), blocks * parts, THREADS, shared)
 
 
 def _vectors(bucket: Bucket, table: int) -> bool:
@@ -100,7 +100,7 @@ def _vectors(bucket: Bucket, table: int) -> bool:
 
 
 def _clamp(semiring: Semiring) -> dict[str, int]:
-    """Every product of costs is clamped: so many of them could overflow."""
+    """Every product of costs is clamped: a bucket has enough inputs for an overflow."""
     return {"CLAMP": 1} if semiring.saturates else {}
 
 
@@ -174,8 +174,7 @@ def join_launch(each: JoinPass, semiring: Semiring) -> Launch:
     ]
     _fill_entries(record, held)
     compiled = kernel("join", semiring.name, semiring.dtype, STEP=_JOIN.itemsize, **_clamp(semiring))
-    tables = [t for join in joins for t in join.inputs], [join.output for join in joins]
-    return Launch(compiled, record, tables, int(blocks[-1]), THREADS)
+    return Launch(compiled, record, (each.reads, each.writes), int(blocks[-1]), THREADS)
 
 
 def _fill_entries(record: Any, held: Sequence[Sequence[tuple[int, int]]]) -> int:

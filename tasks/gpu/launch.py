@@ -7,7 +7,7 @@ bit-equal to the CPU; sums of floats are in an order that depends on sizes only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from .bucket_launch import bucket_launch, join_launch
 from .product_launch import product_launch
 from .stream_launch import rows_launch, stream_launch
 from .tiling.device_lowering import device_step
-from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, RowsPass, StreamPass
+from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
 
 # Arguments are written into records that all threads share, and copied when a kernel is launched.
 _LAUNCHING: Final = threading.RLock()
@@ -34,7 +34,7 @@ class DeviceRun:
         self.out_bytes = cells * semiring.itemsize
         self.workspace_bytes = step.workspace_cells * semiring.itemsize
         self._temporaries = [place * semiring.itemsize for place in step.places]
-        self.launches = [_launch_of(each, semiring) for each in step.passes]
+        self.launches = [_LAUNCHES[type(each)](each, semiring) for each in step.passes]
 
     def __call__(self, tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
         """Run on device tables; returns ``out`` or a new table of shape ``(cells,)``.
@@ -66,15 +66,12 @@ def prepare(lowered: Lowered) -> DeviceRun:
     return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells)
 
 
-def _launch_of(each: Pass, semiring: Semiring) -> Callable[[Sequence[int]], None]:
-    if isinstance(each, StreamPass):
-        return stream_launch(each, semiring)
-    if isinstance(each, BrickPass):
-        return brick_launch(each, semiring)
-    if isinstance(each, RowsPass):
-        return rows_launch(each, semiring)
-    if isinstance(each, BucketPass):
-        return bucket_launch(each, semiring)
-    if isinstance(each, JoinPass):
-        return join_launch(each, semiring)
-    return product_launch(each, semiring)
+# How each kind of pass is launched; a new kind is a class of passes, and a row here.
+_LAUNCHES: Final[Mapping[type[Pass], Callable[[Any, Semiring], Callable[[Sequence[int]], None]]]] = {
+    StreamPass: stream_launch,
+    BrickPass: brick_launch,
+    RowsPass: rows_launch,
+    BucketPass: bucket_launch,
+    JoinPass: join_launch,
+    ProductPass: product_launch,
+}

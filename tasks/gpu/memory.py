@@ -87,7 +87,7 @@ class Pinned:
     Parameters
     ----------
     limit_bytes : int, optional
-        Blocks that nobody uses are freed before more than this is held.
+        Blocks that are not in use are freed before more than this is held.
     """
 
     def __init__(self, limit_bytes: int = 1 << 62):
@@ -121,7 +121,7 @@ class Pinned:
             self._free.append(block)
 
     def release(self) -> None:
-        """Free the blocks that nobody uses."""
+        """Free the blocks that are not in use."""
         with self._lock:
             self._drop()
 

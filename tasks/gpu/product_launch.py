@@ -65,7 +65,7 @@ def _tiled_launch(each: ProductPass, semiring: Semiring) -> Launch:
     record["counts"] = (*counts, tiling.row_tiles, tiling.column_tiles, tiling.span)
     record["whole"] = whole_chunks(tiling.groups, VECTOR_BYTES // itemsize)
     record["order"][: len(tiling.order)] = tiling.order
-    return Launch(compiled, record, (each.inputs, [each.output]), tiling.blocks, tile.threads, shared)
+    return Launch(compiled, record, (each.reads, each.writes), tiling.blocks, tile.threads, shared)
 
 
 _PRODUCT: Final = np.dtype(

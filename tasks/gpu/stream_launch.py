@@ -82,14 +82,14 @@ def stream_launch(each: StreamPass, semiring: Semiring) -> Launch:
     record["deep"] = stream.deep
     blocks = -(-stream.tiles // stream.tiles_per_block)
     compiled = kernel("stream", semiring.name, semiring.dtype, **constants)
-    return Launch(compiled, record, (each.inputs, [each.output]), blocks, THREADS)
+    return Launch(compiled, record, (each.reads, each.writes), blocks, THREADS)
 
 
 def rows_launch(each: RowsPass, semiring: Semiring) -> Launch:
     """Prepare a pass that sums rows."""
     record = np.array((0, 0, each.length, bound_of(semiring)), _ROWS)
     compiled = kernel("rows", semiring.name, semiring.dtype)
-    return Launch(compiled, record, ([each.input], [each.output]), each.rows, THREADS)
+    return Launch(compiled, record, (each.reads, each.writes), each.rows, THREADS)
 
 
 _ROWS: Final = np.dtype([("inputs", "u8"), ("out", "u8"), ("length", "i8"), ("bound", "i8")])

@@ -88,7 +88,7 @@ def _check(inputs: Sequence[Sequence[int]], output: Sequence[int]) -> None:
 
 
 def _neighbours(tables: Iterable[Sequence[int]]) -> tuple[dict[int, int], dict[int, int]]:
-    """Return who follows and who precedes each variable everywhere; -1 for nobody or not always the same."""
+    """Return the variables that follow and precede each one everywhere; -1 for none, or not always the same."""
     after: dict[int, int] = {}
     before: dict[int, int] = {}
     for scope in tables:

@@ -17,10 +17,10 @@ from .axes import Axes
 Group = tuple[int, ...]
 
 MERGED_CELLS: Final = 4096
-"""Small inputs are merged while their join has at most so many cells: it stays in the first-level cache."""
+"""Small inputs are merged while their join has at most this many cells: it stays in the first-level cache."""
 
 SPREAD_CELLS: Final = 65536
-"""Inputs with a part of the row are spread over all of it up to so many cells."""
+"""Inputs with a part of the row are spread over all of it up to this many cells."""
 
 COPIED_CELLS: Final = 1 << 22
 _COPIED_SHARE: Final = 8
@@ -43,7 +43,7 @@ that it must be; and what the predicted time of a cell must become."""
 _SHORTEST_ROW: Final = 8
 
 SUMMED_CELLS: Final = 256
-"""Eliminated axes are kept as a row up to so many cells."""
+"""Eliminated axes are kept as a row up to this many cells."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from .semiring import Semiring
 Join = tuple[int, int, str]
 """Positions of two tables that are taken out of the list and joined; the result goes to its end."""
 
-# With so few tables every pair is considered, with more only those that are neighbours.
+# Up to this number of tables every pair is considered, with more only those that are neighbours.
 _FEW_TABLES = 24
 
 

@@ -99,7 +99,7 @@ def needs_buffer(blocks: Blocks, semiring: Semiring) -> bool:
 
 
 _MERGE_CELLS: Final = 1 << 16
-"""NumPy starts a merge in the time that it takes for so many cells of one input."""
+"""NumPy starts a merge in the time that it takes for this many cells of one input."""
 
 DEPTH_CELLS: Final = 1024
 INNER_CELLS: Final = 4096
@@ -201,7 +201,19 @@ def merged_blocks(loops: StreamLoops) -> Blocks | None:
 
 
 def as_loops(axes: Axes, semiring: Semiring) -> StreamLoops | None:
-    """Return the loop nest of a step, or None if it has no row that is worth a loop."""
+    """Return the loop nest of a step, or None if it has no row that is worth a loop.
+
+    Parameters
+    ----------
+    axes : Axes
+        Sizes, strides of inputs and output in cells; eliminated axes first.
+    semiring : Semiring
+
+    Returns
+    -------
+    StreamLoops or None
+        Groups of axes of each loop, and what each input is to the row: a number, a row, or gathered.
+    """
     if semiring.name == "log_sum":
         return None
     largest = max(range(len(axes.strides)), key=axes.cells_of)

@@ -218,7 +218,7 @@ def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) ->
         elif isinstance(each, BucketPass):
             run_bucket(each.bucket, [arrays[i] for i in each.inputs], out)
         elif isinstance(each, RowsPass):
-            out[:] = arrays[each.input].reshape(each.rows, each.length).min(axis=1)
+            out[:] = arrays[each.inputs[0]].reshape(each.rows, each.length).min(axis=1)
         else:
             run_matrix(each, [arrays[i] for i in each.inputs], out)
     return arrays[-1]

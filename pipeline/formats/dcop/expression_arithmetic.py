@@ -15,7 +15,7 @@ Value = Any
 """What literals and variables hold: int, float, bool, str, or a tuple of them."""
 
 DECIMALS = 9
-"""Costs that are computed with decimals are rounded to so many."""
+"""Decimals to which costs are rounded that are computed with decimals."""
 
 _MAX_BITS = 1024
 _MAX_LETTERS = 256

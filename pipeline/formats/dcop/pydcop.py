@@ -44,7 +44,7 @@ class _Domain:
 def read_pydcop(source: Source) -> Dcop:
     """Read a pyDCOP problem (.yaml): what its agents are said to cost is kept, and who must host what.
 
-    Variables that nobody must host go to the agent whose hosting cost is least, then to the one with fewest. External
+    Variables that no agent must host go to the agent whose hosting cost is least, then to the one with fewest. External
     variables have their initial value. Noise is in no cost: its ``noise_level`` is kept beside the model.
 
     Raises

@@ -259,7 +259,7 @@ def _check_constraint(element: Element, draft: Draft) -> None:
             element.line, "the attribute 'agent' of <constraint>", "is not read: owners of its variables know it"
         )
     if attributes.get("model", "TKC") != "TKC":
-        draft.note(element.line, "the attribute 'model' of <constraint>", "is not read: it counts for everybody")
+        draft.note(element.line, "the attribute 'model' of <constraint>", "is not read: it counts for all agents")
 
 
 def _unknown(reference: str) -> str:

@@ -154,7 +154,7 @@ def read_presentation(element: Element, draft: Draft) -> None:
         draft.note(element.line, f"the type {shorten(kind)!r} of <presentation>", "is not read")
     if (model := attributes.get("constraintModel", "TKC").strip()) != "TKC":
         draft.note(
-            element.line, f"the constraintModel {shorten(model)!r}", "is not read: all constraints count for everybody"
+            element.line, f"the constraintModel {shorten(model)!r}", "is not read: all constraints count for all agents"
         )
     for name in ("nbSolutions", "minViolatedConstraints", "solution"):
         if attributes.get(name, "?").strip() not in ("?", ""):

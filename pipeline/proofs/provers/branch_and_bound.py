@@ -18,7 +18,7 @@ from ..prover_policy import ProverPolicy
 
 Pairs = dict[tuple[int, int], NDArray[np.float64]]
 
-#: Tables are there so many times while a search is laid out.
+#: Copies of the tables that are in memory while a search is laid out.
 _COPIES = 3
 #: A longer trail is there beside the one it continues.
 _GROWING = 3

@@ -72,7 +72,7 @@ class RowSearch:
     What an assignment that was found excludes is removed from the network before the next round. Where there are
     ``files``, layers are on disk once no round is left, and nothing of them is cut. With layers that are ``finished``
     there, the search goes on with these; network and order are those that they began with. ``best`` returns the best
-    assignment of the first network, for whoever goes on.
+    assignment of the first network, for the search that goes on.
 
     Parameters
     ----------

@@ -75,7 +75,22 @@ def _projected(costs: Costs) -> tuple[Costs, Costs]:
 
 
 def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) -> Any:
-    """Return the state of a search that decides variables in an order and has not begun."""
+    """Return the state of a search that decides variables in an order and has not begun.
+
+    Parameters
+    ----------
+    unary : list of ndarray
+        By variable, the costs of its values, float64.
+    tables : list of CostTable
+        Functions of two variables, which become rows of entries by value, and wider ones, which keep strides.
+    order : sequence of int
+        All variables, the first to be decided first (Russian doll search: Verfaillie, Lemaître & Schiex, AAAI 1996).
+
+    Returns
+    -------
+    DollState
+        Flat arrays of int64 for the compiled search, by the places of variables in the order.
+    """
     from ....tasks.search.russian_dolls import NUMBERS, DollState
     from ....tasks.search.state import integers
 

@@ -44,7 +44,7 @@ class StoredLayers:
     finished : Finished, optional
         Layers of the same network, order and mini-buckets that are there.
     best : callable
-        Return the best assignment of the first network, for whoever goes on.
+        Return the best assignment of the first network, for the search that goes on.
 
     Attributes
     ----------
@@ -124,7 +124,7 @@ class StoredLayers:
                 return
 
     def _finish(self, number: int, pieces: list[Piece], origins: list[Piece]) -> None:
-        """Leave the receipt of a layer; what rows were left out for is known to whoever goes on."""
+        """Leave the receipt of a layer; what rows were left out for is known to the search that goes on."""
         best = self._best() if self.upper < self._told else None
         self._told = self.upper
         self.files.finish(number, pieces, origins, self._least, self.upper, best)

@@ -169,7 +169,14 @@ class _Cases:
     def launch(self, cases: int, findings: Array | None = None, answer: Array | None = None) -> None:
         """Clear the counters and run both sweeps on the current stream.
 
-        ``findings`` of the first case and the ``answer`` may be in page-locked memory of the host.
+        Parameters
+        ----------
+        cases : int
+        findings : ndarray of float64, optional
+            Likelihoods of the first case, in page-locked memory of the host; those of others are on the device.
+        answer : ndarray of float64, optional
+            Page-locked memory of the host for beliefs and totals, ``answer_cells`` for each case; else they stay on
+            the device.
         """
         records, program = self.program.records, self.program
         tables = len(records.numbers)

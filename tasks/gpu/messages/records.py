@@ -2,7 +2,7 @@
 
 Every step becomes a record of 32-bit words (its tiles, inputs and axes), every tile or piece of one an item. Items
 are in an order in which all inputs of a step are made before it, the longest way to the end first: blocks that take
-them one by one never wait for what nobody has begun.
+them one by one never wait for an item that has not begun.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def cells_of(axes: Sequence[Axis]) -> int:
 
 
 def message_tiles(axes: Axes, item_seconds: float, group: CaseGroup = NO_GROUP) -> Tiles:
-    """Choose the lanes of a step and cut it into items that take about so long."""
+    """Choose the lanes of a step and cut it into items that take about ``item_seconds``."""
     return _cut(_lanes_for(axes, group), item_seconds)
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from .brick_layout import taken_cells
 from .brick_shapes import BrickShape, Parts, count
 from .device_limits import NOMINAL
-from .pass_axes import axis_masks, cells_by_mask, join_cells
+from .pass_axes import Group, axis_masks, cells_by_mask, join_cells, merge_smallest
 from .streams import Axis
 from .tiling_policy import TilingPolicy
 
@@ -52,11 +52,24 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
 
 
 def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[list[int]] | None:
-    """Put inputs into groups to be joined before, where that saves work; None if more than ``most`` are left."""
+    """Put inputs into groups to be joined before, where that saves work.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    shape : BrickShape
+    most : int
+        Inputs that one launch takes.
+
+    Returns
+    -------
+    list of lists of int, or None
+        Inputs of each group, the smallest join first; None if more than ``most`` would be left.
+    """
     policy = TilingPolicy.current()
     sizes = [axis.size for axis in axes]
     masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
-    groups = sorted(((cells_of(mask), mask, [t]) for t, mask in enumerate(masks)), key=lambda g: g[0])
     of_cell = policy.brick_join_loads * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
 
     @cache
@@ -71,39 +84,26 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[lis
             else price(one) + price(other) - price(union) - cells * of_cell
         )
 
-    def gain(one: _Group, other: _Group) -> float:
-        return saved(one[1], other[1])
+    def gain(one: Group, other: Group) -> float:
+        return saved(one[0], other[0])
 
-    def join(one: _Group, other: _Group) -> None:
-        groups.remove(one)
-        groups.remove(other)
-        union = one[1] | other[1]
-        groups.append((cells_of(union), union, sorted([*one[2], *other[2]])))
-        groups.sort(key=lambda g: g[0])
+    def partner(smallest: Group, others: Sequence[Group]) -> Group | None:
+        found = max(others, key=lambda g: gain(smallest, g))
+        return None if gain(smallest, found) < 0 else found
 
-    at = 0
-    while at < len(groups):
-        group = groups[at]
-        other = max(groups[at + 1 :], key=lambda g: gain(group, g), default=None)
-        if other is None or gain(group, other) < 0:
-            at += 1
-        else:
-            join(group, other)
+    groups = merge_smallest(((mask, [t]) for t, mask in enumerate(masks)), cells_of, partner, sets_aside=True)
     while len(groups) > most:
         one, other = max(combinations(groups, 2), key=lambda pair: gain(*pair))
         if gain(one, other) == -math.inf:
             return None
-        join(one, other)
-    return [members for _, _, members in groups]
-
-
-_Group = tuple[int, int, list[int]]
-"""Cells of a join, its axes and its inputs."""
+        groups = [group for group in groups if group is not one and group is not other]
+        groups.append((one[0] | other[0], sorted([*one[1], *other[1]])))
+        groups.sort(key=lambda g: cells_of(g[0]))
+    return [members for _, members in groups]
 
 
 def _prices(shape: BrickShape) -> Callable[[int], float]:
     """Rate what an input with some axes costs a thread: its loads in all states, and its share of the copy."""
-
     policy = TilingPolicy.current()
 
     def bits(parts: Parts) -> int:

@@ -149,7 +149,22 @@ def kind(axes: Sequence[Axis], shape: BrickShape, t: int) -> tuple[bool, bool, b
 
 
 def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> Brick | None:
-    """Lay out a brick; None where it does not fit."""
+    """Lay out a brick: slices in shared memory, their copies, and the order of bricks.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    shape : BrickShape
+        What each axis of a brick is for.
+    itemsize : int
+        Bytes of a cell.
+
+    Returns
+    -------
+    Brick or None
+        None where the kernel, or its shared memory, has no place for it.
+    """
     taken = taken_cells(axes, shape)
     outer = [
         Axis(a.size // n, tuple(s * n for s in a.strides), a.out * n)

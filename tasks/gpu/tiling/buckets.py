@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .device_limits import NOMINAL
-from .pass_axes import fused, row_major
+from .pass_axes import Group, axis_masks, cells_by_mask, fused, merge_smallest, row_major
 from .streams import THREADS, VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
 
@@ -83,6 +83,14 @@ def bucket_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Bucket | N
 
     Local are the axes that few inputs have, so that the shared tables are small; where an input is large, those
     along which it is contiguous.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    inputs : int
+    itemsize : int
+        Bytes of a cell.
     """
     policy = TilingPolicy.current()
     if not policy.uses_buckets:
@@ -206,35 +214,29 @@ def _groups(
     sizes = [*(a.size for a in axes), math.prod([a.size for a in vector])]
     lanes = 1 << len(axes)
     by_mask: dict[int, list[int]] = {}
-    for t in range(inputs):
-        mask = sum(1 << i for i, axis in enumerate(axes) if axis.strides[t])
-        mask |= lanes if any(axis.strides[t] for axis in vector) else 0
-        by_mask.setdefault(mask, []).append(t)
+    for t, mask in enumerate(axis_masks(axes, inputs)):
+        by_mask.setdefault(mask | (lanes if any(axis.strides[t] for axis in vector) else 0), []).append(t)
     worth = math.prod(sizes) // TilingPolicy.current().bucket_merge_ratio
-    known: dict[int, int] = {}
+    cells = cells_by_mask(sizes)
 
-    def cells(mask: int) -> int:
-        if mask not in known:
-            known[mask] = math.prod([size for i, size in enumerate(sizes) if mask >> i & 1])
-        return known[mask]
-
-    def dearer(a: tuple[int, list[int]], b: tuple[int, list[int]]) -> int:
+    def dearer(a: Group, b: Group) -> int:
         """How many more values are read to join two groups than to join each."""
         joint = cells(a[0] | b[0])
         return (joint - cells(a[0])) * len(a[1]) + (joint - cells(b[0])) * len(b[1])
 
-    groups = sorted(by_mask.items(), key=lambda group: cells(group[0]))
+    def shared(groups: Iterable[Group]) -> int:
+        return sum([cells(mask) for mask, _ in groups])
+
     limit = TABLE_BYTES // itemsize - GROUPS * sizes[-1]
     halve = room > limit
-    while len(groups) > 1:
-        smallest = groups[0]
-        extra, partner = min(((dearer(smallest, g), g) for g in groups[1:]), key=lambda choice: choice[0])
-        if extra > worth and len(groups) <= GROUPS and (halve or sum([cells(mask) for mask, _ in groups]) <= limit):
-            break
-        groups = [group for group in groups[1:] if group is not partner]
-        groups.append((smallest[0] | partner[0], [*partner[1], *smallest[1]]))
-        groups.sort(key=lambda group: cells(group[0]))
-    if halve and sum([cells(mask) for mask, _ in groups]) > limit:
+
+    def partner(smallest: Group, others: Sequence[Group]) -> Group | None:
+        found = min(others, key=lambda g: dearer(smallest, g))
+        fits = len(others) < GROUPS and (halve or shared([smallest, *others]) <= limit)
+        return None if fits and dearer(smallest, found) > worth else found
+
+    groups = merge_smallest(by_mask.items(), cells, partner)
+    if halve and shared(groups) > limit:
         return None
     return tuple([tuple(sorted(m)) for _, m in groups]), tuple([mask & lanes > 0 for mask, _ in groups])
 

@@ -264,7 +264,7 @@ class _PassBuilder:
         table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
         self.passes.append(BucketPass(tuple(inputs), table, bucket))
         if bucket.parts > 1:
-            self.passes.append(RowsPass(table, self.output, out_cells, bucket.parts))
+            self.passes.append(RowsPass((table,), self.output, out_cells, bucket.parts))
         return True
 
     def reused(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
@@ -326,7 +326,7 @@ class _PassBuilder:
         table = self.temporary(kept_cells * summed_cells)
         self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
         if rows_last:
-            self.passes.append(RowsPass(table, self.output, kept_cells, summed_cells))
+            self.passes.append(RowsPass((table,), self.output, kept_cells, summed_cells))
         else:
             again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
             self.eliminate(again, [table])

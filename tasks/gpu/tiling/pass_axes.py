@@ -20,6 +20,12 @@ MAX_INPUTS: Final = 8
 """Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
 
 
+Group = tuple[int, list[int]]
+"""Axes of a join, as a bit set, and its tables."""
+
+Partner = Callable[[Group, Sequence[Group]], Group | None]
+
+
 def as_axes(axes: Axes) -> list[Axis]:
     """Turn a step's axes into one value each."""
     columns = zip(*axes.strides, strict=True) if axes.sizes else ()
@@ -167,7 +173,7 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     def enough(groups: int, union: int) -> bool:
         return groups <= FEW_INPUTS or (groups <= MAX_INPUTS and union > free)
 
-    def written(groups: Sequence[_Group]) -> int:
+    def written(groups: Sequence[Group]) -> int:
         return sum([cells(mask) for mask, members in groups if len(members) > 1])
 
     groups = [(mask, [t]) for t, mask in enumerate(masks)]
@@ -175,13 +181,9 @@ def join_groups(axes: Sequence[Axis], tables: int) -> list[list[int]]:
     return [members for _, members in best]
 
 
-_Group = tuple[int, list[int]]
-"""Axes of a join, and its tables."""
-
-
 def _pairs_joined(
-    groups: Sequence[_Group], cells: Callable[[int], int], enough: Callable[[int, int], bool]
-) -> list[_Group]:
+    groups: Sequence[Group], cells: Callable[[int], int], enough: Callable[[int, int], bool]
+) -> list[Group]:
     """Join the pair that adds fewest cells, until the groups are ``enough``, given the cells of the next join."""
     left = dict(enumerate(groups))
 
@@ -207,20 +209,52 @@ def _pairs_joined(
 
 
 def _smallest_joined(
-    groups: Sequence[_Group], cells: Callable[[int], int], enough: Callable[[int, int], bool]
-) -> list[_Group]:
+    groups: Sequence[Group], cells: Callable[[int], int], enough: Callable[[int, int], bool]
+) -> list[Group]:
     """Join the smallest group with the one that it enlarges least, until the groups are ``enough``."""
-    left = sorted(groups, key=lambda g: cells(g[0]))
+
+    def partner(smallest: Group, others: Sequence[Group]) -> Group | None:
+        mask = smallest[0]
+        found = min(others, key=lambda g: (cells(g[0] | mask) // cells(g[0]), cells(g[0])))
+        return None if enough(1 + len(others), cells(found[0] | mask)) else found
+
+    return merge_smallest(groups, cells, partner)
+
+
+def merge_smallest(
+    groups: Iterable[Group], cells: Callable[[int], int], partner_of: Partner, *, sets_aside: bool = False
+) -> list[Group]:
+    """Join the smallest group with its partner, and again, while there is one.
+
+    Parameters
+    ----------
+    groups : iterable of Group
+    cells : callable
+        Cells of a table with some axes, as a bit set.
+    partner_of : callable
+        Chooses the partner of the smallest group among the others, which are sorted by their cells; or none.
+    sets_aside : bool
+        Where the smallest group has no partner, leave it as it is and go on with the next one.
+
+    Returns
+    -------
+    list of Group
+        The groups, smallest first; where some were set aside these come first.
+    """
+    left, aside = sorted(groups, key=lambda g: cells(g[0])), list[Group]()
     while len(left) > 1:
-        mask, members = left[0]
-        partner = min(left[1:], key=lambda g: (cells(g[0] | mask) // cells(g[0]), cells(g[0])))
-        if enough(len(left), cells(partner[0] | mask)):
-            break
-        del left[0]
-        left.remove(partner)
-        left.append((partner[0] | mask, sorted([*partner[1], *members])))
+        smallest, *others = left
+        partner = partner_of(smallest, others)
+        if partner is None:
+            if not sets_aside:
+                break
+            aside.append(smallest)
+            left = others
+            continue
+        left = [group for group in others if group is not partner]
+        left.append((smallest[0] | partner[0], sorted([*partner[1], *smallest[1]])))
         left.sort(key=lambda g: cells(g[0]))
-    return left
+    return [*aside, *left]
 
 
 def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -228,20 +262,15 @@ def small_groups(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> list
     policy = TilingPolicy.current()
     masks, cells = [sum(1 << i for i, stride in enumerate(own) if stride) for own in strides], cells_by_mask(sizes)
     whole = cells(reduce(or_, masks))
-    groups = sorted(((mask, [t]) for t, mask in enumerate(masks)), key=lambda g: cells(g[0]))
+    groups = [(mask, [t]) for t, mask in enumerate(masks)]
     if len(masks) <= FEW_INPUTS or whole <= policy.flat_join_cells:
-        return [members for _, members in groups]
-    found: list[list[int]] = []
-    while groups:
-        mask, members = groups.pop(0)
-        partner = min(groups, key=lambda g: (cells(g[0] | mask), -cells(g[0])), default=None)
-        if partner is None or cells(partner[0] | mask) * policy.small_join_ratio > whole:
-            found.append(members)
-            continue
-        groups.remove(partner)
-        groups.append((partner[0] | mask, sorted([*partner[1], *members])))
-        groups.sort(key=lambda g: cells(g[0]))
-    return found
+        return [members for _, members in sorted(groups, key=lambda g: cells(g[0]))]
+
+    def partner(smallest: Group, others: Sequence[Group]) -> Group | None:
+        found = min(others, key=lambda g: (cells(g[0] | smallest[0]), -cells(g[0])))
+        return None if cells(found[0] | smallest[0]) * policy.small_join_ratio > whole else found
+
+    return [members for _, members in merge_smallest(groups, cells, partner, sets_aside=True)]
 
 
 def output_order(axes: Sequence[Axis]) -> list[int]:

@@ -5,6 +5,7 @@ Tables go by number: those of the step first, then temporaries; -1 is the step's
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,60 +15,92 @@ from .buckets import Bucket, BucketJoin
 from .streams import Axis, Stream
 
 
+class Pass(ABC):
+    """One launch of a step."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def reads(self) -> Sequence[int]:
+        """Numbers of the tables that it reads."""
+
+    @property
+    @abstractmethod
+    def writes(self) -> Sequence[int]:
+        """Numbers of the tables that it writes."""
+
+
 @dataclass(frozen=True, slots=True)
-class StreamPass:
-    """One streaming launch."""
+class OneTablePass(Pass):
+    """A launch that reads some tables and writes one."""
 
     inputs: tuple[int, ...]
     output: int
+
+    @property
+    def reads(self) -> Sequence[int]:
+        """Its inputs."""
+        return self.inputs
+
+    @property
+    def writes(self) -> Sequence[int]:
+        """Its output."""
+        return (self.output,)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPass(OneTablePass):
+    """One streaming launch."""
+
     stream: Stream
 
 
 @dataclass(frozen=True, slots=True)
-class BrickPass:
+class BrickPass(OneTablePass):
     """One launch of bricks."""
 
-    inputs: tuple[int, ...]
-    output: int
     brick: Brick
 
 
 @dataclass(frozen=True, slots=True)
-class RowsPass:
+class RowsPass(OneTablePass):
     """Sum every row of a ``(rows, length)`` table."""
 
-    input: int
-    output: int
     rows: int
     length: int
 
 
 @dataclass(frozen=True, slots=True)
-class BucketPass:
+class BucketPass(OneTablePass):
     """One launch that joins small inputs in shared memory and eliminates, perhaps up to partial sums."""
 
-    inputs: tuple[int, ...]
-    output: int
     bucket: Bucket
 
 
 @dataclass(frozen=True, slots=True)
-class ProductPass:
+class ProductPass(OneTablePass):
     """One matrix product; axes by group (batch, rows, columns, depth), with strides of left, right and output."""
 
-    inputs: tuple[int, int]
-    output: int
     groups: tuple[tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...], tuple[Axis, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class JoinPass:
+class JoinPass(Pass):
     """Some joins in one launch."""
 
     joins: tuple[BucketJoin, ...]
 
+    @property
+    def reads(self) -> Sequence[int]:
+        """Inputs of all joins."""
+        return [number for join in self.joins for number in join.inputs]
 
-Pass = StreamPass | BrickPass | RowsPass | ProductPass | JoinPass | BucketPass
+    @property
+    def writes(self) -> Sequence[int]:
+        """Results of all joins."""
+        return [join.output for join in self.joins]
+
 
 _ALIGNED: Final = 256
 """Cells of which every temporary begins at a multiple."""
@@ -99,7 +132,7 @@ def device_step_of(inputs: int, passes: Sequence[Pass], temporaries: Sequence[in
     first = [len(passes)] * len(temporaries)
     last = [-1] * len(temporaries)
     for at, each in enumerate(passes):
-        for number in _tables(each):
+        for number in (*each.reads, *each.writes):
             if number >= inputs:
                 first[number - inputs] = min(first[number - inputs], at)
                 last[number - inputs] = at
@@ -115,12 +148,3 @@ def device_step_of(inputs: int, passes: Sequence[Pass], temporaries: Sequence[in
         places.append(place)
     ends = [place + cells for place, cells in zip(places, temporaries, strict=True)]
     return DeviceStep(tuple(passes), tuple(temporaries), tuple(places), max(ends, default=0))
-
-
-def _tables(each: Pass) -> list[int]:
-    """Return the numbers of the tables that a pass reads and writes."""
-    if isinstance(each, JoinPass):
-        return [number for join in each.joins for number in (*join.inputs, join.output)]
-    if isinstance(each, RowsPass):
-        return [each.input, each.output]
-    return [*each.inputs, each.output]

@@ -113,7 +113,21 @@ def divisor(n: int, limit: int) -> int:
 
 
 def stream_tiles(axes: Sequence[Axis], inputs: int, itemsize: int) -> Stream:
-    """Choose vectors, tiles and the order of threads for a streaming launch."""
+    """Choose vectors, tiles and the order of threads for a streaming launch.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+        Sizes, strides in each input in cells, and the stride in the output (0: eliminated).
+    inputs : int
+    itemsize : int
+        Bytes of a cell.
+
+    Returns
+    -------
+    Stream
+        Threads are next to each other along the output, or along the largest input where that is read in lines.
+    """
     kept = sorted((a for a in axes if a.out), key=lambda a: -a.out)
     gone = [a for a in axes if not a.out]
     depth = math.prod(a.size for a in gone)

@@ -432,7 +432,7 @@ def test_long_branches_of_bounded_messages_do_not_recurse() -> None:
         ),
         ({"order": ["v0_0", "x"]}, "the order names 'x', which is no agent"),
         ({"order": ["v0_0", "v0_0"]}, "an agent twice"),
-        ({"order": ["v0_0", "v0_1"]}, "the order lacks the agent 'v1_0'"),
+        ({"order": ["v0_0", "v0_1"]}, "the order does not name the agent 'v1_0'"),
         ({"z": 0}, "z is 0; a mini-bucket has at least 1 variable"),
         ({"z": 2.5}, "z is 2.5, which is no integer"),
         ({"seed": -1}, "seed is -1; expected at least 0"),
