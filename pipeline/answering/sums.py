@@ -55,7 +55,7 @@ class DiagramSum:
     options : Options
     network : Network
     started : float
-        When the question was asked, by the clock of :func:`time.perf_counter`.
+        When the question was asked, by the clock of ``time.perf_counter``.
     reserved_bytes : int
         What others take of the memory.
     join_part : float
