@@ -155,9 +155,9 @@ def room_for(prepared: Prepared) -> MemoryAccount | None:
     if plan is None or plan.row_bounds is None:
         return None
     from ...tasks.rows.memory_account import MemoryAccount
-    from ..budget.boxes import MARGIN
+    from ..budget.budget_policy import BudgetPolicy
 
-    margin = MARGIN if plan.rows_stored else 0
+    margin = BudgetPolicy.current().margin_bytes if plan.rows_stored else 0
     return MemoryAccount(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
 
 

@@ -29,6 +29,7 @@ from ..trees.costs import lowered_seconds
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak, table_bytes
 from ..trees.tree import Tree, elimination_order
 from .backward_stages import WayBack
+from .budget_policy import BudgetPolicy
 
 # Bytes of tables inside boxes, and what a box needs at least, before its steps are lowered for its sizes. Pure.
 #
@@ -135,22 +136,12 @@ class StageTables:
         return np.exp2(np.minimum(np.cumsum(logs, axis=1), most))
 
 
-# More boxes than this cost more to keep account of than they save.
-MAX_BOXES = 1 << 16
-# What receipts, buffers of strided chunks and the interpreter's own temporaries need besides tables.
-MARGIN = 1 << 20
 # Weights and entries of beliefs are stored in so many.
 BELIEF_BYTES = 8
 # Nominal seconds of planning a step of a box.
 _STEP_SECONDS = 6e-5
 # And of following its tables alone.
 _BOUND_SECONDS = 1e-5
-# Work and reading that this share of a stage repeats do not decide about the order of its variables.
-_REPEATED_SHARE = 0.02
-# A chunk goes through memory whole when it is compressed, so it is a small part of the budget, and a file of its
-# own, so it is not a very small one.
-_CHUNK_SHARE = 32
-_CHUNK_BYTES = (1 << 20, 1 << 26)
 
 
 @dataclass(frozen=True)
@@ -177,13 +168,14 @@ class StageMaker:
     @property
     def available(self) -> int:
         """Bytes for the tables of one task."""
-        return self.planner.memory_bytes - self.planner.problem.model_bytes - MARGIN
+        return self.planner.memory_bytes - self.planner.problem.model_bytes - BudgetPolicy.current().margin_bytes
 
     @property
     def chunk_limit(self) -> int:
         """Bytes that a chunk should not exceed."""
-        low, high = _CHUNK_BYTES
-        return min(max(self.available // _CHUNK_SHARE, low), high)
+        policy = BudgetPolicy.current()
+        low, high = policy.chunk_bytes
+        return min(max(self.available // policy.chunk_share, low), high)
 
     @cached_property
     def rank(self) -> dict[int, int]:
@@ -233,7 +225,7 @@ class StageMaker:
         """
         candidates = self.candidates(head, nodes, inputs, preferred)
         boxes = list(accumulate([self.tree.dims[v] for v in candidates], mul, initial=1))
-        most = next((n for n, count in enumerate(boxes) if count > MAX_BOXES), len(candidates))
+        most = next((n for n, count in enumerate(boxes) if count > BudgetPolicy.current().most_boxes), len(candidates))
         self.planner.effort.spend(_BOUND_SECONDS * len(nodes))
         steps, available = [self.step(n) for n in nodes], self.available - self.all_leaves
         for count in range(self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available), most + 1):
@@ -254,7 +246,7 @@ class StageMaker:
         own = tree.scopes[head] if head >= 0 else frozenset().union(*joined.values())
         total = sum(work.values()) + sum(reading.values())
 
-        divided = dict.fromkeys(own, 0.0)
+        divided, share = dict.fromkeys(own, 0.0), BudgetPolicy.current().repeated_share
         for each, seconds in ((joined, work), ({i: tree.scopes[i] for i in inputs}, reading)):
             for n, scope in each.items():
                 for v in scope & own:
@@ -262,7 +254,7 @@ class StageMaker:
 
         def order(v: int) -> tuple[float, bool, int]:
             repeated = total - divided[v]
-            return repeated if repeated > _REPEATED_SHARE * total else 0.0, v not in preferred, self.rank[v]
+            return repeated if repeated > share * total else 0.0, v not in preferred, self.rank[v]
 
         return sorted((v for v in own if dims[v] > 1), key=order)
 
@@ -373,14 +365,15 @@ class StageMaker:
 
     def refusal(self, stage: Stage) -> BudgetError:
         """Name the largest step of a stage that does not fit, what its smallest box takes, and what is left for it."""
+        margin = BudgetPolicy.current().margin_bytes
         cells = max(self.step(s.node).lowered.cells for s in stage.steps)
         memory, model = self.planner.memory_bytes, self.planner.problem.model_bytes
-        least = stage.peak_bytes + model + MARGIN
+        least = stage.peak_bytes + model + margin
         order = " or a longer --order-time" if self.available > 0 else ""
         return BudgetError(
             f"the step of {format_count(cells)} cell{'s' if cells > 1 else ''} needs {format_bytes(stage.peak_bytes)} "
             f"for its smallest box, allowed {format_bytes(max(self.available, 0))}: of {format_bytes(memory)} in all "
-            f"the model takes {format_bytes(model)} and a margin {format_bytes(MARGIN)}; try --memory of at least "
+            f"the model takes {format_bytes(model)} and a margin {format_bytes(margin)}; try --memory of at least "
             f"{enough_bytes(least)}{order}"
         )
 

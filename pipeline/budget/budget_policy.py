@@ -52,6 +52,15 @@ class BudgetPolicy(Policy):
         Slices of rows grow by this factor at most before it is tried again.
     worth_storing : float
         Slices that take so many times the cells of a sweep take longer than writing and reading its tables.
+    margin_bytes : int
+        What receipts, buffers of strided chunks and the interpreter's own temporaries need besides tables.
+    most_boxes : int
+        More boxes than this cost more to keep account of than they save.
+    repeated_share : float
+        Work and reading that this share of a stage repeats do not decide about the order of its variables.
+    chunk_share, chunk_bytes : int, tuple of int
+        A chunk goes through memory whole when it is compressed, so it is one part of so many of the budget, and a file
+        of its own, so it is not a very small one: bytes at least and at most.
     spread_seconds, device_slices : float, int
         Shorter plans run on one device, and more slices for each hardly make rounds more even.
     """
@@ -81,5 +90,10 @@ class BudgetPolicy(Policy):
     clearly_fewer: float = 0.9
     slices_at_once: int = 64
     worth_storing: float = 2.0
+    margin_bytes: int = 1 << 20
+    most_boxes: int = 1 << 16
+    repeated_share: float = 0.02
+    chunk_share: int = 32
+    chunk_bytes: tuple[int, int] = (1 << 20, 1 << 26)
     spread_seconds: float = 0.5
     device_slices: int = 16

@@ -12,7 +12,6 @@ from ..plans.planner import Planner
 from ..plans.problem import Problem
 from ..plans.row_bounds import LEAF_ROW_BYTES, expected_work, states_left
 from ..trees.tree import Tree
-from .boxes import MARGIN
 from .budget_policy import BudgetPolicy
 
 
@@ -79,7 +78,7 @@ def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
     BudgetError
         If nothing is left for them beside the leaf tables.
     """
-    if (least := plan.model_bytes + plan.leaf_bytes + 3 * MARGIN) > memory_bytes:
+    if (least := plan.model_bytes + plan.leaf_bytes + 3 * BudgetPolicy.current().margin_bytes) > memory_bytes:
         raise BudgetError(
             f"tables of rows on disk need {format_bytes(least)}, with the rows of the model and a margin, allowed "
             f"{format_bytes(memory_bytes)}; try a larger --memory"

@@ -15,7 +15,7 @@ whose table they write (-1: the roots), each run once for every state of one var
 >>> problem = Problem(tree.dims, tree.leaves, MIN_PLUS, itemsize=8)
 >>> planner = Planner(problem)
 >>> whole = planner.of(tree)
->>> within = planner.with_options(memory_bytes=MARGIN + whole.peak_bytes // 2)
+>>> within = planner.with_options(memory_bytes=BudgetPolicy.margin_bytes + whole.peak_bytes // 2)
 >>> spill = plan_spill(within, whole, disk_rate=DISK_RATE).spill
 >>> for stage in spill.stages:
 ...     stage.head, stage.boxed, spill.boxes(stage)
@@ -42,7 +42,7 @@ from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
 from .backward_stages import WayBack
-from .boxes import BELIEF_BYTES, MARGIN, StageMaker, found_bytes
+from .boxes import BELIEF_BYTES, StageMaker, found_bytes
 from .budget_policy import BudgetPolicy
 
 # Of a trial, for each node, besides stages that no trial had before.
@@ -249,7 +249,9 @@ class Cutter:
             dims=dims,
             itemsize=boxing.planner.problem.itemsize,
             memory_bytes=boxing.planner.memory_bytes,
-            peak_bytes=max(s.peak_bytes for s in order) + boxing.planner.problem.model_bytes + MARGIN,
+            peak_bytes=max(s.peak_bytes for s in order)
+            + boxing.planner.problem.model_bytes
+            + BudgetPolicy.current().margin_bytes,
             disk_bytes=peak_disk + found,
             read_bytes=read,
             written_bytes=written,

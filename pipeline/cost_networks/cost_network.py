@@ -19,6 +19,7 @@ from ..models.model import FORBIDDEN, Function, Model
 from ..preprocessing.leaf_groups import LeafGroup
 from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves, cost_scale, energy_leaves, in_scopes
 from ..preprocessing.preprocess import Network
+from .cost_network_policy import CostNetworkPolicy
 
 Costs = NDArray[np.float64]
 States = tuple[int, ...]
@@ -30,10 +31,6 @@ Restore = Callable[[States], States]
 LARGEST = 1 << 50
 # Cut-offs farther from 0 say no more, and are too large for compiled code and floats.
 _FARTHEST = 1 << 58
-
-
-# So many entries of each table are looked at before all of them for what they have in common.
-_GLANCE = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class CostNetwork:
     def totals(self) -> Totals:
         """What totals there can be: tables add multiples of a common divisor to their least entries."""
         step = 0
-        for entries in (_GLANCE, None):
+        for entries in (CostNetworkPolicy.current().glance_entries, None):
             for table in self.tables:
                 step = step if step == 1 else _common_divisor(step, table.costs, entries)
         return Totals(self.least, max(step, 1))

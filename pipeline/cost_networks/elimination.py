@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cost_network import Costs, States
+from .cost_network_policy import CostNetworkPolicy
 from .working_network import NetworkProblem
 
 if TYPE_CHECKING:
@@ -199,11 +200,6 @@ class _Replacing(FunctionStore):
 
 # Variables with few neighbours are eliminated exactly: their functions are joined and minimised over them.
 
-#: Tables of variables of two neighbours may become larger than what they replace, up to so many cells.
-_SMALL = 1 << 12
-#: No joined table is larger.
-_LARGEST = 1 << 22
-
 
 def eliminate(problem: NetworkProblem) -> int:
     """Eliminate every variable that leaves no larger table than it takes, or has at most two neighbours.
@@ -237,6 +233,7 @@ class _Eliminating(FunctionStore):
 
     def neighbours(self, x: int) -> tuple[int, ...] | None:
         """Return who shares functions with a variable that qualifies, else None."""
+        policy = CostNetworkPolicy.current()
         if not self.around[x]:
             return None
         largest = max(self.sizes[f] for f in self.around[x])
@@ -247,7 +244,8 @@ class _Eliminating(FunctionStore):
                 if v != x and v not in found:
                     found[v] = None
                     cells *= self.dims[v]
-            if cells * self.dims[x] > _LARGEST or cells > (max(largest, _SMALL) if len(found) <= 2 else largest):
+            most = max(largest, policy.joined_small_cells) if len(found) <= 2 else largest
+            if cells * self.dims[x] > policy.joined_cells or cells > most:
                 return None
         return tuple(sorted(found))
 

@@ -10,15 +10,13 @@ import numpy as np
 
 from .compaction import compact, only
 from .cost_network import CostNetwork, States
+from .cost_network_policy import CostNetworkPolicy
 from .elimination import eliminate, replace
 from .reparametrisation import ShiftLimits, shift
 from .working_network import NetworkProblem, Removed, problem_of, tables_of
 
 #: Cells to touch by all rounds, a few tenths of a second.
 WORK = 400_000_000
-_ROUNDS = 12
-#: Another round is tried where one removed this part of the values, or of the entries.
-_PAYS = 0.01
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,8 @@ class _Rounds:
 
     def all(self) -> None:
         """Apply the rules as long as they pay."""
-        while self.feasible and self.rounds < _ROUNDS and not self.stop() and self.spent < self.work:
+        most = CostNetworkPolicy.current().rounds
+        while self.feasible and self.rounds < most and not self.stop() and self.spent < self.work:
             self.rounds += 1
             self.shrink()
             if not self.feasible or not len(self.problem.flat.unary):
@@ -146,10 +145,11 @@ class _Rounds:
 
     def paid(self, values: int, cells: int) -> bool:
         """Whether so much was removed that other rules may find something new."""
+        policy = CostNetworkPolicy.current()
         flat = self.problem.flat
         values -= int(np.count_nonzero(flat.unary < math.inf))
         cells -= int(np.count_nonzero(flat.costs < math.inf))
-        return values > _PAYS * len(flat.unary) or cells > _PAYS * len(flat.costs)
+        return values > policy.worthwhile_share * len(flat.unary) or cells > policy.worthwhile_share * len(flat.costs)
 
     def shrink(self) -> None:
         """Remove dominated values, variables that others determine and those of small degree until nothing changes."""

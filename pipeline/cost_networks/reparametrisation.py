@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .cost_network_policy import CostNetworkPolicy
 from .working_network import Integers, NetworkProblem
 
 if TYPE_CHECKING:
@@ -18,15 +19,6 @@ if TYPE_CHECKING:
 _EXACT = 2.0**52
 #: Shares of small costs are multiples of a power of two, such that totals have so many bits.
 _BITS = 46
-#: Rounds of improving an assignment, both ways.
-_DESCENTS = 5
-#: Sweeps with one value alone.
-_PROBE = 10
-#: Sweeps between two looks at the clock; even, so that the last one went backwards. Fewer where they touch more cells.
-_SWEEPS = 10
-_WORK = 20_000_000
-#: Sweeps that raise the bound by less than this part of what all did are the last.
-_STALL = 5e-4
 
 
 @dataclass(frozen=True)
@@ -152,7 +144,8 @@ class _Sweeps:
             if constant == math.inf:
                 break
             dear = self.loops.forbid_tuples(flat, self.most - constant)
-            stalled = constant - before <= _STALL * (constant - start) and not (unsupported or dear)
+            least = CostNetworkPolicy.current().stalled_share * (constant - start)
+            stalled = constant - before <= least and not (unsupported or dear)
             if stalled or chunks in (1, 10):
                 self.decode(flat, constant)
             if stalled or self.work > self.limits.work * share or self.limits.stop():
@@ -164,7 +157,7 @@ class _Sweeps:
 
         The least bound of a variable's values holds for all assignments.
         """
-        cost, budget = _PROBE * self.sweep_work * len(flat.unary), self.limits.work
+        cost, budget = CostNetworkPolicy.current().probe_sweeps * self.sweep_work * len(flat.unary), self.limits.work
         if cost > budget // 4 or constant == math.inf or self.most - constant < 1:
             return constant
         probe, gone = _Probe(flat, self, constant, grain), 0
@@ -181,14 +174,15 @@ class _Sweeps:
 
     def chunk(self) -> int:
         """How many sweeps to do at a time, an even number."""
-        return max(2, min(_SWEEPS, _WORK // (2 * self.sweep_work) * 2))
+        policy = CostNetworkPolicy.current()
+        return max(2, min(policy.sweeps, policy.sweep_cells // (2 * self.sweep_work) * 2))
 
     def decode(self, flat: Flat, constant: float) -> None:
         """Read an assignment off and improve it one variable at a time; none above it is of interest."""
         states = np.full(len(self.order), -1, np.int64)
         self.loops.decode(flat, self.order, states)
         total = self.total_of(flat, constant, states)
-        for order in (self.order[::-1], self.order) * _DESCENTS:
+        for order in (self.order[::-1], self.order) * CostNetworkPolicy.current().descents:
             self.loops.decode(flat, order, states)
             before, total = total, self.total_of(flat, constant, states)
             self.work += 2 * self.sweep_work
@@ -246,13 +240,14 @@ class _Probe:
 
     def alone(self, begin: int, end: int, p: int) -> float:
         """The bound where a variable takes one value."""
+        policy = CostNetworkPolicy.current()
         flat, trial, sweeps = self.flat, self.trial, self.sweeps
         trial.unary[:], trial.costs[:] = flat.unary, flat.costs
         trial.unary[begin:end] = math.inf
         trial.unary[p] = flat.unary[p]
-        sweeps.work += (_PROBE + 1) * sweeps.sweep_work
+        sweeps.work += (policy.probe_sweeps + 1) * sweeps.sweep_work
         none = sweeps.shifts[:0]
-        bound, *_ = sweeps.loops.sweep(trial, none, self.grain, self.constant, sweeps.most, _PROBE)
+        bound, *_ = sweeps.loops.sweep(trial, none, self.grain, self.constant, sweeps.most, policy.probe_sweeps)
         return float(bound)
 
 

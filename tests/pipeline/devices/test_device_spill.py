@@ -17,7 +17,6 @@ import bucketflow
 from bucketflow.pipeline.answering import running
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import Question
-from bucketflow.pipeline.budget import boxes, spill
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.device_fit import SLOTS, HostBudget
 from bucketflow.pipeline.machine.resources import Resources
@@ -216,9 +215,7 @@ def test_boxes_of_propagations_that_do_not_fit_are_done_in_parts(
 def test_propagations_leave_the_device_where_even_slices_do_not_fit(
     place: StandIn | RealDevice, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
-    in_force(BudgetPolicy, most_slices=1)
-    for module in (boxes, spill):
-        monkeypatch.setattr(module, "MARGIN", 0)
+    in_force(BudgetPolicy, most_slices=1, margin_bytes=0)
     model, asked = propagation("markov")
     free = bucketflow.marginals(model, **asked)
     assert free.plan is not None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Compiled, Model
 from bucketflow.pipeline.answering import placement
-from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.compiled import device_cases as gpu_marginals
@@ -333,7 +333,11 @@ def test_a_run_directory_keeps_what_devices_found(tmp_path: Path, monkeypatch: p
 def test_a_run_with_tables_on_disk_goes_on_on_the_cpu(tmp_path: Path) -> None:
     model = grid(5, 5, 4, "markov")
     expected = bucketflow.marginals(model)
-    options: dict[str, Any] = {"workdir": tmp_path / "run", "memory": MARGIN + (1 << 20), "tree": "bucket"}
+    options: dict[str, Any] = {
+        "workdir": tmp_path / "run",
+        "memory": BudgetPolicy.margin_bytes + (1 << 20),
+        "tree": "bucket",
+    }
     spilled = bucketflow.marginals(model, fit="spill", **options)
     assert spilled.plan is not None
     assert spilled.plan.spill is not None

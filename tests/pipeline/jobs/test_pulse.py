@@ -9,8 +9,7 @@ import pytest
 
 import bucketflow
 from bucketflow.pipeline.answering import placement
-from bucketflow.pipeline.budget import boxes, rows_fit, spill
-from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.jobs import heartbeat
 from bucketflow.pipeline.jobs.heartbeat import Pulse
 from bucketflow.pipeline.runs.slice_policy import SlicePolicy
@@ -92,15 +91,18 @@ def test_boxes_that_are_done_count_at_once(tmp_path: Path) -> None:
     model = grid(7, 7, 4)
     whole = bucketflow.plan(model, tree="bucket")
     assert whole is not None
-    asked: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": MARGIN + whole.peak_bytes // 3}
+    asked: dict[str, Any] = {
+        "tree": "bucket",
+        "fit": "spill",
+        "memory": BudgetPolicy.margin_bytes + whole.peak_bytes // 3,
+    }
     stopped = Stopped(9)
     first = resumed_share(tmp_path / "run", stopped, lambda **more: bucketflow.solve(model, **asked, **more))
     assert first >= stopped.shares[-1] > 0
 
 
-def test_steps_by_rows_that_are_done_count_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (rows_fit, boxes, spill):
-        monkeypatch.setattr(module, "MARGIN", 0)
+def test_steps_by_rows_that_are_done_count_at_once(tmp_path: Path, in_force: InForce) -> None:
+    in_force(BudgetPolicy, margin_bytes=0)
     model = ring(60, groups=4)
     asked: dict[str, Any] = {"representation": "rows", "fit": "spill", "memory": 600_000}
     found = bucketflow.solve(model, **asked)

@@ -24,7 +24,6 @@ from bucketflow import Model
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.answering import placement, prepared
 from bucketflow.pipeline.answering.question import question_of
-from bucketflow.pipeline.budget.boxes import MARGIN
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
@@ -56,7 +55,9 @@ def spilled(model: Model, **options: Any) -> Iterator[bucketflow.Marginals]:
     memory = plan.peak_bytes if plan else 0
     while memory:
         try:
-            yield bucketflow.marginals(model, fit="spill", memory=model.nbytes + MARGIN + memory, **options)
+            yield bucketflow.marginals(
+                model, fit="spill", memory=model.nbytes + BudgetPolicy.margin_bytes + memory, **options
+            )
         except bucketflow.BudgetError:
             return
         memory //= 2
@@ -67,7 +68,7 @@ def cut(model: Model, shares: tuple[int, ...] = (3, 8), **options: Any) -> Itera
     plan = bucketflow.marginals(model, **options).plan
     assert plan is not None
     for share in shares:
-        memory = MARGIN + 4 * model.nbytes + plan.peak_bytes // share
+        memory = BudgetPolicy.margin_bytes + 4 * model.nbytes + plan.peak_bytes // share
         yield bucketflow.marginals(model, fit="spill", memory=memory, **options)
 
 
@@ -221,12 +222,12 @@ def test_every_task_is_within_its_plan(
     options: dict[str, Any] = {"maximum": maximum, "threads": 1, "tree": "bucket", "fit": "spill"}
     plan = bucketflow.plan(model, "max-marginals" if maximum else "marginals", threads=1, tree="bucket")
     assert plan is not None
-    options["memory"] = MARGIN + plan.peak_bytes // 3
+    options["memory"] = BudgetPolicy.margin_bytes + plan.peak_bytes // 3
     plan = bucketflow.marginals(model, **options).plan
     assert plan is not None
     assert plan.spill is not None
     order = plan.spill.stages
-    ratios = memory_of_tasks(monkeypatch, lambda index: order[index].peak_bytes + MARGIN)
+    ratios = memory_of_tasks(monkeypatch, lambda index: order[index].peak_bytes + BudgetPolicy.margin_bytes)
     traced_boxes(lambda: bucketflow.marginals(model, **options), ratios)
     assert len(ratios) == plan.spill.tasks
     assert len(order) > 4 or runs
@@ -246,7 +247,9 @@ def test_disk_bytes_are_what_was_planned(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(BoxRun, "free_inputs", measured)
     plan = bucketflow.marginals(model).plan
     assert plan is not None
-    found = bucketflow.marginals(model, fit="spill", memory=MARGIN + plan.peak_bytes // 8, workdir=tmp_path / "run")
+    found = bucketflow.marginals(
+        model, fit="spill", memory=BudgetPolicy.margin_bytes + plan.peak_bytes // 8, workdir=tmp_path / "run"
+    )
     assert found.plan is not None
     assert found.plan.spill is not None
     assert stages(found) > 1
@@ -258,11 +261,11 @@ def test_refusals_name_both_numbers() -> None:
     model = grid(7, 7, 4, "markov")
     plan = bucketflow.marginals(model).plan
     assert plan is not None
-    options: dict[str, Any] = {"fit": "spill", "memory": MARGIN + plan.peak_bytes // 8}
+    options: dict[str, Any] = {"fit": "spill", "memory": BudgetPolicy.margin_bytes + plan.peak_bytes // 8}
     with pytest.raises(bucketflow.BudgetError, match=r"need .* of disk, allowed 10 kB"):
         bucketflow.marginals(model, disk="10kB", **options)
     with pytest.raises(bucketflow.BudgetError, match=r"needs .* for its smallest box, allowed"):
-        bucketflow.marginals(model, fit="spill", memory=MARGIN + 20_000)
+        bucketflow.marginals(model, fit="spill", memory=BudgetPolicy.margin_bytes + 20_000)
     with pytest.raises(bucketflow.BudgetError, match=r"needs .* of memory, allowed 500 kB; --fit slice"):
         bucketflow.marginals(model, fit="refuse", memory=500_000)
 
@@ -273,7 +276,7 @@ def test_the_cheaper_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     question = question_of(model, "marginals")
     plan = prepared.prepare(question, Resources(Options(memory="8GB"))).plan
     assert plan is not None
-    memory = MARGIN + plan.peak_bytes // 5
+    memory = BudgetPolicy.margin_bytes + plan.peak_bytes // 5
     ways = {}
     for rate in (1e12, 1e2):
         monkeypatch.setattr(prepared, "measured_disk_rate", lambda _, rate=rate: rate)
@@ -298,7 +301,11 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
     model = grid(7, 7, 4, "markov")
     plan = bucketflow.marginals(model).plan
     assert plan is not None
-    options: dict[str, Any] = {"fit": "spill", "memory": MARGIN + plan.peak_bytes // 8, "workdir": tmp_path / "run"}
+    options: dict[str, Any] = {
+        "fit": "spill",
+        "memory": BudgetPolicy.margin_bytes + plan.peak_bytes // 8,
+        "workdir": tmp_path / "run",
+    }
     first = bucketflow.marginals(model, **options)
     done = boxes_done(monkeypatch)
     same(bucketflow.marginals(model, **options), first, rel=0.0)
@@ -323,7 +330,7 @@ def test_chunks_damaged_during_a_stop_are_found_before_what_they_were_made_from_
     model, draw = grid(7, 7, 3, "markov"), random.Random(0)
     plan = bucketflow.marginals(model).plan
     assert plan is not None
-    options: dict[str, Any] = {"fit": "spill", "memory": MARGIN + plan.peak_bytes // 2}
+    options: dict[str, Any] = {"fit": "spill", "memory": BudgetPolicy.margin_bytes + plan.peak_bytes // 2}
     expected = bucketflow.marginals(model, **options)
     written, fewest = chunks_written(monkeypatch), 1 << 30
     for boxes in (4, 6, 8, 10):
@@ -374,7 +381,7 @@ def test_a_disk_that_damages_every_table(tmp_path: Path, monkeypatch: pytest.Mon
     model = grid(7, 7, 4, "markov")
     plan = bucketflow.marginals(model).plan
     assert plan is not None
-    options: dict[str, Any] = {"fit": "spill", "memory": MARGIN + plan.peak_bytes // 8}
+    options: dict[str, Any] = {"fit": "spill", "memory": BudgetPolicy.margin_bytes + plan.peak_bytes // 8}
     expected = bucketflow.marginals(model, **options)
     damaged: set[str] = set()
     original = BoxRun.call
@@ -408,7 +415,7 @@ def long_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bucketflow
     bucketflow.save(grid(9, 9, 4, "markov"), path)
     whole = bucketflow.marginals(bucketflow.load(path), evidence={"x0": 1}, joint=("x3", "x40"))
     assert whole.plan is not None
-    return path, whole, MARGIN + whole.plan.peak_bytes // 16
+    return path, whole, BudgetPolicy.margin_bytes + whole.plan.peak_bytes // 16
 
 
 @pytest.mark.parametrize("receipts", [5, 120])

@@ -16,7 +16,7 @@ from bucketflow import Model
 from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, default_memory_bytes
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import Question
-from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.errors import format_bytes
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options, parse_size
@@ -212,7 +212,7 @@ def test_a_small_limit_leaves_something(tmp_path: Path) -> None:
 def test_a_refusal_to_spill_says_what_is_left_for_a_box_and_how_much_is_enough(query: str, beside: int) -> None:
     """Not that a step of one cell needs a megabyte, which is the margin."""
     model = grid(7, 7, 4, "markov" if query == "marginals" else "cost")
-    memory = MARGIN + model.nbytes + beside
+    memory = BudgetPolicy.margin_bytes + model.nbytes + beside
     refusals: list[str] = []
     for _ in range(9):  # a stage after the other
         try:
@@ -229,7 +229,7 @@ def test_a_refusal_to_spill_says_what_is_left_for_a_box_and_how_much_is_enough(q
             cells, box, allowed, given, nbytes, enough = found.groups()
             assert 4 < float(cells) < 4**12
             assert parse_size(box) < 100_000
-            assert allowed == format_bytes(max(memory - MARGIN - model.nbytes, 0))
+            assert allowed == format_bytes(max(memory - BudgetPolicy.margin_bytes - model.nbytes, 0))
             assert (given, nbytes) == (format_bytes(memory), format_bytes(model.nbytes))
             assert parse_size(enough) > memory
             memory = parse_size(enough)

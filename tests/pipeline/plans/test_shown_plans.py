@@ -16,7 +16,7 @@ from bucketflow.pipeline.answering import placement, propagate
 from bucketflow.pipeline.answering import prepared as prepared_questions
 from bucketflow.pipeline.answering.prepared import prepare
 from bucketflow.pipeline.answering.question import question_of
-from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_plan import _plan_rows
 from bucketflow.pipeline.machine.resources import Resources
@@ -55,7 +55,7 @@ def test_the_plan_of_marginals_that_is_printed_is_the_one_that_runs(
     budgets = {
         "memory": ["--memory", "1GB"],
         "slices": ["--memory", whole.peak_bytes // 6, "--fit", "slice"],
-        "disk": ["--memory", MARGIN + whole.peak_bytes // 3, "--fit", "spill"],
+        "disk": ["--memory", BudgetPolicy.margin_bytes + whole.peak_bytes // 3, "--fit", "spill"],
     }
     options = ["--joint", "x1,x30", "--evidence", "x0=1", "--tree", "bucket", *budgets[way]]
     shown = printed("plan", path, "--query", query, *options)
@@ -120,7 +120,7 @@ def test_the_way_that_is_chosen_has_one_prediction(fit: Any, monkeypatch: pytest
     question = question_of(grid(6, 6, 4), "optimum")
     whole = prepare(question, Resources(Options())).plan
     assert whole is not None
-    memory = whole.peak_bytes // 2 if fit == "slice" else MARGIN + whole.peak_bytes // 2
+    memory = whole.peak_bytes // 2 if fit == "slice" else BudgetPolicy.margin_bytes + whole.peak_bytes // 2
     slow = Rates(1e6, 1e7, 1e7, 1e-3)
     found = prepare(question, Resources(Options(fit=fit, memory=memory)), rates=lambda semiring: slow)
     assert found.plan is not None

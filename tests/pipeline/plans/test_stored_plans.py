@@ -9,7 +9,7 @@ import pytest
 
 from bucketflow.pipeline.answering.prepared import planner_of, prepare
 from bucketflow.pipeline.answering.question import Question, question_of
-from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.stored_plans import plan_record, stored_plan
 from bucketflow.pipeline.errors import IncompatibleRunError
 from bucketflow.pipeline.machine.resources import Resources
@@ -38,7 +38,7 @@ def planned_for(question: Question, options: Options) -> tuple[Planner, Plan]:
 @pytest.mark.parametrize("planned", [one_way, both_ways])
 def test_the_same_plan_comes_back(planned: Any, fit: Any) -> None:
     peak = planned(Options(memory="1GB", tree="bucket", threads=1))[1].peak_bytes
-    memory = {"refuse": peak, "slice": peak // 4, "spill": MARGIN + peak // 3}[fit]
+    memory = {"refuse": peak, "slice": peak // 4, "spill": BudgetPolicy.margin_bytes + peak // 3}[fit]
     planner, plan = planned(Options(memory=memory, fit=fit, tree="bucket", threads=1))
     record = json.loads(json.dumps(plan_record(plan, memory)))
     again = stored_plan(planner, record)
@@ -59,7 +59,9 @@ def test_a_report_shows_the_figures_that_the_plan_had(query: str, kind: str, ask
     question = question_of(grid(7, 7, 4, kind), query)
     whole = prepare(question, Resources(Options())).plan
     assert whole is not None
-    memory = {"slice": whole.peak_bytes // 4}.get(asked.get("fit", ""), MARGIN + whole.peak_bytes // 3)
+    memory = {"slice": whole.peak_bytes // 4}.get(
+        asked.get("fit", ""), BudgetPolicy.margin_bytes + whole.peak_bytes // 3
+    )
     resources = Resources(Options(memory=memory, **asked))
     planned = prepare(question, resources)
     assert planned.plan is not None

@@ -21,7 +21,7 @@ import pytest
 
 import bucketflow
 from bucketflow import Compiled, Marginals, Model, ModelError
-from bucketflow.pipeline.budget.boxes import MARGIN
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.compiled.state import kept_tables
 from bucketflow.pipeline.models.model import Function
 from tests.exact import Weights, costs
@@ -349,7 +349,7 @@ def test_least_costs_keep_their_last_digit_in_parts(fit: str) -> None:
     whole = bucketflow.marginals(model, maximum=True)
     assert whole.plan is not None
     peak = whole.plan.peak_bytes
-    memory = peak * 3 // 4 if fit == "slice" else MARGIN + 4 * model.nbytes + peak // 3
+    memory = peak * 3 // 4 if fit == "slice" else BudgetPolicy.margin_bytes + 4 * model.nbytes + peak // 3
     parts = bucketflow.marginals(model, maximum=True, fit=fit, memory=memory)
     assert parts.plan is not None
     assert parts.plan.slices > 1 or parts.plan.spill is not None

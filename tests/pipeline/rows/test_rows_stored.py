@@ -14,7 +14,7 @@ from hypothesis import given, settings
 
 import bucketflow
 from bucketflow import Model
-from bucketflow.pipeline.budget import boxes, rows_fit, spill
+from bucketflow.pipeline.budget import rows_fit
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_run import run_facts
@@ -42,11 +42,10 @@ FEWER = settings(FEW, max_examples=12)
 
 
 @pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """NumPy alone, and no margin: budgets are tiny."""
     monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
-    for module in (rows_fit, boxes, spill):
-        monkeypatch.setattr(module, "MARGIN", 0)
+    in_force(BudgetPolicy, margin_bytes=0)
 
 
 @pytest.fixture
@@ -431,10 +430,11 @@ def test_chunks_have_about_as_many_rows(rows: int, most: int) -> None:
 
 def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ring(60, groups=4)
-    monkeypatch.setattr(rows_fit, "MARGIN", 1 << 20)
-    with pytest.raises(BudgetError, match=r"tables of rows on disk need .* MB, .* allowed 600 kB"):
+    with (
+        BudgetPolicy.using(margin_bytes=1 << 20),
+        pytest.raises(BudgetError, match=r"tables of rows on disk need .* MB, .* allowed 600 kB"),
+    ):
         stored(model)
-    monkeypatch.setattr(rows_fit, "MARGIN", 0)
     monkeypatch.setattr(row_steps, "split", lambda *_, **__: None)
     with pytest.raises(BudgetError, match=r"by rows a box of a step needs .* kB, allowed .* kB"):
         stored(model)
