@@ -23,6 +23,7 @@ from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows import device as relations_device
 from bucketflow.tasks.rows import device_algebra as rows_device
 from bucketflow.tasks.rows.host import HOST
@@ -238,8 +239,8 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
         ),
     )
     patch.setattr(cluster_gpu, "visible_gpus", lambda: ["0"])
-    patch.setattr(gpu_sweep.DevicePlaces.__init__, "__defaults__", (least_cells,))
-    yield there
+    with DevicePolicy.using(step_least_cells=least_cells):
+        yield there
 
 
 def _read(record: np.ndarray, name: str, dtype: str, first: int, last: int) -> np.ndarray:
@@ -321,8 +322,8 @@ def real_device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[Re
         pytest.skip("no NVIDIA GPU")
     there = RealDevice()
     patch.setattr(arrays, "empty", there.empty)
-    patch.setattr(gpu_sweep.DevicePlaces.__init__, "__defaults__", (least_cells,))
-    yield there
+    with DevicePolicy.using(step_least_cells=least_cells):
+        yield there
 
 
 def _gather(slices: Sequence[TableSlice], targets: Sequence[int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..steps.lowering import SMALL_CELLS
 from ..steps.policy import Policy
 
 
@@ -13,6 +14,9 @@ class DevicePolicy(Policy):
 
     Parameters
     ----------
+    step_least_cells : int
+        A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables
+        are copied and a kernel launched; above, the CPU's kernels would have to be compiled for few steps.
     own_block_bytes : int
         Tables from this size on get a block of the pool of their own; smaller ones share blocks.
     far_cells : int
@@ -79,6 +83,7 @@ class DevicePolicy(Policy):
         Nanoseconds to add up partial sums of several items.
     """
 
+    step_least_cells: int = SMALL_CELLS
     own_block_bytes: int = 1 << 25
     far_cells: int = 1 << 32
     cublas_least_cells: int = 64

@@ -15,12 +15,13 @@ from ..cpu import dense
 from ..gpu import launch as gpu
 from ..gpu.arrays import is_device, upload
 from ..gpu.decoding import decode_kernel
+from ..gpu.device_policy import DevicePolicy
 from ..gpu.gather import gather_kernel, pinned
 from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import DeviceBlock, room_for
 from ..steps.caches import Remembered
-from ..steps.lowering import SMALL_CELLS, Lowered
+from ..steps.lowering import Lowered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Program
@@ -29,9 +30,8 @@ from .sweep import Algebra, OnTable, Plain, freed_tables, sweep
 
 T = TypeVar("T")
 
-LEAST_CELLS: Final = SMALL_CELLS
-"""A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables are
-copied and a kernel launched; above, the CPU's kernels would have to be compiled for what are then few steps."""
+LEAST_CELLS: Final = DevicePolicy().step_least_cells
+"""Cells from which a step on host tables goes to the device, unless it was measured."""
 
 _ROOMS: Final[Remembered[tuple[DeviceBlock, tuple[tuple[int, ...], ...]]]] = Remembered()
 
@@ -42,8 +42,8 @@ _LARGE_BYTES: Final = 1 << 24
 class DevicePlaces:
     """Which steps run on the device, and their launches, chosen once and used for every slice."""
 
-    def __init__(self, least_cells: int = LEAST_CELLS) -> None:
-        self.least_cells = least_cells
+    def __init__(self, least_cells: int | None = None) -> None:
+        self.least_cells = DevicePolicy.current().step_least_cells if least_cells is None else least_cells
         self._runs: dict[int, tuple[Lowered, gpu.DeviceRun]] = {}
         self._room: DeviceBlock | None = None
 
@@ -118,7 +118,7 @@ class DeviceSumProduct(SumProduct):
 
 def on_device(algebra: Algebra[Any], least_cells: int | None = None) -> Algebra[Any]:
     """Return the same algebra with large steps on the device: those of ``least_cells``, if that is given."""
-    places = DevicePlaces() if least_cells is None else DevicePlaces(least_cells)
+    places = DevicePlaces(least_cells)
     if isinstance(algebra, SumProduct):
         return DeviceSumProduct(algebra.sizes, algebra.compiled, places)
     if isinstance(algebra, Plain):

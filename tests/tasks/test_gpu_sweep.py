@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.models.model import Function, Model
 from bucketflow.tasks.gpu.arrays import upload
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 from bucketflow.tasks.sweeps.scaled import Scaled, from_logs, measured
 
@@ -21,8 +23,9 @@ if not cupy.cuda.is_available():
 
 
 @pytest.fixture(autouse=True)
-def everything_on_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_sweep.DevicePlaces.__init__, "__defaults__", (64,))
+def everything_on_the_device() -> Iterator[None]:
+    with DevicePolicy.using(step_least_cells=64):
+        yield
 
 
 def network(kind: str, seed: int, variables: int = 24, domain: int = 4, tiny: float = 1.0) -> Model:
