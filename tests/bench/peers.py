@@ -1,4 +1,4 @@
-"""RowBackend by side with other solvers: ``python tests/bench/peers.py [--group bayes] [--only link] [--repeat 3]``.
+"""Side by side with other solvers: ``python tests/bench/peers.py [--group bayes] [--only link] [--repeat 3]``.
 
 Each solver has a child process of its own for each question, one thread, and limits of time and memory. It
 answers several times and the best counts; the first, which loads and compiles, is shown too. Reading the file is
