@@ -70,9 +70,10 @@ class StrategyPolicy:
         What does not fit memory is priced so many times higher until it is planned.
     short_search_seconds : float
         CPU seconds of the search that prices a sweep better than the first order does.
-    planning_searches : float
+    planning_searches, large_planning_searches : float
         Planning takes about so many times what the short search took, which is more than its seconds on networks of
-        thousands of variables: 2 s and 5 to 20 s for ra.cnf, 0.3 and 0.5 for or_chain_76, 0.9 and 0.8 for a formula.
+        thousands of variables: 0.3 and 0.5 s for or_chain_76, 0.9 and 0.8 for a formula. Where all tables together
+        exceed the memory, slices are searched for too: 2 s and 6 to 20 s for ra.cnf.
     planning_share, least_planning_seconds, most_planning_seconds : float
         Planning a sweep waits until engines without a price took this part of what the sweep takes, and no less and no
         more than that: planning a sweep in slices takes up to 20 s (ra.cnf), which a search was through before.
@@ -105,6 +106,7 @@ class StrategyPolicy:
     sliced_overhead: float = 8.0
     short_search_seconds: float = 0.1
     planning_searches: float = 2.0
+    large_planning_searches: float = 6.0
     planning_share: float = 0.25
     least_planning_seconds: float = 0.3
     most_planning_seconds: float = 20.0

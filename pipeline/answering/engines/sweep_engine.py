@@ -168,13 +168,14 @@ class SweepEngine:
         dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
         short, seed = asking.policy.short_search_seconds, asking.options.seed
         seconds, nbytes, spent = _searched(dims, scopes, seed, short, Rates())
-        overhead = 1.0
-        if asking.options.memory is not None and nbytes > spare_bytes(asking.question, asking.options):
+        overhead, large = 1.0, nbytes > spare_bytes(asking.question, asking.options)
+        if asking.options.memory is not None and large:
             overhead = asking.policy.sliced_overhead
         there = math.inf
         if asking.options.gpus is not None:
             there, _, _ = _searched(dims, scopes, seed, short, self._device_rates)
-        planning = asking.policy.planning_searches * spent
+        policy = asking.policy
+        planning = spent * (policy.large_planning_searches if large else policy.planning_searches)
         here = planning + overhead * self._sweeps(Rates()) * seconds
         return self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
 

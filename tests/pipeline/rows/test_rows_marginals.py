@@ -80,8 +80,8 @@ def test_posteriors(cut: None, model: Model) -> None:
 
 
 @pytest.mark.usefixtures("compiled_at_once")
-def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+    in_force(BudgetPolicy, margin_bytes=BudgetPolicy().margin_bytes)
     monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
     model = ring(80, "markov", groups=4)
     stored(ring(60, "markov", groups=3), memory="5MB")  # what is imported once

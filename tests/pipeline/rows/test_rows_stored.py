@@ -179,8 +179,8 @@ def test_every_table_is_stored_and_read_again(query: Any, in_force: InForce) -> 
 
 
 @pytest.mark.usefixtures("compiled_at_once")
-def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
+def test_peak_is_within_the_plan(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+    in_force(BudgetPolicy, margin_bytes=BudgetPolicy().margin_bytes)
     monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
     model = ring(110, groups=4)
     stored(ring(60, groups=3), memory="4MB")  # what is imported once
