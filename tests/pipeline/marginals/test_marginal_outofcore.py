@@ -102,7 +102,7 @@ def test_random_networks(case: tuple[Model, dict[str, int], list[str]], maximum:
 @pytest.mark.parametrize("kind", ["markov", "steep", "cost", "max"])
 def test_many_boxes(kind: str, in_force: InForce) -> None:
     in_force(BudgetPolicy, stored_runs=())  # all large tables are stored, so that there are many stages
-    model = grid(7, 7, 4, "steep" if kind == "max" else kind)
+    model = grid(6, 6, 4, "steep" if kind == "max" else kind)
     options: dict[str, Any] = {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "maximum": kind in ("cost", "max")}
     whole = bucketflow.marginals(model, **options)
     most = tasks = 0
@@ -298,7 +298,7 @@ def boxes_done(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 @pytest.mark.parametrize("how", ["missing", "flipped", "short"])
 def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = grid(7, 7, 4, "markov")
+    model = grid(6, 6, 4, "markov")
     plan = bucketflow.marginals(model).plan
     assert plan is not None
     options: dict[str, Any] = {
