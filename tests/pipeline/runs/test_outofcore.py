@@ -46,7 +46,7 @@ def budget(model: bucketflow.Model, query: str, share: int) -> int:
     [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("partition", "steep"), ("count", "forbids")],
 )
 def test_spilling_gives_the_same_answer(query: str, kind: str, tree: str) -> None:
-    model = grid(7, 7, 4, kind)
+    model = grid(6, 6, 4, kind)
     free = bucketflow.solve(model, query, tree=tree)
     for share in (2, 6):
         spilled = bucketflow.solve(model, query, tree=tree, fit="spill", memory=budget(model, query, share))
