@@ -128,7 +128,11 @@ class LocalSearch:
 
     def step(self) -> None:
         """Search for a few milliseconds."""
-        next(self._steps)
+        try:
+            next(self._steps)
+        except BaseException:
+            self._steps = self._episodes()  # what raised, as a loop is not compiled in time, does not go on
+            raise
 
     def offer(self, states: States) -> None:
         """Go on from an assignment that was found elsewhere, if it is better."""

@@ -212,3 +212,28 @@ def test_little_memory_means_no_search() -> None:
     small = improve(network, states, memory_bytes=200_000, most_work=1_000_000)
     assert small is not None
     assert small[0] <= network.total(states)
+
+
+def test_a_search_that_raised_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that would not be compiled in time ends a turn; the next turn may have the time."""
+    from bucketflow.tasks.compiler.compile_limits import NotCompiledError
+    from bucketflow.tasks.search import annealing
+
+    network = pairs_of(12, 3, 1)
+    search = LocalSearch(network, None, seed=0)
+
+    def uncompiled(*_: object) -> None:
+        raise NotCompiledError("anneal")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(annealing, "anneal", uncompiled)
+        raised = 0
+        while raised < 3:
+            try:
+                search.step()
+            except NotCompiledError:
+                raised += 1
+    for _ in range(50):
+        search.step()
+    assert search.best is not None
+    assert search.best[0] == network.total(search.best[1])
