@@ -159,15 +159,17 @@ class DiagramSum:
 
         planned = time.perf_counter()
         budget = DiagramBudget(self.memory_bytes, **limits)
-        if self._sums is None or self._sums.order != order:
-            self._sums = _Sums(self.network, order, budget)
-        self._sums.work = budget
+        # only what ran out of edges or time can be gone on with: a table that raised is missing in what waits
+        sums, self._sums = self._sums, None
+        if sums is None or sums.order != order:
+            sums = _Sums(self.network, order, budget)
+        sums.work = budget
         try:
-            found = self._found(self._sums)
+            found = self._found(sums)
         except (EdgesSpentError, DiagramStoppedError):
             self.failure = "take more time"
-            if self.held_bytes > self.kept_part * self.memory_bytes:
-                self._sums = None
+            if sums.held <= self.kept_part * self.memory_bytes:
+                self._sums = sums
             return None
         except NoRoomError:
             self.failure, self.hopeless = "do not fit memory; give more --memory", True

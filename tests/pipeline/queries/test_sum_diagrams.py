@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from bucketflow.pipeline.answering import sums
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.queries.sum_diagrams import DiagramBudget, EdgesSpentError, SumElimination, Table
+from bucketflow.tasks.diagrams.sum_product import VanishedError
 from tests.models import grid
 
 MEMORY = 1 << 28
@@ -80,3 +83,21 @@ def test_what_waits_for_a_turn_takes_a_small_part_of_the_memory(part: float, wai
     engine = diagrams(grid(4, 5, 2, "markov"), "partition", kept_part=part)
     assert engine.run(64.0) is None
     assert (engine.held_bytes > 0) == waits
+
+
+def test_a_table_that_raised_is_not_missing_in_the_next_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = diagrams(grid(4, 5, 2, "markov"), "partition")
+    assert engine.run(1.0) is None
+    made = sums._Sums._floats
+
+    def vanishing(self: Any, arithmetic: Any) -> Iterator[Table]:
+        for i, table in enumerate(made(self, arithmetic)):
+            if i == 3:
+                raise VanishedError
+            yield table
+
+    monkeypatch.setattr(sums._Sums, "_floats", vanishing)
+    for _ in range(3):
+        assert engine.run(math.inf) is None
+        assert "too small for floats" in engine.failure
+        assert engine.hopeless
