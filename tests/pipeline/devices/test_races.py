@@ -24,7 +24,8 @@ from tests.device_stand_in import device as stand_in
 from tests.models import grid
 from tests.strategies import NEVER_QUICK, solve_by
 
-_SEARCHLESS = {**NEVER_QUICK.lengths, "search": TurnLengths(1.0, most_turns=0)}
+# a turn of diagrams is ended by another engine, not by the clock
+_SEARCHLESS = {**NEVER_QUICK.lengths, "search": TurnLengths(1.0, most_turns=0), "diagrams": TurnLengths(60.0)}
 RACES = replace(
     NEVER_QUICK, device_start_seconds=0.0, race_from_seconds=0.0, race_most_seconds=inf, lengths=_SEARCHLESS
 )

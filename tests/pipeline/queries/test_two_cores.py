@@ -12,14 +12,19 @@ import pytest
 
 import bucketflow
 from bucketflow import Model
+from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.answering.model_counting import SearchedSum
 from bucketflow.pipeline.answering.sums import DiagramSum
 from bucketflow.pipeline.models.model import Function
 from tests.models import named_model
 from tests.strategies import NEVER_QUICK, solve_by
 
-#: Sweeps are so short that nobody else had a turn beside them.
-PATIENT = replace(NEVER_QUICK, share=1e12)
+#: Sweeps are so short that no other engine had a turn beside them; turns are ended by an engine, not by the clock.
+PATIENT = replace(
+    NEVER_QUICK,
+    share=1e12,
+    lengths={**NEVER_QUICK.lengths, "search": TurnLengths(60.0), "diagrams": TurnLengths(60.0)},
+)
 
 
 @pytest.fixture
