@@ -117,7 +117,7 @@ def test_searches_are_tried_before_anything_is_swept() -> None:
     model = deterministic(3)
     expected = bucketflow.solve(model, "partition", method="dense").log10
     assert bucketflow.solve(model, "partition").search is None
-    found = solve_by(replace(NEVER_QUICK, share=inf), model, "partition")
+    found = solve_by(replace(NEVER_QUICK, share=inf), model, "partition", threads=1)
     assert found.search is not None
     assert found.log10 == pytest.approx(expected, abs=1e-11)
 
