@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +129,7 @@ def one_join(folder: Path, each: int) -> list[str]:
     )
     parts = 20 * 3 * 12 * 2
     edges = np.linspace(0, SIZES[0], min(parts, SIZES[0]) + 1).astype(int).tolist()
-    ranges = [{0: (first, stop)} for first, stop in zip(edges[:-1], edges[1:], strict=True)]
+    ranges = [{0: (first, stop)} for first, stop in pairwise(edges)]
     run_row_box(boxes, (len(ranges),), ranges[0], 1)  # compiled and loaded
     seconds = in_threads(3, len(ranges), lambda i: run_row_box(boxes, (i,), ranges[i], 1))
     check(boxes, run, ranges[0], costs)
