@@ -26,6 +26,8 @@ class OrderPolicy(Policy):
         Shares of a round for trying orders, and for the refinement of each of so many of them.
     emergency : float
         A search that takes this many times its nominal time is stopped by the clock.
+    piece_seconds : float
+        Nominal seconds of what a search beside other work does before it asks whether to end.
     kept_trees : int
         The cheapest tree may need too much memory, so so many are remembered.
     compiled_seconds, loaded_cells : float, int
@@ -66,6 +68,7 @@ class OrderPolicy(Policy):
     start_share: float = 0.1
     starts: int = 3
     emergency: float = 4.0
+    piece_seconds: float = 0.1
     kept_trees: int = 8
     compiled_seconds: float = 0.5
     loaded_cells: int = 1 << 22
