@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..answering.engines.offers import Strategy
     from ..answering.outlook import Outlook, Remainder
     from ..answering.prepared import Prepared
+    from ..trees.junction_sizes import JunctionTreeSizes
 
 
 def plan_json(found: Outlook) -> str:
@@ -30,7 +32,8 @@ def plan_json(found: Outlook) -> str:
     ``seconds`` is the prediction for one core, ``unswept`` what a method does that sweeps nothing,
     ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it,
     ``impossible`` the states and entries of functions that were found to be part of no assignment;
-    ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that.
+    ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that. A junction tree that
+    was asked for has its sizes in ``junction_tree``.
     """
     prepared, left = found.whole, found.remainder
     notes = found.question.model.notes
@@ -44,6 +47,8 @@ def plan_json(found: Outlook) -> str:
     else:
         plan = prepared.plan or empty_plan()
         shown["plan"] = {**(plan_figures(plan) or {}), **_details(prepared, plan)}
+        if _is_junction(prepared):
+            shown["plan"]["junction_tree"] = asdict(plan.junction_tree)
         shown["planning_seconds"] = prepared.seconds
         shown["impossible"] = vars(prepared.network.fallen)
     shown["strategy"] = found.strategy.to_dict()
@@ -78,11 +83,31 @@ def print_plan(found: Outlook) -> None:
             print_rows(rows)
     else:
         print_rows(_plan_rows(prepared, prepared.plan))
+        if _is_junction(prepared):
+            show(_cliques(prepared.plan.junction_tree))
         show(_steps_table(prepared, prepared.plan))
     show(_offers(found.strategy))
     if left is not None:
         show(_comparison(prepared.plan if prepared else None, left))
         print_rows(_remainder_rows(left, found.unswept))
+
+
+def _is_junction(prepared: Prepared) -> bool:
+    return prepared.resources.asked.tree == "junction"
+
+
+def _cliques(sizes: JunctionTreeSizes) -> Table:
+    """Sizes of cliques and separators, in cells and variables."""
+    made = table("junction tree", "")
+    for column in ("cliques", "separators"):
+        made.add_column(column, justify="right", no_wrap=True)
+    rows = [("number", "count"), ("cells", "cells"), ("min cells", "least_cells"), ("mean cells", "mean_cells")]
+    rows += [("max cells", "most_cells"), ("min variables", "least_variables")]
+    rows += [("mean variables", "mean_variables"), ("max variables", "most_variables")]
+    for label, name in rows:
+        numbers = [getattr(each, name) for each in (sizes.cliques, sizes.separators)]
+        made.add_row(label, *(f"{number:,.1f}" if name.startswith("mean") else f"{number:,}" for number in numbers))
+    return made
 
 
 def _offers(strategy: Strategy) -> Table:

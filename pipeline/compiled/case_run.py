@@ -88,8 +88,9 @@ class _Runner:
         """Choose the steps and the size of blocks for the CPU."""
         compiled = self.compiled
         self.size = max(cases.count, 1)
-        tables = compiled.shared_tables(self.findings)
-        plan = compiled.plan
+        with compiled.lock:  # of one plan
+            tables = compiled.shared_tables(self.findings)
+            plan = compiled.plan
         if plan is None or tables is None:
             return
         local, hosts = self.network.local, compiled.skeleton.hosts

@@ -20,12 +20,18 @@ from .structure import skeleton_of
 
 @partial(checks_keywords, name="compile")
 def compile_model(
-    model: Model, *, joint: Iterable[Names] = (), families: bool = False, **options: Unpack[Keywords]
+    model: Model,
+    *,
+    joint: Iterable[Names] = (),
+    families: bool = False,
+    background: bool = True,
+    **options: Unpack[Keywords],
 ) -> Compiled:
     """Prepare a model for many questions about its marginals.
 
     The tree is planned without evidence; findings are multiplied into it, so that it stays the same and only
-    messages that they change are computed again.
+    messages that they change are computed again. A thread searches for a better tree beside the answers, for as long
+    as they take, and the model turns to it once it has paid for itself.
 
     Parameters
     ----------
@@ -33,6 +39,9 @@ def compile_model(
         Its own evidence becomes the first findings.
     joint, families
         Sets of variables whose joints every answer has; see :func:`bucketflow.marginals`.
+    background : bool
+        Whether to search on beside the answers. It is not where ``order_time``, another ``tree`` than ``"refined"``, an
+        order by names or ``gpus`` are given.
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`;
         with ``gpus`` every answer is a full propagation on a GPU, whose tables ``gpu_memory`` or ``memory`` limits
@@ -45,7 +54,7 @@ def compile_model(
         If all messages together do not fit ``memory``.
     """
     chosen = in_memory(**options)
-    compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen)
+    compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
     compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
     return compiled
 

@@ -28,6 +28,7 @@ from ..queries.beliefs import BeliefRequest, Beliefs, local_targets, posteriors
 from ..queries.expansion import dressed
 from ..results.posteriors import Marginals
 from ..trees.tree import Target
+from .better_plans import BetterPlans, searches_of
 from .compiled_policy import CompiledPolicy
 from .structure import Skeleton, check_memory
 
@@ -48,6 +49,7 @@ def one_at_a_time(
     @wraps(method)
     def alone(self: State, /, *args: Asking.args, **options: Asking.kwargs) -> T:
         with self.lock:
+            self.turn_to_better()
             return method(self, *args, **options)
 
     return alone
@@ -66,9 +68,11 @@ class CompiledState:
         Likelihoods by variable; a change replaces the mapping.
     lock : threading.RLock
         Held by the thread that asks or changes anything.
+    better : BetterPlans or None
+        Searches for better plans beside the answers, where it is asked to.
     """
 
-    def __init__(self, skeleton: Skeleton, options: Options) -> None:
+    def __init__(self, skeleton: Skeleton, options: Options, *, background: bool = False) -> None:
         self.skeleton = skeleton
         self.options = options
         self.resources = Resources(options)
@@ -80,12 +84,16 @@ class CompiledState:
         self._tables: KeptTables | None = None
         self._entered: Mapping[int, Array] = {}
         self._sound = True
+        self._next: tuple[Skeleton, dict[int, Scaled], KeptTables] | None = None
         self.device: GpuPropagation | None = None
+        self.better: BetterPlans | None = None
         plan = skeleton.plan
         if plan is not None and skeleton.fixed is not None:
-            self._base = self._partition.leaves(dict(enumerate(plan.layouts[: len(skeleton.network.leaves)])))
+            self._base = self._leaves_of(plan)
             several = plan.cells >= CompiledPolicy.current().compiler_cells or loops_are_loaded()
             self._keep_tables(several)
+            if background and skeleton.planner is not None:
+                self.better = searches_of(skeleton.planner, self.resources.memory_bytes)
             if self.resources.gpu_count:
                 from .device_cases import GpuPropagation
 
@@ -208,6 +216,31 @@ class CompiledState:
         vectors = {v: finding_vector(model, v, f) for v, f in cases.findings(case).items()}
         return self._marginals([model.names[v] for v in variables], {**findings, **vectors})
 
+    def turn_to_better(self) -> None:
+        """Take the plan that was found to be better, with tables of its own; whoever calls holds the lock.
+
+        An exception that comes in between leaves it to be taken whole by the next question.
+        """
+        if self._next is not None:
+            self._sound = False
+            self.skeleton, self._base, self._tables = self._next
+            self._entered = {}
+            self._next, self._sound = None, True
+
+    def _look_for_better(self, steps_run: int) -> None:
+        """Enter what was computed for an answer, and make what a better plan needs, if there is one."""
+        if self.better is None or self._tables is None or self.plan is None:
+            return
+        plan = self.better.after(self.plan, steps_run)
+        if plan is not None:
+            base = self._leaves_of(plan)
+            tables = kept_tables(plan, base, self._tables.compiled)
+            self._next = replace(self.skeleton, plan=plan), base, tables
+
+    def _leaves_of(self, plan: Plan) -> dict[int, Scaled]:
+        """Make the leaf tables that a plan reads."""
+        return self._partition.leaves(dict(enumerate(plan.layouts[: plan.tree.n_leaves])))
+
     def _tables_under(self, findings: Mapping[int, Array]) -> KeptTables:
         """Return the tables for a change, with some findings in their leaves; unsound until the caller is done."""
         assert self._tables is not None
@@ -241,6 +274,7 @@ class CompiledState:
                 return on_device
             check_memory(plan, default_memory_bytes())
         tables, threads = self._tables_under(findings), plan.kept_threads
+        before = tables.computed
         tables.refresh(plan.tree.roots, threads)
         total = self._partition.total([tables.table(r) for r in plan.tree.roots])
         found: dict[Target, Array] = {}
@@ -250,6 +284,7 @@ class CompiledState:
             found = self._read(dict(zip(targets, nodes, strict=True)))
             self._change_pace()
         self._sound = True
+        self._look_for_better(tables.computed - before)
         return Beliefs(None if total == -math.inf else skeleton.fixed + total, found)
 
     def _read(self, nodes: Mapping[Target, int]) -> dict[Target, Array]:

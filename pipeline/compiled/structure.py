@@ -7,13 +7,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from ..answering.prepared import Prepared, cheapest_way, problem_of
+from ..answering.prepared import Prepared, cheapest_way, planner_of, problem_of
 from ..answering.question import Names, Question, asked_of
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..models.model import Model, checked_model
 from ..options import Options
 from ..plans.plan import Plan
+from ..plans.planner import Planner
+from ..plans.problem import UNLIMITED_BYTES
 from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import ScaledPartition
 from ..queries.beliefs import BeliefRequest, local_targets
@@ -34,6 +36,8 @@ class Skeleton:
         Every variable, and the joints that were compiled in.
     fixed : float or None
         ln of the functions without variables; None if the model allows nothing.
+    planner : Planner or None
+        That made the plan; None where a file had it.
     """
 
     model: Model
@@ -41,6 +45,7 @@ class Skeleton:
     plan: Plan | None
     asked: BeliefRequest
     fixed: float | None
+    planner: Planner | None = None
 
     @cached_property
     def targets(self) -> list[Target]:
@@ -66,13 +71,14 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
     question = Question(model, "marginals", asked=asked)
     network = question.chained.reduced[0]
     targets = local_targets(network, asked)
-    plan = None
+    plan = planner = None
     if network.leaves:
         arithmetic, free = ScaledPartition(network), Resources(replace(options, memory=1 << 62, fit="auto"))
         problem = problem_of(network, arithmetic, targets)
-        plan = cheapest_way(Prepared(question, free, network, arithmetic, problem)).chosen
+        prepared = Prepared(question, free, network, arithmetic, problem)
+        plan, planner = cheapest_way(prepared).chosen, planner_of(prepared, UNLIMITED_BYTES)
         check_memory(plan, Resources(options).memory_bytes)
-    return Skeleton(model, network, plan, asked, fixed_value(network))
+    return Skeleton(model, network, plan, asked, fixed_value(network), planner)
 
 
 def network_of(model: Model, asked: BeliefRequest) -> Network:

@@ -14,6 +14,11 @@ from .order_policy import OrderPolicy
 PATIENCE = Patience("pipeline.orders.greedy_orders", "greedy_order")
 
 
+def loops_are_ready() -> bool:
+    """Whether searches for orders are loaded, or compiled so that they soon are."""
+    return PATIENCE.ends(0.0) or PATIENCE.compiled
+
+
 def depth_first_order(
     dims: Sequence[int], scopes: Sequence[Sequence[int]], *, seconds: float = 0.3, seed: int = 0
 ) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ import time
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from random import Random
@@ -70,6 +70,9 @@ _SECONDS_PER_FOREST_VARIABLE = 25e-6
 Check = Callable[[Tree], None]
 """Looks at the best tree before a search goes on for long; what it raises ends the search."""
 
+Ended = Callable[[], bool]
+"""Whether a search is to end with what it has."""
+
 
 @dataclass(frozen=True)
 class TreeSearch:
@@ -95,6 +98,8 @@ class TreeSearch:
         Bytes of a value.
     longest : float
         Planning time of an automatic search at most.
+    ended : callable, optional
+        Asked again and again, in a search beside other work.
     """
 
     dims: Sequence[int]
@@ -106,6 +111,7 @@ class TreeSearch:
     rates: Rates = Rates()  # noqa: RUF009 - a frozen value
     itemsize: int = 8
     longest: float = LONGEST_PLANNING
+    ended: Ended | None = field(default=None, compare=False)
 
     @property
     def automatic(self) -> bool:
@@ -336,7 +342,7 @@ class _OrderSearch:
         orders = _Orders(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
         effort = policy.first_round_seconds
-        while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget):
+        while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget) and not self._ended:
             if self.check and self.spent > policy.doubtful_seconds / 4 and self.spent + left > policy.doubtful_seconds:
                 self.check(self.best)
                 self.check = None
@@ -373,9 +379,19 @@ class _OrderSearch:
         self.seed += 1000
         return Rearranger(forest, self.dims, self.rates, self.itemsize, self.seed)
 
+    @property
+    def _ended(self) -> bool:
+        return self.asked.ended is not None and self.asked.ended()
+
     def _work(self, rearranger: Rearranger, seconds: float) -> None:
-        if seconds > 0:
-            self.spent += rearranger.run(int(seconds / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
+        """Rearrange for nominally so many seconds, in short pieces where the search may be ended."""
+        piece = seconds if self.asked.ended is None else OrderPolicy.current().piece_seconds
+        until = self.spent + seconds
+        while (left := until - self.spent) > 0 and not self._ended:
+            spent = rearranger.run(int(min(piece, left) / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
+            self.spent += spent
+            if not spent or self.asked.ended is None:
+                return
 
     def _budget(self, budget: float) -> float:
         policy = OrderPolicy.current()

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
-from ..trees.tree import Tree, bucket_tree, junction_tree
+from ..trees.tree import Tree
+from .depth_first import loops_are_ready
 from .forests import forest_tree, merge_steps, split_steps
 from .order_policy import OrderPolicy
 from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, Starts, TreeSearch
@@ -19,6 +20,9 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     Merged steps, which save a forward sweep from writing a table, are dear on the way back: every input asks
     for the whole join again. So trees are compared as they are and with all their joins pairwise, and with steps of
     many inputs split where that makes no table larger. What is hopeless already one way is returned as it is.
+
+    A short propagation is searched for where it sweeps many cells, if the search need not be compiled first: its best
+    tree often sweeps several times fewer, which users see in each propagation.
 
     Parameters
     ----------
@@ -33,12 +37,9 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     policy = OrderPolicy.current()
     dims, scopes, itemsize = search.dims, search.scopes, search.itemsize
     first = search.first_order
-    if search.tree != "refined":
-        if not search.automatic and isinstance(search.order, str):
-            return search.cheapest(check)
-        build = bucket_tree if search.tree == "bucket" else junction_tree
-        return build(dims, scopes, first)
     starts = Starts(dims, scopes)
+    if search.tree != "refined":
+        return _tree_as_asked(search, starts, first, check)
     best = starts.buckets(first)
     if search.automatic and tree_cost(best, search.rates, itemsize).seconds > MOST_SAVED * HOPELESS_SECONDS:
         return best
@@ -52,13 +53,42 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     pairwise = forest_tree(starts.pairwise(first), units, starts.dims, starts.scopes)
     merged = merge_steps(pairwise, sizer, rates, itemsize)
     best = cheapest_both_ways((best, pairwise, merged), rates, itemsize)
-    if search.automatic and two_way_seconds(best, loops, itemsize) < policy.both_ways_small_seconds:
+    propagation = two_way_seconds(best, loops, itemsize)
+    if search.automatic and propagation < policy.both_ways_short_seconds:
+        long_enough = propagation >= policy.restart_least_seconds
+        if long_enough and (seconds := _restart_seconds(best, policy.restart_cells, policy.restart_cell_seconds)):
+            search = replace(search, seconds=seconds)
+        elif propagation < policy.both_ways_small_seconds:
+            return best
+    found = replace(search, rates=rates).trees(check=check, starts=starts)
+    if tree_cost(found[0], rates, itemsize).seconds > HOPELESS_SECONDS:
+        return found[0]
+    pairs = [forest_tree(split_steps(one, units, sizer), units, starts.dims, starts.scopes) for one in found]
+    return cheapest_both_ways((best, *found, *pairs), rates, itemsize)
+
+
+def _tree_as_asked(search: TreeSearch, starts: Starts, first: tuple[int, ...], check: Check | None) -> Tree:
+    """Choose the buckets or cliques of the first order, or of the best of many where it sweeps many cells."""
+    policy = OrderPolicy.current()
+    best = starts.buckets(first) if search.tree == "bucket" else starts.cliques(first)
+    if not isinstance(search.order, str):
         return best
-    searched = replace(search, rates=rates).trees(check=check, starts=starts)[0]
-    if tree_cost(searched, rates, itemsize).seconds > HOPELESS_SECONDS:
-        return searched
-    split = forest_tree(split_steps(searched, units, sizer), units, starts.dims, starts.scopes)
-    return cheapest_both_ways((best, searched, split), rates, itemsize)
+    if search.automatic:
+        hopeless = tree_cost(best, search.rates, search.itemsize).seconds > HOPELESS_SECONDS
+        seconds = 0.0 if hopeless else _restart_seconds(best, policy.asked_cells, policy.asked_cell_seconds)
+        if not seconds:
+            return best
+        search = replace(search, seconds=seconds)
+    found = search.trees(check=check, starts=starts)
+    return min(found, key=lambda one: two_way_seconds(one, search.rates, search.itemsize))
+
+
+def _restart_seconds(tree: Tree, cells: int, cell_seconds: float) -> float:
+    """Return for how long further orders are tried where a tree sweeps more cells than so many; 0 for not at all."""
+    swept = sum(tree.joined_cells)
+    if swept <= cells or not loops_are_ready():
+        return 0.0
+    return min(OrderPolicy.current().longest_restarts_seconds, cell_seconds * swept)
 
 
 def cheapest_both_ways(trees: Sequence[Tree], rates: Rates, itemsize: int) -> Tree:

@@ -12,6 +12,7 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import format_bytes, format_cells
 from ..trees.costs import TreeCost
+from ..trees.junction_sizes import JunctionTreeSizes, junction_tree_sizes
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target, Tree
 from .plan_parts import Evaluations, Parts
@@ -135,6 +136,11 @@ class Plan:
     def swept_bytes(self) -> int:
         """Peak bytes on the host of what the steps make in a slice, the leaf tables not counted."""
         return sweep_peak(self.steps, Sizing(self.tree.dims, self.itemsize), self.outputs)
+
+    @cached_property
+    def junction_tree(self) -> JunctionTreeSizes:
+        """Sizes of the tree's cliques and separators, as a junction tree of all states, whatever is sliced."""
+        return junction_tree_sizes(self.tree.resized(self.dims) if self.sliced else self.tree)
 
     @cached_property
     def leaf_axes(self) -> dict[int, tuple[int, ...]]:

@@ -1,8 +1,8 @@
 """Until when loops may be compiled: whoever answers within a time does not begin what would not be ready in it.
 
 Compiling takes seconds, loops of a branch and bound half a minute. What is compiled for another function is asked for
-before it is begun, too, so that no more than a single function is compiled beyond the moment. Nothing here needs a
-compiler.
+before it is begun, too. Functions of this package are compiled in another process then, for which nobody waits beyond
+the moment; of others no more than a single one is compiled beyond it. Nothing here needs a compiler.
 """
 
 from __future__ import annotations
@@ -52,6 +52,11 @@ def may_compile(seconds: float) -> bool:
     """Whether what takes so many seconds to compile may be begun."""
     until = _until.get()
     return until == math.inf or clock() + seconds <= until
+
+
+def time_left() -> float:
+    """Return the seconds until the moment from which nothing is compiled any more."""
+    return _until.get() - clock()
 
 
 def is_limited() -> bool:

@@ -27,6 +27,7 @@ from numba.core.runtime import nrt
 from ...storage.files import write_whole
 from . import signals
 from .code_cache import code_folders, code_roots, read_code, sources_digest
+from .compile_beside import compiled_beside
 from .compile_limits import SECONDS_PER_BYTE, NotCompiledError, is_limited, may_compile
 from .signals import uninterrupted
 
@@ -84,7 +85,22 @@ class KeptCode(_Cache):
         return str(code_roots()[0])
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        """Return what was compiled for these types, None if it was not."""
+        """Return what was compiled for these types, None if it was not.
+
+        Raises
+        ------
+        NotCompiledError
+            If there is an end to the time, and it would not be compiled by then, or was not.
+        """
+        found = self._kept_overload(signature, target_context)
+        if found is None and is_limited():
+            _check_time(self._function)
+            if compiled_beside(self._function, signature):
+                found = self._kept_overload(signature, target_context)
+        return found
+
+    def _kept_overload(self, signature: Any, target_context: Any) -> Any:
+        """Return what is in a file for these types, None if nothing is."""
         _know_helpers()
         name = self._file_name(signature, target_context.codegen())
         for folder in code_folders(self._file):
@@ -92,7 +108,6 @@ class KeptCode(_Cache):
                 code = read_code(folder / name)
                 if sha256(code[32:]).digest() == code[:32]:
                     return _loaded(target_context, *_CodeReader(io.BytesIO(code[32:])).load())
-        _check_time(self._function)
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:

@@ -1,4 +1,4 @@
-"""An engine that runs in a thread beside those of this one, and ends when it is told to."""
+"""Work in a thread beside those of this one, an engine's mostly, that ends when it is told to."""
 
 from __future__ import annotations
 
@@ -6,22 +6,24 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from ..running import Answer
 from .engine import Stop, Unfinished
+
+T = TypeVar("T")
 
 #: Waiting is interrupted so often, for Ctrl-C.
 _GLANCE_SECONDS = 0.1
 
 
 @dataclass
-class Racer:
+class Racer(Generic[T]):
     """A run in a thread of its own.
 
     Parameters
     ----------
     work : callable
-        Runs until it has an answer, or what it is given says that another engine was through first.
+        Runs until it has an answer, or what it is given says that another engine was through first, or nobody waits.
 
     Attributes
     ----------
@@ -29,11 +31,11 @@ class Racer:
         CPU seconds of its thread, once it ended.
     """
 
-    work: Callable[[Stop], Answer | Unfinished]
+    work: Callable[[Stop], T]
     seconds: float = 0.0
     ended: threading.Event = field(default_factory=threading.Event)
     _told: threading.Event = field(default_factory=threading.Event)
-    _outcome: Answer | Unfinished | None = None
+    _outcome: T | None = None
     _error: BaseException | None = None
 
     def __post_init__(self) -> None:
@@ -54,7 +56,7 @@ class Racer:
         """Whether it ended with an answer."""
         return self.ended.is_set() and self._outcome is not None and not isinstance(self._outcome, Unfinished)
 
-    def outcome(self) -> Answer | Unfinished:
+    def outcome(self) -> T:
         """Wait for what it found.
 
         Raises
@@ -67,10 +69,10 @@ class Racer:
         self._thread.join()
         if self._error is not None:
             raise self._error
-        assert self._outcome is not None
-        return self._outcome
+        return self._outcome  # type: ignore[return-value]  # of a run that raised nothing
 
     def close(self) -> None:
         """End it, and wait until nothing of it is left: folders, pools, and memory of its device."""
         self._told.set()
-        self._thread.join()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()

@@ -52,7 +52,7 @@ class _Walk:
     tried: list[Tried] = field(default_factory=list)
     refusals: dict[str, BudgetError] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
-    racer: Racer | None = None
+    racer: Racer[Answer | Unfinished] | None = None
     raced: Move | None = None
     alone: set[str] = field(default_factory=set)
 

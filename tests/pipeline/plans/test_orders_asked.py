@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -10,10 +12,13 @@ import pytest
 import bucketflow
 from bucketflow import BudgetError, ModelError
 from bucketflow.pipeline.orders import tree_search
+from bucketflow.pipeline.orders.order_policy import OrderPolicy
 from bucketflow.pipeline.orders.tree_search import OrderName, TreeName, TreeSearch, checked_rule, first_order
 from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways
+from bucketflow.pipeline.trees.costs import two_way_seconds
 from bucketflow.pipeline.trees.rewrites import split_stars
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree, junction_tree
+from bucketflow.tasks.compiler.code_cache import impatient
 from bucketflow.tasks.compiler.compile_limits import NotCompiledError
 from tests.models import grid
 
@@ -124,3 +129,54 @@ def test_a_heuristic_that_is_not_compiled_in_time_is_refused_by_name(
     with pytest.raises(BudgetError, match="bucketflow warm compiles them ahead"):
         TreeSearch(DIMS, SCOPES, order=rule).cheapest()
     assert both("auto") == both("min-fill")
+
+
+def wide_grid() -> TreeSearch:
+    """A grid whose variables have 2 to 4 states: min-fill is blind to them, and tries one order."""
+    n = 7
+    dims = [2 + (3 * i + 5 * (i // n)) % 3 for i in range(n * n)]
+    scopes = [(i, i + 1) for i in range(n * n) if (i + 1) % n] + [(i, i + n) for i in range(n * (n - 1))]
+    return TreeSearch(dims, scopes, seed=1)
+
+
+def swept(tree: Tree) -> int:
+    return sum(tree.joined_cells)
+
+
+@pytest.mark.parametrize("kind", get_args(TreeName))
+def test_large_short_propagations_try_more_orders(kind: TreeName) -> None:
+    """Whatever is predicted to be short, if the sweeps are large, and if the search need not be compiled first."""
+    search = replace(wide_grid(), tree=kind)
+    few = OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=1 << 62, asked_cells=1 << 62)
+    many = OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=0, asked_cells=0, restart_least_seconds=0.0)
+    with few:
+        first = tree_for_both_ways(search)
+    with many, impatient():
+        better = tree_for_both_ways(search)
+        again = tree_for_both_ways(search)
+    assert better == again
+    assert two_way_seconds(better, search.rates, 8) < two_way_seconds(first, search.rates, 8)
+    if kind != "refined":  # others may sweep more cells, as products of matrices
+        assert swept(better) < swept(first)
+
+
+def test_an_order_that_was_given_is_kept_however_much_it_sweeps() -> None:
+    search = wide_grid()
+    order = tuple(range(len(search.dims)))[::-1]
+    with OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=0, asked_cells=0), impatient():
+        for kind, build in ("bucket", bucket_tree), ("junction", junction_tree):
+            found = tree_for_both_ways(replace(search, tree=kind, order=order))  # type: ignore[arg-type]
+            assert found == build(search.dims, search.scopes, order)
+
+
+@pytest.mark.parametrize(
+    ("name", "cells", "largest"),
+    [("barley", 18_433_584, 7_257_600), ("munin3", 3_112_472, 156_800), ("link", 26_000_000, 1 << 21)],
+)
+def test_junction_trees_are_no_larger_than_published_ones(data: Path, name: str, cells: int, largest: int) -> None:
+    """Nodes times mean clique, and the largest clique, of those that GPUs were tried with (Zheng, Mengshoel 2013)."""
+    model = bucketflow.load(data / f"bn/{name}.bif.gz")
+    with impatient():
+        tree = bucketflow.plan(model, "marginals", tree="junction").tree
+    assert swept(tree) <= cells
+    assert max(tree.joined_cells) <= largest
