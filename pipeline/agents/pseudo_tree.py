@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -19,11 +19,12 @@ from ..orders.depth_first import bucket_parents
 from ..orders.tree_search import TreeSearch
 from ..trees.tree import elimination_order
 
-Heuristic = Literal["max-degree", "most-connected", "most-constrained", "given", "planned"]
-"""Whom the token visits first: who has most neighbours; who has most neighbours that were visited, then fewest at all;
-who has fewest joint states; who comes first in the file. Or the tree of an elimination order, for which no token is
-passed."""
+Heuristic = Literal["cheapest", "planned", "most-connected", "max-degree", "most-constrained", "given"]
+"""Whom the token visits first: who has most neighbours that were visited, then fewest at all; who has most neighbours;
+who has fewest joint states; who comes first in the file. ``planned`` is the tree of an elimination order, for which no
+token is passed, and ``cheapest`` the one of all these on which agents go through the fewest joint states."""
 
+CHEAPEST: Heuristic = "cheapest"
 HEURISTICS = get_args(Heuristic)
 
 
@@ -53,11 +54,14 @@ class PseudoTree:
         Agents that own variables, parents before their children.
     tokens : tuple of Token
         What was sent to build it.
+    heuristic : str
+        How it was found; ``"named"`` where agents were named.
     """
 
     parents: tuple[int, ...]
     walk: tuple[int, ...]
     tokens: tuple[Token, ...] = ()
+    heuristic: str = "named"
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -112,7 +116,7 @@ def neighbours(dcop: Dcop) -> list[set[int]]:
     return [around - {agent} for agent, around in enumerate(found)]
 
 
-def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = "max-degree", *, seed: int = 0) -> PseudoTree:
+def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = CHEAPEST, *, seed: int = 0) -> PseudoTree:
     """Build a pseudo-tree.
 
     Parameters
@@ -128,10 +132,44 @@ def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = "max-degree", *, seed: 
     ModelError
         If the order is no heuristic, or does not name the agents.
     """
+    if order == CHEAPEST:
+        return _cheapest(dcop, seed)
     graph = neighbours(dcop)
     if order == "planned":
-        return _eliminated(dcop, seed)
-    return _walked(graph, _ranks(dcop, graph, order), [bool(own) for own in dcop.owned], order == "most-connected")
+        tree = _eliminated(dcop, seed)
+    else:
+        asks = order == "most-connected"
+        tree = _walked(graph, _ranks(dcop, graph, order), [bool(own) for own in dcop.owned], asks)
+    return replace(tree, heuristic=order) if order in HEURISTICS else tree  # type: ignore[arg-type]
+
+
+def _cheapest(dcop: Dcop, seed: int) -> PseudoTree:
+    """The tree of the fewest joint states; of equal ones the shallowest, and one of neighbours before the planned."""
+    best = pseudo_tree(dcop, "planned", seed=seed)
+    least = joint_states(dcop, best), best.depth, True
+    for order in HEURISTICS:
+        if order not in (CHEAPEST, "planned"):
+            tree = pseudo_tree(dcop, order)
+            if (price := (joint_states(dcop, tree, least[0]), tree.depth, False)) < least:
+                best, least = tree, price
+    return best
+
+
+def joint_states(dcop: Dcop, tree: PseudoTree, most: float = math.inf) -> float:
+    """Return how many joint states agents go through, each of its variables and its separator; inf beyond ``most``."""
+    depths, total = tree.depths, 0
+    joined: list[set[int]] = [{agent} for agent in range(len(tree.parents))]
+    for scope in agent_scopes(dcop):
+        if scope:
+            joined[max(scope, key=depths.__getitem__)].update(scope)
+    sizes = [math.prod(dcop.model.dims[v] for v in own) for own in dcop.owned]
+    for agent in reversed(tree.walk):
+        total += math.prod(sizes[other] for other in joined[agent])
+        if total > most:
+            return math.inf
+        if tree.parents[agent] >= 0:
+            joined[tree.parents[agent]] |= joined[agent] - {agent}
+    return total
 
 
 def next_hop(around: Sequence[int], visited: set[int], connected: Mapping[int, int] | None = None) -> int | None:
