@@ -19,12 +19,13 @@ from ..orders.depth_first import bucket_parents
 from ..orders.tree_search import TreeSearch
 from ..trees.tree import elimination_order
 
-Heuristic = Literal["cheapest", "planned", "most-connected", "max-degree", "most-constrained", "given"]
+Heuristic = Literal["planned", "most-connected", "max-degree", "most-constrained", "given"]
 """Whom the token visits first: who has most neighbours that were visited, then fewest at all; who has most neighbours;
 who has fewest joint states; who comes first in the file. ``planned`` is the tree of an elimination order, for which no
-token is passed, and ``cheapest`` the one of all these on which agents go through the fewest joint states."""
+token is passed."""
 
-CHEAPEST: Heuristic = "cheapest"
+CHEAPEST = "cheapest"
+"""The tree of all these on which agents go through the fewest joint states."""
 HEURISTICS = get_args(Heuristic)
 
 
@@ -116,7 +117,7 @@ def neighbours(dcop: Dcop) -> list[set[int]]:
     return [around - {agent} for agent, around in enumerate(found)]
 
 
-def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = CHEAPEST, *, seed: int = 0) -> PseudoTree:
+def pseudo_tree(dcop: Dcop, order: str | Sequence[str], *, seed: int = 0) -> PseudoTree:
     """Build a pseudo-tree.
 
     Parameters
@@ -132,8 +133,6 @@ def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = CHEAPEST, *, seed: int 
     ModelError
         If the order is no heuristic, or does not name the agents.
     """
-    if order == CHEAPEST:
-        return _cheapest(dcop, seed)
     graph = neighbours(dcop)
     if order == "planned":
         tree = _eliminated(dcop, seed)
@@ -141,35 +140,6 @@ def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = CHEAPEST, *, seed: int 
         asks = order == "most-connected"
         tree = _walked(graph, _ranks(dcop, graph, order), [bool(own) for own in dcop.owned], asks)
     return replace(tree, heuristic=order) if order in HEURISTICS else tree  # type: ignore[arg-type]
-
-
-def _cheapest(dcop: Dcop, seed: int) -> PseudoTree:
-    """The tree of the fewest joint states; of equal ones the shallowest, and one of neighbours before the planned."""
-    best = pseudo_tree(dcop, "planned", seed=seed)
-    least = joint_states(dcop, best), best.depth, True
-    for order in HEURISTICS:
-        if order not in (CHEAPEST, "planned"):
-            tree = pseudo_tree(dcop, order)
-            if (price := (joint_states(dcop, tree, least[0]), tree.depth, False)) < least:
-                best, least = tree, price
-    return best
-
-
-def joint_states(dcop: Dcop, tree: PseudoTree, most: float = math.inf) -> float:
-    """Return how many joint states agents go through, each of its variables and its separator; inf beyond ``most``."""
-    depths, total = tree.depths, 0
-    joined: list[set[int]] = [{agent} for agent in range(len(tree.parents))]
-    for scope in agent_scopes(dcop):
-        if scope:
-            joined[max(scope, key=depths.__getitem__)].update(scope)
-    sizes = [math.prod(dcop.model.dims[v] for v in own) for own in dcop.owned]
-    for agent in reversed(tree.walk):
-        total += math.prod(sizes[other] for other in joined[agent])
-        if total > most:
-            return math.inf
-        if tree.parents[agent] >= 0:
-            joined[tree.parents[agent]] |= joined[agent] - {agent}
-    return total
 
 
 def next_hop(around: Sequence[int], visited: set[int], connected: Mapping[int, int] | None = None) -> int | None:
@@ -246,7 +216,7 @@ def _places(agents: Sequence[int]) -> list[int]:
 def _named(dcop: Dcop, order: str | Sequence[str]) -> list[int]:
     index = {agent.name: k for k, agent in enumerate(dcop.agents)}
     if isinstance(order, str) and order not in index:
-        raise ModelError(f"unknown order {order!r}; one of {', '.join(HEURISTICS)}, or names of agents")
+        raise ModelError(f"unknown order {order!r}; one of {', '.join((CHEAPEST, *HEURISTICS))}, or names of agents")
     names = [order] if isinstance(order, str) else list(order)
     if unknown := [name for name in names if name not in index]:
         raise ModelError(f"the order names {shorten(unknown[0])!r}, which is no agent of the problem")
