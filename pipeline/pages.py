@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from html import escape
 from importlib.util import find_spec
@@ -17,7 +18,16 @@ _STYLE = (
     "h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2rem 0 .5rem}"
     "th{text-align:left;font-weight:600;padding:.1rem 1.5rem .1rem 0;vertical-align:top;white-space:nowrap}"
     "td{padding:.1rem 0;overflow-wrap:anywhere}"
+    "table.grid td{padding:.1rem 1.5rem .1rem 0;text-align:right}table.grid td:first-child{text-align:left}"
 )
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Cells under headings."""
+
+    headings: tuple[str, ...]
+    cells: tuple[tuple[str, ...], ...]
 
 
 def verify_installed() -> None:
@@ -39,28 +49,36 @@ def page(title: str, sections: Sequence[tuple[str, Rows | Any]]) -> str:
     ----------
     title : str
     sections : sequence
-        Headings, each with labelled lines or with a figure.
+        Headings, each with labelled lines, with cells or with a figure.
     """
+    figures = {str(k): what for k, (_, what) in enumerate(sections) if not isinstance(what, list | tuple | Grid)}
+    resources, script, divs = _drawn(figures) if figures else ("", "", {})
+    body = [f"<h1>{escape(title)}</h1>"]
+    for k, (heading, what) in enumerate(sections):
+        content = divs[str(k)] if str(k) in figures else _grid(what) if isinstance(what, Grid) else _table(what)
+        body.append(f"<section aria-label='{escape(heading)}'><h2>{escape(heading)}</h2>{content}</section>")
+    head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>{_STYLE}</style>{resources}"
+    return f"<!DOCTYPE html><html lang='en'><head>{head}</head><body>{''.join(body)}{script}</body></html>\n"
+
+
+def _drawn(figures: dict[str, Any]) -> tuple[str, str, dict[str, str]]:
+    """Return what figures need in a page, the script that draws them, and where each is drawn."""
     verify_installed()
     from bokeh.embed import components
     from bokeh.resources import INLINE
 
-    figures = {str(k): what for k, (_, what) in enumerate(sections) if not _is_rows(what)}
-    script, divs = components(figures) if figures else ("", {})
-    body = [f"<h1>{escape(title)}</h1>"]
-    for k, (heading, what) in enumerate(sections):
-        content = _table(what) if _is_rows(what) else divs[str(k)]
-        body.append(f"<section aria-label='{escape(heading)}'><h2>{escape(heading)}</h2>{content}</section>")
-    head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>{_STYLE}</style>{INLINE.render()}"
-    return f"<!DOCTYPE html><html lang='en'><head>{head}</head><body>{''.join(body)}{script}</body></html>\n"
-
-
-def _is_rows(what: Any) -> bool:
-    return isinstance(what, list | tuple)
+    script, divs = components(figures)
+    return INLINE.render(), script, divs
 
 
 def _table(rows: Rows) -> str:
     return "<table>" + "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in rows) + "</table>"
+
+
+def _grid(what: Grid) -> str:
+    heads = "".join(f"<th>{escape(text)}</th>" for text in what.headings)
+    lines = ("".join(f"<td>{escape(text)}</td>" for text in line) for line in what.cells)
+    return f"<table class='grid'><tr>{heads}</tr>" + "".join(f"<tr>{line}</tr>" for line in lines) + "</table>"
 
 
 def shown(figure: Any) -> Any:

@@ -42,7 +42,7 @@ FLOORS = {
             "runs",
             "agents",
         ),
-        *("examples", "formats", "answering", "api", "compiled", "batches", "jobs", "report", "cli"),
+        *("examples", "formats", "answering", "api", "compiled", "batches", "jobs", "reproduce", "report", "cli"),
     ],
 }
 PURE = ["pipeline/trees", "pipeline/orders", "pipeline/plans", "pipeline/budget", "tasks/steps", "tasks/gpu/tiling"]

@@ -7,7 +7,7 @@ variables are numbered in the order of axes: ancestors', from the root on, then 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -296,23 +296,38 @@ class _Planning:
 
 def _own_orders(dcop: Dcop, tree: PseudoTree, functions: Sequence[Sequence[int]]) -> dict[int, Scope]:
     """Return the order in which each agent eliminates its variables: the one whose tables join smallest goes first."""
-    orders: dict[int, Scope] = {}
+    return {agent: tuple(joins) for agent, joins in _own_joins(dcop, tree, functions)}
+
+
+def _own_joins(
+    dcop: Dcop, tree: PseudoTree, functions: Sequence[Sequence[int]]
+) -> Iterator[tuple[int, dict[int, set[int]]]]:
+    """Yield agents, children before their parents, and the variables that are joined to eliminate each of its own."""
     separators: dict[int, set[int]] = {}
     for agent in reversed(tree.walk):
         scopes = [set(dcop.model.functions[f].scope) for f in functions[agent]]
         scopes += [separators[child] for child in tree.children[agent]]
-        orders[agent] = _smallest_first(dcop.model.dims, dcop.owned[agent], [scope for scope in scopes if scope])
+        yield agent, _smallest_first(dcop.model.dims, dcop.owned[agent], [scope for scope in scopes if scope])
         separators[agent] = set().union(*scopes).difference(dcop.owned[agent])
-    return orders
 
 
-def _smallest_first(dims: Sequence[int], own: Sequence[int], scopes: list[set[int]]) -> Scope:
-    left, order = dict.fromkeys(own), list[int]()
+def joint_states(dcop: Dcop, tree: PseudoTree, most: float = math.inf) -> float:
+    """Return how many joint states of variables all agents go through; inf where they are more than ``most``."""
+    total = 0
+    for _, joins in _own_joins(dcop, tree, own_functions(dcop, tree)):
+        total += sum(math.prod(dcop.model.dims[v] for v in join) for join in joins.values())
+        if total > most:
+            return math.inf
+    return total
+
+
+def _smallest_first(dims: Sequence[int], own: Sequence[int], scopes: list[set[int]]) -> dict[int, set[int]]:
+    left, order = dict.fromkeys(own), dict[int, set[int]]()
     while left:
         joins = {v: set().union(*(scope for scope in scopes if v in scope)) for v in left}
         chosen = min(left, key=lambda v: (math.prod(dims[u] for u in joins[v]), v))
         del left[chosen]
-        order.append(chosen)
+        order[chosen] = joins[chosen]
         scopes = [scope for scope in scopes if chosen not in scope]
         scopes += [joins[chosen] - {chosen}] if joins[chosen] else []
-    return tuple(order)
+    return order

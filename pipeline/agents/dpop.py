@@ -19,7 +19,7 @@ from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
 from .agent import constant_of
 from .network import SimulatedNetwork
-from .pseudo_tree import pseudo_parents
+from .pseudo_tree import CHEAPEST, pseudo_parents
 from .solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 
 
@@ -28,7 +28,7 @@ from .solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 def dpop(
     problem: Dcop | Model,
     *,
-    order: str | Sequence[str] = "max-degree",
+    order: str | Sequence[str] = CHEAPEST,
     z: int | None = None,
     memory: int | str | None = None,
     latency: float = 0.0,
@@ -53,7 +53,8 @@ def dpop(
     order : str or sequence of str, optional
         Whom the depth-first walk visits first: ``"max-degree"``, ``"most-connected"`` (most neighbours that were
         visited, then fewest at all), ``"most-constrained"`` (fewest joint states), ``"given"``, or names of all agents;
-        ``"planned"`` is the tree of a good elimination order instead.
+        ``"planned"`` is the tree of a good elimination order instead, whose parents need not be neighbours, and
+        ``"cheapest"``, the default, the one of all of these with the fewest joint states; the result names it.
     z : int, optional
         Most variables of a mini-bucket: a bound, an assignment and what it is worth, with messages of at most
         ``z - 1`` variables (a function with more is not split).
@@ -139,7 +140,7 @@ def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult
         named,
         {} if named is None else {name: {model.names[v]: named[model.names[v]] for v in own} for name, own in owned},
         *_tree(planned),
-        planned.asked.order if isinstance(planned.asked.order, str) else "named",
+        planned.tree.heuristic,
         _metrics(planned, ran),
         seconds,
         peak_rss_bytes(),

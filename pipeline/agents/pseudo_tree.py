@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -19,11 +19,13 @@ from ..orders.depth_first import bucket_parents
 from ..orders.tree_search import TreeSearch
 from ..trees.tree import elimination_order
 
-Heuristic = Literal["max-degree", "most-connected", "most-constrained", "given", "planned"]
-"""Whom the token visits first: who has most neighbours; who has most neighbours that were visited, then fewest at all;
-who has fewest joint states; who comes first in the file. Or the tree of an elimination order, for which no token is
-passed."""
+Heuristic = Literal["planned", "most-connected", "max-degree", "most-constrained", "given"]
+"""Whom the token visits first: who has most neighbours that were visited, then fewest at all; who has most neighbours;
+who has fewest joint states; who comes first in the file. ``planned`` is the tree of an elimination order, for which no
+token is passed."""
 
+CHEAPEST = "cheapest"
+"""The tree of all these on which agents go through the fewest joint states."""
 HEURISTICS = get_args(Heuristic)
 
 
@@ -53,11 +55,14 @@ class PseudoTree:
         Agents that own variables, parents before their children.
     tokens : tuple of Token
         What was sent to build it.
+    heuristic : str
+        How it was found; ``"named"`` where agents were named.
     """
 
     parents: tuple[int, ...]
     walk: tuple[int, ...]
     tokens: tuple[Token, ...] = ()
+    heuristic: str = "named"
 
     @cached_property
     def children(self) -> tuple[tuple[int, ...], ...]:
@@ -112,7 +117,7 @@ def neighbours(dcop: Dcop) -> list[set[int]]:
     return [around - {agent} for agent, around in enumerate(found)]
 
 
-def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = "max-degree", *, seed: int = 0) -> PseudoTree:
+def pseudo_tree(dcop: Dcop, order: str | Sequence[str], *, seed: int = 0) -> PseudoTree:
     """Build a pseudo-tree.
 
     Parameters
@@ -130,8 +135,11 @@ def pseudo_tree(dcop: Dcop, order: str | Sequence[str] = "max-degree", *, seed: 
     """
     graph = neighbours(dcop)
     if order == "planned":
-        return _eliminated(dcop, seed)
-    return _walked(graph, _ranks(dcop, graph, order), [bool(own) for own in dcop.owned], order == "most-connected")
+        tree = _eliminated(dcop, seed)
+    else:
+        asks = order == "most-connected"
+        tree = _walked(graph, _ranks(dcop, graph, order), [bool(own) for own in dcop.owned], asks)
+    return replace(tree, heuristic=order) if order in HEURISTICS else tree  # type: ignore[arg-type]
 
 
 def next_hop(around: Sequence[int], visited: set[int], connected: Mapping[int, int] | None = None) -> int | None:
@@ -208,7 +216,7 @@ def _places(agents: Sequence[int]) -> list[int]:
 def _named(dcop: Dcop, order: str | Sequence[str]) -> list[int]:
     index = {agent.name: k for k, agent in enumerate(dcop.agents)}
     if isinstance(order, str) and order not in index:
-        raise ModelError(f"unknown order {order!r}; one of {', '.join(HEURISTICS)}, or names of agents")
+        raise ModelError(f"unknown order {order!r}; one of {', '.join((CHEAPEST, *HEURISTICS))}, or names of agents")
     names = [order] if isinstance(order, str) else list(order)
     if unknown := [name for name in names if name not in index]:
         raise ModelError(f"the order names {shorten(unknown[0])!r}, which is no agent of the problem")

@@ -26,7 +26,8 @@ from .agent_policy import AgentPolicy
 from .agent_tasks import AgentsAnswer, run_agents
 from .bounded import BoundedRun
 from .network import Clock, SimulatedNetwork, Traffic, building
-from .pseudo_tree import PseudoTree, pseudo_tree
+from .pseudo_tree import CHEAPEST, PseudoTree
+from .tree_choice import chosen_tree
 
 
 def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: int) -> dict[int, FixedVariables]:
@@ -101,7 +102,7 @@ class AgentOptions:
     Parameters
     ----------
     order : str or sequence of str
-        See :func:`.pseudo_tree.pseudo_tree`.
+        See :func:`.tree_choice.chosen_tree`.
     z : int, optional
         Most variables of a mini-bucket.
     message_bytes : int, optional
@@ -113,7 +114,7 @@ class AgentOptions:
     network : Network
     """
 
-    order: str | Sequence[str] = "max-degree"
+    order: str | Sequence[str] = CHEAPEST
     z: int | None = None
     message_bytes: int | None = None
     seed: int = 0
@@ -182,7 +183,7 @@ def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: int) -> Planned:
     """
     most = most_of(dcop.model)
     semiring = semiring_of(most)
-    tree = pseudo_tree(dcop, asked.order, seed=asked.seed)
+    tree = chosen_tree(dcop, asked.order, seed=asked.seed)
     single = asked.message_bytes is not None
     plans = plan_agents(
         dcop, tree, semiring, z=asked.z, single=single, matched=most <= AgentPolicy.current().matched_total
@@ -199,9 +200,15 @@ def plan_dcop(dcop: Dcop, asked: AgentOptions, available_bytes: int) -> Planned:
         raise BudgetError(
             f"the tables of all agents need {format_bytes(planned.table_bytes)}, of which a message of agent "
             f"{dcop.agents[agent].name!r} takes {format_bytes(largest)}; {format_bytes(available_bytes)} are free: "
-            "give --memory, the most bytes of a message, --z for bounds, or --order planned for a narrower tree"
+            f"give --memory, the most bytes of a message, {_narrower(tree)}"
         )
     return planned
+
+
+def _narrower(tree: PseudoTree) -> str:
+    """What else helps: another tree, where it is not known to be none."""
+    known = tree.heuristic == "planned"
+    return "or --z for bounds" if known else f"--z for bounds, or --order {CHEAPEST} for a narrower tree"
 
 
 def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:

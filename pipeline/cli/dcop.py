@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
 
 
-_HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
+_HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, given"
 
 
 @click.command("dpop", cls=Grouped)
@@ -21,7 +21,7 @@ _HEURISTICS = "max-degree, most-connected, most-constrained, given, planned"
 @click.option("--agents", metavar="FILE", help="A list of the variables that each agent owns, in YAML or JSON.")
 @click.option(
     "--order",
-    default="max-degree",
+    default="cheapest",
     show_default=True,
     metavar="NAME|a,b,…",
     help=f"Of the pseudo-tree: {_HEURISTICS}, or names of agents.",

@@ -42,6 +42,7 @@ _HOMES = {
     "generate": "dcop",
     "batch": "batch",
     "report": "batch",
+    "reproduce": "reproduce",
     **dict.fromkeys(("cancel", "jobs", "log", "result", "submit", "watch"), "jobs"),
 }
 

@@ -98,7 +98,7 @@ _EXAMPLES = (
         "hours only. The hours of a meeting must be the same, those of a person's meetings must differ. The seven are "
         "agents, who find the best hours by messages, or anybody's solver does.",
         "When should the meetings be, and how much is sent until all agree?",
-        ("dpop meetings", "dpop meetings --order planned", "solve meetings"),
+        ("dpop meetings", "dpop meetings --order max-degree", "solve meetings"),
     ),
 )
 

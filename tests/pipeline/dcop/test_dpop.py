@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import tracemalloc
 from collections.abc import Callable
@@ -19,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow import Agent, BucketflowError, Dcop, DpopResult, Model
+from bucketflow import Agent, BucketflowError, BudgetError, Dcop, DpopResult, Model
 from bucketflow.cluster.pool import SerialPool
+from bucketflow.pipeline.agents.agent_plan import joint_states
 from bucketflow.pipeline.agents.agent_policy import AgentPolicy
 from bucketflow.pipeline.agents.agent_tasks import run_agents
 from bucketflow.pipeline.agents.bounded import BoundedRun
@@ -35,6 +37,7 @@ from bucketflow.pipeline.agents.pseudo_tree import (
     pseudo_tree,
 )
 from bucketflow.pipeline.agents.solving import AgentOptions, knowledge, plan_dcop, run_dcop
+from bucketflow.pipeline.agents.tree_choice import chosen_tree
 from bucketflow.pipeline.cli.main import main
 from tests.device_stand_in import device
 from tests.models import brute_optimum, cost_models
@@ -159,7 +162,7 @@ def test_every_function_lies_on_one_branch(dcop: Dcop, order: str) -> None:
     for scope in agent_scopes(dcop):
         for agent in scope:
             assert all(other in above(tree, agent) or agent in (other, *above(tree, other)) for other in scope)
-    if order != "planned":
+    if tree.heuristic != "planned":
         around = neighbours(dcop)
         assert all(tree.parents[a] in around[a] for a in tree.walk if tree.parents[a] >= 0)
         assert len(tree.tokens) == 2 * (len(tree.walk) - len(tree.roots))
@@ -189,6 +192,40 @@ def test_orders_of_the_walk() -> None:
     planned, walked = dpop(grid(4), order="planned"), dpop(grid(4), order="given")
     assert planned.value == walked.value == bucketflow.solve(grid(4).model).value
     assert planned.metrics.width <= walked.metrics.width
+
+
+def looked_up(dcop: Dcop, tree: PseudoTree) -> int:
+    """Joint states of each variable of a problem of one variable an agent, and of the ancestors that it depends on."""
+    total = 0
+    for agent in tree.walk:
+        branch = {other for other in tree.walk if other == agent or agent in above(tree, other)}
+        reached = {other for scope in agent_scopes(dcop) if branch & set(scope) for other in scope}
+        joined = reached & {agent, *above(tree, agent)}
+        total += math.prod(dcop.model.dims[v] for other in joined for v in dcop.owned[other])
+    return total
+
+
+@given(st.integers(0, 10_000), st.integers(2, 6), st.integers(1, 10))
+@settings(max_examples=30)
+def test_the_default_is_the_cheapest_tree_there_is(seed: int, variables: int, functions: int) -> None:
+    dcop = random_dcop(seed, variables=variables, agents=None, functions=functions)
+    trees = {order: pseudo_tree(dcop, order) for order in HEURISTICS}
+    with AgentPolicy.using(easy_states=0):
+        found = chosen_tree(dcop)
+    states = {order: looked_up(dcop, tree) for order, tree in trees.items()}
+    assert found == trees[found.heuristic]
+    assert states[found.heuristic] == joint_states(dcop, found) == min(states.values())
+    assert joint_states(dcop, found, states[found.heuristic] - 1) == math.inf
+    assert found.depth == min(tree.depth for order, tree in trees.items() if states[order] == states[found.heuristic])
+    assert chosen_tree(dcop).heuristic != "planned"  # so few states are not worth a search
+    assert dpop(dcop).order == chosen_tree(dcop).heuristic
+
+
+def test_the_default_solves_grids_that_the_greatest_degree_cannot() -> None:
+    dcop = grid(7, 4)
+    with pytest.raises(BudgetError, match="--order cheapest for a narrower tree"):
+        plan_dcop(dcop, AgentOptions(order="max-degree"), 1 << 30)
+    assert dpop(dcop).value == bucketflow.solve(dcop.model).value
 
 
 @pytest.mark.parametrize("side", [4, 6, 9])
@@ -428,7 +465,7 @@ def test_long_branches_of_bounded_messages_do_not_recurse() -> None:
     [
         (
             {"order": "best"},
-            "unknown order 'best'; one of max-degree, most-connected, most-constrained, given, planned",
+            "unknown order 'best'; one of cheapest, planned, most-connected, max-degree, most-constrained, given",
         ),
         ({"order": ["v0_0", "x"]}, "the order names 'x', which is no agent"),
         ({"order": ["v0_0", "v0_0"]}, "an agent twice"),
@@ -469,7 +506,7 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
 
 @pytest.mark.usefixtures("compiled_at_once")
 def test_tables_take_what_was_planned() -> None:
-    planned = plan_dcop(grid(4, dim=8), AgentOptions(), 1 << 40)
+    planned = plan_dcop(grid(4, dim=8), AgentOptions(order="max-degree"), 1 << 40)
     run_dcop(planned, SerialPool())
     tracemalloc.start()
     try:

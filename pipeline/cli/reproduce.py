@@ -1,0 +1,88 @@
+"""``bucketflow reproduce``: the tables of a published paper, beside what this machine takes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from .ending import guarded
+from .options import Grouped, option
+
+if TYPE_CHECKING:
+    from ..reproduce.comparison import Comparison
+
+# The exit code where an answer is not the known one.
+_WRONG = 1
+
+
+@click.command("reproduce", cls=Grouped)
+@click.argument("name", required=False)
+@click.option("--list", "listed", is_flag=True, help="List papers, their tables and which figures are missing.")
+@click.option("--data", metavar="DIR", help="Folder of instances.  [default: $BUCKETFLOW_DATA]")
+@click.option("--only", multiple=True, metavar="INSTANCE", help="Rows of this instance only; may be repeated.")
+@click.option("--sample", type=click.IntRange(min=1), metavar="N", help="At most N rows of each table.")
+@click.option(
+    "--time",
+    "seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Wall seconds of each figure, in a process of its own.",
+)
+@option("gpus", "Ask GPUs of this machine too.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json", help="Keep all figures.")
+@click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page; also FILE.md.")
+@guarded
+def reproduce(
+    name: str | None,
+    listed: bool,
+    data: str | None,
+    only: tuple[str, ...],
+    sample: int | None,
+    seconds: float,
+    gpus: str | None,
+    out: Path | None,
+    page: Path | None,
+) -> None:
+    """Repeat the experiments of paper NAME: published figures beside ours, with a check of every answer."""
+    from ..errors import ModelError
+    from ..reproduce.comparison import compared, listing, write
+    from ..reproduce.papers import PAPERS, Instances, paper
+    from .progress import status_line
+    from .show_run import print_rows
+
+    if listed or name is None:
+        print_rows(listing([paper(each) for each in PAPERS if name in (None, each)]))
+        return
+    asked = paper(name).only(only, sample)
+    if page is not None and page.suffix not in (".html", ".md"):
+        raise ModelError(f"a page is written to a file .html or .md, not {str(page)!r}")
+    folder = data or os.environ.get("BUCKETFLOW_DATA")
+    instances = Instances(None if folder is None else Path(folder))
+    with status_line(False, "measuring") as status:
+        found = compared(asked, instances, gpus, seconds, status.say)
+    _print(found)
+    write(found, out, page)
+    if found.wrong:
+        click.echo(f"bucketflow: not the known answer: {', '.join(found.wrong)}", err=True)
+        sys.exit(_WRONG)
+
+
+def _print(found: Comparison) -> None:
+    from .show_run import print_rows, show, table
+
+    print_rows(found.facts)
+    for each in found.tables:
+        shown = table(each.table.title)
+        for k, heading in enumerate(each.columns):
+            shown.add_column(heading, justify="left" if k == 0 else "right", overflow="fold")
+        for cells in each.cells:
+            shown.add_row(*cells)
+        show(shown)
+        for line in each.reasons:
+            click.echo(line)
