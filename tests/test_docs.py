@@ -23,7 +23,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
     *("cluster.version", "pipeline.plans.plan"),
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
-    *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.budget.spill"),
+    *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.plans.task_graph", "pipeline.budget.spill"),
     *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
 ]
 

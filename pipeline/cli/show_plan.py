@@ -10,7 +10,7 @@ from rich.table import Table
 
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
-from ..errors import BudgetError, format_bytes, format_cells, printable, shown_number
+from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
 from ..report.display_policy import DisplayPolicy
@@ -48,6 +48,28 @@ def plan_json(found: Outlook) -> str:
         shown["impossible"] = vars(prepared.network.fallen)
     shown["strategy"] = found.strategy.to_dict()
     return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
+
+
+def write_graph(found: Outlook, path: str) -> None:
+    """Write the task graph of a plan; of an optimum that no plan fits as it is, that of what preparation leaves.
+
+    Raises
+    ------
+    ModelError
+        If what answers sweeps nothing, or the file cannot be written.
+    BudgetError
+        If no plan fits.
+    """
+    if found.unswept:
+        raise ModelError(f"there is no task graph: {found.unswept}")
+    prepared, left = found.whole, found.remainder
+    if prepared is not None:
+        model, variables = prepared.network.model, prepared.network.variables
+        (prepared.plan or empty_plan()).graph([model.names[v] for v in variables]).save(path)
+    elif left is not None and left.plan is not None:
+        left.plan.graph().save(path)
+    else:
+        raise BudgetError(f"there is no task graph: {found.refused}")
 
 
 def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
