@@ -57,7 +57,7 @@ def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
-    at_once = not run.serial and not run.plan.cuts
+    at_once = not (run.serial or run.plan.cuts or run.by_steps)
     plan, sent = run.plan, None
     bounds = bounds_of(run) if plan.slices > 1 else None
     if at_once or plan.slices > 1:

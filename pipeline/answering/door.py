@@ -20,6 +20,7 @@ from .engines.offers import SWEEP, Bid, EnginePrice, Strategy, strategy_of
 from .engines.option_effects import DEVICES, PLANNING, given_options
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
+from .placement import not_sent
 from .prepared import Prepared
 from .question import Question
 from .run_folder import RunFolder, run_folder
@@ -77,11 +78,24 @@ def _solved(
             raise
         _keep(found, folder, engines)
         found = replace(found, notes=(*found.notes, *_effects(found, asking, engines, strategy)))
+        found = _told_of_workers(found, asking, engines)
     if not isinstance(found, Result):
         return found
     if found.proof is not None:
         _LOG.info(found.proof.reason)
     return within(found, question.model, effort)
+
+
+def _told_of_workers(found: Answer, asking: Asking, engines: EnginesOf) -> Answer:
+    """Say what was sent to the cluster that was asked for, if one was."""
+    if found.dask is None and not (asking.options.remote or asking.options.workers):
+        return found
+    if found.dask is None:
+        way = engines.kinds[found.tried[-1].engine].way if found.tried else "the answer was there before"
+        found = replace(found, dask=not_sent(asking.options, way))
+    if found.dask is not None:
+        _LOG.info("dask: %s", found.dask.text)
+    return found
 
 
 def valued(

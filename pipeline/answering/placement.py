@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Final
 
+from ...cluster.address import ClusterLostError
+from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool, ThreadPool
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
+from ..errors import ModelError
 from ..machine.resources import Resources
+from ..options import Options
 from ..plans.plan import Plan
 from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds
+from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, serial_pool, width_of
 from ..trees.costs import Rates
 from .run_folder import check_space
@@ -29,10 +35,32 @@ _SHARED_MEMORY: Final = Path("/dev/shm")
 def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[], int]) -> Plan:
     """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations."""
     whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
+    if resources.asked.tasks == "steps":
+        verify_steps(plan)
+        return plan
     several = resources.distributed and not whole and plan.way != "disk"
     width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
     # memory is measured only where several workers divide a plan
     return for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
+
+
+def verify_steps(plan: Plan) -> None:
+    """Refuse tasks of single steps where a plan has larger pieces.
+
+    Raises
+    ------
+    ModelError
+        Naming what is a task instead.
+    """
+    why = ""
+    if plan.way == "disk":
+        why = "tables are on disk and made box by box, and each box, which runs many steps, is a task"
+    elif plan.slices > 1:
+        why = f"the sweep is cut into {plan.slices:,} slices, and a group of these, each a whole sweep, is a task"
+    elif plan.device:
+        why = "steps on a GPU follow each other without tasks"
+    if why:
+        raise ModelError(f"tasks 'steps' do not apply: {why}; leave the option out, or give more memory")
 
 
 def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[Pool]:
@@ -45,20 +73,57 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         from ..budget.device_fit import boxes_at_a_time
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
-    if resources.distributed and _pays(plan, resources):
+    if resources.distributed and not why_here(plan, resources):
         leave_slot()
         return DaskPools(resources, at_a_time)
     return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
 
 
-def _pays(plan: Plan, resources: Resources) -> bool:
-    """Whether workers are worth it; a propagation in one piece is for one place, here or a device of a cluster."""
+def why_here(plan: Plan | None, resources: Resources) -> str:
+    """Return why no workers are worth it; nothing where they are.
+
+    A propagation in one piece is for one place, here or a device of a cluster.
+    """
+    if plan is None:
+        return "preprocessing gives the answer"
+    if resources.asked.tasks == "steps":
+        return ""
+    seconds = run_seconds(plan)
     in_one = plan.results and plan.slices == 1 and plan.way != "disk" and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):
-        return False
+        return f"the propagation takes {seconds:.2g} s, and parts of it would take longer with what sending them costs"
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
-        return plan.spill is not None or with_rates(plan, Rates()).sweep_seconds >= 2 * TASK_SECONDS
-    return run_seconds(plan) >= 2 * TASK_SECONDS
+        seconds = inf if plan.spill is not None else with_rates(plan, Rates()).sweep_seconds
+    least = 2 * TASK_SECONDS
+    return (
+        "" if seconds >= least else f"the whole sweep takes {seconds:.2g} s, and is worth sending from {least:.2g} s on"
+    )
+
+
+def dask_work(pool: Pool, plan: Plan | None, resources: Resources) -> DaskWork | None:
+    """Return what a run sent to the cluster that was asked for; None where none was."""
+    if not resources.distributed:
+        return None
+    if not isinstance(pool, DaskPool):
+        return not_sent(resources.asked, why_here(plan, resources))
+    workers = 0
+    with suppress(ClusterLostError):
+        workers = len(pool.slots())
+    return DaskWork(pool.sent, workers, workers_of(resources.asked))
+
+
+def not_sent(asked: Options, why: str) -> DaskWork:
+    """Return that no task was sent."""
+    return DaskWork(0, 0, workers_of(asked), why)
+
+
+def workers_of(asked: Options) -> str:
+    """Return whose workers were asked for, in words."""
+    if asked.client is not None:
+        return "workers of the client's cluster"
+    if asked.scheduler is not None:
+        return f"workers of {asked.scheduler}"
+    return f"{asked.workers or asked.gpus} processes of this machine"
 
 
 @contextmanager

@@ -42,6 +42,6 @@ def _swept(run: Run[Any]) -> Beliefs:
     if plan.spill:
         with opened_boxes(run, TABLES, keep=False) as boxes:
             return propagated(boxes)
-    if plan.parts:
+    if plan.parts or run.by_steps:
         return whole_beliefs(run.arithmetic, plan, sweep_parts(run).tables)
     return sweep_beliefs(run)

@@ -21,7 +21,7 @@ from ..results.result import Result
 from ..runs.run import Run
 from .answers import optimum, partition
 from .counts import count
-from .placement import pool_for, temporary_folder
+from .placement import dask_work, pool_for, temporary_folder
 from .prepared import Prepared, prepare
 from .question import Question
 from .row_trials import in_slices, room_for, work_of
@@ -134,7 +134,8 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
         run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
         found = _ANSWERS[prepared.question.query](run, prepared.question)
-        found = replace(found, rows_work=work_of(prepared, run.room))
+        work = work_of(prepared, run.room)
+        found = replace(found, rows_work=work, dask=dask_work(pool, prepared.plan, resources))
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
     found = replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
@@ -150,7 +151,8 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
     threads = resources.threads if several else 1
     run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
-    run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes)
+    steps = resources.asked.tasks == "steps" and isinstance(pool, DaskPool)
+    run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes, by_steps=steps)
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     # both sweeps of a slice: none of its steps is placed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -41,7 +42,7 @@ class DaskPools(AbstractContextManager[Pool]):
         else:
             from ...cluster.connect import local_client
 
-            self._opened = local_client(options.workers or 1)
+            self._opened = local_client(options.workers or 1, told_address if options.dashboard else None)
 
     def __enter__(self) -> Pool:
         from uuid import uuid4
@@ -70,6 +71,11 @@ class DaskPools(AbstractContextManager[Pool]):
         if folder is not None:
             return StoppedError(f"{error}; continue with: bucketflow resume {folder}")
         return BucketflowError(f"{error}; ask again once there are workers, with --workdir DIR to keep finished work")
+
+
+def told_address(address: str) -> None:
+    """Print where Dask's page is, at once: it goes with the workers."""
+    print(f"bucketflow: Dask's dashboard is at {address} while workers run", file=sys.stderr, flush=True)
 
 
 def width_of(resources: Resources) -> int:

@@ -56,6 +56,8 @@ class Run(Generic[T]):
         What tables of rows may take, where the plan is by rows.
     disk_bytes : int, optional
         What those may take on disk.
+    by_steps : bool
+        Whether each step is a task of the pool.
     note : callable
         Called with what the caller should be told besides the answer.
     """
@@ -75,6 +77,7 @@ class Run(Generic[T]):
     device_bytes: int = 0
     room: MemoryAccount | None = None
     disk_bytes: int | None = None
+    by_steps: bool = False
     note: Callable[[str], None] = _ignored
 
     @property

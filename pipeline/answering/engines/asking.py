@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
+from ...errors import ModelError
 from ...machine.resources import Resources
 from ...options import Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
@@ -78,6 +79,9 @@ class Asking:
     def wishes(self) -> Wishes:
         """What the caller asked for that decides who may answer."""
         query, method, options, effort = self.question.query, self.effort.method, self.options, self.effort
+        if options.tasks == "steps":
+            self._verify_swept()
+            return Wishes(SWEEP)
         by_rows = options.representation == "rows" and method == "auto"
         if by_rows and not effort.limited:
             return Wishes(SWEEP)
@@ -91,6 +95,16 @@ class Asking:
         if self.has_stored_plan:
             return Wishes(SWEEP)
         return Wishes(about_sweeps=not plain or self.folder is not None)
+
+    def _verify_swept(self) -> None:
+        """Refuse tasks of single steps where what was asked for is no sweep."""
+        effort = self.effort
+        if effort.method not in ("auto", "dense"):
+            raise ModelError(f"tasks 'steps' are those of a sweep, and the method {effort.method!r} sweeps nothing")
+        if effort.limited:
+            raise ModelError(
+                "tasks 'steps' are those of a sweep; leave out time, gap and upper_bound, which need bounds"
+            )
 
     def _of_optimum(self, plain: bool) -> Wishes:
         effort, method = self.effort, self.effort.method
