@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
 from ...storage.run_folder import sweep_partial_files
 from ...storage.spec import disk_full
-from ...storage.tables import drop_damaged_tables
+from ...storage.tables import create_group, drop_damaged_tables
 from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, StoppedError
 from ..machine.resources import Resources
@@ -104,8 +104,13 @@ def serial_pool(resources: Resources) -> Iterator[Pool]:
     yield SerialPool()
 
 
-def open_tables(pool: Pool, folder: Path) -> None:
-    """Make room for tables and receipts in a folder that all workers of a pool share.
+def open_tables(pool: Pool, folder: Path, attributes: Mapping[str, Any]) -> None:
+    """Make a Zarr group, and room for receipts beside it, in a folder that all workers of a pool share.
+
+    Parameters
+    ----------
+    attributes : mapping
+        What the group says of itself.
 
     Raises
     ------
@@ -114,7 +119,8 @@ def open_tables(pool: Pool, folder: Path) -> None:
     DiskFullError
         If no space is left.
     """
-    (folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
+    create_group(folder, attributes)
+    ledger.folder_of(folder).mkdir(parents=True, exist_ok=True)
     try:
         pool.share(folder.absolute())
     except ClusterLostError:

@@ -91,6 +91,34 @@ class Run(Generic[T]):
         """Whether everything runs in this thread."""
         return isinstance(self.pool, SerialPool)
 
+    def names(self, axes: Sequence[int]) -> tuple[str, ...]:
+        """Return the names of local variables."""
+        model, variables = self.network.model, self.network.variables
+        return tuple(model.names[variables[v]] for v in axes)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a group of tables says of itself; rows know variables by their places in this list."""
+        semiring = self.problem.semiring
+        told = {
+            "query": self.network.query,
+            "semiring": semiring.name,
+            "variables": self.names(range(len(self.plan.dims))),
+        }
+        if semiring.modulus:
+            return {**told, "scale": f"residues modulo {semiring.modulus}"}
+        if semiring.name == "sum_product":
+            return {**told, "scale": "values times exp(log_scale), or exp(values + log_scale) where logs is true"}
+        if not semiring.saturates:
+            return {**told, "scale": "energies: natural logarithms of 1/p"}
+        return {**told, "scale": "costs, of which those of top and more are forbidden", "top": int(semiring.zero)}
+
+    def told_of(self, table: int, axes: Sequence[int]) -> dict[str, Any]:
+        """What the array of a table says of itself, besides; its task is that of the plan's graph."""
+        kind = ("elimination", "message", "result")[min(table // max(len(self.plan.tree.scopes), 1), 2)]
+        told = {key: value for key, value in self.told.items() if key != "query"}
+        return {**told, "step": table, "task": f"{kind}-{table}", "variables": self.names(axes)}
+
     def on_table(self) -> OnTable | None:
         """Return the callback for every table of a serial run."""
         report = self.progress
