@@ -43,6 +43,7 @@ class Options:
     most_workers: int | None = None
     tasks: TaskSize = "auto"
     dashboard: bool = False
+    keep_tables: int | str | None = None
 
     def __post_init__(self) -> None:
         _check_kinds(self)
@@ -64,6 +65,10 @@ class Options:
         if self.gpu_memory is not None and self.gpus is None:
             raise ModelError("gpu_memory limits GPUs; give gpus too")
         self._check_tasks()
+        if self.keep_tables is not None and self.workdir is None:
+            raise ModelError("tables are kept in a run directory; give workdir with keep_tables")
+        if self.keep_tables is not None and self.gpus is not None:
+            raise ModelError("tables on a GPU are not kept; leave out gpus, or keep_tables")
 
     def _check_tasks(self) -> None:
         if self.tasks == "steps" and self.gpus is not None:
@@ -86,6 +91,11 @@ class Options:
     def disk_bytes(self) -> int | None:
         """The budget for tables on disk in bytes, if one is given."""
         return None if self.disk is None else parse_size(self.disk)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """From how many bytes on tables are kept, if they are."""
+        return None if self.keep_tables is None else parse_size(self.keep_tables)
 
     @property
     def folder(self) -> Path | None:
@@ -250,6 +260,7 @@ class Keywords(Where, total=False):
     workdir: str | PathLike[str] | None
     tasks: TaskSize
     dashboard: bool
+    keep_tables: int | str | None
 
 
 class Sharing(Keywords, total=False):

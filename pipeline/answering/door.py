@@ -63,7 +63,8 @@ def _solved(
     policy: StrategyPolicy,
 ) -> Answer:
     with run_folder(question, options.folder) as folder:
-        if folder is not None and folder.stored_plan is None and (before := folder.answered()) is not None:
+        again = options.keep_tables is None and folder is not None and folder.stored_plan is None
+        if again and folder is not None and (before := folder.answered()) is not None:
             return within(before, question.model, effort)
         patient = effort.method != "dense"
         asking = Asking(question, options, effort, progress, watch, folder, policy, patient=patient)

@@ -17,7 +17,7 @@ from ...cluster.pool import Pool, ThreadPool
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
-from ..errors import ModelError
+from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options
 from ..plans.plan import Plan
@@ -61,6 +61,36 @@ def verify_steps(plan: Plan) -> None:
         why = "steps on a GPU follow each other without tasks"
     if why:
         raise ModelError(f"tasks 'steps' do not apply: {why}; leave the option out, or give more memory")
+
+
+def verify_kept(plan: Plan | None, resources: Resources) -> None:
+    """Refuse to keep the tables of a plan that has them in pieces, elsewhere, or too many for the disk.
+
+    Raises
+    ------
+    ModelError
+        Naming what does not go together.
+    BudgetError
+        With both numbers.
+    """
+    least = resources.asked.kept_bytes
+    if plan is None or least is None:
+        return
+    why = ""
+    if plan.way == "slices":
+        why = f"each of {plan.slices:,} slices has tables of its own; give more memory, or fit 'spill'"
+    elif plan.way == "memory" and resources.distributed:
+        why = "tables in memory are kept by this process; leave out workers, or take fit 'spill'"
+    elif plan.way == "memory" and plan.row_bounds is not None:
+        why = "tables of rows in memory are not kept; take fit 'spill'"
+    if why:
+        raise ModelError(f"keep_tables: {why}")
+    needed, allowed = plan.kept_tables_bytes(least), resources.disk_bytes
+    if needed > allowed:
+        raise BudgetError(
+            f"the tables to be kept take {format_bytes(needed)} of disk, allowed {format_bytes(allowed)}; keep only "
+            "larger ones, or give more --disk"
+        )
 
 
 def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[Pool]:

@@ -84,6 +84,11 @@ def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
         "slice_overhead": round(plan.slice_overhead, 6),
         "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
         "seconds": plan.predicted_seconds,
+        **(
+            {}
+            if (least := prepared.resources.asked.kept_bytes) is None
+            else {"kept_bytes": plan.kept_tables_bytes(least)}
+        ),
         "memory_bytes": prepared.memory_bytes,
         "process_bytes": process_bytes(plan),
     }
@@ -176,6 +181,9 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         ("planning", f"{prepared.seconds:.2f} s"),
         *_fallen_rows(prepared),
     ]
+    if (least := prepared.resources.asked.kept_bytes) is not None:
+        kept = format_bytes(plan.kept_tables_bytes(least))
+        rows.append(("kept tables", f"{kept} in {prepared.resources.asked.folder}, for whoever wants to look"))
     prices = prepared.prices
     ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
     for label, way in ways:

@@ -120,6 +120,11 @@ _ROWS: Final = (
         column=True,
         commands="answering",
     ),
+    OptionRow(
+        *("keep_tables", BUDGET, "size"),
+        help="Keep tables of at least SIZE in --workdir, as Zarr arrays, for whoever wants to look; 0 for all.",
+        metavar="SIZE",
+    ),
     OptionRow("disk", BUDGET, "size", "Budget for tables on disk.  [default: what is free]", "SIZE"),
     OptionRow(
         *("gpu_memory", BUDGET, "size"),

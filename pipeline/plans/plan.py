@@ -173,6 +173,19 @@ class Plan:
             return self.most_stored_bytes
         return self.spill.disk_bytes if self.spill else 0
 
+    def kept_tables_bytes(self, least: int) -> int:
+        """Return what the tables take on disk that are kept there for others: of so many bytes, or all that are stored.
+
+        By rows that is not known before, and checked as tables are made.
+        """
+        if self.rows_stored:
+            return 0
+        if self.spill:
+            cells = [prod(self.spill.dims[v] for v in table.axes) for table in self.spill.tables.values()]
+            return sum(cells) * self.itemsize
+        sizes = {step.node: step.lowered.out_cells * self.itemsize for step in self.steps}
+        return sum([nbytes for nbytes in sizes.values() if nbytes >= least])
+
     def fits(self, memory_bytes: int) -> bool:
         """Whether a slice fits the budget and, on a GPU, its tables can be counted."""
         return self.peak_bytes <= memory_bytes and (self.needs is None or self.needs.countable)

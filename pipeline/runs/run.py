@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
@@ -18,11 +18,14 @@ from ..queries.arithmetic import Arithmetic
 from ..trees.memory import step_bytes
 
 if TYPE_CHECKING:
+    from ...tasks.boxes.kept_tables import KeptTables
     from ...tasks.rows.memory_account import MemoryAccount
 
 T = TypeVar("T")
 
 Progress = Callable[[int], None]
+#: Where a run directory keeps tables.
+TABLES: Final = "tables"
 
 
 def _ignored(_: str) -> None:
@@ -58,6 +61,8 @@ class Run(Generic[T]):
         What those may take on disk.
     by_steps : bool
         Whether each step is a task of the pool.
+    kept_bytes : int, optional
+        From how many bytes on tables are kept in the run's folder.
     note : callable
         Called with what the caller should be told besides the answer.
     """
@@ -78,6 +83,7 @@ class Run(Generic[T]):
     room: MemoryAccount | None = None
     disk_bytes: int | None = None
     by_steps: bool = False
+    kept_bytes: int | None = None
     note: Callable[[str], None] = _ignored
 
     @property
@@ -121,10 +127,27 @@ class Run(Generic[T]):
 
     def on_table(self) -> OnTable | None:
         """Return the callback for every table of a serial run."""
-        report = self.progress
-        if report is None or not self.serial:
+        report, kept = self.progress, self._keeper()
+        if not self.serial or (report is None and kept is None):
             return None
-        return lambda step, _: report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+
+        def told(step: Step, table: Any) -> None:
+            if kept is not None:
+                kept.keep(step, table)
+            if report is not None:
+                report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+
+        return told
+
+    def _keeper(self) -> KeptTables[T] | None:
+        """Return what writes tables of a plan in memory that are kept, if any are."""
+        if self.kept_bytes is None or self.folder is None or self.plan.way != "memory":
+            return None
+        from ...tasks.boxes.kept_tables import KeptTables
+        from ...tasks.boxes.stores import ChunkFiles
+
+        store, codec = ChunkFiles((self.folder / TABLES).absolute()), self.arithmetic.codec
+        return KeptTables(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
 
     def report(self, nbytes: int) -> None:
         """Say that so many bytes more were read and written; more than were planned count as all."""

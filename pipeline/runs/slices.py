@@ -29,16 +29,13 @@ from ..queries.arithmetic import Arithmetic
 from ..queries.beliefs import Beliefs, merge, place
 from ..trees.tree import Target
 from .pools import open_tables
-from .run import Run
+from .run import TABLES, Run
 
 if TYPE_CHECKING:
     from .device_slices import DeviceSweeps
 
 Array = NDArray[Any]
 T = TypeVar("T")
-
-# Where a run directory keeps what its tasks found.
-TABLES = "tables"
 
 
 @dataclass(frozen=True)

@@ -79,8 +79,8 @@ class Asking:
     def wishes(self) -> Wishes:
         """What the caller asked for that decides who may answer."""
         query, method, options, effort = self.question.query, self.effort.method, self.options, self.effort
-        if options.tasks == "steps":
-            self._verify_swept()
+        if options.tasks == "steps" or options.keep_tables is not None:
+            self._verify_swept("tasks 'steps'" if options.tasks == "steps" else "keep_tables")
             return Wishes(SWEEP)
         by_rows = options.representation == "rows" and method == "auto"
         if by_rows and not effort.limited:
@@ -96,15 +96,13 @@ class Asking:
             return Wishes(SWEEP)
         return Wishes(about_sweeps=not plain or self.folder is not None)
 
-    def _verify_swept(self) -> None:
-        """Refuse tasks of single steps where what was asked for is no sweep."""
+    def _verify_swept(self, what: str) -> None:
+        """Refuse what is about a sweep where what was asked for is none."""
         effort = self.effort
         if effort.method not in ("auto", "dense"):
-            raise ModelError(f"tasks 'steps' are those of a sweep, and the method {effort.method!r} sweeps nothing")
+            raise ModelError(f"{what}: the method {effort.method!r} sweeps nothing; leave one of both out")
         if effort.limited:
-            raise ModelError(
-                "tasks 'steps' are those of a sweep; leave out time, gap and upper_bound, which need bounds"
-            )
+            raise ModelError(f"{what}: bounds sweep nothing; leave out time, gap and upper_bound")
 
     def _of_optimum(self, plain: bool) -> Wishes:
         effort, method = self.effort, self.effort.method
