@@ -97,9 +97,13 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
     """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
     if plan is None:
         return serial_pool(resources)
-    spills_there = resources.gpu_count > 0 and plan.spill is not None
+    there = resources.gpu_count > 0
     at_a_time = 1
-    if spills_there:
+    if there and plan.rows_stored:
+        from ...tasks.boxes.box_policy import BoxPolicy
+
+        at_a_time = BoxPolicy.current().device_boxes
+    if there and plan.spill is not None:
         from ..budget.device_fit import boxes_at_a_time
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
@@ -123,7 +127,7 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
     if in_one and not (plan.device and resources.asked.remote):
         return f"the propagation takes {seconds:.2g} s, and parts of it would take longer with what sending them costs"
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
-        seconds = inf if plan.spill is not None else with_rates(plan, Rates()).sweep_seconds
+        seconds = inf if plan.way == "disk" else with_rates(plan, Rates()).sweep_seconds
     least = 2 * TASK_SECONDS
     return (
         "" if seconds >= least else f"the whole sweep takes {seconds:.2g} s, and is worth sending from {least:.2g} s on"

@@ -144,7 +144,7 @@ def _smaller(prepared: Prepared, whole: Plan, error: RowsNoRoomError, stores: bo
             f"{format_bytes(error.allowed)}; try a larger --memory, or --fit slice"
         )
     planner = planner_of(prepared, prepared.memory_bytes)
-    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or plan.device or not stores:
+    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or not stores:
         return with_more_slices(planner, plan, error)
     return stored_or_sliced(planner, whole, plan, error)
 
@@ -158,7 +158,10 @@ def room_for(prepared: Prepared) -> MemoryAccount | None:
     from ..budget.budget_policy import BudgetPolicy
 
     margin = BudgetPolicy.current().margin_bytes if plan.rows_stored else 0
-    return MemoryAccount(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
+    allowed = prepared.memory_bytes
+    if plan.rows_stored and plan.device:  # what stays in memory between steps is on the host
+        allowed = min(allowed, prepared.resources.host_bytes)
+    return MemoryAccount(allowed - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
 
 
 def work_of(prepared: Prepared, room: MemoryAccount | None) -> RowsWork | None:

@@ -74,6 +74,7 @@ def write_graph(found: Outlook, path: str) -> None:
 
 def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     """What only ``plan`` shows of a plan."""
+    least = prepared.resources.asked.kept_bytes
     return {
         "steps": len(plan.steps),
         "parts": plan.part_count,

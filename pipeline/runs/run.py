@@ -18,7 +18,7 @@ from ..queries.arithmetic import Arithmetic
 from ..trees.memory import step_bytes
 
 if TYPE_CHECKING:
-    from ...tasks.boxes.kept_tables import KeptTables
+    from ...tasks.boxes.table_archive import TableArchive
     from ...tasks.rows.memory_account import MemoryAccount
 
 T = TypeVar("T")
@@ -139,15 +139,15 @@ class Run(Generic[T]):
 
         return told
 
-    def _keeper(self) -> KeptTables[T] | None:
+    def _keeper(self) -> TableArchive[T] | None:
         """Return what writes tables of a plan in memory that are kept, if any are."""
         if self.kept_bytes is None or self.folder is None or self.plan.way != "memory":
             return None
-        from ...tasks.boxes.kept_tables import KeptTables
         from ...tasks.boxes.stores import ChunkFiles
+        from ...tasks.boxes.table_archive import TableArchive
 
         store, codec = ChunkFiles((self.folder / TABLES).absolute()), self.arithmetic.codec
-        return KeptTables(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
+        return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
 
     def report(self, nbytes: int) -> None:
         """Say that so many bytes more were read and written; more than were planned count as all."""

@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class KeptTables(Generic[T]):
+class TableArchive(Generic[T]):
     """Writes the tables that steps make to a store, each an array of its own.
 
     Parameters
