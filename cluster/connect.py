@@ -7,6 +7,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
@@ -14,24 +15,32 @@ from typing import Any, TypeVar
 from . import address as addresses
 from .address import ClusterError as ClusterError
 from .address import ClusterLostError, verify_listening
-from .starting import NO_DASHBOARD, children_ignore_interrupts, starting, without_web_server
-from .version import __version__
+from .starting import LOOPBACK, NO_DASHBOARD, children_ignore_interrupts, starting, without_web_server
+from .version import __version__, install_hint
 
 T = TypeVar("T")
 
 
 @contextmanager
-def local_client(workers: int) -> Iterator[Any]:
+def local_client(workers: int, on_dashboard: Callable[[str], None] | None = None) -> Iterator[Any]:
     """Start ``workers`` processes of one thread each and yield their client; stop them on the way out.
 
     Dask's own memory limit is off: plans keep their budgets themselves, and a worker that pauses or spills
     behind their back only makes them wrong.
 
+    Parameters
+    ----------
+    on_dashboard : callable, optional
+        Serve Dask's page meanwhile, for this machine only, and call this with its address.
+
     Raises
     ------
     ClusterError
-        If they do not start, such as for a script that each of them would run again.
+        If they do not start, such as for a script that each of them would run again; or if Dask lacks what serves
+        its page.
     """
+    if on_dashboard is not None:
+        verify_dashboard()
     from distributed import Client, LocalCluster
 
     def cluster() -> Any:
@@ -40,17 +49,33 @@ def local_client(workers: int) -> Iterator[Any]:
             threads_per_worker=1,
             processes=True,
             memory_limit=0,
-            dashboard_address=None,
-            scheduler_kwargs=NO_DASHBOARD,
+            dashboard_address=None if on_dashboard is None else LOOPBACK,
+            worker_dashboard_address=None,
+            scheduler_kwargs=NO_DASHBOARD if on_dashboard is None else {},
             silence_logs=logging.CRITICAL,
         )
 
-    with started(cluster, f"{workers} worker processes") as opened, Client(opened) as client:
+    served = on_dashboard is not None
+    with started(cluster, f"{workers} worker processes", served=served) as opened, Client(opened) as client:
+        if on_dashboard is not None:
+            on_dashboard(str(opened.dashboard_link))
         yield client
 
 
+def verify_dashboard() -> None:
+    """Make sure that Dask has what serves its page.
+
+    Raises
+    ------
+    ClusterError
+        If bokeh is missing.
+    """
+    if find_spec("bokeh") is None:
+        raise ClusterError(f"Dask's dashboard needs bokeh: {install_hint('report')}")
+
+
 @contextmanager
-def started(cluster: Callable[[], Any], what: str) -> Iterator[Any]:
+def started(cluster: Callable[[], Any], what: str, *, served: bool = False) -> Iterator[Any]:
     """Start a cluster of processes of this machine, a second time where one of them dies meanwhile; stop it at the end.
 
     Parameters
@@ -59,6 +84,8 @@ def started(cluster: Callable[[], Any], what: str) -> Iterator[Any]:
         Starts the processes.
     what : str
         They, in words.
+    served : bool
+        Whether the scheduler's page stays open.
 
     Raises
     ------
@@ -72,7 +99,8 @@ def started(cluster: Callable[[], Any], what: str) -> Iterator[Any]:
             except _NOT_STARTED:  # a process may die of what is over in a moment
                 found = cluster()
             opened.enter_context(found)
-        without_web_server(found)
+        if not served:
+            without_web_server(found)
         yield found
 
 

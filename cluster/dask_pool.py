@@ -152,6 +152,11 @@ class DaskPool:
         self._count = 0
         self._watch = Watch(self.slots)
 
+    @property
+    def sent(self) -> int:
+        """How many tasks were submitted."""
+        return self._count
+
     def slots(self) -> dict[str, int]:
         """Return how many tasks each worker runs at the same time, by address."""
         while True:

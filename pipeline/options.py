@@ -14,7 +14,7 @@ from typing import Any, TypedDict
 from .errors import BucketflowError, ModelError
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
-from .models.query import Fit, Representation, TreeKind
+from .models.query import Fit, Representation, TaskSize, TreeKind
 from .models.query import Method as Method
 
 _SIZE = re.compile(r"(?ia)(.*?)(?:([kmgtp])(i?))?b?")
@@ -41,6 +41,9 @@ class Options:
     gpu_memory: int | str | None = None
     priority: int = 0
     most_workers: int | None = None
+    tasks: TaskSize = "auto"
+    dashboard: bool = False
+    keep_tables: int | str | None = None
 
     def __post_init__(self) -> None:
         _check_kinds(self)
@@ -61,6 +64,19 @@ class Options:
             object.__setattr__(self, "gpus", integer(self.gpus, "gpus", None))
         if self.gpu_memory is not None and self.gpus is None:
             raise ModelError("gpu_memory limits GPUs; give gpus too")
+        self._check_tasks()
+        if self.keep_tables is not None and self.workdir is None:
+            raise ModelError("tables are kept in a run directory; give workdir with keep_tables")
+        if self.keep_tables is not None and self.gpus is not None:
+            raise ModelError("tables on a GPU are not kept; leave out gpus, or keep_tables")
+
+    def _check_tasks(self) -> None:
+        if self.tasks == "steps" and self.gpus is not None:
+            raise ModelError("steps on a GPU follow each other without tasks; leave out gpus, or tasks 'steps'")
+        if self.tasks == "steps" and not (self.remote or self.workers):
+            raise ModelError("tasks 'steps' are sent to a Dask cluster; give workers, a scheduler or a client")
+        if self.dashboard and (self.remote or not self.workers):
+            raise ModelError("the dashboard is that of workers started here; a running scheduler serves its own")
 
     def without_gpus(self) -> Options:
         """The same on CPUs alone."""
@@ -75,6 +91,11 @@ class Options:
     def disk_bytes(self) -> int | None:
         """The budget for tables on disk in bytes, if one is given."""
         return None if self.disk is None else parse_size(self.disk)
+
+    @property
+    def kept_bytes(self) -> int | None:
+        """From how many bytes on tables are kept, if they are."""
+        return None if self.keep_tables is None else parse_size(self.keep_tables)
 
     @property
     def folder(self) -> Path | None:
@@ -132,6 +153,8 @@ def _check_kinds(options: Options | ProofOptions) -> None:
             value = checked_number(row.name, value, row.unit)
         elif row.kind == "whole" and (value is not None or row.default is not None):
             value = integer(value, row.name, row.least)
+        elif row.kind == "flag":
+            value = bool(value)
         elif row.kind == "size" and value is not None:
             size = parse_size(value)
             value = value if isinstance(value, str) else size
@@ -235,6 +258,9 @@ class Keywords(Where, total=False):
     fit: Fit
     disk: int | str | None
     workdir: str | PathLike[str] | None
+    tasks: TaskSize
+    dashboard: bool
+    keep_tables: int | str | None
 
 
 class Sharing(Keywords, total=False):

@@ -64,11 +64,23 @@ def ends_a_line(file: FileIO) -> bool:
 
 FOLDER = "ledger"
 
+
+def folder_of(tables: Path) -> Path:
+    """Return where the receipts of a folder of tables are: beside it, as nothing but arrays is in a Zarr group.
+
+    Examples
+    --------
+    >>> folder_of(Path("run/tables")).as_posix()
+    'run/ledger/tables'
+    """
+    return tables.parent / FOLDER / tables.name
+
+
 _SYNC_SECONDS = 1.0
 _synced: dict[Path, float] = {}
 
 
-def append(run_folder: Path, receipts: list[Receipt]) -> None:
+def append(tables: Path, receipts: list[Receipt]) -> None:
     """Append receipts, and force them to disk unless that was done a moment ago.
 
     Raises
@@ -78,7 +90,7 @@ def append(run_folder: Path, receipts: list[Receipt]) -> None:
     """
     import socket
 
-    folder = run_folder / FOLDER
+    folder = folder_of(tables)
     path = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
     lines = b"".join(to_line(receipt.to_record()) for receipt in receipts)
     try:
@@ -94,7 +106,7 @@ def append(run_folder: Path, receipts: list[Receipt]) -> None:
         raise disk_full(error, f"no space left in {folder} for receipts") from None
 
 
-def sync(run_folder: Path) -> None:
+def sync(tables: Path) -> None:
     """Force the receipts of all processes to disk.
 
     Raises
@@ -102,12 +114,12 @@ def sync(run_folder: Path) -> None:
     DiskFullError
         If no space is left.
     """
-    for path in (run_folder / FOLDER).glob("*.jsonl"):
+    for path in folder_of(tables).glob("*.jsonl"):
         try:
             with opened(path) as file:
                 os.fsync(file.fileno())
         except OSError as error:
-            raise disk_full(error, f"no space left in {run_folder} for receipts") from None
+            raise disk_full(error, f"no space left in {tables} for receipts") from None
 
 
 def begin_of(table: str, chunk: tuple[int, ...] | None) -> bytes:
@@ -132,7 +144,7 @@ def _receipt(record: dict[str, Any] | None) -> Receipt | None:
         return None
 
 
-def load(run_folder: Path, keys: Iterable[Key | tuple[str, None]] | None = None) -> dict[Key, Receipt]:
+def load(tables: Path, keys: Iterable[Key | tuple[str, None]] | None = None) -> dict[Key, Receipt]:
     """Return the latest receipt of every chunk, or of some chunks or tables; damaged lines are ignored.
 
     Raises
@@ -141,22 +153,22 @@ def load(run_folder: Path, keys: Iterable[Key | tuple[str, None]] | None = None)
         If a ledger cannot be read.
     """
     begins = (b"",) if keys is None else tuple([begin_of(*key) for key in keys])
-    return {receipt.key: receipt for _, receipt in history(run_folder, begins)}
+    return {receipt.key: receipt for _, receipt in history(tables, begins)}
 
 
-def finished(run_folder: Path, spec: TableSpec, chunks: Collection[tuple[int, ...]]) -> list[Receipt]:
+def finished(tables: Path, spec: TableSpec, chunks: Collection[tuple[int, ...]]) -> list[Receipt]:
     """Return the receipts of chunks that are all there already, undamaged; or nothing.
 
     A task runs again when the worker that did it is lost before its result was fetched.
     """
-    found = load(run_folder, [(spec.name, chunk) for chunk in chunks])
+    found = load(tables, [(spec.name, chunk) for chunk in chunks])
     in_files = {key: receipt for key, receipt in found.items() if receipt.nbytes}
-    if len(found) < len(chunks) or damaged(run_folder, {spec.name: spec}, in_files):
+    if len(found) < len(chunks) or damaged(tables, {spec.name: spec}, in_files):
         return []
     return list(found.values())
 
 
-def history(run_folder: Path, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[str, Receipt]]:
+def history(tables: Path, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[str, Receipt]]:
     """Return every receipt with the name of the process that wrote it; damaged lines are ignored.
 
     Parameters
@@ -170,7 +182,7 @@ def history(run_folder: Path, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[
         If a ledger cannot be read.
     """
     found = []
-    paths = sorted((run_folder / FOLDER).glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
+    paths = sorted(folder_of(tables).glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
     for path in paths:
         try:
             lines = read_lines(path, begins)

@@ -99,7 +99,7 @@ MESSAGES = "messages"
 #: receipts and answers; other files, codecs or numbers in chunks; other leaf tables, scales or orders of functions and
 #: axes for the same model and question; another answer to the same question. Other plans for new questions are no
 #: such change, nor is a release.
-FORMAT = 5
+FORMAT = 6
 
 
 class RunDir:
@@ -278,6 +278,8 @@ def _undamaged(path: Path) -> dict[str, Any] | None:
 
 
 def sweep_partial_files(folder: Path) -> None:
-    """Remove what killed tasks left half written."""
+    """Remove what killed tasks left half written, in a folder of tables and beside it."""
     for path in (*folder.glob(f"*{PARTIAL}"), *folder.glob(f"*/*{PARTIAL}")):
         path.unlink(missing_ok=True)
+    for path in folder.parent.glob(f".{folder.name}.*{PARTIAL}"):
+        shutil.rmtree(path, ignore_errors=True)

@@ -31,6 +31,8 @@ class TableSpec:
     dtype : str
     compression : str
         How the chunk files are stored: ``""`` for raw values, or ``"blosc"``.
+    attributes : mapping
+        What the array says of itself to whoever opens it, in plain types.
     """
 
     name: str
@@ -40,6 +42,7 @@ class TableSpec:
     chunked: frozenset[int]
     dtype: str
     compression: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:

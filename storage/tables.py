@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .codecs import BLOSC, configuration
-from .files import opened, partial_of, read_whole, write_all
+from .files import opened, partial_of, read_whole, write_all, written_whole
 from .spec import TableSpec, disk_full
 
 _METADATA = "zarr.json"
@@ -34,33 +36,58 @@ def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] =
     DiskFullError
         If no space is left.
     """
-    path = folder / spec.name / _METADATA
-    if path.exists():
+    if (folder / spec.name / _METADATA).exists():
         return stored_table(folder, spec)
     chosen = replace(spec, compression=compression())
     try:
-        path.parent.mkdir(exist_ok=True)
-        if not (folder / _METADATA).exists():
-            _publish(folder / _METADATA, group_metadata())
-        ours = _publish(path, array_metadata(chosen))
+        ours = _publish(folder, spec.name, array_metadata(chosen))
     except OSError as error:
         raise disk_full(error, f"no space left in {folder} for table {spec.name}") from None
     return chosen if ours else stored_table(folder, spec)
 
 
-def _publish(path: Path, content: bytes) -> bool:
-    """Write a file, whole or not at all; False if there was one already, which stays."""
-    partial = partial_of(path)
-    partial.unlink(missing_ok=True)
+def create_group(folder: Path, attributes: Mapping[str, Any]) -> None:
+    """Make a folder that any Zarr reader opens as a group, unless it is there.
+
+    Raises
+    ------
+    DiskFullError
+        If no space is left.
+    """
+    metadata = {"attributes": attributes, "zarr_format": 3, "node_type": "group"}
     try:
-        with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
-            write_all(file, memoryview(content))
-        os.link(partial, path)
-    except FileExistsError:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not (folder / _METADATA).exists():
+            with written_whole(folder / _METADATA) as file:
+                write_all(file, memoryview(json.dumps(metadata, indent=1).encode()))
+    except OSError as error:
+        raise disk_full(error, f"no space left in {folder}") from None
+
+
+def _publish(folder: Path, name: str, metadata: bytes) -> bool:
+    """Make the folder of an array, with its metadata or not at all; False if there was one already, which stays.
+
+    It is made beside the group: half an array in it would be none to a reader.
+    """
+    made = _beside(folder, name)
+    shutil.rmtree(made, ignore_errors=True)
+    try:
+        made.mkdir()
+        with opened(made / _METADATA, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+            write_all(file, memoryview(metadata))
+        os.rename(made, folder / name)
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
         return False
     finally:
-        partial.unlink(missing_ok=True)
+        shutil.rmtree(made, ignore_errors=True)
     return True
+
+
+def _beside(folder: Path, name: str) -> Path:
+    """Return where this thread makes or removes an array of a group."""
+    return folder.parent / f".{folder.name}.{partial_of(Path(name)).name}"
 
 
 def stored_table(folder: Path, spec: TableSpec) -> TableSpec:
@@ -84,13 +111,6 @@ def drop_damaged_tables(folder: Path) -> None:
             shutil.rmtree(table, ignore_errors=True)
 
 
-def group_metadata() -> bytes:
-    """Return the ``zarr.json`` of a folder of tables: all open as one data set."""
-    from zarr import create_group
-
-    return _described(lambda store: create_group(store=store, zarr_format=3))
-
-
 def array_metadata(spec: TableSpec) -> bytes:
     """Return a table's ``zarr.json``.
 
@@ -111,6 +131,7 @@ def array_metadata(spec: TableSpec) -> bytes:
             compressors=codec if spec.compression == BLOSC else None,
             fill_value=np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind == "u" else -1,
             dimension_names=spec.labels,
+            attributes=dict(spec.attributes),
             chunk_key_encoding={"name": "default", "separator": "."},
             zarr_format=3,
         )
@@ -127,5 +148,9 @@ def _described(create: Callable[[Any], object]) -> bytes:
 
 
 def delete_table(folder: Path, spec: TableSpec) -> None:
-    """Remove a table and its chunks."""
-    shutil.rmtree(folder / spec.name, ignore_errors=True)
+    """Remove a table and its chunks: first from the group, where half a table would be none to a reader."""
+    gone = _beside(folder, spec.name)
+    shutil.rmtree(gone, ignore_errors=True)
+    with suppress(FileNotFoundError):
+        os.rename(folder / spec.name, gone)
+    shutil.rmtree(gone, ignore_errors=True)

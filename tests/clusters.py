@@ -143,5 +143,5 @@ def receipts(run: Path) -> int:
 
 def receipt_lines(run: Path) -> list[str]:
     """All lines of a run's ledger."""
-    files = sorted((run / "tables" / ledger.FOLDER).glob("*.jsonl"))
+    files = sorted(ledger.folder_of(run / "tables").glob("*.jsonl"))
     return [line for file in files for line in file.read_text().splitlines() if line]

@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -23,7 +24,7 @@ ARCHITECTURE = ROOT / "docs" / "architecture.md"
 WORKED = [
     *("cluster.version", "pipeline.plans.plan"),
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
-    *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.budget.spill"),
+    *("pipeline.plans.two_way_steps", "pipeline.plans.recompute", "pipeline.plans.task_graph", "pipeline.budget.spill"),
     *("tasks.steps.axes", "tasks.steps.lowering", "tasks.sweeps.sweep"),
 ]
 
@@ -44,6 +45,37 @@ def test_the_example_of_the_architecture() -> None:
 def named(pattern: str) -> list[str]:
     """What the page writes as code, where it is of the given form."""
     return [name for name in re.findall(r"`([^`\n]+)`", ARCHITECTURE.read_text()) if re.fullmatch(pattern, name)]
+
+
+def test_the_example_of_task_graphs() -> None:
+    found = doctest.testfile(str(ROOT / "docs" / "plans.md"), module_relative=False)
+    assert found.attempted
+    assert not found.failed
+
+
+def stores_examples() -> tuple[str, str]:
+    """How tables on disk are opened, with Zarr and with xarray."""
+    first, second = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "out-of-core.md").read_text(), re.DOTALL)
+    return first, second
+
+
+def test_tables_on_disk_open_with_zarr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(stores_examples()[0], names)
+    assert len(names["tables"]) >= 2
+    largest = names["largest"]
+    assert largest[...].size == largest.size
+    assert names["group"].attrs["semiring"] == "sum_product"
+
+
+def test_tables_on_disk_open_with_xarray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("xarray")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for example in stores_examples():
+        exec(example, names)
+    assert set(names["tables"].sizes) >= set(names["largest"].metadata.dimension_names)
 
 
 def test_the_architecture_names_every_folder() -> None:

@@ -14,8 +14,8 @@ from ..results.result import Result
 from ..runs.best_first import bounds_of, least_slice
 from ..runs.decoding import decode_parts, sweep_and_decode
 from ..runs.parts import sweep_parts
-from ..runs.run import Run
-from ..runs.slices import TABLES, slice_states, slices_of, sweep_groups
+from ..runs.run import TABLES, Run
+from ..runs.slices import slice_states, slices_of, sweep_groups
 
 
 def optimum(run: Run[Any]) -> Result:
@@ -57,7 +57,7 @@ def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
 
 def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
-    at_once = not run.serial and not run.plan.cuts
+    at_once = not (run.serial or run.plan.cuts or run.by_steps)
     plan, sent = run.plan, None
     bounds = bounds_of(run) if plan.slices > 1 else None
     if at_once or plan.slices > 1:
@@ -139,13 +139,13 @@ def swept_total(run: Run[Any], name: str) -> Any:
     if plan.rows_stored:
         from ..runs.row_sweep import opened_row_tables
 
-        with opened_row_tables(run, name, keep=False) as rows:
+        with opened_row_tables(run, name, keep=run.kept_bytes is not None) as rows:
             totals = [arithmetic.total(rows.roots())]
     elif plan.spill:
         from ..runs.box_answers import swept_roots
         from ..runs.dense_boxes import opened_boxes
 
-        with opened_boxes(run, name, keep=False) as boxes:
+        with opened_boxes(run, name, keep=run.kept_bytes is not None) as boxes:
             totals = map(arithmetic.total, swept_roots(boxes))
     elif plan.slices > 1:
         totals = (total for found in sweep_groups(run, slices_of(run, name)) for total in found.totals)

@@ -35,8 +35,7 @@ from ..queries.counting import (
     spectrum,
 )
 from ..results.result import Result
-from ..runs.run import Run
-from ..runs.slices import TABLES
+from ..runs.run import TABLES, Run
 from ..trees.costs import Rates
 from .answers import swept_total
 
@@ -177,7 +176,7 @@ def _plan_of_points(run: Run[Any], semiring: Semiring, count: int) -> Plan:
 def _evaluated(run: Run[Any], residue: CountResidue, planned: Plan) -> list[int]:
     """Evaluate the generating polynomial at some points modulo a prime, in one sweep."""
     problem = replace(run.problem, semiring=residue.semiring)
-    again = replace(run, planned=planned, problem=problem, arithmetic=residue, progress=None)
+    again = replace(run, planned=planned, problem=problem, arithmetic=residue, progress=None, kept_bytes=None)
     found: list[int] = swept_total(again, f"{TABLES}_{residue.semiring.modulus}_{residue.points[0]}")
     if run.progress is not None:
         run.progress(len(residue.points) * run.plan.reported_bytes)

@@ -20,6 +20,7 @@ from .engines.offers import SWEEP, Bid, EnginePrice, Strategy, strategy_of
 from .engines.option_effects import DEVICES, PLANNING, given_options
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .engines.walk import walk
+from .placement import not_sent
 from .prepared import Prepared
 from .question import Question
 from .run_folder import RunFolder, run_folder
@@ -62,7 +63,8 @@ def _solved(
     policy: StrategyPolicy,
 ) -> Answer:
     with run_folder(question, options.folder) as folder:
-        if folder is not None and folder.stored_plan is None and (before := folder.answered()) is not None:
+        again = options.keep_tables is None and folder is not None and folder.stored_plan is None
+        if again and folder is not None and (before := folder.answered()) is not None:
             return within(before, question.model, effort)
         patient = effort.method != "dense"
         asking = Asking(question, options, effort, progress, watch, folder, policy, patient=patient)
@@ -77,11 +79,24 @@ def _solved(
             raise
         _keep(found, folder, engines)
         found = replace(found, notes=(*found.notes, *_effects(found, asking, engines, strategy)))
+        found = _told_of_workers(found, asking, engines)
     if not isinstance(found, Result):
         return found
     if found.proof is not None:
         _LOG.info(found.proof.reason)
     return within(found, question.model, effort)
+
+
+def _told_of_workers(found: Answer, asking: Asking, engines: EnginesOf) -> Answer:
+    """Say what was sent to the cluster that was asked for, if one was."""
+    if found.dask is None and not (asking.options.remote or asking.options.workers):
+        return found
+    if found.dask is None:
+        way = engines.kinds[found.tried[-1].engine].way if found.tried else "the answer was there before"
+        found = replace(found, dask=not_sent(asking.options, way))
+    if found.dask is not None:
+        _LOG.info("dask: %s", found.dask.text)
+    return found
 
 
 def valued(

@@ -26,7 +26,9 @@ from ..machine.resources import Resources
 from ..proofs.limits import Outcome, ProofLimits
 from ..proofs.portfolio import Portfolio
 from ..proofs.remote_prover import Subproblem, helped, restricted, sliced_variables
+from ..results.proof import DaskWork
 from ..runs.pools import DaskPools
+from .placement import not_sent, workers_of
 
 #: Workers help from so many CPU seconds of a portfolio on; those that have to be started take about as many themselves.
 _WORTH_SECONDS, _STARTED_SECONDS = 1.0, 3.0
@@ -130,6 +132,10 @@ class Helpers:
     turns: int = 0
     unrun: int = 0
     closed: bool = False
+    swept: DaskWork | None = None
+    """What a sweep of what was left sent, if there was one."""
+    _pool: DaskPool | None = None
+    _slots: int = 0
     _opening: _Opening | None = None
     _given: dict[int, CostNetwork] = field(default_factory=dict)
     _provers: dict[int, str] = field(default_factory=dict)
@@ -157,6 +163,16 @@ class Helpers:
             _LOG.warning("workers do not help any more: %s", error)
             self.close()
         self._looked_at = time.monotonic()
+
+    @property
+    def work(self) -> DaskWork:
+        """What was sent to workers, or why nothing was."""
+        asked, swept = self.resources.asked, self.swept
+        sent = (self._pool.sent if self._pool else 0) + (swept.tasks if swept else 0)
+        if not sent:
+            why = f"bounds closed before workers were to help, which is from {self._worth_seconds:g} CPU seconds on"
+            return not_sent(asked, why)
+        return DaskWork(sent, max(self._slots, swept.workers if swept else 0), workers_of(asked))
 
     def close(self) -> None:
         """Let everybody end."""
@@ -187,6 +203,7 @@ class Helpers:
             return
         if not isinstance(pool, DaskPool):
             raise ClusterError("there are no workers")
+        self._pool, self._slots = pool, len(pool.slots())
         self.start(WorkerCrew(pool))
 
     def start(self, hands: Hands) -> None:

@@ -361,6 +361,7 @@ class Task:
             peak_rss_bytes=peak_rss_bytes(),
             notes=self.question.model.notes,
             proof=proof,
+            dask=self.helpers.work if self.helpers else None,
         )
 
 
@@ -395,6 +396,8 @@ class _Elimination:
         except _EnoughError:
             return None
         assert isinstance(found, Result)
+        if self.helpers is not None:
+            self.helpers.swept = found.dask
         if found.assignment is None:
             return Outcome(self.network.constant, feasible=False)
         states = tuple(int(found.assignment[str(v)]) for v in range(len(self.network.dims)))

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Final
 
+from ...cluster.address import ClusterLostError
+from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool, ThreadPool
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
-from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.gpu.memory import is_short
+from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
+from ..options import Options
 from ..plans.plan import Plan
 from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds
+from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, serial_pool, width_of
 from ..trees.costs import Rates
 from .run_folder import check_space
@@ -30,10 +35,62 @@ _SHARED_MEMORY: Final = Path("/dev/shm")
 def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[], int]) -> Plan:
     """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations."""
     whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
+    if resources.asked.tasks == "steps":
+        verify_steps(plan)
+        return plan
     several = resources.distributed and not whole and plan.way != "disk"
     width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
     # memory is measured only where several workers divide a plan
     return for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
+
+
+def verify_steps(plan: Plan) -> None:
+    """Refuse tasks of single steps where a plan has larger pieces.
+
+    Raises
+    ------
+    ModelError
+        Naming what is a task instead.
+    """
+    why = ""
+    if plan.way == "disk":
+        why = "tables are on disk and made box by box, and each box, which runs many steps, is a task"
+    elif plan.slices > 1:
+        why = f"the sweep is cut into {plan.slices:,} slices, and a group of these, each a whole sweep, is a task"
+    elif plan.device:
+        why = "steps on a GPU follow each other without tasks"
+    if why:
+        raise ModelError(f"tasks 'steps' do not apply: {why}; leave the option out, or give more memory")
+
+
+def verify_kept(plan: Plan | None, resources: Resources) -> None:
+    """Refuse to keep the tables of a plan that has them in pieces, elsewhere, or too many for the disk.
+
+    Raises
+    ------
+    ModelError
+        Naming what does not go together.
+    BudgetError
+        With both numbers.
+    """
+    least = resources.asked.kept_bytes
+    if plan is None or least is None:
+        return
+    why = ""
+    if plan.way == "slices":
+        why = f"each of {plan.slices:,} slices has tables of its own; give more memory, or fit 'spill'"
+    elif plan.way == "memory" and resources.distributed:
+        why = "tables in memory are kept by this process; leave out workers, or take fit 'spill'"
+    elif plan.way == "memory" and plan.row_bounds is not None:
+        why = "tables of rows in memory are not kept; take fit 'spill'"
+    if why:
+        raise ModelError(f"keep_tables: {why}")
+    needed, allowed = plan.kept_tables_bytes(least), resources.disk_bytes
+    if needed > allowed:
+        raise BudgetError(
+            f"the tables to be kept take {format_bytes(needed)} of disk, allowed {format_bytes(allowed)}; keep only "
+            "larger ones, or give more --disk"
+        )
 
 
 def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[Pool]:
@@ -41,25 +98,66 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
     if plan is None:
         return serial_pool(resources)
     there = resources.gpu_count > 0
-    at_a_time = BoxPolicy.current().device_boxes if there and plan.rows_stored else 1
+    at_a_time = 1
+    if there and plan.rows_stored:
+        from ...tasks.boxes.box_policy import BoxPolicy
+
+        at_a_time = BoxPolicy.current().device_boxes
     if there and plan.spill is not None:
         from ..budget.device_fit import boxes_at_a_time
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
-    if resources.distributed and _pays(plan, resources):
+    if resources.distributed and not why_here(plan, resources):
         leave_slot()
         return DaskPools(resources, at_a_time)
     return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
 
 
-def _pays(plan: Plan, resources: Resources) -> bool:
-    """Whether workers are worth it; a propagation in one piece is for one place, here or a device of a cluster."""
+def why_here(plan: Plan | None, resources: Resources) -> str:
+    """Return why no workers are worth it; nothing where they are.
+
+    A propagation in one piece is for one place, here or a device of a cluster.
+    """
+    if plan is None:
+        return "preprocessing gives the answer"
+    if resources.asked.tasks == "steps":
+        return ""
+    seconds = run_seconds(plan)
     in_one = plan.results and plan.slices == 1 and plan.way != "disk" and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):
-        return False
+        return f"the propagation takes {seconds:.2g} s, and parts of it would take longer with what sending them costs"
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
-        return plan.way == "disk" or with_rates(plan, Rates()).sweep_seconds >= 2 * TASK_SECONDS
-    return run_seconds(plan) >= 2 * TASK_SECONDS
+        seconds = inf if plan.way == "disk" else with_rates(plan, Rates()).sweep_seconds
+    least = 2 * TASK_SECONDS
+    return (
+        "" if seconds >= least else f"the whole sweep takes {seconds:.2g} s, and is worth sending from {least:.2g} s on"
+    )
+
+
+def dask_work(pool: Pool, plan: Plan | None, resources: Resources) -> DaskWork | None:
+    """Return what a run sent to the cluster that was asked for; None where none was."""
+    if not resources.distributed:
+        return None
+    if not isinstance(pool, DaskPool):
+        return not_sent(resources.asked, why_here(plan, resources))
+    workers = 0
+    with suppress(ClusterLostError):
+        workers = len(pool.slots())
+    return DaskWork(pool.sent, workers, workers_of(resources.asked))
+
+
+def not_sent(asked: Options, why: str) -> DaskWork:
+    """Return that no task was sent."""
+    return DaskWork(0, 0, workers_of(asked), why)
+
+
+def workers_of(asked: Options) -> str:
+    """Return whose workers were asked for, in words."""
+    if asked.client is not None:
+        return "workers of the client's cluster"
+    if asked.scheduler is not None:
+        return f"workers of {asked.scheduler}"
+    return f"{asked.workers or asked.gpus} processes of this machine"
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..trees.costs import Rates
 from ..trees.tree import Target, Tree
 from .counts import counted_plan
-from .placement import divided
+from .placement import divided, verify_kept
 from .question import Question
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def prepare(
     found = replace(unplanned(question, resources), stored=stored)
     if found.network.leaves:
         found = _with_plan(found, rates, patient)
+        verify_kept(found.plan, resources)
     return replace(found, seconds=time.perf_counter() - start)
 
 

@@ -12,8 +12,8 @@ from ..results.posteriors import Marginals
 from ..runs.box_beliefs import propagated
 from ..runs.dense_boxes import opened_boxes
 from ..runs.parts import sweep_parts
-from ..runs.run import Run
-from ..runs.slices import TABLES, sweep_beliefs, whole_beliefs
+from ..runs.run import TABLES, Run
+from ..runs.slices import sweep_beliefs, whole_beliefs
 from .question import Question
 
 
@@ -37,11 +37,11 @@ def _swept(run: Run[Any]) -> Beliefs:
     if plan.rows_stored:
         from ..runs.row_sweep import opened_row_tables
 
-        with opened_row_tables(run, TABLES, keep=False) as tables:
+        with opened_row_tables(run, TABLES, keep=run.kept_bytes is not None) as tables:
             return whole_beliefs(run.arithmetic, plan, tables.outputs())
     if plan.spill:
-        with opened_boxes(run, TABLES, keep=False) as boxes:
+        with opened_boxes(run, TABLES, keep=run.kept_bytes is not None) as boxes:
             return propagated(boxes)
-    if plan.parts:
+    if plan.parts or run.by_steps:
         return whole_beliefs(run.arithmetic, plan, sweep_parts(run).tables)
     return sweep_beliefs(run)

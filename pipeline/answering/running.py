@@ -18,10 +18,11 @@ from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options
 from ..results.result import Result
-from ..runs.run import Run
+from ..runs.pools import open_tables
+from ..runs.run import TABLES, Run
 from .answers import optimum, partition
 from .counts import count
-from .placement import pool_for, temporary_folder
+from .placement import dask_work, pool_for, temporary_folder
 from .prepared import Prepared, prepare
 from .question import Question
 from .row_trials import in_slices, room_for, work_of
@@ -66,7 +67,8 @@ def in_run_folder(folder: RunFolder, prepared: Prepared, progress: Progress | No
     plan = prepared.plan
     if plan is None or plan.spill is None:
         before = folder.answered(plan, prepared.seconds)
-        if before is not None:
+        kept = prepared.resources.asked.kept_bytes
+        if before is not None and (kept is None or plan is None):
             return before
     _check_memory(prepared)
     if plan is not None and plan.spill is not None:
@@ -133,8 +135,11 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     resources = prepared.resources
     with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
         run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
+        if run.kept_bytes is not None and run.planned is not None and folder is not None:
+            open_tables(pool, (folder / TABLES).absolute(), run.told)
         found = _ANSWERS[prepared.question.query](run, prepared.question)
-        found = replace(found, rows_work=work_of(prepared, run.room))
+        work = work_of(prepared, run.room)
+        found = replace(found, rows_work=work, dask=dask_work(pool, prepared.plan, resources))
     spent = time.perf_counter() - start - found.seconds.get("decode", 0.0)
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
     found = replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
@@ -150,7 +155,9 @@ def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
     report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
     threads = resources.threads if several else 1
     run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
-    run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes)
+    steps = resources.asked.tasks == "steps" and isinstance(pool, DaskPool)
+    run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes, by_steps=steps)
+    run = replace(run, kept_bytes=resources.asked.kept_bytes)
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     # both sweeps of a slice: none of its steps is placed

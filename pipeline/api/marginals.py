@@ -47,9 +47,9 @@ def marginals(
         Called with (bytes done, bytes planned).
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
-        ``client``, ``representation``, ``fit``, ``disk``, ``workdir``, ``gpus`` and ``gpu_memory``, as in
-        :func:`bucketflow.solve`. A propagation runs on one GPU, its slices on all, and boxes whose tables are in
-        host memory or on disk.
+        ``client``, ``representation``, ``fit``, ``disk``, ``workdir``, ``keep_tables``, ``tasks``, ``dashboard``,
+        ``gpus`` and ``gpu_memory``, as in :func:`bucketflow.solve`. A propagation runs on one GPU, its slices on all,
+        and boxes whose tables are in host memory or on disk.
 
     Raises
     ------
@@ -76,6 +76,8 @@ def in_memory(**options: Unpack[Keywords]) -> Options:
     given = [name for name in ("disk", "workdir") if getattr(chosen, name) is not None]
     if given:
         raise ModelError(f"compiled models are kept in memory; {given[0]!r} does not apply")
+    if chosen.tasks != "auto":
+        raise ModelError("compiled models make messages again in this process; 'tasks' does not apply")
     if chosen.fit != "auto":
         raise ModelError("compiled models are kept in memory, whole; 'fit' does not apply")
     if chosen.representation == "rows":

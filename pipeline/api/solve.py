@@ -189,6 +189,16 @@ def solve(
         Budget for tables on disk.
     workdir : path, optional
         Run directory, shared with all workers; an interrupted run there is continued.
+    keep_tables : int or str, optional
+        Keep the tables that take at least so much in ``workdir``, as Zarr arrays with names and attributes, for whoever
+        wants to look at them afterwards; 0 keeps all. Of a plan whose tables are on disk, those that it stores anyway.
+    tasks : {"auto", "steps"}, optional
+        What workers get. "auto" sends parts of the sweep that are worth a task, or nothing where the whole takes less
+        than sending it; "steps" sends each elimination and each message as a Dask future that depends on those of its
+        inputs, for whoever wants Dask's own view: some milliseconds each. Workers hold the tables meanwhile; the plan's
+        peak is what all of them hold together where they keep to its order. ``dask`` of the answer says what was sent.
+    dashboard : bool, optional
+        Serve Dask's page of local ``workers`` on this machine while they run; its address goes to standard error.
     gpus : int or "all", optional
         Run large steps on so many GPUs, one process each: of this machine, or of the workers of ``scheduler`` or
         ``client``. The plan then fits the memory of a device.

@@ -89,19 +89,37 @@ def _end_bounded(result: Result | Marginals) -> None:
 @planning_all
 @method
 @prune
+@click.option(
+    "--graph",
+    metavar="FILE",
+    help="Write the task graph to a .svg, .html or .json file: a node for each elimination, message and result.",
+)
 @guarded
-def plan(file: str, as_json: bool, query_vars: str, joint: tuple[str, ...], no_prune: bool, **options: Any) -> None:
+def plan(
+    file: str,
+    as_json: bool,
+    query_vars: str,
+    joint: tuple[str, ...],
+    no_prune: bool,
+    graph: str | None,
+    **options: Any,
+) -> None:
     """Show what a query would cost; only what preparation removes of an optimum is computed."""
     from ..answering.outlook import outlook
     from ..answering.question import question_of
     from ..options import Options, ProofOptions
-    from .show_plan import plan_json, print_plan
+    from ..plans.task_graph import graph_ending
+    from .show_plan import plan_json, print_plan, write_graph
 
+    if graph is not None:
+        graph_ending(graph)
     model, _ = load(file, options)
     query, evidence, settings = keywords_of(model, options)
     question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint])
     effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
     found = outlook(question, Options(**settings), effort)
+    if graph is not None:
+        write_graph(found, graph)
     if as_json:
         click.echo(plan_json(found))
     else:

@@ -37,6 +37,8 @@ def option(name: str, help: str | None = None) -> Callable[..., Any]:
         "whole": int if row.least is None else click.IntRange(min=row.least),
         "number": click.FloatRange(min=0),
     }
+    if row.kind == "flag":
+        return click.option(f"--{row.flag}", is_flag=True, help=help or row.help)
     shown: dict[str, Any] = {} if row.default is None else {"default": row.default, "show_default": True}
     kind = kinds.get(row.kind, str)
     return click.option(f"--{row.flag}", type=kind, metavar=row.metavar, help=help or row.help, **shown)

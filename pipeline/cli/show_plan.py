@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
-from ..errors import BudgetError, format_bytes, format_cells, printable, shown_number
+from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
 from ..report.display_policy import DisplayPolicy
@@ -55,8 +55,31 @@ def plan_json(found: Outlook) -> str:
     return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
 
 
+def write_graph(found: Outlook, path: str) -> None:
+    """Write the task graph of a plan; of an optimum that no plan fits as it is, that of what preparation leaves.
+
+    Raises
+    ------
+    ModelError
+        If what answers sweeps nothing, or the file cannot be written.
+    BudgetError
+        If no plan fits.
+    """
+    if found.unswept:
+        raise ModelError(f"there is no task graph: {found.unswept}")
+    prepared, left = found.whole, found.remainder
+    if prepared is not None:
+        model, variables = prepared.network.model, prepared.network.variables
+        (prepared.plan or empty_plan()).graph([model.names[v] for v in variables]).save(path)
+    elif left is not None and left.plan is not None:
+        left.plan.graph().save(path)
+    else:
+        raise BudgetError(f"there is no task graph: {found.refused}")
+
+
 def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
     """What only ``plan`` shows of a plan."""
+    least = prepared.resources.asked.kept_bytes
     return {
         "steps": len(plan.steps),
         "parts": plan.part_count,
@@ -67,6 +90,11 @@ def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
         "slice_overhead": round(plan.slice_overhead, 6),
         "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
         "seconds": plan.predicted_seconds,
+        **(
+            {}
+            if (least := prepared.resources.asked.kept_bytes) is None
+            else {"kept_bytes": plan.kept_tables_bytes(least)}
+        ),
         "memory_bytes": prepared.memory_bytes,
         "process_bytes": process_bytes(plan),
     }
@@ -179,6 +207,9 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         ("planning", f"{prepared.seconds:.2f} s"),
         *_fallen_rows(prepared),
     ]
+    if (least := prepared.resources.asked.kept_bytes) is not None:
+        kept = format_bytes(plan.kept_tables_bytes(least))
+        rows.append(("kept tables", f"{kept} in {prepared.resources.asked.folder}, for whoever wants to look"))
     prices = prepared.prices
     ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
     for label, way in ways:

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...storage import ledger
+from ...storage.array_list import stored_arrays
 from ...storage.files import file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
@@ -112,8 +113,34 @@ def print_run(facts: dict[str, Any]) -> None:
         stages.add_row(s["table"], boxes, f"{s['chunks_done']:,}", *figures)
     if facts["stages"]:
         show(stages)
+    if facts["arrays"]:
+        show(_arrays_table(facts["arrays"]))
     for task in facts["slowest"]:
         click.echo(f"slow: {task['table']} {task['chunk']} {task['seconds']} s")
+
+
+def _arrays_table(arrays: Sequence[Mapping[str, Any]]) -> Table:
+    """The largest arrays that any Zarr reader opens."""
+    most = DisplayPolicy.current().listed_members
+    columns = ("array", "step", "variables", "shape", "dtype", "chunks done", "bytes", "ratio")
+    rows = []
+    for array in sorted(arrays, key=lambda one: -one["bytes_on_disk"])[:most]:
+        names = ", ".join(printable(name, 20) for name in array["variables"][:4])
+        more = f", … {len(array['variables'])} in all" if len(array["variables"]) > 4 else ""
+        rows.append(
+            (
+                f"{array['group']}/{array['name']}",
+                "" if array["step"] is None else str(array["step"]),
+                names + more,
+                "×".join(map(str, array["shape"])) or "1 number",
+                array["dtype"],
+                f"{array['chunks_done']:,} of {array['chunks']:,}",
+                format_bytes(array["bytes_on_disk"]),
+                "" if array["ratio"] is None else f"{array['ratio']:.3g}",
+            )
+        )
+    title = "arrays" if len(arrays) <= most else f"arrays, the largest {most} of {len(arrays):,}"
+    return fitted(title, columns, rows, ("variables", "dtype", "ratio", "shape", "step"), columns[5:])
 
 
 def print_examples() -> None:
@@ -230,6 +257,7 @@ def run_facts(path: Path) -> dict[str, Any]:
         stored, result, bounded = stored_plan(path), stored_result(path), stored_bounds(path)
         plan = stored.get("plan")
         receipts = ledger.load(path / "tables") if plan else {}
+        arrays = stored_arrays(path)
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
     return {
@@ -244,6 +272,7 @@ def run_facts(path: Path) -> dict[str, Any]:
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
         "disk_bytes_expected": plan["stored_bytes"][0] if plan and plan.get("rows_stored") else None,
         "disk_bytes": file_bytes(path, "c*"),
+        "arrays": [array.to_dict() for array in arrays],
         "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[: policy.slowest_steps]],
     }
 

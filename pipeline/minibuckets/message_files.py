@@ -24,6 +24,7 @@ from .message_boxes import NUMBER, TABLE, Boxing
 Array = NDArray[np.float64]
 States = Mapping[int, int]
 
+_TABLES = "tables"
 # The receipt of an elimination that is finished.
 _FINISHED: Key = ("finished", (0,))
 
@@ -46,14 +47,14 @@ class MessageFiles:
     """
 
     def __init__(self, parent: Path, key: str, boxing: Boxing) -> None:
-        self.folder, self.specs = parent / key, boxing.specs
+        self.folder, self.specs = parent / key / _TABLES, boxing.specs
         self._held_cells = boxing.held_cells
         self._held: dict[int, Array] = {}
         if not self.folder.is_dir():
             _remove_unfinished(parent)
-        for name in (ledger.FOLDER, TABLE):
-            (self.folder / name).mkdir(parents=True, exist_ok=True)
-        refuse_links(self.folder)
+        for folder in (ledger.folder_of(self.folder), self.folder / TABLE):
+            folder.mkdir(parents=True, exist_ok=True)
+        refuse_links(parent / key)
         tables = {TABLE: boxing.specs[0]} if boxing.specs else {}
         self.receipts = Receipts(ChunkFiles(self.folder), lambda: tables)
         self.receipts.resume()
@@ -125,7 +126,7 @@ class MessageFiles:
 def _remove_unfinished(parent: Path) -> None:
     """Remove the messages of eliminations that were given up: for other sizes, or within other memory."""
     for folder in _folders(parent):
-        if _FINISHED not in ledger.load(folder, [_FINISHED]):
+        if _FINISHED not in ledger.load(folder / _TABLES, [_FINISHED]):
             shutil.rmtree(folder, ignore_errors=True)
 
 

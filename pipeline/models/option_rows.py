@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from .query import Fit, Method, Representation, TreeKind
+from .query import Fit, Method, Representation, TaskSize, TreeKind
 
-Kind = Literal["text", "size", "whole", "number", "choice"]
+Kind = Literal["text", "size", "whole", "number", "choice", "flag"]
 Commands = Literal["answering", "planning", "values", "proving", "jobs", "none"]
 """Commands that have an option: all that answer, those that plan, those of single values, of optima, or of jobs."""
 PROOF, PLAN, BUDGET, PLACE = "Optima that are not quick, and bounds", "Plan", "Budgets", "Where it runs"
@@ -23,9 +23,9 @@ class OptionRow:
     name : str
         As a keyword in Python, and as a field of :class:`~.options.Options` or :class:`~.options.ProofOptions`.
     group : str
-    kind : {"text", "size", "whole", "number", "choice"}
+    kind : {"text", "size", "whole", "number", "choice", "flag"}
         What it takes, which is checked when options are made: a size in bytes, a whole number, a number that is at
-        least 0, or one of ``choices``.
+        least 0, one of ``choices``, or nothing.
     help : str
         For the command line.
     metavar : str, optional
@@ -120,6 +120,11 @@ _ROWS: Final = (
         column=True,
         commands="answering",
     ),
+    OptionRow(
+        *("keep_tables", BUDGET, "size"),
+        help="Keep tables of at least SIZE in --workdir, as Zarr arrays, for whoever wants to look; 0 for all.",
+        metavar="SIZE",
+    ),
     OptionRow("disk", BUDGET, "size", "Budget for tables on disk.  [default: what is free]", "SIZE"),
     OptionRow(
         *("gpu_memory", BUDGET, "size"),
@@ -130,6 +135,15 @@ _ROWS: Final = (
     OptionRow("threads", PLACE, "whole", "Threads of this process.", "N", least=1, commands="none"),
     OptionRow("workers", PLACE, "whole", "Local Dask worker processes.", "N", least=1, stored=False),
     OptionRow("scheduler", PLACE, "text", "A running Dask scheduler, e.g. tcp://host:8786.", "ADDR", stored=False),
+    OptionRow(
+        *("tasks", PLACE, "choice", "What workers get: parts that are worth a task, or each step as a Dask future."),
+        choices=get_args(TaskSize),
+        default="auto",
+    ),
+    OptionRow(
+        *("dashboard", PLACE, "flag", "Serve Dask's page of --workers on this machine, and print its address."),
+        stored=False,
+    ),
     OptionRow(
         *("gpus", PLACE, "text"),
         help="Run large steps on GPUs: of this machine, or of the workers of --scheduler.",

@@ -55,6 +55,8 @@ VALUES: Final = tuple(row.name for row in _ROWS if not row.both_ways)
 TreeKind = Literal["refined", "bucket", "junction"]
 Representation = Literal["auto", "dense", "rows"]
 Fit = Literal["auto", "slice", "spill", "refuse"]
+"""What to do with a plan that does not fit memory."""
 Method = Literal["auto", "dense", "rows", "diagram", "search"]
 """How an optimum is proved, or a sum is found."""
-"""What to do with a plan that does not fit memory."""
+TaskSize = Literal["auto", "steps"]
+"""What is sent to workers as a task: parts that are worth one, or each step of the sweeps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -20,6 +20,7 @@ from .prediction import CORES_OF_A_DEVICE, RunOverhead
 
 if TYPE_CHECKING:
     from .stages import DeviceNeeds, Spill
+    from .task_graph import GraphSection, TaskGraph
 
 
 _Amount = TypeVar("_Amount", int, float)
@@ -177,6 +178,19 @@ class Plan:
         if self.rows_stored:
             return self.most_stored_bytes
         return self.spill.disk_bytes if self.spill else 0
+
+    def kept_tables_bytes(self, least: int) -> int:
+        """Return what the tables take on disk that are kept there for others: of so many bytes, or all that are stored.
+
+        By rows that is not known before, and checked as tables are made.
+        """
+        if self.rows_stored:
+            return 0
+        if self.spill:
+            cells = [prod(self.spill.dims[v] for v in table.axes) for table in self.spill.tables.values()]
+            return sum(cells) * self.itemsize
+        sizes = {step.node: step.lowered.out_cells * self.itemsize for step in self.steps}
+        return sum([nbytes for nbytes in sizes.values() if nbytes >= least])
 
     def fits(self, memory_bytes: int) -> bool:
         """Whether a slice fits the budget and, on a GPU, its tables can be counted."""
@@ -387,6 +401,72 @@ class Plan:
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{most}{self.predicted_seconds:.3g} s on one core")]
+
+    def graph(self, names: Sequence[str] | None = None) -> TaskGraph:
+        """Return the task graph: a node for each elimination, each message back and each result.
+
+        Slices and boxes repeat nodes, which say how often; a plan that spills has the steps of each stage.
+
+        Parameters
+        ----------
+        names : sequence of str, optional
+            Of the variables that are eliminated; by default their numbers.
+        """
+        from .task_graph import TableMeasure, task_graph
+
+        def name(variable: int) -> str:
+            return names[variable] if names else str(variable)
+
+        measure = TableMeasure(len(self.tree.scopes), self._size_of, self._seconds_of)
+        return task_graph(self._sections(), measure, name)
+
+    def _size_of(self, step: Step) -> tuple[int, int]:
+        """Cells that a step sweeps and bytes of its table; by rows, rows and bytes of its table at most."""
+        dense = step.lowered.out_cells * self.itemsize
+        if self.row_bounds is None:
+            return step.lowered.cells, dense
+        from ...tasks.rows.keys import Keys
+
+        keys = Keys(tuple(step.axes), tuple([self.tree.dims[v] for v in step.axes]))
+        rows = self.row_bounds[step.node]
+        return rows, min(dense, rows * (8 * keys.n_words + self.itemsize))
+
+    def _seconds_of(self, step: Step) -> float | None:
+        return None if self.row_bounds is not None else self.around.steps_seconds([step], self.itemsize)
+
+    def _sections(self) -> list[GraphSection]:
+        """The steps, with where and how often they run."""
+        from .task_graph import GraphSection
+
+        if self.spill is None:
+            shared = self.variant_from
+            times = lambda k: self.sweeps * (1 if k < shared else self.slices)  # noqa: E731
+            return [GraphSection(self.steps, self._place_of(), times, self.outputs)]
+        spill, sections = self.spill, []
+        where = "in host memory" if spill.resident else "on disk"
+        for number, stage in enumerate(spill.stages, 1):
+            text, boxes = f"stage {number}, boxes {where}", self.sweeps * spill.boxes(stage)
+            told = (lambda _, text=text: text), (lambda _, boxes=boxes: boxes)
+            ends = (*stage.results.values(), *stage.roots)
+            sections.append(GraphSection(stage.steps, *told, ends, f"stage{number}-", stage.outputs))
+        return sections
+
+    def _place_of(self) -> Callable[[int], str]:
+        """Return where the step that makes a table runs."""
+        from ..trees.memory import parts_below
+
+        place = "device" if self.device else "memory"
+        if self.rows_stored:
+            place = "memory, or disk where rows do not fit"
+        if self.slices > 1:
+            place = f"slices, {place}"
+        heads: dict[int, int] = {}
+        if self.parts:
+            heads = {table: task[0] for table, task in self.parts.makers.items()}
+        elif self.cuts:
+            below = parts_below(self.tree, self.up, self.cuts)
+            heads = {step.node: head for head, steps in below.items() for step in steps}
+        return lambda table: f"part {heads[table]}, {place}" if heads.get(table, -1) >= 0 else place
 
     def plot(self, names: Sequence[str] | None = None) -> Any:
         """Draw the tree, coloured by cells; in a notebook it is shown.

@@ -36,3 +36,4 @@ class PlanningPolicy(Policy):
     device_tasks: int = 64
     further_search_seconds: float = 0.2
     searched_seconds: float = 1.0
+    drawn_tasks: int = 400

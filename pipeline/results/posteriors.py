@@ -18,7 +18,7 @@ from ...cluster.version import install_hint
 from ..errors import logarithm, printable, writing
 from ..models.model import Model
 from ..plans.plan import Plan
-from .proof import RowsWork, Tried, plain_number, plan_figures, tried_before
+from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
 Array = NDArray[Any]
 
@@ -57,6 +57,8 @@ class Marginals(Mapping[str, Array]):
         What a propagation by rows took; None where all tables were dense, or rows were joined by workers.
     tried : tuple of Tried
         The engines that had a turn, for how long, and why each ended; the last one answered.
+    dask : DaskWork or None
+        What was sent to the cluster, or why nothing was; None where none was asked for.
     """
 
     model: Model
@@ -73,6 +75,7 @@ class Marginals(Mapping[str, Array]):
     notes: tuple[str, ...] = ()
     rows_work: RowsWork | None = None
     tried: tuple[Tried, ...] = ()
+    dask: DaskWork | None = None
 
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
@@ -115,6 +118,8 @@ class Marginals(Mapping[str, Array]):
             found["notes"] = list(self.notes)
         if self.rows_work:
             found["rows"] = self.rows_work.to_dict()
+        if self.dask:
+            found["dask"] = self.dask.to_dict()
         found["plan"] = plan_figures(self.plan)
         found["seconds"] = {k: round(v, 6) for k, v in self.seconds.items()}
         found["peak_rss_bytes"] = self.peak_rss_bytes
@@ -174,6 +179,7 @@ class Marginals(Mapping[str, Array]):
                 lines.append(f"  … and {table.size - _SHOWN} more combinations")
         lines += self._note_lines()
         lines += [f"by rows: {self.rows_work.text}"] if self.rows_work else []
+        lines += [f"dask: {self.dask.text}"] if self.dask else []
         return "\n".join(lines)
 
     def _note_lines(self) -> list[str]:
@@ -215,6 +221,7 @@ def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) 
         peak_rss_bytes=stored["peak_rss_bytes"],
         notes=tuple(stored.get("notes", ())),
         tried=tried_before(stored.get("tried", ())),
+        dask=work_before(DaskWork, stored.get("dask")),
     )
 
 

@@ -196,6 +196,39 @@ def tried_before(stored: Iterable[Mapping[str, Any]]) -> tuple[Tried, ...]:
 
 
 @dataclass(frozen=True)
+class DaskWork:
+    """What was sent to a Dask cluster that was asked for.
+
+    Parameters
+    ----------
+    tasks : int
+        Futures that were submitted.
+    workers : int
+        Processes that could run them; 0 where none were started.
+    where : str
+        Whose they are.
+    why_none : str
+        Why nothing was sent, if nothing was.
+    """
+
+    tasks: int
+    workers: int
+    where: str
+    why_none: str = ""
+
+    @property
+    def text(self) -> str:
+        """One line for a person."""
+        if not self.tasks:
+            return f"no task was sent to {self.where}: {self.why_none}"
+        return f"{self.tasks:,} tasks on {self.workers} worker{'s' if self.workers != 1 else ''}, {self.where}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {**vars(self)}
+
+
+@dataclass(frozen=True)
 class DiagramWork:
     """How decision diagrams summed.
 
@@ -290,3 +323,11 @@ class RowsWork:
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""
         return {**vars(self)}
+
+
+_Work = TypeVar("_Work", DaskWork, DiagramWork, SearchWork, RowsWork)
+
+
+def work_before(kind: type[_Work], stored: Mapping[str, Any] | None) -> _Work | None:
+    """Rebuild what was done from what its ``to_dict`` returned."""
+    return None if stored is None else kind(**{name: value for name, value in stored.items() if name != "method"})

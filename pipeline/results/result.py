@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ModelError, format_bytes, logarithm
 from ..models.model import Model
 from ..preprocessing.preprocess import Query
 from .proof import (
+    DaskWork,
     DiagramWork,
     Proof,
     RowsWork,
@@ -21,6 +22,7 @@ from .proof import (
     plan_dict,
     shown_assignment,
     tried_before,
+    work_before,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +66,8 @@ class Result:
         What a sweep by rows took; None where all tables were dense, or rows were joined by workers.
     tried : tuple of Tried
         The engines that had a turn, for how long, and why each ended; the last one answered.
+    dask : DaskWork or None
+        What was sent to the cluster, or why nothing was; None where none was asked for.
     """
 
     query: Query
@@ -80,6 +84,7 @@ class Result:
     search: SearchWork | None = None
     rows_work: RowsWork | None = None
     tried: tuple[Tried, ...] = ()
+    dask: DaskWork | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -98,6 +103,7 @@ class Result:
             **({"diagram": self.diagram.to_dict()} if self.diagram else {}),
             **({"search": self.search.to_dict()} if self.search else {}),
             **({"rows": self.rows_work.to_dict()} if self.rows_work else {}),
+            **({"dask": self.dask.to_dict()} if self.dask else {}),
         }
 
     def to_json(self) -> str:
@@ -133,6 +139,8 @@ class Result:
             rows.append(("method", f"search ({work.nodes:,} decisions, {work.known:,} components were known)"))
         if self.rows_work is not None:
             rows.append(("by rows", self.rows_work.text))
+        if self.dask is not None:
+            rows.append(("dask", self.dask.text))
         if self.assignment is not None:
             rows.append(("assignment", shown_assignment(self.assignment)))
         if self.plan is not None:
@@ -179,9 +187,6 @@ def _grouped(value: int | Decimal) -> str:
     return text if len(text) <= 40 else f"{text[:12]}…{text[-6:]} ({len(text)} digits)"
 
 
-_Work = TypeVar("_Work", DiagramWork, SearchWork, RowsWork)
-
-
 def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:
     """Rebuild an answer from what :meth:`.Result.to_dict` returned."""
     value = stored["value"]
@@ -200,20 +205,16 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         peak_rss_bytes=stored["peak_rss_bytes"],
         notes=tuple(stored.get("notes", ())),
         proof=_proof_before(stored["proof"]) if stored.get("proof") else None,
-        diagram=_done(DiagramWork, stored.get("diagram")),
-        search=_done(SearchWork, stored.get("search")),
-        rows_work=_done(RowsWork, stored.get("rows")),
+        diagram=work_before(DiagramWork, stored.get("diagram")),
+        search=work_before(SearchWork, stored.get("search")),
+        rows_work=work_before(RowsWork, stored.get("rows")),
         tried=tried_before(stored.get("tried", ())),
+        dask=work_before(DaskWork, stored.get("dask")),
     )
 
 
 def _proof_before(stored: Mapping[str, Any]) -> Proof:
     return Proof(**{**stored, "history": [tuple(point) for point in stored.get("history", ())]})
-
-
-def _done(kind: type[_Work], stored: Mapping[str, Any] | None) -> _Work | None:
-    """Rebuild what was done from what its ``to_dict`` returned."""
-    return None if stored is None else kind(**{name: value for name, value in stored.items() if name != "method"})
 
 
 def is_confirmed(result: Result, model: Model, observed: Mapping[int, int]) -> bool:

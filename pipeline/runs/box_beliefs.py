@@ -17,11 +17,11 @@ from .dense_boxes import BoxRun
 
 
 def propagated(boxes: BoxRun[Any]) -> Beliefs:
-    """Run every box that is not done yet and add up what all have found; tables between stages are removed."""
+    """Run every box that is not done yet and add up what all have found; tables between stages go, unless kept."""
     boxes.resume()
     boxes.complete()
     beliefs = boxes.receipts.until_whole(lambda: _beliefs(boxes), boxes.complete)
-    for spec in boxes.specs.values():
+    for spec in () if boxes.keep else boxes.specs.values():
         boxes.store.delete(spec)
     return beliefs
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...tasks.gpu.arrays import on_host
+from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ..plans.problem import Problem, sliced_dims
 from ..plans.repricing import lowered_step
@@ -35,6 +36,10 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
     """Return the optimal states of all local variables, roots first."""
     plan, sizes = run.plan, run.plan.tree.dims
     assignment = dict(run.states)
+    if swept.made and not plan.cuts:
+        where = swept.programs[-1], sizes, assignment, run.problem, tuple(swept.made)
+        found: Decoded[T] = run.pool.get(run.pool.submit(decode_swept, *where, *swept.made.values()))
+        return found.states
     if not plan.cuts:
         semiring = run.problem.last_semiring or run.problem.semiring
         decode(plan.steps, swept.tables, sizes, semiring, assignment, run.compiled, run.room)  # type: ignore[arg-type]
@@ -89,11 +94,35 @@ def decode_part(
     steps = [lowered_step(s.node, s.inputs, s.input_axes, s.axes, inner, problem) for s in program.steps]
     program = replace(program, algebra=program.algebra.resized(inner))
     tables |= program.again(tuple(steps), tables).run(keep=[s.node for s in steps], threads=threads)
+    return _decoded(program, steps, tables, inner, fixed, problem)
+
+
+def decode_swept(
+    program: Program[T],
+    sizes: Sequence[int],
+    fixed: Mapping[int, int],
+    problem: Problem,
+    nodes: Sequence[int],
+    *made: T,
+) -> Decoded[T]:
+    """Task: decode a program from the tables that other tasks made of its steps."""
+    tables = {**program.leaves, **dict(zip(nodes, made, strict=True))}
+    return _decoded(program, program.steps, tables, sizes, fixed, problem)
+
+
+def _decoded(
+    program: Program[T],
+    steps: Sequence[Step],
+    tables: Mapping[int, Any],
+    sizes: Sequence[int],
+    fixed: Mapping[int, int],
+    problem: Problem,
+) -> Decoded[T]:
     roots: list[Any] = [on_host(tables[node]) for node in program.outputs]
     states = dict(fixed)
     start = time.perf_counter()
     choice: Representation | None = getattr(program.algebra, "choice", None)  # which algebras of rows have
     room = None if choice is None else choice.room
     semiring = problem.last_semiring or problem.semiring
-    decode(steps, tables, inner, semiring, states, program.algebra.compiled, room)
+    decode(steps, tables, sizes, semiring, states, program.algebra.compiled, room)
     return Decoded(states, roots, time.perf_counter() - start)

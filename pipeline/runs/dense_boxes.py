@@ -74,15 +74,16 @@ class BoxRun(Generic[T]):
     @cached_property
     def specs(self) -> dict[int, TableSpec]:
         """The tables between stages, by number."""
-        model, variables, dims = self.run.network.model, self.run.network.variables, self.spill.dims
+        dims = self.spill.dims
         return {
             number: TableSpec(
                 name=table.name,
                 variables=table.axes,
-                labels=tuple(model.names[variables[v]] for v in table.axes),
+                labels=self.run.names(table.axes),
                 shape=tuple(dims[v] for v in table.axes),
                 chunked=table.chunked,
                 dtype=self.run.problem.semiring.dtype,
+                attributes=self.run.told_of(number, table.axes),
             )
             for number, table in self.spill.tables.items()
         }
@@ -96,7 +97,10 @@ class BoxRun(Generic[T]):
                 sizes = sliced_dims(self.spill.dims, stage.boxed)
                 cells = max(1, sum(1 + prod(sizes[v] for v in target) for target in stage.results))
                 shape, dtype = (self.spill.boxes(stage), cells), self.codec.belief_dtype
-                specs[index] = TableSpec(stage.found_name, (0, 1), ("box", "cell"), shape, frozenset((0,)), dtype)
+                name, labels = stage.found_name, (f"{stage.found_name}_box", f"{stage.found_name}_cell")
+                targets = [self.run.names(target) for target in stage.results]
+                told = {"kind": "beliefs of each box, one after the other", "of": targets}
+                specs[index] = TableSpec(name, (0, 1), labels, shape, frozenset((0,)), dtype, attributes=told)
         return specs
 
     @cached_property
@@ -157,7 +161,7 @@ class BoxRun(Generic[T]):
     def resume(self) -> None:
         """Take over what an earlier run finished."""
         if self.store.folder is not None:
-            open_tables(self.run.pool, self.store.folder)
+            open_tables(self.run.pool, self.store.folder, self.run.told)
         self.receipts.resume()
 
     def complete(self) -> None:

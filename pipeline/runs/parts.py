@@ -1,15 +1,20 @@
-"""Running a plan in parts: each goes up in a task, and back in another beside the tables that it kept."""
+"""Running a plan in parts: each goes up in a task, and back in another beside the tables that it kept.
+
+Where steps are asked for, each of them is a task instead, whose needs are the futures of the tables that it reads.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, Final, Generic, TypeVar
 
 from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.program import pick, run_part
+from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
+from ...tasks.sweeps.sweep import freed_tables
 from ..plans.plan import Plan
 from ..plans.plan_parts import Parts, Task
 from ..plans.worker_parts import parts_of
@@ -17,8 +22,11 @@ from .run import Run
 
 T = TypeVar("T")
 
+# Leaf tables up to here go with the steps that read them; a larger one is sent once, for all of these.
+_WITH_STEP_CELLS: Final = 1 << 12
 
-@dataclass(frozen=True)
+
+@dataclass
 class Swept(Generic[T]):
     """Parts that are on their way, or done.
 
@@ -34,6 +42,8 @@ class Swept(Generic[T]):
         What each returns: the tables that others need.
     tables : dict of int to table
         Roots and results; of one part that was kept, leaf tables and messages too.
+    made : dict of int to handle
+        Where each step was a task, those tables that are still needed.
     """
 
     pool: Pool
@@ -42,9 +52,13 @@ class Swept(Generic[T]):
     inputs: Mapping[Task, tuple[int, ...]]
     tasks: dict[Task, Any]
     tables: dict[int, T]
+    made: dict[int, Any] = field(default_factory=dict)
 
     def picked(self, wanted: Iterable[int]) -> list[Any]:
         """Return handles of tables that tasks made, a dict from each of the tasks."""
+        if self.made:
+            numbers = tuple(wanted)
+            return [self.pool.submit(together, numbers, *[self.made[i] for i in numbers])] if numbers else []
         sources: dict[Task, list[int]] = defaultdict(list)
         for i in wanted:
             sources[self.parts.makers[i]].append(i)
@@ -56,6 +70,8 @@ def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
 
     The steps are those of one task that does all, and so are the results, bit for bit.
     """
+    if run.by_steps:
+        return _sweep_steps(run, keep)
     plan, pool, parts = run.plan, run.pool, parts_of(run.plan)
     program, keep = run.program(plan.steps, plan.outputs), keep and not plan.cuts
     steps: dict[Task, list[Step]] = {(head, up): [] for up in (True, False) for head in parts.heads}
@@ -78,6 +94,52 @@ def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
     if keep:
         swept.tables.update({**program.leaves, **pool.get(swept.tasks[-1, True])})
     return swept
+
+
+def _sweep_steps(run: Run[T], keep: bool) -> Swept[T]:
+    """Submit each step as a task; with ``keep`` the tables stay that decoding reads, where they are.
+
+    All are submitted at once, in the order of the sweep, which is their priority too. Who submits holds only what is
+    still to be read, so that Dask drops a table after its last reader, as a sweep does.
+    """
+    plan, pool, parts = run.plan, run.pool, parts_of(run.plan)
+    program, whole = run.program(plan.steps, plan.outputs), keep and not plan.cuts
+    swept: Swept[T] = Swept(pool, parts, {}, {}, {}, {})
+    kept = {step.node for step in plan.steps} if whole else {*plan.outputs}
+    if whole:
+        swept.programs[-1] = pool.put(program)
+    elif keep:
+        steps: dict[Task, list[Step]] = {(head, True): [] for head in parts.heads}
+        for step in plan.up:
+            steps[parts.makers[step.node]].append(step)
+        swept.programs.update({head: pool.put(program.part(steps[head, True])) for head in parts.heads})
+        swept.inputs = _inputs(parts, steps)
+        kept.update(i for read in swept.inputs.values() for i in read)
+    _submit_steps(run, program, swept.made, kept)
+    made = [i for i in plan.outputs if i in swept.made]
+    _collect(run, swept, swept.picked(made))
+    swept.tables.update({i: program.leaves[i] for i in plan.outputs if i not in swept.made})
+    return swept
+
+
+def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: set[int]) -> None:
+    """Submit the steps of a program; those tables are in ``made`` afterwards that are to be kept."""
+    pool, steps, sent = run.pool, program.steps, dict[int, Any]()
+    for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
+        with_it = {}
+        for i in step.inputs:
+            if i in made or i in sent:
+                continue
+            if prod(program.dims[v] for v in program.leaf_axes[i]) <= _WITH_STEP_CELLS:
+                with_it[i] = program.leaves[i]
+            else:
+                sent[i] = pool.put(program.leaves[i])
+        read = tuple(dict.fromkeys(i for i in step.inputs if i not in with_it))
+        tables = [made[i] if i in made else sent[i] for i in read]
+        made[step.node] = pool.submit(run_step, step, program.algebra, run.threads, read, with_it, *tables)
+        for i in gone:
+            made.pop(i, None)
+            sent.pop(i, None)
 
 
 def _collect(run: Run[Any], swept: Swept[Any], answers: list[Any]) -> None:

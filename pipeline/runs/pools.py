@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
 from ...storage.run_folder import sweep_partial_files
 from ...storage.spec import disk_full
-from ...storage.tables import drop_damaged_tables
+from ...storage.tables import create_group, drop_damaged_tables
 from ...tasks.sweeps.program import pick
 from ..errors import BucketflowError, StoppedError
 from ..machine.resources import Resources
@@ -41,7 +42,7 @@ class DaskPools(AbstractContextManager[Pool]):
         else:
             from ...cluster.connect import local_client
 
-            self._opened = local_client(options.workers or 1)
+            self._opened = local_client(options.workers or 1, told_address if options.dashboard else None)
 
     def __enter__(self) -> Pool:
         from uuid import uuid4
@@ -72,6 +73,11 @@ class DaskPools(AbstractContextManager[Pool]):
         return BucketflowError(f"{error}; ask again once there are workers, with --workdir DIR to keep finished work")
 
 
+def told_address(address: str) -> None:
+    """Print where Dask's page is, at once: it goes with the workers."""
+    print(f"bucketflow: Dask's dashboard is at {address} while workers run", file=sys.stderr, flush=True)
+
+
 def width_of(resources: Resources) -> int:
     """Return how many tasks run at the same time: one a GPU, or as many as the workers have threads."""
     if resources.gpu_count or not resources.asked.remote:
@@ -98,8 +104,13 @@ def serial_pool(resources: Resources) -> Iterator[Pool]:
     yield SerialPool()
 
 
-def open_tables(pool: Pool, folder: Path) -> None:
-    """Make room for tables and receipts in a folder that all workers of a pool share.
+def open_tables(pool: Pool, folder: Path, attributes: Mapping[str, Any]) -> None:
+    """Make a Zarr group, and room for receipts beside it, in a folder that all workers of a pool share.
+
+    Parameters
+    ----------
+    attributes : mapping
+        What the group says of itself.
 
     Raises
     ------
@@ -108,7 +119,8 @@ def open_tables(pool: Pool, folder: Path) -> None:
     DiskFullError
         If no space is left.
     """
-    (folder / ledger.FOLDER).mkdir(parents=True, exist_ok=True)
+    create_group(folder, attributes)
+    ledger.folder_of(folder).mkdir(parents=True, exist_ok=True)
     try:
         pool.share(folder.absolute())
     except ClusterLostError:

@@ -103,7 +103,7 @@ class RowTables(Generic[T]):
 
     def outputs(self) -> dict[int, T]:
         """Run what is not done yet; return the tables that the answer is read from."""
-        open_tables(self.run.pool, self.store.folder)
+        open_tables(self.run.pool, self.store.folder, self.run.told)
         self.disk.resume()
         return self.complete(lambda: {node: self._whole(node) for node in self.run.plan.outputs})
 

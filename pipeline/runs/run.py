@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
@@ -18,11 +18,14 @@ from ..queries.arithmetic import Arithmetic
 from ..trees.memory import step_bytes
 
 if TYPE_CHECKING:
+    from ...tasks.boxes.table_archive import TableArchive
     from ...tasks.rows.memory_account import MemoryAccount
 
 T = TypeVar("T")
 
 Progress = Callable[[int], None]
+#: Where a run directory keeps tables.
+TABLES: Final = "tables"
 
 
 def _ignored(_: str) -> None:
@@ -56,6 +59,10 @@ class Run(Generic[T]):
         What tables of rows may take, where the plan is by rows.
     disk_bytes : int, optional
         What those may take on disk.
+    by_steps : bool
+        Whether each step is a task of the pool.
+    kept_bytes : int, optional
+        From how many bytes on tables are kept in the run's folder.
     note : callable
         Called with what the caller should be told besides the answer.
     """
@@ -75,6 +82,8 @@ class Run(Generic[T]):
     device_bytes: int = 0
     room: MemoryAccount | None = None
     disk_bytes: int | None = None
+    by_steps: bool = False
+    kept_bytes: int | None = None
     note: Callable[[str], None] = _ignored
 
     @property
@@ -88,12 +97,57 @@ class Run(Generic[T]):
         """Whether everything runs in this thread."""
         return isinstance(self.pool, SerialPool)
 
+    def names(self, axes: Sequence[int]) -> tuple[str, ...]:
+        """Return the names of local variables."""
+        model, variables = self.network.model, self.network.variables
+        return tuple(model.names[variables[v]] for v in axes)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a group of tables says of itself; rows know variables by their places in this list."""
+        semiring = self.problem.semiring
+        told = {
+            "query": self.network.query,
+            "semiring": semiring.name,
+            "variables": self.names(range(len(self.plan.dims))),
+        }
+        if semiring.modulus:
+            return {**told, "scale": f"residues modulo {semiring.modulus}"}
+        if semiring.name == "sum_product":
+            return {**told, "scale": "values times exp(log_scale), or exp(values + log_scale) where logs is true"}
+        if not semiring.saturates:
+            return {**told, "scale": "energies: natural logarithms of 1/p"}
+        return {**told, "scale": "costs, of which those of top and more are forbidden", "top": int(semiring.zero)}
+
+    def told_of(self, table: int, axes: Sequence[int]) -> dict[str, Any]:
+        """What the array of a table says of itself, besides; its task is that of the plan's graph."""
+        kind = ("elimination", "message", "result")[min(table // max(len(self.plan.tree.scopes), 1), 2)]
+        told = {key: value for key, value in self.told.items() if key != "query"}
+        return {**told, "step": table, "task": f"{kind}-{table}", "variables": self.names(axes)}
+
     def on_table(self) -> OnTable | None:
         """Return the callback for every table of a serial run."""
-        report = self.progress
-        if report is None or not self.serial:
+        report, kept = self.progress, self._keeper()
+        if not self.serial or (report is None and kept is None):
             return None
-        return lambda step, _: report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+
+        def told(step: Step, table: Any) -> None:
+            if kept is not None:
+                kept.keep(step, table)
+            if report is not None:
+                report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
+
+        return told
+
+    def _keeper(self) -> TableArchive[T] | None:
+        """Return what writes tables of a plan in memory that are kept, if any are."""
+        if self.kept_bytes is None or self.folder is None or self.plan.way != "memory":
+            return None
+        from ...tasks.boxes.stores import ChunkFiles
+        from ...tasks.boxes.table_archive import TableArchive
+
+        store, codec = ChunkFiles((self.folder / TABLES).absolute()), self.arithmetic.codec
+        return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
 
     def report(self, nbytes: int) -> None:
         """Say that so many bytes more were read and written; more than were planned count as all."""

@@ -29,16 +29,13 @@ from ..queries.arithmetic import Arithmetic
 from ..queries.beliefs import Beliefs, merge, place
 from ..trees.tree import Target
 from .pools import open_tables
-from .run import Run
+from .run import TABLES, Run
 
 if TYPE_CHECKING:
     from .device_slices import DeviceSweeps
 
 Array = NDArray[Any]
 T = TypeVar("T")
-
-# Where a run directory keeps what its tasks found.
-TABLES = "tables"
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,9 @@ class Slices(Generic[T]):
     def table(self) -> TableSpec:
         """The array of the beliefs that the groups found: one after the other, one chunk a group."""
         cells, dtype = sum(map(prod, self.shapes.values())), self.arithmetic.codec.belief_dtype
-        return TableSpec(self.name, (0, 1), ("group", "cell"), (self.groups, cells), frozenset((0,)), dtype)
+        labels = f"{self.name}_group", f"{self.name}_cell"
+        told = {"kind": "beliefs of each group, one after the other", "of": [list(target) for target in self.shapes]}
+        return TableSpec(self.name, (0, 1), labels, (self.groups, cells), frozenset((0,)), dtype, attributes=told)
 
     def states(self, number: int) -> list[dict[int, int]]:
         """States of the sliced variables in every slice of a group."""
@@ -307,7 +306,7 @@ def group_totals(
 def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:
     """Open the tables of a run directory; return the receipts of the groups whose beliefs are undamaged."""
     assert slices.folder is not None
-    open_tables(run.pool, slices.folder)
+    open_tables(run.pool, slices.folder, run.told)
     specs = {slices.table.name: slices.table} if slices.results else {}
     for spec in specs.values():
         create_table(slices.folder, spec)

@@ -54,6 +54,8 @@ class BoxPolicy(Policy):
     device_parts : int
         What parts of a box have in common is computed in each of them: one that needs more of them to fit a device is
         planned again, or given up.
+    kept_chunk_cells : int
+        A table that is kept for others is cut into chunks of at most so many cells: Zarr reads them whole.
     """
 
     input_part: int = 12
@@ -80,3 +82,4 @@ class BoxPolicy(Policy):
     run_bytes: int = 2000
     box_receipts: int = 3
     device_parts: int = 1 << 6
+    kept_chunk_cells: int = 1 << 23

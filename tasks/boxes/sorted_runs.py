@@ -78,14 +78,21 @@ class RowRun:
     @cached_property
     def specs(self) -> tuple[TableSpec, TableSpec]:
         """The arrays of keys and of values."""
-        labels, cut = ("chunk", "row", "word"), frozenset((0,))
+        labels, cut = tuple(f"{self.name}_{axis}" for axis in ("chunk", "row", "word")), frozenset((0,))
         shape = (self.chunks, self.chunk_rows, self.keys.n_words)
         least = BoxPolicy.current().least_compressed_bytes
         compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= least else ""
         return (
-            TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression),
-            TableSpec(values_name(self.name), (0, 1), labels[:2], shape[:2], cut, self.dtype),
+            TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression, self._told),
+            TableSpec(values_name(self.name), (0, 1), labels[:2], shape[:2], cut, self.dtype, "", self._told),
         )
+
+    @property
+    def _told(self) -> dict[str, Any]:
+        """What both arrays say of themselves: the state of a variable is ``word >> shift & (2**bits - 1)`` of a key."""
+        fields = [[v, *self.keys.fields[v]] for v in self.keys.variables if v in self.keys.fields]
+        told = {"kind": "sorted rows, filled up with ones", "step": int(self.name.split("_")[1]), "rows": self.rows}
+        return {**told, **self.kept, "variable_word_shift_bits": fields}
 
     def keys_of(self, chunk: int) -> tuple[Key, Key]:
         """Return the keys of the receipts of a chunk."""

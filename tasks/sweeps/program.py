@@ -162,6 +162,19 @@ def run_part(
     return part.run(given, keep=nodes if keep else (), threads=threads, on_table=on_table)
 
 
+def run_step(
+    step: Step, algebra: Algebra[T], threads: int, read: tuple[int, ...], leaves: Mapping[int, T], *tables: T
+) -> T:
+    """Task: one step, from the leaf tables that go with it and the tables ``read`` that other tasks made."""
+    given = {**leaves, **dict(zip(read, tables, strict=True))}
+    return algebra.step(step, [given[i] for i in step.inputs], threads)
+
+
+def together(nodes: tuple[int, ...], *tables: T) -> dict[int, T]:
+    """Task: tables that several tasks made, by number."""
+    return dict(zip(nodes, tables, strict=True))
+
+
 def pick(tables: Mapping[int, T], nodes: Collection[int]) -> dict[int, T]:
     """Task: some of the tables that another task made, so that only those travel."""
     return {i: tables[i] for i in nodes}

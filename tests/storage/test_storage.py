@@ -13,7 +13,7 @@ from bucketflow.storage import chunks, ledger
 from bucketflow.storage.codecs import compress, paying
 from bucketflow.storage.run_folder import RunDir, sweep_partial_files
 from bucketflow.storage.spec import ChunkLostError, DiskFullError, Receipt, StorageError, TableSpec
-from bucketflow.storage.tables import create_table, stored_table
+from bucketflow.storage.tables import create_group, create_table, stored_table
 
 SPEC = TableSpec("msg_7", (4, 2, 9), ("d", "b", "j"), (3, 5, 7), frozenset({4, 9}), "int32")
 
@@ -27,6 +27,7 @@ def place(chunk: tuple[int, ...]) -> tuple[slice, ...]:
 
 def written(folder: Path, values: np.ndarray, compression: str = "") -> list[Receipt]:
     """Write a table chunk by chunk."""
+    create_group(folder, {"query": "partition"})
     spec = create_table(folder, SPEC, lambda: compression)
     receipts = []
     for chunk in SPEC.chunks_at({}):
@@ -47,6 +48,7 @@ def test_tables_open_with_plain_zarr(tmp_path: Path, compression: str) -> None:
     assert np.array_equal(array[...], values)
     assert array.metadata.dimension_names == ("d", "b", "j")
     group = zarr.open_group(str(tmp_path), mode="r")
+    assert dict(group.attrs) == {"query": "partition"}
     assert np.array_equal(group[SPEC.name][...], values)
     assert not list(tmp_path.glob("*.partial"))
 
@@ -147,26 +149,26 @@ def test_full_disk_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_ledger_survives_a_cut_line(tmp_path: Path) -> None:
-    (tmp_path / ledger.FOLDER).mkdir()
+    ledger.folder_of(tmp_path).mkdir(parents=True)
     receipts = [Receipt("t", (i,), 1, 2, 0.1, 3, {"low": float("-inf")}) for i in range(3)]
     ledger.append(tmp_path, receipts)
-    path = next((tmp_path / ledger.FOLDER).glob("*.jsonl"))
+    path = next(ledger.folder_of(tmp_path).glob("*.jsonl"))
     path.write_bytes(path.read_bytes()[:-9])
     assert list(ledger.load(tmp_path).values()) == receipts[:2]
 
 
 def test_receipts_of_some_chunks_and_tables_are_read(tmp_path: Path) -> None:
-    (tmp_path / ledger.FOLDER).mkdir()
+    ledger.folder_of(tmp_path).mkdir(parents=True)
     keys = [("t", (0,)), ("t", (1,)), ("tt", (0,)), ("u", (3, 0)), ("u", (30,))]
     ledger.append(tmp_path, [Receipt(*key, 8, 1, 0.0, 0, {}) for key in keys])
     assert [*ledger.load(tmp_path, [("t", (1,)), ("u", None)])] == [keys[1], *keys[3:]]
 
 
 def test_a_cut_line_does_not_spoil_the_next(tmp_path: Path) -> None:
-    (tmp_path / ledger.FOLDER).mkdir()
+    ledger.folder_of(tmp_path).mkdir(parents=True)
     receipts = [Receipt("t", (i,), 8, 1, 0.0, 0, {}) for i in range(3)]
     ledger.append(tmp_path, receipts[:2])
-    (path,) = (tmp_path / ledger.FOLDER).iterdir()
+    (path,) = ledger.folder_of(tmp_path).iterdir()
     path.write_bytes(path.read_bytes()[:-7])
     ledger.append(tmp_path, receipts[2:])
     assert set(ledger.load(tmp_path)) == {("t", (0,)), ("t", (2,))}
@@ -176,7 +178,7 @@ def test_full_disk_for_receipts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, "no space")
 
-    (tmp_path / ledger.FOLDER).mkdir()
+    ledger.folder_of(tmp_path).mkdir(parents=True)
     monkeypatch.setattr(ledger.os, "fsync", full)
     with pytest.raises(DiskFullError, match="receipts"):
         ledger.append(tmp_path, [Receipt("t", (0,), 8, 1, 0.0, 0, {})])

@@ -18,7 +18,7 @@ SPEC = TableSpec("costs", (0, 1), ("a", "b"), (3, 4), frozenset((0,)), "int64")
 @pytest.fixture
 def receipts(tmp_path: Path) -> Receipts:
     """Of a table of three chunks that were written."""
-    (tmp_path / ledger.FOLDER).mkdir()
+    ledger.folder_of(tmp_path).mkdir(parents=True)
     found = Receipts(ChunkFiles(tmp_path), lambda: {SPEC.name: SPEC})
     write(found)
     return found

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
+from ...errors import ModelError
 from ...machine.resources import Resources
 from ...options import Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
@@ -78,6 +79,9 @@ class Asking:
     def wishes(self) -> Wishes:
         """What the caller asked for that decides who may answer."""
         query, method, options, effort = self.question.query, self.effort.method, self.options, self.effort
+        if options.tasks == "steps" or options.keep_tables is not None:
+            self._verify_swept("tasks 'steps'" if options.tasks == "steps" else "keep_tables")
+            return Wishes(SWEEP)
         by_rows = options.representation == "rows" and method == "auto"
         if by_rows and not effort.limited:
             return Wishes(SWEEP)
@@ -91,6 +95,14 @@ class Asking:
         if self.has_stored_plan:
             return Wishes(SWEEP)
         return Wishes(about_sweeps=not plain or self.folder is not None)
+
+    def _verify_swept(self, what: str) -> None:
+        """Refuse what is about a sweep where what was asked for is none."""
+        effort = self.effort
+        if effort.method not in ("auto", "dense"):
+            raise ModelError(f"{what}: the method {effort.method!r} sweeps nothing; leave one of both out")
+        if effort.limited:
+            raise ModelError(f"{what}: bounds sweep nothing; leave out time, gap and upper_bound")
 
     def _of_optimum(self, plain: bool) -> Wishes:
         effort, method = self.effort, self.effort.method

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from ....storage import ledger
 from ....storage.chunks import damaged, read_rows, write_chunk
+from ....storage.files import refuse_links
 from ....storage.spec import ChunkLostError, DiskFullError, Receipt, TableSpec
 from ....tasks.rows.host import HOST
 from ....tasks.rows.numpy_rows import comparable
@@ -110,8 +111,8 @@ def _restore_of(kind: str, arrays: Arrays) -> Restore:
 
 Numbers = NDArray[np.uint64]
 
-# All pieces are files of this table.
-_TABLE = "rows"
+# All pieces are files of this table, in this folder.
+_TABLE, _TABLES = "rows", "tables"
 # Receipts of these names say which piece tells where the search began, and which ones make up a layer.
 _BEGINNING, _LAYERS = "beginning", "layers"
 
@@ -202,9 +203,11 @@ class RowFiles:
     def folder(self) -> Path:
         """Where pieces are."""
         if self._folder is None:
-            self._folder = self._make()
-            for name in (_TABLE, ledger.FOLDER):
-                (self._folder / name).mkdir(exist_ok=True)
+            made = self._make()
+            self._folder = made / _TABLES
+            (self._folder / _TABLE).mkdir(parents=True, exist_ok=True)
+            ledger.folder_of(self._folder).mkdir(parents=True, exist_ok=True)
+            refuse_links(made)
         return self._folder
 
     def begin(self, beginning: Beginning) -> None:
@@ -326,8 +329,8 @@ class RowFiles:
     def clear(self) -> None:
         """Remove all rows, and what is known of them."""
         if self._folder is not None or self._lasting:
-            for name in (ledger.FOLDER, _TABLE):
-                for path in (self.folder / name).iterdir():
+            for folder in (ledger.folder_of(self.folder), self.folder / _TABLE):
+                for path in folder.iterdir():
                     path.unlink()
         self.nbytes = 0
 

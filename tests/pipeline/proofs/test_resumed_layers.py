@@ -115,10 +115,10 @@ def test_finished_layers_are_not_done_again(tmp_path: Path) -> None:
         done += files.done
     assert done == [*range(9)]
     assert outcome == whole
-    assert files.nbytes == sum(path.stat().st_size for path in (tmp_path / "rows").iterdir())
+    assert files.nbytes == sum(path.stat().st_size for path in (tmp_path / "tables" / "rows").iterdir())
 
 
-@pytest.mark.parametrize("damage", ["rows", "ledger"])
+@pytest.mark.parametrize("damage", ["tables/rows", "ledger/tables"])
 def test_what_is_damaged_begins_anew(damage: str, tmp_path: Path) -> None:
     network = grid(3, 1, d=3)
     with pytest.raises(Killed):
@@ -127,7 +127,7 @@ def test_what_is_damaged_begins_anew(damage: str, tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-9] + b"damaged!!")
     files = Dying(tmp_path, 0)
     assert searched(network, files).total == buckets(network, 1 << 20).lower
-    assert files.done == [*range(3 if damage == "ledger" else 0, 9)]
+    assert files.done == [*range(3 if damage == "ledger/tables" else 0, 9)]
 
 
 def begun_on_disk(network: CostNetwork, folder: Path) -> None:

@@ -111,7 +111,7 @@ def test_what_was_stopped_is_continued_and_what_is_damaged_is_made_again(tmp_pat
     joins = joins_of(split, MIN_PLUS)
     assert least_total(network, Spilling(boxing, tmp_path), None, joins=joins, stop=stop) is None
     (folder,) = tmp_path.iterdir()
-    files = sorted((folder / "messages").iterdir())
+    files = sorted((folder / "tables" / "messages").iterdir())
     assert len(files) > 30
     files[0].unlink()
     for path in files[3::4]:
@@ -120,7 +120,7 @@ def test_what_was_stopped_is_continued_and_what_is_damaged_is_made_again(tmp_pat
         path.write_bytes(data)
     assert least(network, boxing, tmp_path) == expected
     assert least(network, boxing, tmp_path) == expected  # from what it found
-    assert not list((folder / "messages").iterdir())
+    assert not list((folder / "tables" / "messages").iterdir())
 
 
 def test_other_boxes_begin_anew_and_remove_what_was_left(tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
     spilling, joins = Spilling(boxed(split, 1 << 20), tmp_path / "run"), joins_of(split, MIN_PLUS)
     least_total(network, spilling, None, joins=joins, stop=lambda: next(asked, None) is None)
     (folder,) = (tmp_path / "run").iterdir()
-    (folder / "messages").rename(tmp_path / "elsewhere")
-    (folder / "messages").symlink_to(tmp_path / "elsewhere")
+    (folder / "tables" / "messages").rename(tmp_path / "elsewhere")
+    (folder / "tables" / "messages").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StorageError, match="is a symbolic link"):
         least_total(network, spilling, None, joins=joins, stop=bool)
 
@@ -164,7 +164,7 @@ def test_memory_is_kept_and_disk_is_what_was_said(tmp_path: Path) -> None:
     peak, _ = traced(run)
     assert peak <= memory, peak
     (folder,) = tmp_path.iterdir()
-    written = sum(path.stat().st_size for path in (folder / "messages").iterdir())
+    written = sum(path.stat().st_size for path in (folder / "tables" / "messages").iterdir())
     assert 0 < written <= boxing.disk_bytes
 
 
@@ -183,7 +183,7 @@ def test_a_killed_command_goes_on(tmp_path: Path) -> None:
     assert (found["lower"], found["value"]) == (expected.lower, expected.value)
     assert found["rounds"][0]["disk_bytes"] > 0
     (folder,) = (workdir / "messages").iterdir()
-    written = Counter(receipt.key for _, receipt in ledger.history(folder))
+    written = Counter(receipt.key for _, receipt in ledger.history(folder / "tables"))
     assert len(written) > 40
     assert set(written.values()) == {1}
 

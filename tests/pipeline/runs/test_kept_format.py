@@ -1,7 +1,7 @@
 """Run directories outlive releases: those of this format that another version left half done are finished here.
 
 ``half-done-runs.tar.xz`` holds them as the first version of the format wrote them. Where this test fails, the format
-has changed: raise ``rundir.FORMAT``, and write the file anew with ``python -m tests.pipeline.runs.test_kept_format``.
+has changed: raise ``FORMAT``, and write the file anew with ``python -m tests.pipeline.runs.test_kept_format``.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def half_done(name: str, run: Path) -> None:
     query, shape, fit, share = RUNS[name]
     ask(name, run, **budget(grid(*shape), query, fit, share))
     (run / "result.json").unlink()
-    for book in (run / "tables" / "ledger").glob("*"):
+    for book in (run / "ledger" / "tables").glob("*"):
         lines = book.read_bytes().splitlines(keepends=True)
         book.write_bytes(b"".join(lines[: (len(lines) + 1) // 2]))
         book.rename(book.with_name("elsewhere-1.jsonl"))
@@ -106,12 +106,12 @@ def test_jobs_and_batches_of_other_formats_are_refused_by_number(
         (tmp_path / "run").mkdir()
         JobDir(tmp_path / "run").write({"id": "grid-1"})
         assert bucketflow.batch(tmp_path / "list.csv", tmp_path / "out").answered == 1
-    with pytest.raises(bucketflow.IncompatibleRunError, match=r"job\.json has format 4, this .* reads format 5"):
+    with pytest.raises(bucketflow.IncompatibleRunError, match=r"job\.json has format 4, this .* reads format 6"):
         _ = bucketflow.Job(tmp_path / "run").record
     listed = CliRunner().invoke(main, ["jobs", str(tmp_path), "--json"])
     assert (listed.exit_code, listed.stdout) == (0, "[]\n")
-    assert "job.json has format 4, this version of bucketflow reads format 5" in listed.stderr
-    with pytest.raises(bucketflow.IncompatibleRunError, match=r"answers\.jsonl has format 4, this .* reads format 5"):
+    assert "job.json has format 4, this version of bucketflow reads format 6" in listed.stderr
+    with pytest.raises(bucketflow.IncompatibleRunError, match=r"answers\.jsonl has format 4, this .* reads format 6"):
         bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
     # before there was a number, lines had none
     (tmp_path / "old").mkdir()

@@ -217,7 +217,7 @@ def test_lost_compressed_chunks_are_computed_again(tmp_path: Path, how: str) -> 
     first = bucketflow.solve(model, **options)
     stored = compressed_tables(run)
     assert damaged(run, how)
-    for path in (run / "tables" / "ledger").glob("*.jsonl"):
+    for path in (run / "ledger" / "tables").glob("*.jsonl"):
         lines = [line for line in path.read_text().splitlines() if json.loads(line)["table"] != "result"]
         path.write_text("".join(line + "\n" for line in lines))
     again = bucketflow.solve(model, **options)
@@ -233,7 +233,7 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
     first = bucketflow.solve(model, **options)
     stamps = {p: p.stat().st_mtime_ns for p in (run / "tables").glob("msg_*/c.*")}
     count = damaged(run, how)
-    for path in (run / "tables" / "ledger").glob("*.jsonl"):
+    for path in (run / "ledger" / "tables").glob("*.jsonl"):
         lines = [line for line in path.read_text().splitlines() if json.loads(line)["table"] != "result"]
         path.write_text("".join(line + "\n" for line in lines))
     done: list[Any] = []

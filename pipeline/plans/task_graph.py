@@ -1,0 +1,319 @@
+"""The task graph of a plan as a value: a node for each elimination, each message back and each result. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from ...tasks.steps.step import Step
+from ..errors import ModelError, writing
+from .graph_drawing import Drawn, page_of, svg_of
+from .planning_policy import PlanningPolicy
+
+Kind = Literal["elimination", "message", "result"]
+"""A step up the tree, a message from above, or what an answer is read from."""
+
+_ENDINGS: Final = ("svg", "html", "json")
+
+
+@dataclass(frozen=True)
+class TaskNode:
+    """A step of a plan, as a task that depends on others.
+
+    Called with what these found it returns itself: a dry run.
+
+    Parameters
+    ----------
+    key : str
+    kind : {"elimination", "message", "result"}
+    needs : tuple of str
+        Keys of the tasks whose tables it reads, once each.
+    functions : int
+        Tables of the model's functions that it reads besides.
+    level : int
+        0 where it reads nothing but functions, otherwise one more than the highest level of what it needs.
+    variables, eliminated : tuple of str
+        Of the table that it makes, in the order of its axes; and those that it sums out or optimises over.
+    cells : int
+        Swept each time; by rows, the rows of its table at most.
+    nbytes : int
+        Of the table that it makes each time; by rows at most.
+    seconds : float or None
+        Predicted for one core, each time; None by rows, where sizes are known only when tables are made.
+    place : str
+        Where it runs: "memory", "slices", "part 17", "stage 2 on disk", "device", …
+    repeats : int
+        How many times it runs: once for each slice or box that it is in, and for each sweep of a count.
+    """
+
+    key: str
+    kind: Kind
+    needs: tuple[str, ...]
+    functions: int
+    level: int
+    variables: tuple[str, ...]
+    eliminated: tuple[str, ...]
+    cells: int
+    nbytes: int
+    seconds: float | None
+    place: str
+    repeats: int = 1
+
+    def __call__(self, *found: TaskNode) -> TaskNode:
+        """Return the node: what a Dask scheduler computes of :meth:`.TaskGraph.to_dask`."""
+        return self
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        told = {**vars(self), "bytes": self.nbytes}
+        del told["nbytes"]
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in told.items()}
+
+
+@dataclass(frozen=True)
+class GraphSection:
+    """Steps of a plan that run at the same place.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        In execution order.
+    place : callable
+        Where a step runs, by its table.
+    repeats : callable
+        How many times, by the position of the step.
+    ends : sequence of int
+        Tables that the answer is read from.
+    prefix : str
+        Of the keys.
+    outputs : mapping of int to int
+        What later sections know as which table: the number there, and the table here.
+    """
+
+    steps: Sequence[Step]
+    place: Callable[[int], str]
+    repeats: Callable[[int], int]
+    ends: Sequence[int]
+    prefix: str = ""
+    outputs: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TableMeasure:
+    """What is told of a table and its step.
+
+    Parameters
+    ----------
+    nodes : int
+        Of the tree, leaves included: smaller numbers are of tables on the way up, as many more of messages from above.
+    size_of : callable
+        Cells or rows, and bytes, of the table that a step makes.
+    seconds_of : callable
+        Predicted for a step.
+    """
+
+    nodes: int
+    size_of: Callable[[Step], tuple[int, int]]
+    seconds_of: Callable[[Step], float | None]
+
+    def kind(self, table: int) -> Kind:
+        """Return what makes a table."""
+        return ("elimination", "message", "result")[min(table // max(self.nodes, 1), 2)]
+
+
+@dataclass(frozen=True, repr=False)
+class TaskGraph:
+    """The tasks of a plan by key, those that are needed before those that need them.
+
+    Parameters
+    ----------
+    nodes : dict of str to TaskNode
+    outputs : tuple of str
+        Keys of the tasks that the answer is read from.
+    """
+
+    nodes: Mapping[str, TaskNode]
+    outputs: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    @cached_property
+    def levels(self) -> int:
+        """Number of levels: tasks of one level may run at the same time."""
+        return 1 + max((node.level for node in self.nodes.values()), default=-1)
+
+    @property
+    def runs(self) -> int:
+        """How many times tasks run, all together."""
+        return sum(node.repeats for node in self.nodes.values())
+
+    def to_dask(self) -> dict[str, tuple[Any, ...]]:
+        """Return a graph as Dask has them, ``key: (callable, *keys)``, which every scheduler and ``visualize`` takes.
+
+        Computed, each key gives its :class:`TaskNode`: a dry run, as a plan has no tables. ``solve(tasks="steps")``
+        runs the same tasks.
+
+        Examples
+        --------
+        >>> import bucketflow
+        >>> graph = bucketflow.plan(bucketflow.load("diagnosis"), "partition").graph()
+        >>> all(callable(task[0]) and set(task[1:]) <= graph.nodes.keys() for task in graph.to_dask().values())
+        True
+        """
+        return {key: (node, *node.needs) for key, node in self.nodes.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain types only."""
+        return {
+            "tasks": len(self),
+            "runs": self.runs,
+            "levels": self.levels,
+            "outputs": list(self.outputs),
+            "nodes": [node.to_dict() for node in self.nodes.values()],
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def to_svg(self, most: int | None = None) -> str:
+        """Draw the graph by level, coloured by bytes.
+
+        Parameters
+        ----------
+        most : int, optional
+            Draw so many tasks at most, those of the largest tables; the picture says what it leaves out.
+        """
+        return svg_of(self._drawn(), PlanningPolicy.current().drawn_tasks if most is None else most)
+
+    def to_html(self, most: int | None = None) -> str:
+        """Return a page with the drawing, which needs no network."""
+        return page_of(self.to_svg(most), f"Task graph: {len(self):,} tasks")
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the graph to a ``.svg``, ``.html`` or ``.json`` file.
+
+        Raises
+        ------
+        ModelError
+            If the name ends in anything else, or the file cannot be written.
+        """
+        texts = {"svg": self.to_svg, "html": self.to_html, "json": self.to_json}
+        ending = graph_ending(path)
+        with writing(path):
+            Path(path).write_text(texts[ending]())
+
+    def _drawn(self) -> list[Drawn]:
+        return [
+            Drawn(key, node.needs, node.level, node.nbytes, _label(node), _text(node))
+            for key, node in self.nodes.items()
+        ]
+
+    def _repr_html_(self) -> str:
+        return self.to_svg()
+
+    def __repr__(self) -> str:
+        return f"<{len(self):,} tasks in {self.levels:,} levels, run {self.runs:,} times>"
+
+
+def graph_ending(path: str | PathLike[str]) -> str:
+    """Return how the name of a file for a graph ends.
+
+    Raises
+    ------
+    ModelError
+        If graphs are not written to such files.
+    """
+    ending = Path(path).suffix.removeprefix(".").lower()
+    if ending not in _ENDINGS:
+        raise ModelError(f"a graph is written to a .svg, .html or .json file, not to {Path(path).name!r}")
+    return ending
+
+
+def _label(node: TaskNode) -> str:
+    """A few characters that stand in a drawing of few tasks."""
+    shown = node.eliminated if node.kind == "elimination" else node.variables
+    return ", ".join(shown[:2]) + ("…" if len(shown) > 2 else "")
+
+
+def _text(node: TaskNode) -> str:
+    """What is said of a task under the mouse."""
+    from ..errors import format_bytes
+
+    seconds = "seconds unknown" if node.seconds is None else f"{node.seconds:.2g} s"
+    lines = [
+        f"{node.key}: {node.kind}, level {node.level}",
+        f"table of {', '.join(node.variables) or 'no variable'}",
+        f"{node.cells:,} cells, {format_bytes(node.nbytes)}, {seconds}, {node.place}",
+    ]
+    if node.eliminated:
+        lines.insert(1, f"eliminates {', '.join(node.eliminated)}")
+    return "\n".join([*lines, f"runs {node.repeats:,} times"] if node.repeats > 1 else lines)
+
+
+def task_graph(sections: Sequence[GraphSection], measure: TableMeasure, name: Callable[[int], str]) -> TaskGraph:
+    """Build the graph of steps, section after section.
+
+    Parameters
+    ----------
+    sections : sequence of GraphSection
+    measure : TableMeasure
+    name : callable
+        The name of a variable.
+    """
+    nodes: dict[str, TaskNode] = {}
+    known: dict[int, str] = {}
+    outputs: dict[str, None] = {}
+    for section in sections:
+        makers = dict(known)
+        for position, step in enumerate(section.steps):
+            node = _node(section, position, step, makers, nodes, measure, name)
+            nodes[node.key] = node
+            makers[step.node] = node.key
+        known.update({number: makers[table] for number, table in section.outputs.items()})
+        outputs.update(dict.fromkeys(makers[i] for i in section.ends if i in makers))
+    return TaskGraph(nodes, tuple(outputs))
+
+
+def _node(
+    section: GraphSection,
+    position: int,
+    step: Step,
+    makers: Mapping[int, str],
+    nodes: Mapping[str, TaskNode],
+    measure: TableMeasure,
+    name: Callable[[int], str],
+) -> TaskNode:
+    needs = tuple(dict.fromkeys(makers[i] for i in step.inputs if i in makers))
+    cells, nbytes = measure.size_of(step)
+    gone = sorted({v for axes in step.input_axes for v in axes} - set(step.axes))
+    kind = measure.kind(step.node)
+    return TaskNode(
+        key=_unused(f"{section.prefix}{kind}-{step.node}", nodes),
+        kind=kind,
+        needs=needs,
+        functions=sum(i not in makers for i in step.inputs),
+        level=1 + max((nodes[key].level for key in needs), default=-1),
+        variables=tuple(map(name, step.axes)),
+        eliminated=tuple(map(name, gone)),
+        cells=cells,
+        nbytes=nbytes,
+        seconds=measure.seconds_of(step),
+        place=section.place(step.node),
+        repeats=section.repeats(position),
+    )
+
+
+def _unused(key: str, nodes: Mapping[str, TaskNode]) -> str:
+    """Return a key that no other task has: a table that was dropped may be made again."""
+    found, times = key, 1
+    while found in nodes:
+        times += 1
+        found = f"{key}-again{times}"
+    return found

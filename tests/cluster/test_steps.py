@@ -1,0 +1,247 @@
+"""Steps as Dask futures: each depends on those of its inputs, answers are the same bits, and what was sent is said."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+import bucketflow
+from bucketflow.cluster.connect import ClusterError, local_client, verify_dashboard
+from bucketflow.cluster.starting import NO_DASHBOARD
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
+from bucketflow.pipeline.cli.main import main
+from bucketflow.tasks.steps.row_policy import RowPolicy
+from tests.models import grid
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Needs(SchedulerPlugin):
+    """Notes what each task depends on."""
+
+    def __init__(self, scheduler: Any) -> None:
+        self.scheduler, self.found = scheduler, dict[str, set[str]]()
+
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        if finish == "memory":
+            self.found[str(key)] = {str(other.key) for other in self.scheduler.tasks[key].dependencies}
+
+    def numbered(self) -> dict[int, tuple[str, set[int]]]:
+        """By the order in which tasks were submitted: their functions, and what they need."""
+        number = {key: int(key.rsplit("-", 1)[1]) for key in self.found}
+        return {number[key]: (key.split("-")[0], {number[need] for need in needs}) for key, needs in self.found.items()}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two workers in this process."""
+    kwargs: dict[str, Any] = {"scheduler_kwargs": NO_DASHBOARD, "dashboard_address": None, "memory_limit": 0}
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=False, silence_logs=50, **kwargs) as cluster,
+        Client(cluster, set_as_default=False) as opened,
+    ):
+        yield opened
+
+
+def answers(model: bucketflow.Model, query: str, **options: Any) -> Any:
+    if query in ("marginals", "max-marginals"):
+        return bucketflow.marginals(model, maximum=query == "max-marginals", joint=[("x0", "x1")], **options)
+    return bucketflow.solve(model, query, method="dense", **options)
+
+
+def assert_same(one: Any, other: Any) -> None:
+    if not isinstance(one, bucketflow.Marginals):
+        assert (one.status, one.value, one.log10, one.assignment) == (
+            other.status,
+            other.value,
+            other.log10,
+            other.assignment,
+        )
+        return
+    assert (one.status, one.value, one.log10_evidence) == (other.status, other.value, other.log10_evidence)
+    for name in one:
+        assert one[name].tobytes() == other[name].tobytes()
+    assert [t.tobytes() for t in one.joint.values()] == [t.tobytes() for t in other.joint.values()]
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("optimum", "cost"),
+        ("optimum", "markov"),
+        ("partition", "markov"),
+        ("partition", "steep"),
+        ("count", "forbids"),
+        ("marginals", "markov"),
+        ("marginals", "steep"),
+        ("max-marginals", "cost"),
+    ],
+)
+def test_answers_are_the_same_bits(client: Client, query: str, kind: str) -> None:
+    model = grid(5, 5, 4, kind)
+    found = answers(model, query, client=client, tasks="steps")
+    assert_same(answers(model, query), found)
+    assert found.plan is not None
+    assert found.dask is not None
+    assert found.dask.tasks >= len(found.plan.steps) * (found.plan.sweeps if query == "count" else 1) > 0
+    assert (found.dask.workers, found.dask.why_none) == (2, "")
+
+
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("partition", "markov"), ("marginals", "markov")])
+def test_every_step_is_a_future_that_depends_on_those_of_its_inputs(client: Client, query: str, kind: str) -> None:
+    assert client.cluster is not None
+    noted = Needs(client.cluster.scheduler)
+    client.cluster.scheduler.add_plugin(noted, name="needs")
+    try:
+        found = answers(grid(6, 6, 3, kind), query, client=client, tasks="steps")
+    finally:
+        client.cluster.scheduler.remove_plugin("needs")
+    tasks = noted.numbered()
+    assert len(tasks) == found.dask.tasks
+    steps = sorted(number for number, (function, _) in tasks.items() if function == "run_step")
+    graph = found.plan.graph()
+    assert len(steps) == len(graph) > 4
+    number_of = dict(zip(graph.nodes, steps, strict=True))
+    for key, node in graph.nodes.items():
+        assert tasks[number_of[key]][1] == {number_of[need] for need in node.needs}
+    (collected,) = [needs for function, needs in tasks.values() if function == "together"]
+    assert collected == {number_of[key] for key in graph.outputs}
+
+
+@pytest.mark.parametrize(("query", "kind", "length"), [("optimum", "cost", 40), ("marginals", "markov", 24)])
+def test_tables_that_are_dropped_and_made_again_are_too(client: Client, query: str, kind: str, length: int) -> None:
+    tree = "bucket" if query == "optimum" else "refined"
+    model, options = grid(8, length, 3, kind), {"tree": tree, "fit": "slice", "threads": 1}
+    memory = bucketflow.plan(model, query, **options).peak_bytes // 2
+    found = answers(model, query, client=client, tasks="steps", memory=memory, **options)
+    assert found.plan.slices == 1
+    assert found.plan.cuts
+    assert_same(answers(model, query, memory=memory, **options), found)
+
+
+def test_tables_of_rows_are_too(client: Client) -> None:
+    with RowPolicy.using(small_cells=1):
+        model = grid(4, 4, 4, "forbids")
+        found = bucketflow.solve(model, representation="rows", client=client, tasks="steps")
+        alone = bucketflow.solve(model, representation="rows")
+    assert found.plan is not None
+    assert found.plan.row_bounds is not None
+    assert_same(alone, found)
+    assert found.dask is not None
+    assert found.dask.tasks > len(found.plan.steps)
+
+
+def test_large_functions_are_sent_once(client: Client) -> None:
+    model = grid(2, 3, 80, "markov")
+    found = answers(model, "marginals", client=client, tasks="steps")
+    assert_same(answers(model, "marginals"), found)
+    functions = found.plan.tree.n_leaves
+    assert found.dask.tasks <= len(found.plan.steps) + functions + 1
+
+
+def test_nothing_left_sends_nothing_and_says_so(client: Client) -> None:
+    found = bucketflow.solve(bucketflow.load("diagnosis"), "partition", client=client, tasks="steps")
+    assert found.dask is not None
+    assert (found.dask.tasks, found.dask.why_none) == (0, "preprocessing gives the answer")
+
+
+def test_what_was_not_sent_is_said(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    model = grid(4, 4, 3, "markov")
+    with caplog.at_level(logging.INFO, "bucketflow"):
+        found = bucketflow.solve(model, "partition", client=client)
+    assert found.dask is not None
+    assert found.dask.tasks == found.dask.workers == 0
+    assert re.fullmatch(r"the whole sweep takes \S+ s, and is worth sending from 0.4 s on", found.dask.why_none)
+    assert f"dask: no task was sent to workers of the client's cluster: {found.dask.why_none}" in caplog.text
+    assert ("dask", found.dask.text) in found.rows()
+    beliefs = bucketflow.marginals(model, client=client)
+    assert beliefs.dask is not None
+    assert beliefs.dask.why_none.startswith("the propagation takes")
+    assert beliefs.to_dict()["dask"]["tasks"] == 0
+    bounds = bucketflow.solve(grid(6, 6, 4), method="search", client=client)
+    assert bounds.dask is not None
+    assert bounds.dask.tasks or "before workers were to help" in bounds.dask.why_none
+    assert bucketflow.solve(model, "partition").dask is None
+    assert "dask" not in bucketflow.solve(model, "partition").to_dict()
+
+
+def test_what_was_sent_is_kept_in_a_run_directory(client: Client, tmp_path: Any) -> None:
+    model = bucketflow.load("satellite")
+    found = bucketflow.solve(model, method="dense", client=client, tasks="steps", workdir=tmp_path / "run")
+    again = bucketflow.solve(model, method="dense", client=client, tasks="steps", workdir=tmp_path / "run")
+    assert found.dask is not None
+    assert found.dask.tasks > 0
+    assert (again.dask, again.value, again.assignment) == (found.dask, found.value, found.assignment)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"client": None}, "give workers, a scheduler or a client"),
+        ({"gpus": 1}, "leave out gpus"),
+        ({"method": "search"}, "the method 'search' sweeps nothing"),
+        ({"time": 1.0}, "leave out time, gap and upper_bound"),
+        ({"fit": "spill", "memory": "28kB"}, "each box, which runs many steps, is a task"),
+        ({"fit": "slice", "memory": "28kB"}, "slices, and a group of these, each a whole sweep, is a task"),
+        ({"fit": "spill", "representation": "rows"}, "each box, which runs many steps, is a task"),
+        ({"tasks": "all"}, "unknown tasks 'all'; one of auto, steps"),
+    ],
+)
+def test_what_is_not_cut_into_steps_is_refused_by_name(client: Client, options: dict[str, Any], says: str) -> None:
+    with BudgetPolicy.using(margin_bytes=0), pytest.raises(bucketflow.ModelError, match=re.escape(says)):
+        bucketflow.solve(grid(6, 6, 4), **{"client": client, "tasks": "steps", **options})
+
+
+def test_compiled_models_refuse_steps() -> None:
+    with pytest.raises(bucketflow.ModelError, match="'tasks' does not apply"):
+        bucketflow.compile(bucketflow.load("diagnosis"), tasks="steps", workers=1)
+
+
+def test_a_dashboard_is_served_on_this_machine_only(capfd: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[str, int]] = []
+
+    def look(address: str) -> None:
+        with urlopen(address) as page:
+            told.append((address, page.status))
+
+    with local_client(1, look) as client:
+        assert client.submit(sum, (1, 2)).result() == 3
+    ((address, status),) = told
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/status", address)
+    assert status == 200
+    with pytest.raises(URLError):
+        urlopen(address)
+
+
+def test_the_command_serves_prints_and_answers() -> None:
+    flags = ["--workers", "1", "--tasks", "steps", "--dashboard", "--json"]
+    done = CliRunner().invoke(main, ["solve", "satellite", "--method", "dense", *flags])
+    assert done.exit_code == 0, done.output
+    assert re.search(r"Dask's dashboard is at http://127\.0\.0\.1:\d+/status while workers run", done.stderr)
+    found = json.loads(done.stdout)
+    assert found["dask"]["tasks"] > found["plan"]["tasks"]
+    assert found["dask"]["where"] == "1 processes of this machine"
+    assert found["value"] == bucketflow.solve(bucketflow.load("satellite")).value
+
+
+def test_without_bokeh_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bokeh", None)
+    with pytest.raises(ClusterError, match=re.escape("pip install 'bucketflow-inference[report]'")):
+        verify_dashboard()
+
+
+def test_a_dashboard_without_local_workers_is_refused(client: Client) -> None:
+    for options in ({}, {"client": client}, {"gpus": 1}):
+        with pytest.raises(bucketflow.ModelError, match="that of workers started here"):
+            bucketflow.plan(grid(3, 3, 2), dashboard=True, **options)

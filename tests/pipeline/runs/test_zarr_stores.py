@@ -1,0 +1,125 @@
+"""Stores of runs, finished and interrupted, open with plain Zarr: nothing in them but arrays that say what they are."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+
+import bucketflow
+from bucketflow.storage import ledger
+from bucketflow.tasks.boxes.box_policy import BoxPolicy
+from bucketflow.tasks.steps.row_policy import RowPolicy
+from tests.models import grid
+from tests.pipeline.runs.test_outofcore import budget
+
+#: How a question is asked so that its tables, or what its slices found, are in a store.
+WAYS: Mapping[str, tuple[str, tuple[int, int, int, str], dict[str, Any]]] = {
+    "boxes": ("optimum", (6, 6, 4, "cost"), {"fit": "spill"}),
+    "sums": ("partition", (6, 6, 4, "markov"), {"fit": "spill"}),
+    "beliefs": ("marginals", (5, 5, 4, "markov"), {"fit": "spill"}),
+    "slices": ("marginals", (5, 5, 4, "markov"), {"fit": "slice"}),
+    "rows": ("optimum", (4, 4, 4, "forbids"), {"fit": "spill", "representation": "rows"}),
+}
+
+
+def ask(way: str, run: Path, **options: Any) -> Any:
+    query, shape, how = WAYS[way]
+    model = grid(*shape)
+    options["memory"] = "4MB" if way == "rows" else budget(model, query, 3)
+    with RowPolicy.using(small_cells=1), BoxPolicy.using(memory_first=way != "rows"):
+        if query == "marginals":
+            return bucketflow.marginals(model, workdir=run, **how, **options)
+        return bucketflow.solve(model, query, workdir=run, **how, **options)
+
+
+def opened(tables: Path) -> tuple[zarr.Group, dict[str, zarr.Array]]:
+    """Open a group as anyone would; whatever Zarr warns of is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group = zarr.open_group(str(tables), mode="r")
+        return group, dict(group.arrays())
+
+
+def assert_described(run: Path, query: str) -> dict[str, zarr.Array]:
+    """Check what a store says of itself, and that its receipts are beside it."""
+    group, arrays = opened(run / "tables")
+    assert group.attrs["query"] == {"marginals": "partition"}.get(query, query)
+    assert group.attrs["semiring"] in ("min_plus", "sum_product")
+    assert set(group.attrs["variables"]) <= set(grid(6, 6, 4).names)
+    assert {path.name for path in (run / "tables").iterdir()} == {"zarr.json", *arrays}
+    assert ledger.folder_of(run / "tables").is_dir()
+    sizes: dict[str, int] = {}
+    for array in arrays.values():
+        names = array.metadata.dimension_names
+        assert names is not None
+        assert all(names)
+        assert len(set(names)) == array.ndim
+        for name, size in zip(names, array.shape, strict=True):
+            assert sizes.setdefault(name, size) == size, "one data set has a size for each name"
+        assert "kind" in array.attrs or {"step", "task", "variables", "semiring", "scale"} <= set(array.attrs)
+    return arrays
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_store_of_a_finished_run_opens_without_a_warning(way: str, tmp_path: Path) -> None:
+    ask(way, tmp_path / "run")
+    arrays = assert_described(tmp_path / "run", WAYS[way][0])
+    assert arrays or way == "sums"  # tables of sums are deleted once nobody reads them
+    for array in arrays.values():
+        assert array[...].size == array.size
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_store_of_an_interrupted_run_opens_without_a_warning_and_is_gone_on_with(way: str, tmp_path: Path) -> None:
+    whole = ask(way, tmp_path / "whole")
+    reports: list[int] = []
+
+    def stop(done: int, planned: int) -> None:
+        reports.append(done)
+        if done > planned // 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(bucketflow.StoppedError):
+        ask(way, tmp_path / "run", progress=stop)
+    assert assert_described(tmp_path / "run", WAYS[way][0])
+    again = ask(way, tmp_path / "run")
+    if WAYS[way][0] == "marginals":
+        assert all(again[name].tobytes() == whole[name].tobytes() for name in whole)
+    else:
+        assert (again.value, again.log10, again.assignment) == (whole.value, whole.log10, whole.assignment)
+    assert_described(tmp_path / "run", WAYS[way][0])
+
+
+def test_a_stored_table_holds_what_its_attributes_say(tmp_path: Path) -> None:
+    """Each is the least cost of what lies below, which brute force over the whole model confirms at the top."""
+    found = ask("boxes", tmp_path / "run")
+    _, arrays = opened(tmp_path / "run" / "tables")
+    top = arrays[next(iter(arrays))].attrs["top"]
+    assert top > 0
+    for array in arrays.values():
+        assert array.metadata.dimension_names == tuple(array.attrs["variables"])
+        values = array[...]
+        assert (values >= 0).all()
+        assert int(values.min()) <= found.value < top
+
+
+def test_keys_of_stored_rows_are_read_by_their_attributes(tmp_path: Path) -> None:
+    ask("rows", tmp_path / "run")
+    group, arrays = opened(tmp_path / "run" / "tables")
+    names = group.attrs["variables"]
+    keys = [name for name in arrays if name.endswith("_keys")]
+    assert keys
+    model = grid(*WAYS["rows"][1])
+    for name in keys:
+        words = arrays[name][...].reshape(-1, arrays[name].shape[-1])[: arrays[name].attrs["rows"]]
+        for variable, word, shift, bits in arrays[name].attrs["variable_word_shift_bits"]:
+            states = words[:, word] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
+            assert states.max() < model.dims[model.index[names[variable]]]
+        assert len(np.unique(words, axis=0)) == len(words)
+        assert arrays[name.replace("_keys", "_values")].attrs["rows"] == len(words)
