@@ -125,7 +125,8 @@ class RowTables(Generic[T]):
         """Return the states of the variables that a step eliminated: some that attain what it made."""
         sizes, semiring = self.run.plan.tree.dims, self.run.problem.semiring
         fixed = {v: (state, state + 1) for v, state in known.items()}
-        least = entry(self._read(step.node, fixed), step.axes, sizes, known, semiring)
+        made: Any = self._read(step.node, fixed)
+        least = entry(made, step.axes, sizes, known, semiring)
         best: tuple[Any, dict[int, int]] | None = None
         for ranges in self._boxes_at(step, known):
             found = self._best_within(step, known, {**ranges, **fixed}, least)
