@@ -96,7 +96,7 @@ def _as_there(found: Any) -> Any:
 
 
 def _as_here(given: Any) -> Any:
-    if isinstance(given, tuple):
+    if isinstance(given, tuple | list):
         return tuple(map(_as_here, given))
     return given.view(np.ndarray) if isinstance(given, np.ndarray) else given
 
@@ -115,7 +115,10 @@ class StandInRows:
         return types.SimpleNamespace(find=partial(self._called, found.find))
 
     def _called(self, function: Callable[..., Any], *args: Any) -> Any:
-        assert isinstance(args[0][0] if isinstance(args[0], tuple) else args[0], DeviceArray)
+        first = args[0]
+        while isinstance(first, tuple | list):
+            first = first[0]
+        assert isinstance(first, DeviceArray)
         return _as_there(function(*map(_as_here, args)))
 
     def __getattr__(self, name: str) -> Any:

@@ -13,6 +13,7 @@ from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool, ThreadPool
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
+from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.gpu.memory import is_short
 from ..machine.resources import Resources
 from ..plans.plan import Plan
@@ -39,9 +40,9 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
     """A pool for the plan: serial unless a cluster was asked for and there is enough for some of its tasks."""
     if plan is None:
         return serial_pool(resources)
-    spills_there = resources.gpu_count > 0 and plan.spill is not None
-    at_a_time = 1
-    if spills_there:
+    there = resources.gpu_count > 0
+    at_a_time = BoxPolicy.current().device_boxes if there and plan.rows_stored else 1
+    if there and plan.spill is not None:
         from ..budget.device_fit import boxes_at_a_time
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
@@ -57,7 +58,7 @@ def _pays(plan: Plan, resources: Resources) -> bool:
     if in_one and not (plan.device and resources.asked.remote):
         return False
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
-        return plan.spill is not None or with_rates(plan, Rates()).sweep_seconds >= 2 * TASK_SECONDS
+        return plan.way == "disk" or with_rates(plan, Rates()).sweep_seconds >= 2 * TASK_SECONDS
     return run_seconds(plan) >= 2 * TASK_SECONDS
 
 

@@ -207,12 +207,9 @@ def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     from ..budget.rows_fit import rows_plan, with_stored_rows
 
     resources = prepared.resources
-    stored = resources.asked.fit == "spill"
-    if stored:
-        resources = resources.without_devices()
-    planner = planner_of(replace(prepared, resources=resources), resources.memory_bytes)
+    planner = planner_of(prepared, resources.memory_bytes)
     plan = rows_plan(planner, tree, prepared.most_work)
-    if stored:
+    if resources.asked.fit == "spill":
         return Prices(with_stored_rows(plan, resources.memory_bytes))
     asked, fits = resources.asked, plan.peak_bytes <= resources.memory_bytes
     if fits or asked.fit != "auto" or asked.disk_bytes == 0 or plan.device:

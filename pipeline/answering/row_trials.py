@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from math import log2
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..budget.fit import Prices
 from ..errors import BudgetError, format_bytes
@@ -20,6 +20,7 @@ from .question import LARGE_CELLS, Question
 
 if TYPE_CHECKING:
     from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
+    from ..runs.run import Run
 
 A = TypeVar("A")
 
@@ -35,6 +36,7 @@ def before_all_cells(question: Question, resources: Resources, seconds: float) -
     """Return a question by rows, for less work than making its functions dense is; None where these are small."""
     if rows_refused(resources, stored=False):
         return None
+    resources = resources.in_this_process()
     small = question.chained
     if not (small.reduced[0].feasible and small.is_large):
         return None
@@ -55,9 +57,7 @@ def rows_refused(resources: Resources, stored: bool) -> str:
     asked = resources.asked
     if asked.representation != "auto" or asked.fit != "auto":
         return f"{asked.representation} tables were asked for" if asked.fit == "auto" else "a fit was asked for"
-    if asked.folder or stored:
-        return "a run directory keeps to its plan"
-    return "workers share a sweep" if resources.distributed else ""
+    return "a run directory keeps to its plan" if stored else ""
 
 
 def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
@@ -72,6 +72,7 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     trial = by_rows(prepared, counts, why, most_work)
     if not is_sparse(trial.problem):
         return None
+    trial = replace(trial, resources=trial.resources.in_this_process())
     planner = planner_of(trial, trial.memory_bytes)
     tree = replace(plan.tree, dims=plan.dims)
     try:
@@ -86,6 +87,14 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     if later and least_seconds_by_rows(rows) > trial.most_work / ROWS_PER_SECOND:
         return None
     return replace(trial, prices=Prices(rows))
+
+
+def sampled_seconds(trial: Prepared, run: Run[Any]) -> float:
+    """Return what a trial is expected to take, by samples of its tables: all sweeps of a count, in all slices."""
+    from ..runs.row_samples import sampled_work
+
+    plan = run.plan
+    return least_seconds_by_rows(plan) + plan.sweeps * sampled_work(run, trial.most_work) / ROWS_PER_SECOND
 
 
 def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callable[[Prepared], None] | None = None) -> A:
@@ -144,7 +153,7 @@ def _smaller(prepared: Prepared, whole: Plan, error: RowsNoRoomError, stores: bo
             f"{format_bytes(error.allowed)}; try a larger --memory, or --fit slice"
         )
     planner = planner_of(prepared, prepared.memory_bytes)
-    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or plan.device or not stores:
+    if asked.fit == "slice" or asked.disk_bytes == 0 or whole.sliced or not stores:
         return with_more_slices(planner, plan, error)
     return stored_or_sliced(planner, whole, plan, error)
 
@@ -158,7 +167,10 @@ def room_for(prepared: Prepared) -> MemoryAccount | None:
     from ..budget.budget_policy import BudgetPolicy
 
     margin = BudgetPolicy.current().margin_bytes if plan.rows_stored else 0
-    return MemoryAccount(prepared.memory_bytes - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
+    allowed = prepared.memory_bytes
+    if plan.rows_stored and plan.device:  # what stays in memory between steps is on the host
+        allowed = min(allowed, prepared.resources.host_bytes)
+    return MemoryAccount(allowed - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
 
 
 def work_of(prepared: Prepared, room: MemoryAccount | None) -> RowsWork | None:

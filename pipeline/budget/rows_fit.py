@@ -83,7 +83,7 @@ def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
             f"tables of rows on disk need {format_bytes(least)}, with the rows of the model and a margin, allowed "
             f"{format_bytes(memory_bytes)}; try a larger --memory"
         )
-    return replace(plan, rows_stored=True, device=False, peak_bytes=min(plan.peak_bytes, memory_bytes))
+    return replace(plan, rows_stored=True, peak_bytes=min(plan.peak_bytes, memory_bytes))
 
 
 def stored_or_sliced(planner: Planner, whole: Plan, plan: Plan, error: RowsNoRoomError) -> Plan:

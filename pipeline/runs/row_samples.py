@@ -1,4 +1,4 @@
-"""How many rows the joins of a sweep have, by samples: of each table some rows, which are joined and reduced as all are.
+"""How many rows joins have, by samples: of each table some rows, which are joined and reduced as all of them are.
 
 Rows of one table meet few of those that were drawn from another one. So messages that meet are drawn together
 (correlated sampling: Vengerov et al., PVLDB 2015, §3): those rows stay whose states of the variables that all of them
@@ -9,23 +9,23 @@ only (unsmoothed jackknife: Haas et al., VLDB 1995, §4). Where too few rows mee
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import exp, inf, log, prod
-from typing import Any
+from math import exp, inf, log
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.rows.keys import Keys, Words
-from ...tasks.rows.numpy_rows import comparable
-from ...tasks.rows.ordering import joined, layout, moved
 from ...tasks.rows.relation import Relation, Table, from_dense
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM, Semiring
 from ...tasks.steps.step import Step
 from .run import Run
 from .sampling_policy import SamplingPolicy
+
+_LARGEST_LOG: Final = 700.0
+States = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +34,10 @@ class TableSample:
 
     Parameters
     ----------
-    keys : Keys
-    words : (rows, words) uint64 or None
-        Keys of the rows; None where nothing is known but how many there are.
+    axes : tuple of int
+        Its variables.
+    states : (variables, rows) uint64 or None
+        None where nothing is known but how many rows there are.
     rows : float
         Of the table, as far as anyone knows.
     hashed : tuple of int
@@ -45,27 +46,26 @@ class TableSample:
         Rows stay whose hash is at most this.
     """
 
-    keys: Keys
-    words: Words | None
+    axes: tuple[int, ...]
+    states: States | None
     rows: float
     hashed: tuple[int, ...] = ()
     share: float = 1.0
 
     @property
-    def is_whole(self) -> bool:
-        """Whether all rows are there."""
-        return self.words is not None and len(self.words) >= self.rows
-
-    @property
-    def density(self) -> float:
-        """Rows for each cell."""
-        return exp(log(max(self.rows, 1e-300)) - sum(map(log, self.keys.dims)))
+    def drawn(self) -> int:
+        """Rows that are there."""
+        return 0 if self.states is None else self.states.shape[1]
 
     @property
     def scale(self) -> float:
         """How many rows each one stands for, of those with a small hash."""
-        assert self.words is not None
-        return max(self.rows * self.share / max(len(self.words), 1), 1.0)
+        return max(self.rows * self.share / max(self.drawn, 1), 1.0)
+
+    def at(self, rows: NDArray[Any]) -> States:
+        """Return the states of some rows."""
+        assert self.states is not None
+        return self.states[:, rows]
 
 
 def sampled_work(run: Run[Any], most_work: float = inf) -> float:
@@ -78,17 +78,18 @@ def sampled_work(run: Run[Any], most_work: float = inf) -> float:
     most_work : float
         Where it is more nobody wants to know how much.
     """
-    rng, plan = np.random.default_rng(0), run.plan
+    plan, samples = run.plan, _Samples(run.plan.tree.dims)
     program, semiring = run.program(plan.steps, plan.outputs), run.problem.semiring
     algebra: Any = program.algebra
-    tables = {node: _of_leaf(*algebra.keyed(table, program.leaf_axes[node]), semiring, rng)
+    tables = {node: samples.of_leaf(algebra.keyed(table, program.leaf_axes[node]), semiring)
               for node, table in program.leaves.items()}  # fmt: skip
     meeting = _met_by(plan.steps)
     work = 0.0
     for step in plan.steps:
-        joins = _Joins(step, [tables.pop(i) if i in meeting else tables[i] for i in step.inputs], rng)
-        tables[step.node] = joins.reduced(meeting.get(step.node, ()))
-        work += joins.work
+        inputs = [tables.pop(i) if i in meeting else tables[i] for i in step.inputs]
+        found, joined_rows = samples.joined(inputs)
+        work += samples.work(inputs, joined_rows)
+        tables[step.node] = samples.reduced(step.axes, inputs, found, meeting.get(step.node, ()))
         if work > most_work:
             break
     return work
@@ -105,142 +106,139 @@ def _met_by(steps: Sequence[Step]) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def _of_leaf(table: Table, kept: Mapping[str, Any], semiring: Semiring, rng: np.random.Generator) -> TableSample:
-    """Return the sample of a leaf table."""
-    relation = table if isinstance(table, Relation) else from_dense(table, LOG_SUM if kept.get("logs") else semiring)
-    most = SamplingPolicy.current().most_leaf_rows
-    words = relation.words if len(relation) <= most else rng.choice(relation.words, most, replace=False)
-    return TableSample(relation.keys, np.asarray(words), float(len(relation)))
-
-
-class _Joins:
-    """The joins of a step, by samples.
+class _Samples:
+    """Joins and reductions of samples.
 
     Parameters
     ----------
-    step : Step
-    inputs : sequence of TableSample
-    rng : Generator
-
-    Attributes
-    ----------
-    work : float
-        Rows of all joins, or the loop's cells counted as rows.
+    sizes : sequence of int
+        Domain sizes of all variables.
     """
 
-    def __init__(self, step: Step, inputs: Sequence[TableSample], rng: np.random.Generator) -> None:
-        self.inputs, self.rng = inputs, rng
-        sizes = {v: d for one in inputs for v, d in one.keys.sizes.items()}
-        self.cells = float(min(prod(sizes.values()), 1 << 900))
-        self.out = Keys(tuple(step.axes), tuple([sizes[v] for v in step.axes]))
-        self.joined_rows = 0.0
-        self.found = self._chained()
-        density = prod([one.density for one in inputs])
-        loop = self.cells / RowPolicy.current().cells_of_a_row
-        swept = density * RowPolicy.current().cells_of_a_row >= 1.0 or self.cells <= RowPolicy.current().small_cells
-        self.work = loop if swept else self.joined_rows
-        self.independent = self.cells * density
+    def __init__(self, sizes: Sequence[int]) -> None:
+        self.sizes, self.logs = sizes, [log(d) for d in sizes]
+        self.rng = np.random.default_rng(0)
+        #: Of the states of each variable: different rows hardly ever have the same sum.
+        self.factors = self.rng.integers(0, 1 << 63, len(sizes)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
 
-    def reduced(self, met: tuple[int, ...]) -> TableSample:
-        """Return what the step makes, drawn by the hash of what it has in common with what it meets."""
-        cells = float(min(prod(self.out.dims), 1 << 900))
-        if self.found is None or self.found.words is None:
-            return TableSample(self.out, None, min(self.independent, cells))
-        sample = self.found
-        words = moved(sample.words, sample.keys, self.out)
-        drawn, scale = len(words), sample.scale
-        unique, counts = np.unique(comparable(np.ascontiguousarray(words)), return_counts=True)
-        _, first = np.unique(comparable(np.ascontiguousarray(words)), return_index=True)
-        once = int((counts == 1).sum())
-        rows = len(unique) / max(1.0 - (1.0 - 1.0 / scale) * once / max(drawn, 1), 1e-12) / sample.share
-        return self._drawn(words[first], min(rows, cells, max(sample.rows, 1.0) if drawn else 0.0), met)
+    def of_leaf(self, keyed: tuple[Table, Mapping[str, Any]], semiring: Semiring) -> TableSample:
+        """Return the sample of a leaf table, given with what belongs to its values besides."""
+        table, kept = keyed
+        relation = (
+            table if isinstance(table, Relation) else from_dense(table, LOG_SUM if kept.get("logs") else semiring)
+        )
+        most, words = SamplingPolicy.current().most_leaf_rows, relation.words
+        if len(relation) > most:
+            words = words[np.sort(self.rng.choice(len(words), most, replace=False))]
+        states = relation.keys.unpack(words).astype(np.uint64)
+        return TableSample(relation.keys.variables, states, float(len(relation)))
 
-    def _drawn(self, words: Words, rows: float, met: tuple[int, ...]) -> TableSample:
-        """Return a sample of few of some rows."""
-        most = SamplingPolicy.current().most_rows
-        if len(words) <= most and (not met or len(words) >= rows):
-            return TableSample(self.out, words, rows)
-        share = min(most / max(len(words), 1), 1.0)
-        if met:
-            near = hashes(words, self.out, met) <= share
-            if near.sum() >= share * len(words) / 4:
-                return TableSample(self.out, words[near], rows, met, share)
-        chosen = self.rng.choice(len(words), min(most, len(words)), replace=False)
-        return TableSample(self.out, words[np.sort(chosen)], rows)
+    def joined(self, inputs: Sequence[TableSample]) -> tuple[TableSample | None, float]:
+        """Join the inputs of a step one after the other; returns how many rows that takes too.
 
-    def _chained(self) -> TableSample | None:
-        """Join the inputs one after the other; None where too few rows meet."""
-        if any(one.words is None for one in self.inputs):
-            self.joined_rows = self.cells * prod([one.density for one in self.inputs])
-            return None
-        share = min(one.share for one in self.inputs)
-        rest = sorted((self._within(one, share) for one in self.inputs), key=lambda one: one.rows)
-        left = rest.pop(0)
+        None where too few rows meet.
+        """
+        if any(one.states is None for one in inputs):
+            return None, self._independent(inputs)
+        share = min(one.share for one in inputs)
+        rest = sorted((self._within(one, share) for one in inputs), key=lambda one: one.rows)
+        left, rows = rest.pop(0), 0.0
         while rest:
-            right = min(rest, key=lambda one: _growth(one, left.keys))
+            right = min(rest, key=lambda one: (sum([self.logs[v] for v in one.axes if v not in left.axes]), one.rows))
             rest.remove(right)
             met = self._met(left, right)
             if met is None:
-                self.joined_rows += self.cells * prod([one.density for one in self.inputs])
-                return None
-            left = met
-            self.joined_rows += left.rows
-        self.joined_rows = max(self.joined_rows, left.rows)
-        return replace(left, share=share)
+                return None, rows + self._independent(inputs)
+            left, rows = met, rows + met.rows
+        return left, max(rows, left.rows)
+
+    def work(self, inputs: Sequence[TableSample], joined_rows: float) -> float:
+        """Return what a step takes, in rows of joins, in the way that it is expected to take."""
+        policy, cells = RowPolicy.current(), self._cells(_scope(inputs))
+        density = self._independent(inputs) / cells
+        swept = density * policy.cells_of_a_row >= 1.0 or cells <= policy.small_cells
+        return cells / policy.cells_of_a_row if swept else joined_rows
+
+    def reduced(
+        self, axes: Sequence[int], inputs: Sequence[TableSample], found: TableSample | None, met: tuple[int, ...]
+    ) -> TableSample:
+        """Return what a step makes of a join, drawn by the hash of what it has in common with what it meets."""
+        axes, cells = tuple(axes), self._cells(axes)
+        if found is None or found.states is None:
+            return TableSample(axes, None, min(self._independent(inputs), cells))
+        states = found.states[[found.axes.index(v) for v in axes]]
+        _, first, counts = np.unique(self._codes(states, axes), return_index=True, return_counts=True)
+        once = int((counts == 1).sum()) / max(found.drawn, 1)
+        rows = len(first) / max(1.0 - (1.0 - 1.0 / found.scale) * once, 1e-12) / found.share
+        return self._drawn(axes, states[:, first], min(rows, cells, found.rows), met)
+
+    def _drawn(self, axes: tuple[int, ...], states: States, rows: float, met: tuple[int, ...]) -> TableSample:
+        """Return a sample of few of some rows."""
+        most, there = SamplingPolicy.current().most_rows, states.shape[1]
+        share = min(most / max(there, 1), 1.0)
+        if share == 1.0:
+            return TableSample(axes, states, rows)
+        if met:
+            near = self._hashes(states, axes, met) <= share
+            if near.sum() >= most / 4:
+                return TableSample(axes, states[:, near], rows, met, share)
+        return TableSample(axes, states[:, np.sort(self.rng.choice(there, most, replace=False))], rows)
 
     def _within(self, one: TableSample, share: float) -> TableSample:
         """Return the rows of a sample whose hash is small in all samples."""
-        if one.words is None or one.share == share or not one.hashed:
+        if one.states is None or one.share == share or not one.hashed:
             return one
-        near = hashes(one.words, one.keys, one.hashed) <= share
-        return replace(one, words=one.words[near], share=share)
+        near = self._hashes(one.states, one.axes, one.hashed) <= share
+        return replace(one, states=one.states[:, near], share=share)
 
     def _met(self, left: TableSample, right: TableSample) -> TableSample | None:
-        """Join two samples; None where both are parts and too few rows meet."""
-        assert left.words is not None
-        assert right.words is not None
+        """Join two samples; None where they are parts and too few rows meet."""
         policy = SamplingPolicy.current()
-        common = layout(left.keys, [v for v in left.keys.variables if v in right.keys.fields])
-        codes = comparable(np.ascontiguousarray(moved(right.words, right.keys, common)))
+        common = [v for v in left.axes if v in right.axes]
+        codes, wanted = (self._codes_of(one, common) for one in (right, left))
         order = np.argsort(codes, kind="stable")
-        wanted = comparable(np.ascontiguousarray(moved(left.words, left.keys, common)))
-        first = np.searchsorted(codes[order], wanted)
-        ends = np.cumsum(np.searchsorted(codes[order], wanted, side="right") - first)
+        codes = codes[order]
+        first = np.searchsorted(codes, wanted)
+        ends = np.cumsum(np.searchsorted(codes, wanted, side="right") - first)
         total = int(ends[-1]) if len(ends) else 0
-        # rows of both that have a small hash stand for as many of all
-        rows = total * left.scale * right.scale / min(left.share, right.share)
-        whole = max(left.scale, right.scale) <= 1.0
-        if total < policy.fewest_rows and not whole:
+        share = min(left.share, right.share)
+        if total < policy.fewest_rows and max(left.scale, right.scale, 1.0 / share) > 1.0:
             return None
-        outputs = np.arange(total) if total <= policy.most_joined else self._some_of(total, policy.most_joined)
-        rows_left = np.searchsorted(ends, outputs, side="right")
-        begin = np.concatenate([[0], ends])[rows_left]
-        rows_right = order[first[rows_left] + outputs - begin]
-        keys = joined(left.keys, right.keys)
-        words = moved(left.words[rows_left], left.keys, keys)
-        words |= moved(right.words[rows_right], right.keys, keys) & ~_fields(keys, left.keys)
-        return TableSample(keys, words, rows, left.hashed or right.hashed, min(left.share, right.share))
+        rows = total * left.scale * right.scale / share
+        outputs = np.arange(total)
+        if total > policy.most_joined:
+            outputs = np.sort(self.rng.integers(0, total, policy.most_joined))
+        at = np.searchsorted(ends, outputs, side="right")
+        behind = outputs - np.concatenate([[0], ends])[at]
+        own = [i for i, v in enumerate(right.axes) if v not in common]
+        there = right.at(order[first[at] + behind])[own]
+        axes = (*left.axes, *(right.axes[i] for i in own))
+        return TableSample(axes, np.concatenate([left.at(at), there]), rows, left.hashed or right.hashed, share)
 
-    def _some_of(self, total: int, count: int) -> NDArray[np.int64]:
-        return np.sort(self.rng.integers(0, total, count))
+    def _cells(self, axes: Iterable[int]) -> float:
+        return exp(min(sum([self.logs[v] for v in axes]), _LARGEST_LOG))
+
+    def _independent(self, inputs: Sequence[TableSample]) -> float:
+        """Return how many rows a join has if its inputs know nothing of each other."""
+        densities = sum(log(max(one.rows, 1e-300)) - sum([self.logs[v] for v in one.axes]) for one in inputs)
+        return exp(min(sum([self.logs[v] for v in _scope(inputs)]) + densities, _LARGEST_LOG))
+
+    def _hashes(self, states: States, axes: Sequence[int], variables: Sequence[int]) -> NDArray[np.float64]:
+        """Return a number from 0 to 1 for each row, the same for the same states of some variables in any table."""
+        found = self._codes(states[[axes.index(v) for v in variables]], variables)
+        for factor, shift in ((0xBF58476D1CE4E5B9, 31), (0x94D049BB133111EB, 29)):
+            found = (found ^ found >> np.uint64(shift)) * np.uint64(factor)
+        return (found ^ found >> np.uint64(32)) / 2.0**64
+
+    def _codes_of(self, one: TableSample, variables: Sequence[int]) -> NDArray[np.uint64]:
+        assert one.states is not None
+        return self._codes(one.states[[one.axes.index(v) for v in variables]], variables)
+
+    def _codes(self, states: States, variables: Sequence[int]) -> NDArray[np.uint64]:
+        """Return a number for the states of each row, which hardly any other states have."""
+        return self.factors[[*variables]] @ states
 
 
-def _growth(one: TableSample, known: Keys) -> tuple[int, float]:
-    """Return how many states the variables of a table have that are not known yet, and its rows."""
-    return prod([d for v, d in one.keys.sizes.items() if v not in known.fields]), one.rows
-
-
-def _fields(keys: Keys, part: Keys) -> Words:
-    """Return a key with ones in the fields of some variables."""
-    return np.invert(keys.mask([v for v in part.variables if v in keys.fields]))
-
-
-def hashes(words: Words, keys: Keys, variables: Sequence[int]) -> NDArray[np.float64]:
-    """Return a number from 0 to 1 for each row, the same for the same states of some variables in any table."""
-    found = np.full(len(words), 0x9E3779B97F4A7C15, np.uint64)
-    for column in moved(words, keys, layout(keys, variables)).T:
-        found = (found ^ column) * np.uint64(0xBF58476D1CE4E5B9)
-        found ^= found >> np.uint64(31)
-        found *= np.uint64(0x94D049BB133111EB)
-        found ^= found >> np.uint64(29)
-    return found / 2.0**64
+def _scope(inputs: Sequence[TableSample]) -> set[int]:
+    """Return the variables of a join."""
+    return set().union(*(one.axes for one in inputs))

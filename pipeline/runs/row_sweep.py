@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +18,7 @@ from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.row_box import RowBoxes, RowsAlgebra, read_table, stored_run
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles
+from ...tasks.gpu.memory import is_short
 from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
@@ -60,13 +61,24 @@ class RowTables(Generic[T]):
 
     @cached_property
     def program(self) -> Program[T]:
-        """Steps and leaf tables."""
-        return self.run.program(self.run.plan.steps, self.run.plan.outputs)
+        """Steps and leaf tables, of the host."""
+        return replace(self.run, device=False).program(self.run.plan.steps, self.run.plan.outputs)
 
     @property
     def algebra(self) -> RowsAlgebra[T]:
-        """What steps are done with in this process."""
+        """What is known of tables of the host."""
         return self.program.algebra  # type: ignore[return-value]
+
+    @cached_property
+    def steps_algebra(self) -> RowsAlgebra[T]:
+        """What steps are done with: on a device if the run has one."""
+        if not self.run.device:
+            return self.algebra
+        from ...tasks.rows.device_algebra import rows_there
+
+        given: Any = self.algebra
+        there: Any = rows_there(given, self.run.least_cells)
+        return there  # type: ignore[no-any-return]
 
     @property
     def room(self) -> MemoryAccount:
@@ -201,8 +213,12 @@ class RowTables(Generic[T]):
             inputs = self._fitting(step)
             if inputs is None:
                 return False
-            made = self.algebra.step(step, inputs, self.run.threads)
+            made = self._here(self.steps_algebra.step(step, inputs, self.run.threads))
         except RowsNoRoomError:
+            return False
+        except MemoryError as error:
+            if not is_short(error):
+                raise
             return False
         del inputs
         self._enter(step, made, self.room.joined - before, start)
@@ -214,7 +230,17 @@ class RowTables(Generic[T]):
         most = self.room.nbytes // BoxPolicy.current().input_part
         if sum(run.nbytes for i in stored for run in self.disk.runs(i)) > most:
             return None
-        return [self._whole(i) for i in step.inputs]
+        return [self._read(i, {}, there=True) if i in stored else self._whole(i) for i in step.inputs]
+
+    def _here(self, made: T) -> T:
+        """Return what a step made in the host's memory."""
+        if not self.run.device:
+            return made
+        from ...tasks.rows.device_algebra import entries, table_here
+
+        found = table_here(made)
+        self.room.keep(entries(found))
+        return found
 
     def _enter(self, step: Step, made: T, joined: int, start: float) -> None:
         """Hold a table that was made in memory, or store it where it is large or took long."""
@@ -259,14 +285,15 @@ class RowTables(Generic[T]):
         if done:
             self.disk.delete(done)
 
-    def _read(self, node: int, ranges: Ranges) -> T:
-        """Return the rows of a table within ranges, or a table in memory whole."""
+    def _read(self, node: int, ranges: Ranges, *, there: bool = False) -> T:
+        """Return the rows of a table within ranges, or a table in memory whole; rows where steps are done."""
         if node in self.held:
             return self.held[node]
         if node not in self.steps:
             return self.program.leaves[node]
         limit = self.room.free // BoxPolicy.current().merged_copies
-        table, _ = read_table(self.store, self.algebra, [*self.disk.runs(node)], ranges, limit)
+        runs = [*self.disk.runs(node)]
+        table, _ = read_table(self.store, self.algebra, runs, ranges, limit, there=there and self.run.device)
         self.room.keep(self.algebra.keyed(table, self.steps[node].axes)[0])
         return table
 
@@ -299,14 +326,24 @@ class RowTables(Generic[T]):
         if lost and max(lost) - self.room.free <= self.room.nbytes // policy.repair_part:
             nbytes = max(nbytes, *lost)  # what fitted then is not cut now
         how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
-        return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes)
+        name = self.disk.name(step.node)
+        if not self.run.device:
+            return RowBoxes(step, *how, held, stored, name, nbytes)
+        nbytes //= policy.device_boxes
+        return RowBoxes(step, self.steps_algebra, *how[1:], held, stored, name, nbytes, device=True)
 
 
 @contextmanager
 def opened_row_tables(run: Run[T], name: str, *, keep: bool) -> Iterator[RowTables[T]]:
     """Open the tables of a sweep by rows in the run's folder."""
     assert run.folder is not None
-    store = ChunkFiles((run.folder / name).absolute())
+    folder = (run.folder / name).absolute()
+    if run.device:
+        from ...tasks.boxes.device_stores import BufferedFiles
+
+        store: ChunkFiles = BufferedFiles(folder)
+    else:
+        store = ChunkFiles(folder)
     try:
         yield RowTables(run, store, keep)
     finally:

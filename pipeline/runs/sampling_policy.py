@@ -21,7 +21,7 @@ class SamplingPolicy(Policy):
         Where fewer rows of two samples meet, nothing is known of how many do.
     """
 
-    most_rows: int = 1 << 13
+    most_rows: int = 1 << 11
     most_leaf_rows: int = 1 << 16
-    most_joined: int = 1 << 15
+    most_joined: int = 1 << 13
     fewest_rows: int = 24

@@ -21,6 +21,11 @@ class BoxPolicy(Policy):
         Chunks of rows are one such part of what a task may take, within these bounds.
     block_cells : int
         An array is written as rows in blocks of so many cells.
+    device_block_cells : int
+        The same where the array is on a device: few launches each.
+    device_boxes : int
+        Boxes by rows that a device has at a time: one whose inputs are on their way, one that computes, one whose
+        output is on its way. Each takes one such part of the device's memory.
     sampled_keys, chunk_samples : int
         About so many keys of a table in memory, and as many of each chunk, tell how a box is cut.
     least_compressed_bytes : int
@@ -57,6 +62,8 @@ class BoxPolicy(Policy):
     least_chunk_bytes: int = 1 << 14
     most_chunk_bytes: int = 1 << 26
     block_cells: int = 1 << 16
+    device_block_cells: int = 1 << 24
+    device_boxes: int = 3
     sampled_keys: int = 1 << 12
     chunk_samples: int = 8
     least_compressed_bytes: int = 1 << 12

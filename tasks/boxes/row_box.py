@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import cached_property
+from threading import Lock
 from types import MappingProxyType
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
@@ -16,10 +19,12 @@ from numpy.typing import NDArray
 
 from ...storage import ledger
 from ...storage.spec import Receipt
+from ..gpu import arrays
+from ..gpu.memory import is_short, own_stream
 from ..rows.keys import Keys
 from ..rows.memory_account import MemoryAccount, RowsNoRoomError, possible
-from ..rows.ordering import Ranges, forget_layouts, put_back
-from ..rows.relation import Relation, Table
+from ..rows.ordering import Ranges, concatenated, forget_layouts, put_back
+from ..rows.relation import Relation, Table, empty
 from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
@@ -34,6 +39,10 @@ Path = tuple[int, ...]
 
 # Compressed chunks of keys are longer than plain ones by less than a byte for so many.
 _KEY_BYTES_OF_A_HEADER: Final = 128
+
+
+# One thread at a time copies what boxes share to a device.
+_PLACING: Final = Lock()
 
 
 class TooMuchToReadError(RowsNoRoomError):
@@ -88,7 +97,9 @@ class RowBoxes(Generic[T]):
     name : str
         Of the table that the boxes write.
     nbytes : int
-        What a box may take.
+        What a box may take, of a device's memory if it runs there.
+    device : bool
+        Whether boxes run on a device: the algebra is one for it, ``held`` is on the host.
     """
 
     step: Step
@@ -100,6 +111,7 @@ class RowBoxes(Generic[T]):
     stored: Mapping[int, Sequence[RowRun]]
     name: str
     nbytes: int
+    device: bool = False
 
     @property
     def keys(self) -> Keys:
@@ -110,6 +122,25 @@ class RowBoxes(Generic[T]):
     def axes(self) -> dict[int, tuple[int, ...]]:
         """Variables of the inputs."""
         return dict(zip(self.step.inputs, self.step.input_axes, strict=True))
+
+    def placed(self) -> Mapping[int, T]:
+        """Return the inputs that are in memory where boxes run; large ones go to the device once."""
+        if not self.device:
+            return self.held
+        with _PLACING:
+            return self._placed
+
+    @cached_property
+    def _placed(self) -> Mapping[int, T]:
+        from ..gpu.kernels import cupy
+        from ..rows.device_algebra import has_many_rows, large_there
+
+        found = large_there(self.held, has_many_rows)
+        cupy().cuda.get_current_stream().synchronize()  # other threads read them on their own streams
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_placed"}
 
 
 def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) -> list[Receipt]:
@@ -126,11 +157,18 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     if (boxes.name, path) in there:
         return [*there.values()]
     try:
-        return _done(boxes, path, ranges, threads, there, before)
+        with own_stream() if boxes.device else nullcontext():
+            return _done(boxes, path, ranges, threads, there, before)
     except RowsNoRoomError as error:
         failure = type(error)(*error.args)
+    except MemoryError as error:
+        if not is_short(error):
+            raise
+        failure = RowsNoRoomError(tuple({v: 0 for axes in boxes.step.input_axes for v in axes}), 2, 1)
     finally:
         forget_layouts()
+    if boxes.device:
+        arrays.free_pools()
     raise failure  # here, where no traceback keeps tables alive
 
 
@@ -162,12 +200,13 @@ def _done(
     before: RowRun | None,
 ) -> list[Receipt]:
     start, limit = time.perf_counter(), boxes.nbytes // BoxPolicy.current().input_part
-    tables, read = {}, 0
+    tables, read, held = {}, 0, boxes.placed()
     for node, axes in boxes.axes.items():
-        if node in boxes.held:
-            table = boxes.held[node]
+        if node in held:
+            table = held[node]
         else:
-            table, nbytes = read_table(boxes.store, boxes.algebra, boxes.stored[node], ranges, limit - read)
+            runs = boxes.stored[node]
+            table, nbytes = read_table(boxes.store, boxes.algebra, runs, ranges, limit - read, there=boxes.device)
             read += nbytes
         tables[node] = boxes.algebra.within(table, axes, ranges)
         del table
@@ -186,9 +225,9 @@ def sizes_within(sizes: Sequence[int], ranges: Ranges) -> tuple[int, ...]:
 
 
 def read_table(
-    store: Store, algebra: RowsAlgebra[T], runs: Sequence[RowRun], ranges: Ranges, limit: int
+    store: Store, algebra: RowsAlgebra[T], runs: Sequence[RowRun], ranges: Ranges, limit: int, *, there: bool = False
 ) -> tuple[T, int]:
-    """Read the rows of all runs within ranges; returns their bytes too.
+    """Read the rows of all runs within ranges, on the device or the host, and merge them; returns their bytes too.
 
     Raises
     ------
@@ -200,15 +239,18 @@ def read_table(
     parts: list[tuple[Relation, Mapping[str, Any]]] = []
     nbytes = 0
     for run in runs:
-        for part in run.read(store, ranges):
+        found: list[Relation] = []
+        for part in run.read(store, ranges, there=there):
             nbytes += part.nbytes
             if nbytes > limit:
                 raise TooMuchToReadError(run.keys.variables, nbytes, limit)
-            parts.append((part, run.kept))
+            found.append(part)
+        if found:
+            parts.append((concatenated(found), run.kept))
     if not parts:
         run = runs[0]
-        words = np.zeros((0, run.keys.n_words), np.uint64)
-        parts = [(Relation(run.keys, words, np.zeros(0, run.dtype)), run.kept)]
+        like = arrays.empty(0, run.dtype) if there else np.zeros(0, run.dtype)
+        parts = [(empty(run.keys, like), run.kept)]
     return algebra.united(parts), nbytes
 
 

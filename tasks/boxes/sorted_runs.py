@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from numpy.typing import NDArray
 
 from ...storage.codecs import BLOSC
 from ...storage.spec import Receipt, TableSpec
+from ..gpu import arrays
 from ..rows.keys import Keys, Words
 from ..rows.numpy_rows import comparable
-from ..rows.ordering import Ranges, ends, inside, next_inside
+from ..rows.ordering import Ranges, concatenated, ends, inside, next_inside
 from ..rows.relation import Dense, Relation, from_dense
+from ..rows.row_backend import backend_of
 from ..steps.semiring import Semiring
 from .box import new_receipt
 from .box_policy import BoxPolicy
@@ -122,8 +125,8 @@ class RowRun:
         there[:-1] &= comparable(found)[:-1] < firsts[start + 1 : stop]
         return [*map(int, np.flatnonzero(there) + start)]
 
-    def read(self, store: Store, ranges: Ranges) -> Iterator[Relation]:
-        """Yield the rows within ranges, chunk by chunk.
+    def read(self, store: Store, ranges: Ranges, *, there: bool = False) -> Iterator[Relation]:
+        """Yield the rows within ranges, chunk by chunk, on the device that is in use or on the host.
 
         Raises
         ------
@@ -131,14 +134,15 @@ class RowRun:
             If a chunk is missing or damaged.
         """
         words, values = self.specs
+        all_inside = self.keys.fields.keys().isdisjoint(ranges)
         for chunk in self.between(ranges):
             ours, theirs = self.receipts[chunk]
             rows, at = int(ours.value["rows"]), {0: chunk}
-            found = np.empty((1, *words.chunk_shape[1:]), np.uint64)
+            found = _room(words, there=there)
             store.load(words, found, [ours], at)
-            chosen = inside(self.keys, found[0, :rows], ranges)
-            if chosen.any():
-                entries = np.empty((1, *values.chunk_shape[1:]), self.dtype)
+            chosen: Any = slice(None) if all_inside else inside(self.keys, found[0, :rows], ranges)
+            if all_inside or chosen.any():
+                entries = _room(values, there=there)
                 store.load(values, entries, [theirs], at)
                 yield Relation(self.keys, found[0, :rows][chosen], entries[0, :rows][chosen])
 
@@ -159,10 +163,18 @@ class RowRun:
                 if key in there:
                     yield there[key]
                     continue
-                start, stored = time.perf_counter(), np.full(spec.chunk_shape, filler, array.dtype)
-                stored[0, : len(array)] = array
+                start, stored = time.perf_counter(), array[None]
+                if stored.shape != spec.chunk_shape:
+                    stored = backend_of(array).arrays.full(spec.chunk_shape, filler, array.dtype)
+                    stored[0, : len(array)] = array
                 ((_, nbytes, checksum),) = store.save(spec, stored, [key[1]], {0: chunk})
                 yield new_receipt(*key, nbytes, checksum, start, _told(part) if spec is self.specs[0] else {})
+
+
+def _room(spec: TableSpec, *, there: bool) -> Any:
+    """Return an array for a chunk."""
+    shape = (1, *spec.chunk_shape[1:])
+    return arrays.empty(prod(shape), spec.dtype).reshape(shape) if there else np.empty(shape, spec.dtype)
 
 
 def keys_name(run: str) -> str:
@@ -180,8 +192,9 @@ def _told(part: Relation) -> dict[str, Any]:
     samples = min(BoxPolicy.current().chunk_samples, len(part))
     chosen = np.unique(np.linspace(0, len(part) - 1, samples).astype(np.int64))
     # many lists of numbers take far more memory than texts
-    sample = b64encode(part.words[chosen].astype("<u8").tobytes()).decode()
-    return {"rows": len(part), "first": part.words[0].tolist(), "sample": sample}
+    words = arrays.on_host(part.words[chosen])
+    sample = b64encode(words.astype("<u8").tobytes()).decode()
+    return {"rows": len(part), "first": words[0].tolist(), "sample": sample}
 
 
 def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:
@@ -195,17 +208,10 @@ def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:
             waiting.append(part)
             start, count = start + len(part), count + len(part)
             if count == rows:
-                yield _joined(waiting)
+                yield concatenated(waiting)
                 waiting, count = [], 0
     if waiting:
-        yield _joined(waiting)
-
-
-def _joined(parts: Sequence[Relation]) -> Relation:
-    if len(parts) == 1:
-        return parts[0]
-    words = np.concatenate([part.words for part in parts])
-    return Relation(parts[0].keys, words, np.concatenate([part.values for part in parts]))
+        yield concatenated(waiting)
 
 
 def blocks_of(table: Dense | Relation, semiring: Semiring) -> Iterator[Relation]:
@@ -213,6 +219,7 @@ def blocks_of(table: Dense | Relation, semiring: Semiring) -> Iterator[Relation]
     if isinstance(table, Relation):
         yield table
         return
-    block = BoxPolicy.current().block_cells
+    policy = BoxPolicy.current()
+    block = policy.device_block_cells if arrays.is_device(table.values) else policy.block_cells
     for start in range(0, len(table), block):
         yield from_dense(table, semiring, slice(start, start + block))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -128,6 +129,14 @@ class DeviceRows:
         _launch("multiply", rows, arguments, words.shape[1], 1, semiring)
         return _without_zeros(words, out, semiring) if rows and int(zeros[0]) else (words, out)
 
+    def merged(self, runs: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Merge runs of keys and values, each in ascending order; of equal keys those of earlier runs come first."""
+        waiting = [*runs]
+        while len(waiting) > 1:
+            odd = waiting[len(waiting) & ~1 :]
+            waiting = [_merged_pair(*pair) for pair in zip(waiting[::2], waiting[1::2], strict=False)] + odd
+        return waiting[0]
+
     def gathered(
         self, words: Any, values: Any, semiring: Semiring | None, group: Words, mask: Words
     ) -> tuple[Any, Any]:
@@ -208,6 +217,17 @@ def _numbers(arguments: tuple[Any, ...]) -> tuple[Any, ...]:
 def _bound(semiring: Semiring) -> int:
     """Return what products or sums are clamped to, or the modulus."""
     return int(semiring.zero) if semiring.saturates else semiring.modulus
+
+
+def _merged_pair(a: tuple[Any, Any], b: tuple[Any, Any]) -> tuple[Any, Any]:
+    """Merge two runs by ranges of as many rows: each block of threads finds where its part of both begins."""
+    cp, rows, width = cupy(), len(a[0]) + len(b[0]), a[0].shape[1]
+    out, values = cp.empty((rows, width), np.uint64), cp.empty(rows, a[1].dtype)
+    arguments = *a, len(a[0]), *b, len(b[0]), out, values
+    like = kernel("relations", "min_plus", values.dtype.name, entry="merge", WORDS=width, NEW_WORDS=1)
+    if rows:
+        like((-(-rows // _TILE),), (_THREADS,), _numbers(arguments))
+    return out, values
 
 
 def _without_zeros(words: Any, values: Any, semiring: Semiring) -> tuple[Any, Any]:

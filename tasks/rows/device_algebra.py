@@ -6,7 +6,7 @@ they are; a loop over cells takes one launch, and stays where its tables are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from math import prod
@@ -124,6 +124,26 @@ def _of_parts(one: Any, parts: Iterator[Any]) -> Any:
     return replace(one, words=words, values=next(parts))
 
 
+def large_there(tables: Mapping[int, T], is_large: Callable[[Any], bool]) -> dict[int, T]:
+    """Return tables of which those are on the device whose array or rows are large."""
+    bare = {node: entries(table) for node, table in tables.items()}
+    wanted = [node for node, values in bare.items() if is_large(values)]
+    moved = values_there([bare[node] for node in wanted])
+    return {**tables, **{n: with_entries(tables[n], v) for n, v in zip(wanted, moved, strict=True)}}
+
+
+def has_many_rows(values: Any) -> bool:
+    """Whether these are rows, as many as are joined on the device."""
+    return isinstance(values, Relation) and len(values) >= RowPolicy.current().device_rows
+
+
+def table_here(table: T) -> T:
+    """Return a table in the host's memory."""
+    values = entries(table)
+    here = on_host(values) if isinstance(values, Relation) else array_on_host(values)
+    return table if here is values else with_entries(table, here)
+
+
 def rows_there(given: PlainRows | SumProductRows, least_cells: int | None = None) -> PlainRows | SumProductRows:
     """Return the same algebra with large steps on the device: loops of ``least_cells``, if that is given."""
     base: Any = on_device(given.base, least_cells)
@@ -157,19 +177,16 @@ class DeviceRowsProgram(DeviceProgram[T]):
         return algebra.choice
 
     def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
-        bare = {node: _entries(table) for node, table in leaves.items()}
-        wanted = [node for node, values in bare.items() if self._is_large(values)]
-        moved = values_there([bare[node] for node in wanted])
-        return {**leaves, **{n: _with_entries(leaves[n], v) for n, v in zip(wanted, moved, strict=True)}}
+        return large_there(leaves, self._is_large)
 
     def _is_large(self, values: Any) -> bool:
         if isinstance(values, Relation):
-            return len(values) >= RowPolicy.current().device_rows
+            return has_many_rows(values)
         return int(values.size) >= self._choice.places.least_cells
 
     def _compiled(self, decoded: bool) -> None:
         """Compile together the kernels of loops that are expected on the device, if what is excluded is independent."""
-        choice, share = self._choice, {node: _share(_entries(table)) for node, table in self.leaves.items()}
+        choice, share = self._choice, {node: _share(entries(table)) for node, table in self.leaves.items()}
         policy = RowPolicy.current()
         for step in self.steps:
             joined = prod([share.get(i, 1.0) for i in step.inputs])
@@ -185,12 +202,13 @@ class DeviceRowsProgram(DeviceProgram[T]):
         return self._there.leaves_at(states, nodes)
 
 
-def _entries(table: Any) -> Any:
+def entries(table: Any) -> Any:
     """Return the array or the relation of a table, as it is."""
     return values_of(table, logs=table.logs) if isinstance(table, Scaled | ScaledRows) else table
 
 
-def _with_entries(table: Any, values: Any) -> Any:
+def with_entries(table: Any, values: Any) -> Any:
+    """Return a table with the same scale and other values."""
     return with_values(table, values) if isinstance(table, Scaled | ScaledRows) else values
 
 

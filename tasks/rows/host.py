@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -132,6 +133,22 @@ class HostRows:
             products = numpy_rows.product(values, table[offsets(words, parts)], semiring)
         kept = products != semiring.zero
         return (words, products) if kept.all() else (words[kept], products[kept])
+
+    def merged(self, runs: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+        """Merge runs of keys and values, each in ascending order; of equal keys those of earlier runs come first."""
+        rows = sum(len(words) for words, _ in runs)
+        if not self.compiles(rows):
+            words, values = (np.concatenate(arrays) for arrays in zip(*runs, strict=True))
+            places = numpy_rows.order(words)
+            return (words, values) if places is None else (words[places], values[places])
+        from . import sort_loops
+
+        waiting = [*runs]
+        while len(waiting) > 1:
+            odd = waiting[len(waiting) & ~1 :]
+            pairs = zip(waiting[::2], waiting[1::2], strict=False)
+            waiting = [sort_loops.merge_rows(*a, *b) for a, b in pairs] + odd
+        return waiting[0]
 
     def gathered(
         self, words: Array, values: Array, semiring: Semiring | None, group: Array, mask: Array

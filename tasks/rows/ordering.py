@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..steps.caches import Memo
+from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
 from .relation import Dense, Relation, Table
@@ -131,8 +132,13 @@ def merged(parts: Sequence[Relation], semiring: Semiring) -> Relation:
         raise ValueError("nothing to merge")
     if len(parts) == 1:
         return parts[0]
-    whole = concatenated(parts)
-    return gathered(whole.keys, whole.words, whole.values, semiring)
+    backend, keys = backend_of(parts[0].words), parts[0].keys
+    if len(parts) > RowPolicy.current().merged_runs:
+        whole = concatenated(parts)
+        return gathered(keys, whole.words, whole.values, semiring)
+    in_order = np.zeros(keys.n_words, np.uint64)
+    words, values = backend.merged([(part.words, part.values) for part in parts])
+    return Relation(keys, *backend.gathered(words, values, semiring, in_order, in_order))
 
 
 def concatenated(parts: Sequence[Relation]) -> Relation:
@@ -275,9 +281,9 @@ Ranges = Mapping[int, tuple[int, int]]
 """For some variables the first state and the one behind the last; others may have any."""
 
 
-def inside(keys: Keys, words: Words, ranges: Ranges) -> NDArray[np.bool_]:
-    """Return which keys have all states within ranges, ``(rows,)``."""
-    found = np.ones(len(words), bool)
+def inside(keys: Keys, words: Any, ranges: Ranges) -> Any:
+    """Return which keys have all states within ranges, ``(rows,) bool``."""
+    found: Any = backend_of(words).arrays.ones(len(words), bool)
     for v, (first, stop) in ranges.items():
         if v in keys.fields:
             word, shift, bits = keys.fields[v]
@@ -287,23 +293,25 @@ def inside(keys: Keys, words: Words, ranges: Ranges) -> NDArray[np.bool_]:
 
 
 def within(table: Table, ranges: Ranges) -> Table:
-    """Return the part of a table of the host within ranges, whose states count from there."""
-    keys = part_of(table.keys, ranges)
+    """Return the part of a table within ranges, whose states count from there."""
+    keys, arrays = part_of(table.keys, ranges), backend_of(table.values).arrays
     if keys == table.keys:
         return table
     if isinstance(table, Dense):
         place = tuple([slice(*ranges.get(v, (0, d))) for v, d in table.keys.sizes.items()])
-        return Dense(keys, np.ascontiguousarray(table.values.reshape(table.keys.dims)[place]).reshape(-1))
+        return Dense(keys, arrays.ascontiguousarray(table.values.reshape(table.keys.dims)[place]).reshape(-1))
     found = inside(table.keys, table.words, ranges)
     rows = table if bool(found.all()) else table.rows(found)
-    return Relation(keys, moved(rows.words - _origin(table.keys, ranges), table.keys, keys), rows.values)
+    words = rows.words - arrays.asarray(_origin(table.keys, ranges))
+    return Relation(keys, moved(words, table.keys, keys), rows.values)
 
 
 def put_back(part: Relation, keys: Keys, ranges: Ranges) -> Relation:
     """Return rows of :func:`within` with the states of the whole table, whose keys are given."""
     if part.keys == keys:
         return part
-    return replace(part, keys=keys, words=moved(part.words, part.keys, keys) + _origin(keys, ranges))
+    origin = backend_of(part.words).arrays.asarray(_origin(keys, ranges))
+    return replace(part, keys=keys, words=moved(part.words, part.keys, keys) + origin)
 
 
 def part_of(keys: Keys, ranges: Ranges) -> Keys:
@@ -342,7 +350,7 @@ def next_inside(keys: Keys, words: Words, ranges: Ranges) -> tuple[Words, NDArra
 
 
 def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
-    """Return the sum of sorted runs of one layout, of the host; those that follow each other are only put together.
+    """Return the sum of sorted runs of one layout; those that follow each other are only put together.
 
     Raises
     ------
@@ -354,6 +362,14 @@ def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
     parts = sorted([run for run in runs if len(run)], key=lambda run: run.words[0].tolist())
     if not parts:
         return runs[0]
-    if all(a.words[-1].tolist() < b.words[0].tolist() for a, b in pairwise(parts)):
-        return concatenated(parts)
-    return merged(parts, semiring)
+    chains: list[tuple[list[Relation], list[int]]] = []
+    for part in parts:
+        first, last = part.words[[0, -1]].tolist()
+        for chain, end in chains:
+            if end < first:
+                chain.append(part)
+                end[:] = last
+                break
+        else:
+            chains.append(([part], last))
+    return merged([concatenated(chain) for chain, _ in chains], semiring)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from ..gpu.arrays import is_device
@@ -82,6 +83,9 @@ class RowBackend(Protocol):
             Where the entry of a key stands (see :meth:`.rows.keys.Keys.gathers`).
         table : (cells,)
         """
+
+    def merged(self, runs: Sequence[tuple[Any, Any]]) -> tuple[Any, Any]:
+        """Merge runs of keys and values, each in ascending order; of equal keys those of earlier runs come first."""
 
     def gathered(self, words: Any, values: Any, semiring: Semiring | None, group: Any, mask: Any) -> tuple[Any, Any]:
         """Return rows in ascending order of their keys, equal ones summed in the order they had, without zeros.

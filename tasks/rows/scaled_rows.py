@@ -18,6 +18,7 @@ from .keys import Keys, Words
 from .memory_account import MemoryAccount
 from .ordering import Ranges, gathered, union
 from .relation import Relation, Table, to_dense
+from .row_backend import backend_of
 
 Array = NDArray[Any]
 
@@ -126,8 +127,9 @@ class SumProductRows:
         live = [(run, kept) for run, kept in parts if len(run)]
         if not live:
             return ScaledRows(parts[0][0])
-        values = np.concatenate([run.values for run, _ in live])
-        views = np.split(values, np.cumsum([len(run) for run, _ in live])[:-1])
+        values = backend_of(live[0][0].values).arrays.concatenate([run.values for run, _ in live])
+        ends = np.cumsum([len(run) for run, _ in live]).tolist()
+        views = [values[start:stop] for start, stop in zip([0, *ends], ends, strict=False)]
         scaled = [(view, Scaled(view, **kept)) for view, (_, kept) in zip(views, live, strict=True)]
         joined = joined_scales(values, scaled)
         semiring = _semiring(joined)

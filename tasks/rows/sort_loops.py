@@ -174,6 +174,33 @@ def ascending(words: Any) -> bool:
     return i >= len(words)
 
 
+@njit(nogil=True, cache=True)
+def merge_rows(a: Any, a_values: Any, b: Any, b_values: Any) -> tuple[Any, Any]:
+    """Merge two runs of ascending keys, ``(rows, words) uint64``, with their values; of equal keys those of the first.
+
+    Returns
+    -------
+    tuple
+        Keys and values of both.
+    """
+    n, m = len(a), len(b)
+    out, values = np.empty((n + m, a.shape[1]), np.uint64), np.empty(n + m, a_values.dtype)
+    i = j = at = 0
+    while i < n and j < m:
+        # neither run can end within so many rows, and no branch waits for a comparison
+        for _ in range(min(n - i, m - j)):
+            p, q, r = np.uint64(i), np.uint64(j), np.uint64(at)
+            # of keys of one word without a branch
+            later = b[q, 0] < a[p, 0] if a.shape[1] == 1 else less(b, j, a, i)
+            for w in range(a.shape[1]):
+                out[r, w] = b[q, w] if later else a[p, w]
+            values[r] = b_values[q] if later else a_values[p]
+            at, i, j = at + 1, i + 1 - later, j + later
+    out[at : at + n - i], values[at : at + n - i] = a[i:], a_values[i:]
+    out[at : at + m - j], values[at : at + m - j] = b[j:], b_values[j:]
+    return out, values
+
+
 # Compiled loops that put rows in order again where some fields fall out of their keys: runs are merged in groups.
 
 #: Groups of so few rows are sorted by insertion.

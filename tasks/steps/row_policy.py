@@ -26,6 +26,8 @@ class RowPolicy(Policy):
         Words of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
     merged_copies : int
         A result takes so many times its rows, and their places, while it is merged from those of blocks.
+    merged_runs : int
+        So many runs at most are merged pairwise; sorting what more of them have together takes less.
     least_block_rows : int
         With room for fewer rows at a time a join is refused.
     sorting_rows : int
@@ -66,6 +68,7 @@ class RowPolicy(Policy):
     working_words: int = 10
     working_key_words: int = 6
     merged_copies: int = 5
+    merged_runs: int = 16
     least_block_rows: int = 1 << 8
     sorting_rows: int = 3
     few_rows: int = 256

@@ -57,6 +57,49 @@ __device__ __forceinline__ i64 bound_of(const u64* words, i64 low, i64 high, con
     return low;
 }
 
+// How many of the first `at` rows of two ascending runs together are of the first run, whose rows come before equal ones
+// of the second: where the merge path meets a diagonal (Green, McColl & Bader 2012, section 3).
+__device__ __forceinline__ i64 diagonal(const u64* a, i64 low, i64 high, const u64* b, i64 at) {
+    while (low < high) {
+        const i64 middle = (low + high) / 2;
+        if (compared(b + (at - 1 - middle) * WORDS, a + middle * WORDS) < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+// Merge two ascending runs, TILE rows in a block; of equal keys those of the first run come first.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    merge(const u64* a, const T* a_values, i64 n_a, const u64* b, const T* b_values, i64 n_b, u64* out, T* values) {
+    __shared__ i64 ends[2];
+    __shared__ int sources[TILE];
+    const i64 start = blockIdx.x * (i64)TILE, stop = min(start + TILE, n_a + n_b);
+    if (threadIdx.x < 64 && threadIdx.x % 32 == 0) {
+        const i64 at = threadIdx.x ? stop : start;
+        ends[threadIdx.x / 32] = diagonal(a, max((i64)0, at - n_b), min(at, n_a), b, at);
+    }
+    __syncthreads();
+    const i64 a_low = ends[0], a_high = ends[1], b_low = start - a_low, b_high = stop - a_high;
+    const i64 mine = start + threadIdx.x * (TILE / THREADS), last = min(mine + TILE / THREADS, stop);
+    if (mine < stop) {
+        i64 i = diagonal(a, max(a_low, mine - b_high), min(mine - b_low, a_high), b, mine), j = mine - i;
+        for (i64 at = mine; at < last; at++) {
+            const bool second = j < b_high && (i >= a_high || compared(b + j * WORDS, a + i * WORDS) < 0);
+            sources[at - start] = second ? ~(int)(j++ - b_low) : (int)(i++ - a_low);
+        }
+    }
+    __syncthreads();
+    for (i64 at = start + threadIdx.x; at < stop; at += THREADS) {
+        const int source = sources[at - start];
+        const u64* key = source < 0 ? b + (b_low + ~source) * WORDS : a + (a_low + source) * WORDS;
+        values[at] = source < 0 ? b_values[b_low + ~source] : a_values[a_low + source];
+#pragma unroll
+        for (int w = 0; w < WORDS; w++) out[at * WORDS + w] = key[w];
+    }
+}
+
 // Find keys among ascending ones: where they begin and how many there are.
 extern "C" __global__ void find(const u64* words, i64 rows, const u64* among, i64 n, i64* first, i64* count) {
     const i64 row = thread_number();

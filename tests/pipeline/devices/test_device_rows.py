@@ -143,7 +143,7 @@ def test_run_directories(place: Any, few: None, query: Any, tmp_path: Path, in_f
     in_force(RowPolicy, merged_copies=20)
     model = ring(60, "markov" if query == "partition" else "cost", groups=4)
     whole = bucketflow.solve(model, query, representation="rows")
-    for fit, memory, name in (("auto", 900_000, "slices"), ("spill", 900_000, "disk")):
+    for fit, memory, name in (("auto", 900_000, "slices"), ("spill", 4_000_000, "disk")):
         options: Any = {"gpu_memory": memory, "fit": fit, "workdir": tmp_path / name}
         first = by_rows(model, query, **options)
         (tmp_path / name / "result.json").unlink()

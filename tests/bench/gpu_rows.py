@@ -1,0 +1,205 @@
+"""Rows on disk that pass through a device, beside the link: ``python tests/bench/gpu_rows.py [join] [cube] [--quick]``.
+
+"join": rows of three variables lie in a Zarr array of twenty times what the device may take; boxes read them, join them
+with a table of one variable, minimise that variable, and write what is left, three at a time. The floor is the time
+that the bytes of these rows take over the link alone, as one copy from page-locked memory; "files" is the time that
+the same threads take to read and check the chunks and do nothing with them.
+
+"cube": the instances of Bistaffa, Bombieri & Farinelli 2016 (table III, a Tesla K40), by rows on the host, in the
+device's memory, and through it with ``--gpu-memory`` so small that tables of rows are on disk.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from parts.needs import data_folder
+from rich.console import Console
+from rich.table import Table
+
+import bucketflow
+from bucketflow.cluster.pool import Node, ThreadPool
+from bucketflow.tasks.boxes.device_stores import BufferedFiles
+from bucketflow.tasks.boxes.row_box import RowBoxes, chunk_bytes, known_run, run_row_box
+from bucketflow.tasks.boxes.sorted_runs import RowRun
+from bucketflow.tasks.rows.algebra import PlainRows, Representation
+from bucketflow.tasks.rows.device_algebra import rows_there
+from bucketflow.tasks.rows.keys import Keys
+from bucketflow.tasks.rows.memory_account import MemoryAccount
+from bucketflow.tasks.rows.ordering import Ranges, concatenated
+from bucketflow.tasks.rows.relation import Relation
+from bucketflow.tasks.steps.semiring import min_plus
+from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.sweeps.sweep import Plain
+
+COSTS = min_plus("int32")
+#: States of the variables of the stored rows, and how many rows a pair of the first two has.
+SIZES = (1 << 10, 1 << 10, 1 << 12)
+#: Instance, file, seconds of the paper, what the device may take; without ternary functions where the paper has none.
+CUBE = (
+    ("54", "wcsp/spot5/54.wcsp", "3.01", "4MB"),
+    ("29", "wcsp/spot5/29.wcsp", "5.36", "8MB"),
+    ("404", "wcsp/spot5/404.wcsp.xz", "12.4", "12MB"),
+    ("503", "wcsp/spot5/503.wcsp", "17.5", "4MB"),
+    ("505, binary", "wcsp/spot5_orig/505.wcsp.xz", "", "64MB"),
+    ("408, binary", "wcsp/spot5_orig/408.wcsp.xz", "", "64MB"),
+)
+
+
+def blocks(each: int, keys: Keys) -> Iterator[Relation]:
+    """Yield rows in order: of every pair of the first two variables so many states of the third."""
+    rng = np.random.default_rng(0)
+    _, b, c = SIZES
+    for a in range(SIZES[0]):
+        first = np.full(b * each, a)
+        third = (np.arange(each)[None, :] * (c // each) + rng.integers(0, c // each, (b, each))).reshape(-1)
+        words = keys.pack(np.stack([first, np.repeat(np.arange(b), each), third]))
+        yield Relation(keys, words, rng.integers(0, 1000, len(words)).astype(np.int32))
+
+
+def stored_rows(store: BufferedFiles, each: int, budget: int) -> RowRun:
+    """Write the rows."""
+    keys = Keys((0, 1, 2), SIZES)
+    rows = SIZES[0] * SIZES[1] * each
+    run = RowRun("input", keys, rows, chunk_bytes(budget) // 12, "int32", {})
+    receipts = {receipt.key: receipt for receipt in run.write(store, blocks(each, keys), {})}
+    found = run.with_receipts(receipts)
+    assert found is not None
+    return found
+
+
+def in_threads(width: int, tasks: int, function: Callable[[int], Any]) -> float:
+    """Return the seconds of so many calls, ``width`` at a time."""
+    nodes = {i: Node(set(), lambda i: (function, i)) for i in range(tasks)}
+    start = time.perf_counter()
+    for _, found in ThreadPool(width).run_graph(nodes):
+        if isinstance(found, BaseException):
+            raise found
+    return time.perf_counter() - start
+
+
+def link_seconds(nbytes: int) -> float:
+    """Return the seconds that so many bytes take from page-locked memory to the device."""
+    import cupy
+
+    from bucketflow.tasks.gpu.memory import Pinned, to_device
+
+    part = min(nbytes, 1 << 28)
+    block, there = Pinned().take(part)[:part], cupy.empty(part, np.uint8)
+    best = np.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        to_device(block, there)
+        cupy.cuda.Device().synchronize()
+        best = min(best, time.perf_counter() - start)
+    return float(best * nbytes / part)
+
+
+def join(quick: bool) -> Table:
+    """Measure a join whose input is twenty times what the device may take."""
+    table = Table("rows", "bytes", "device", "boxes", "link s", "files s", "s", "/ link", "/ files", "GB/s")
+    table.title = "a join and its reduction of rows on disk"
+    for each in (32,) if quick else (32, 128):
+        with tempfile.TemporaryDirectory() as folder:
+            table.add_row(*one_join(Path(folder), each))
+    return table
+
+
+def one_join(folder: Path, each: int) -> list[str]:
+    """Return the figures of a join."""
+    store = BufferedFiles(folder)
+    (folder / "ledger").mkdir()
+    nbytes = SIZES[0] * SIZES[1] * each * 12
+    budget = nbytes // 20
+    run = stored_rows(store, each, budget // 3)
+    room = MemoryAccount(budget)
+    algebra: Any = rows_there(PlainRows(Representation(COSTS, SIZES, room), Plain(COSTS)))
+    step = make_step(3, (1, 2), ((0, 1, 2), (2,)), (0, 1), SIZES, COSTS, keep=False)
+    costs = np.random.default_rng(1).integers(0, 1000, SIZES[2]).astype(np.int32)
+    boxes: Any = RowBoxes(
+        step, algebra, COSTS, SIZES, store, {2: costs}, {1: [run]}, "rows_3", budget // 3, device=True
+    )
+    parts = 20 * 3 * 12 * 2
+    edges = np.linspace(0, SIZES[0], min(parts, SIZES[0]) + 1).astype(int).tolist()
+    ranges = [{0: (first, stop)} for first, stop in zip(edges[:-1], edges[1:], strict=True)]
+    run_row_box(boxes, (len(ranges),), ranges[0], 1)  # compiled and loaded
+    seconds = in_threads(3, len(ranges), lambda i: run_row_box(boxes, (i,), ranges[i], 1))
+    check(boxes, run, ranges[0], costs)
+
+    def read(i: int) -> None:
+        for spec, receipt in zip(run.specs, run.receipts[i], strict=True):
+            store.load(spec, np.empty((1, *spec.chunk_shape[1:]), spec.dtype), [receipt], {0: i})
+
+    files, link = in_threads(3, run.chunks, read), link_seconds(nbytes)
+    counts = [f"{run.rows:,}", f"{nbytes / 1e9:.2f} GB", f"{budget / 1e6:.0f} MB", f"{len(ranges)}"]
+    times = [f"{link:.3f}", f"{files:.3f}", f"{seconds:.3f}", f"{seconds / link:.2f}", f"{seconds / files:.2f}"]
+    return [*counts, *times, f"{nbytes / seconds / 1e9:.2f}"]
+
+
+def check(boxes: Any, run: RowRun, ranges: Ranges, costs: Any) -> None:
+    """Compare what a box wrote with NumPy's answer."""
+    receipts = boxes.store.known({})
+    made = known_run(receipts["rows_3", (0,)], boxes.keys, receipts)
+    assert made is not None
+    (found,) = made.read(boxes.store, {})
+    (part,) = [concatenated([*run.read(boxes.store, ranges)])]
+    states = [
+        part.words[:, 0] >> np.uint64(shift) & np.uint64((1 << n) - 1) for _, shift, n in run.keys.fields.values()
+    ]
+    keys = boxes.keys.pack(np.stack(states[:2]).astype(np.int64))[:, 0]
+    sums, starts = part.values + costs[states[2].astype(int)], np.flatnonzero(np.diff(keys, prepend=keys[0] + 1))
+    assert np.array_equal(found.words[:, 0], keys[starts])
+    assert np.array_equal(found.values, np.minimum.reduceat(sums, starts))
+
+
+def cube(quick: bool) -> Table:
+    """Measure the instances of CUBE's paper."""
+    table = Table("instance", "optimum", "paper s", "host s", "device s", "through it s", "written", "boxes may take")
+    table.title = "CUBE's instances by rows"
+    for name, file, paper, memory in CUBE[:3] if quick else CUBE:
+        model = bucketflow.load(data_folder() / file)
+        if "binary" in name:
+            model = replace(model, functions=tuple(f for f in model.functions if len(f.scope) < 3))
+        optimum = bucketflow.solve(model).value
+        host, device = asked(model, optimum, 60), asked(model, optimum, 60, gpus=1)
+        stored = asked(model, optimum, 100, gpus=1, fit="spill", gpu_memory=memory)
+        told = [f"{times:.3f}" if found else why for times, found, why in (host, device, stored)]
+        written = f"{stored[1].rows_work.written_bytes:,}" if stored[1] else ""
+        table.add_row(name, str(optimum), paper, *told, written, memory)
+    return table
+
+
+def asked(model: Any, optimum: int, limit: float, **options: Any) -> tuple[float, Any, str]:
+    """Return the least seconds of two runs, and the last answer; or why there is none."""
+    best, found = np.inf, None
+    for _ in range(2):
+        start = time.perf_counter()
+        try:
+            found = bucketflow.solve(model, representation="rows", **options)
+        except bucketflow.BucketflowError as error:
+            return best, None, str(error).split(";")[0]
+        best = min(best, time.perf_counter() - start)
+        if found.value != optimum:
+            return best, None, f"{found.value}, not {optimum}"
+        if best > limit / 2:
+            break
+    return float(best), found, ""
+
+
+def main() -> None:
+    """Print the tables that were asked for, both by default."""
+    wanted = [name for name in ("join", "cube") if name in sys.argv] or ["join", "cube"]
+    console = Console(width=160)
+    for name in wanted:
+        console.print((join if name == "join" else cube)("--quick" in sys.argv))
+
+
+if __name__ == "__main__":
+    main()

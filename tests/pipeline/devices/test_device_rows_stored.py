@@ -1,0 +1,196 @@
+"""Tables of rows on disk that pass through a device: read, merged, joined, reduced there and written, box by box.
+
+All run on a stand-in for the device everywhere, and on a GPU where there is one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
+from bucketflow.pipeline.runs import row_boxes
+from bucketflow.tasks.boxes import row_box
+from bucketflow.tasks.boxes.box_policy import BoxPolicy
+from bucketflow.tasks.boxes.row_box import RowBoxes, run_row_box
+from bucketflow.tasks.gpu.arrays import is_device
+from bucketflow.tasks.rows.host import HostRows
+from bucketflow.tasks.steps.row_policy import RowPolicy
+from tests.device_stand_in import RealDevice, StandIn, device, real_device
+from tests.pipeline.devices.test_device_rows import FEW
+from tests.pipeline.rows.sparse import dense_ring, ring, sparse_models
+from tests.policies import InForce
+
+TINY = 900_000
+
+
+@pytest.fixture(params=["stand-in", pytest.param("gpu", marks=pytest.mark.gpu)])
+def place(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> Iterator[StandIn | RealDevice]:
+    """A device for which nothing is too small; budgets are tiny."""
+    monkeypatch.setattr(HostRows, "compiles", lambda *_: False)
+    in_force(BudgetPolicy, margin_bytes=0)
+    in_force(RowPolicy, device_rows=8, small_cells=0)
+    in_force(BoxPolicy, receipt_bytes=50, run_bytes=100)
+    with (device if request.param == "stand-in" else real_device)(monkeypatch) as there:
+        yield there
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
+    """The tables that boxes made, and by which thread."""
+    found: list[tuple[Any, int]] = []
+    store = row_box.stored_run
+
+    def stored_run(boxes: Any, path: Any, table: Any, *rest: Any, **options: Any) -> Any:
+        bare, _ = boxes.algebra.keyed(table, boxes.step.axes)
+        found.append((bare, get_ident()))
+        return store(boxes, path, table, *rest, **options)
+
+    monkeypatch.setattr(row_box, "stored_run", stored_run)
+    return found
+
+
+def stored(model: Model, query: Any = "optimum", **options: Any) -> Any:
+    given = {"gpu_memory": TINY, **options}
+    found = bucketflow.solve(model, query, representation="rows", fit="spill", gpus=1, **given)
+    assert found.plan is None or (found.plan.way, found.plan.device) == ("disk", True)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "pool"),
+    [("optimum", "cost", 60), ("optimum", "markov", 48), ("partition", "markov", 48), ("count", "cost", 48)],
+)
+def test_boxes_give_the_answer_of_the_host(
+    query: Any, kind: str, pool: int, place: Any, joined: list[tuple[Any, int]]
+) -> None:
+    model = ring(pool, kind, groups=4)
+    whole = bucketflow.solve(model, query, representation="rows")
+    found = stored(model, query)
+    assert (found.status, found.value) == (whole.status, whole.value)
+    assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
+    assert sum(is_device(bare.values) for bare, _ in joined) > 3
+    assert len({thread for _, thread in joined}) > 1
+
+
+def test_posteriors(place: Any, in_boxes: None, joined: list[tuple[Any, int]]) -> None:
+    model = ring(20, "markov", groups=4)
+    options: Any = {"representation": "rows", "fit": "spill"}
+    found = bucketflow.marginals(model, gpus=1, gpu_memory=TINY, **options)
+    host = bucketflow.marginals(model, **options)
+    assert found.plan is not None
+    assert found.plan.way == "disk"
+    assert any(is_device(bare.values) for bare, _ in joined)
+    for name in host:
+        np.testing.assert_allclose(found[name], host[name], rtol=1e-9, atol=1e-300)
+
+
+@pytest.fixture
+def in_boxes(in_force: InForce) -> None:
+    """Every step is done in boxes, and all tables are rows."""
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
+    in_force(RowPolicy, device_rows=8, small_cells=0, cells_of_a_row=0, array_share=0.0)
+
+
+@FEW
+@given(model=sparse_models("cost"))
+def test_costs(place: Any, in_boxes: None, model: Model) -> None:
+    for query in ("optimum", "count"):
+        found, dense = (
+            stored(model, query, gpu_memory="1GB"),
+            bucketflow.solve(model, query, representation="dense"),  # type: ignore[arg-type]
+        )
+        assert (found.status, found.value) == (dense.status, dense.value)
+
+
+@FEW
+@given(model=sparse_models("markov"))
+def test_weights(place: Any, in_boxes: None, model: Model) -> None:
+    for query in ("optimum", "partition"):
+        found, dense = (
+            stored(model, query, gpu_memory="1GB"),
+            bucketflow.solve(model, query, representation="dense"),  # type: ignore[arg-type]
+        )
+        assert found.status == dense.status
+        assert found.log10 is dense.log10 is None or found.log10 == pytest.approx(dense.log10, rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize("query", ["optimum", "partition", "count"])
+def test_arrays_of_all_cells_pass_through_too(query: Any, place: Any, in_force: InForce) -> None:
+    in_force(BoxPolicy, memory_first=False, device_block_cells=100)
+    model = dense_ring("markov" if query == "partition" else "cost")
+    found, wanted = stored(model, query, gpu_memory="1GB"), bucketflow.solve(model, query, representation="dense")
+    assert found.value == wanted.value
+    assert found.log10 is wanted.log10 is None or found.log10 == pytest.approx(wanted.log10, rel=1e-12)
+
+
+def test_tables_that_turn_out_not_to_fit_a_device_go_to_disk(place: Any, in_force: InForce) -> None:
+    in_force(RowPolicy, device_rows=8, small_cells=0, merged_copies=20)
+    in_force(BudgetPolicy, margin_bytes=0, worth_storing=0.0)
+    model = ring(60, groups=4)
+    found = bucketflow.solve(model, representation="rows", gpus=1, gpu_memory=TINY)
+    assert found.plan is not None
+    assert (found.plan.way, found.plan.device) == ("disk", True)
+    assert found.value == bucketflow.solve(model, representation="rows").value
+
+
+def test_a_stopped_run_goes_on_with_and_without_the_device(
+    place: Any, in_boxes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, calls = ring(60, groups=4), list[Any]()
+
+    def stops(*args: Any) -> Any:
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        receipts = run_row_box(*args)
+        calls.append(args[1])
+        return receipts
+
+    for gpus in (1, None):
+        folder = tmp_path / f"{gpus}"
+        calls.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(row_boxes, "run_row_box", stops)
+            with pytest.raises(bucketflow.StoppedError):
+                stored(model, workdir=folder)
+        before = {path: path.stat().st_mtime_ns for path in folder.rglob("c.*")}
+        assert before
+        found = bucketflow.solve(
+            model, representation="rows", fit="spill", gpus=gpus, gpu_memory=gpus and TINY, workdir=folder
+        )
+        assert found.value == bucketflow.solve(model, representation="rows").value
+        assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_boxes_travel_to_workers_without_what_is_on_the_device(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that died after it wrote its receipts: its boxes, sent again, are there already."""
+
+    def twice(boxes: RowBoxes[Any], *rest: Any) -> Any:
+        boxes.placed()
+        receipts = run_row_box(pickle.loads(pickle.dumps(boxes)), *rest)
+        assert {r.key for r in run_row_box(boxes, *rest)} == {r.key for r in receipts}
+        return receipts
+
+    monkeypatch.setattr(row_boxes, "run_row_box", twice)
+    model = ring(60, groups=4)
+    assert stored(model).value == bucketflow.solve(model, representation="rows").value
+
+
+def test_a_box_that_the_device_refuses_is_cut(place: Any, in_boxes: None) -> None:
+    model = ring(60, groups=4)
+    before = stored(model, gpu_memory="1GB")
+    place.largest_table_bytes, place.patience = 1 << 14, 3
+    found = stored(model, gpu_memory="1GB")
+    assert place.refused == 3
+    assert found.value == before.value
