@@ -68,7 +68,7 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     from ..budget.rows_fit import is_sparse, rows_plan
 
     counts = leaf_rows(prepared.network)
-    why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
+    why = f"as {possible(prepared.network, counts)}, and all cells would take {all_cells_seconds(plan):.2g} s"
     trial = by_rows(prepared, counts, why, most_work)
     if not is_sparse(trial.problem):
         return None
@@ -87,6 +87,11 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     if later and least_seconds_by_rows(rows) > trial.most_work / ROWS_PER_SECOND:
         return None
     return replace(trial, prices=Prices(rows))
+
+
+def all_cells_seconds(plan: Plan) -> float:
+    """Return what a sweep is predicted to take; of a count all of its sweeps."""
+    return plan.seconds if plan.evaluations is None else plan.predicted_seconds
 
 
 def sampled_seconds(trial: Prepared, run: Run[Any]) -> float:

@@ -10,7 +10,7 @@ from typing import Final
 from ....cluster.pool import SerialPool
 from ...errors import BudgetError
 from ..prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared
-from ..row_trials import before_all_cells, rows_refused, sampled_seconds, trial_beside
+from ..row_trials import all_cells_seconds, before_all_cells, rows_refused, sampled_seconds, trial_beside
 from ..running import Answer, run_of, tried_in
 from .asking import Asking
 from .engine import Stop, Unfinished
@@ -80,8 +80,8 @@ class RowTrial:
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Join as many rows as that allows, or as few are expected."""
         lengths, whole = self.asking.policy.lengths[ROWS], self.sweep.plan().plan
-        if whole is not None and whole.evaluations is not None:
-            seconds = max(seconds, lengths.part * whole.predicted_seconds)
+        if whole is not None:
+            seconds = max(seconds, lengths.part * all_cells_seconds(whole))
         longest = seconds * max(lengths.priced_part / lengths.part, 1.0) * ROWS_PER_SECOND
         most = longest if self.asking.patient else min(longest, SHORT_PATIENCE)
         trial = trial_beside(self.sweep.plan(), most)
