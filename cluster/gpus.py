@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from .cards import VISIBLE, take_most_free
 from .connect import ClusterError, started
 from .dask_pool import DaskPool, itself
 from .starting import NO_DASHBOARD
@@ -34,6 +35,8 @@ _HOST = "127.0.0.1"
 def visible_gpus() -> list[str]:
     """Return what ``CUDA_VISIBLE_DEVICES`` should hold for each GPU that this process may use.
 
+    Where CUDA was not used before in this process, the one with most free memory is first.
+
     Raises
     ------
     ClusterError
@@ -46,11 +49,13 @@ def visible_gpus() -> list[str]:
         raise ClusterError(f"--gpus needs an NVIDIA GPU with its driver: {error}") from None
     if count == 0:
         raise ClusterError("--gpus needs an NVIDIA GPU, and this process sees none")
-    named = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+    named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 
 
 def _cupy() -> Any:
+    if "cupy" not in sys.modules and find_spec("cupy") is not None:
+        take_most_free()
     try:
         import cupy
     except ImportError:
@@ -104,7 +109,7 @@ def gpu_client(count: int) -> Iterator[Any]:
                 "resources": {"GPU": 1},
                 "memory_limit": 0,
                 "silence_logs": 50,
-                "env": {"CUDA_VISIBLE_DEVICES": name},
+                "env": {VISIBLE: name},
                 "name": f"gpu-{number}",
             },
         }

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from math import log2
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from ..budget.fit import Prices
 from ..errors import BudgetError, format_bytes
@@ -20,6 +20,7 @@ from .question import LARGE_CELLS, Question
 
 if TYPE_CHECKING:
     from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
+    from ..runs.run import Run
 
 A = TypeVar("A")
 
@@ -35,6 +36,7 @@ def before_all_cells(question: Question, resources: Resources, seconds: float) -
     """Return a question by rows, for less work than making its functions dense is; None where these are small."""
     if rows_refused(resources, stored=False):
         return None
+    resources = resources.in_this_process()
     small = question.chained
     if not (small.reduced[0].feasible and small.is_large):
         return None
@@ -55,9 +57,7 @@ def rows_refused(resources: Resources, stored: bool) -> str:
     asked = resources.asked
     if asked.representation != "auto" or asked.fit != "auto":
         return f"{asked.representation} tables were asked for" if asked.fit == "auto" else "a fit was asked for"
-    if asked.folder or stored:
-        return "a run directory keeps to its plan"
-    return "workers share a sweep" if resources.distributed else ""
+    return "a run directory keeps to its plan" if stored else ""
 
 
 def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
@@ -68,10 +68,11 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     from ..budget.rows_fit import is_sparse, rows_plan
 
     counts = leaf_rows(prepared.network)
-    why = f"as {possible(prepared.network, counts)}, and all cells would take {plan.seconds:.2g} s"
+    why = f"as {possible(prepared.network, counts)}, and all cells would take {all_cells_seconds(plan):.2g} s"
     trial = by_rows(prepared, counts, why, most_work)
     if not is_sparse(trial.problem):
         return None
+    trial = replace(trial, resources=trial.resources.in_this_process())
     planner = planner_of(trial, trial.memory_bytes)
     tree = replace(plan.tree, dims=plan.dims)
     try:
@@ -86,6 +87,19 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     if later and least_seconds_by_rows(rows) > trial.most_work / ROWS_PER_SECOND:
         return None
     return replace(trial, prices=Prices(rows))
+
+
+def all_cells_seconds(plan: Plan) -> float:
+    """Return what a sweep is predicted to take; of a count all of its sweeps."""
+    return plan.seconds if plan.evaluations is None else plan.predicted_seconds
+
+
+def sampled_seconds(trial: Prepared, run: Run[Any]) -> float:
+    """Return what a trial is expected to take, by samples of its tables: all sweeps of a count, in all slices."""
+    from ..runs.row_samples import sampled_work
+
+    plan = run.plan
+    return least_seconds_by_rows(plan) + plan.sweeps * sampled_work(run, trial.most_work) / ROWS_PER_SECOND
 
 
 def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callable[[Prepared], None] | None = None) -> A:

@@ -62,8 +62,6 @@ def in_temporary_folder(prepared: Prepared, progress: Progress | None, notes: li
 
 def in_run_folder(folder: RunFolder, prepared: Prepared, progress: Progress | None) -> Answer:
     """Run in a run directory, or continue the run that it holds; a finished one answers at once."""
-    from ...tasks.boxes.box import told_steps
-
     plan = prepared.plan
     if plan is None or plan.spill is None:
         before = folder.answered(plan, prepared.seconds)
@@ -73,10 +71,35 @@ def in_run_folder(folder: RunFolder, prepared: Prepared, progress: Progress | No
     _check_memory(prepared)
     if plan is not None and plan.spill is not None:
         check_space(folder.path, plan, used_bytes(folder.path))
-    with timed_steps() as spent, _refused_again(prepared):
-        found = in_slices(
-            prepared, lambda once: answered(once, progress, folder.path, []), lambda once: keep_plan(folder, once)
-        )
+
+    def run() -> Answer:
+        with _refused_again(prepared):
+            return in_slices(
+                prepared, lambda once: answered(once, progress, folder.path, []), lambda once: keep_plan(folder, once)
+            )
+
+    return written(folder, run)
+
+
+def tried_in(folder: RunFolder | None, trial: Prepared, notes: list[str]) -> Answer:
+    """Run a trial in memory; where it ends with an answer, keep that and the plan in the run directory."""
+    if folder is None:
+        return answered(trial, None, None, notes)
+
+    def run() -> Answer:
+        found = answered(trial, None, None, notes)
+        keep_plan(folder, trial)
+        return found
+
+    return written(folder, run)
+
+
+def written(folder: RunFolder, run: Callable[[], Answer]) -> Answer:
+    """Run, and write the answer into a run directory, with what its steps took."""
+    from ...tasks.boxes.box import told_steps
+
+    with timed_steps() as spent:
+        found = run()
     folder.rundir.write_result({**found.to_dict(), "steps": told_steps(spent)})
     return found
 
@@ -134,7 +157,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     start = time.perf_counter()
     resources = prepared.resources
     with resumable(resources.asked.folder), pool_for(prepared.plan, resources) as pool:
-        run = replace(_run(prepared, pool, progress), folder=folder, note=notes.append)
+        run = replace(run_of(prepared, pool, progress), folder=folder, note=notes.append)
         if run.kept_bytes is not None and run.planned is not None and folder is not None:
             open_tables(pool, (folder / TABLES).absolute(), run.told)
         found = _ANSWERS[prepared.question.query](run, prepared.question)
@@ -146,7 +169,8 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     return prepared.question.told(found)
 
 
-def _run(prepared: Prepared, pool: Pool, progress: Progress | None) -> Run[Any]:
+def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> Run[Any]:
+    """Return what runs of a prepared question, in a pool."""
     plan, resources, problem = prepared.plan, prepared.resources, prepared.problem
     run = Run(prepared.network, plan, problem, prepared.arithmetic, pool, compiled=False)
     if plan is None:

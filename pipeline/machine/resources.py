@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,13 @@ class Resources:
     def without_devices(self) -> Resources:
         """The same without GPUs."""
         return self if self.asked.gpus is None else Resources(self.asked.without_gpus())
+
+    def in_this_process(self) -> Resources:
+        """The same without workers, and without devices that are not this process's own."""
+        if not self.distributed:
+            return self
+        alone = replace(self.asked, workers=None, scheduler=None, client=None)
+        return Resources(alone.without_gpus())
 
     @cached_property
     def threads(self) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,6 +41,7 @@ def decode(
     assignment: dict[int, int],
     compiled: bool = True,
     room: MemoryAccount | None = None,
+    most: float = inf,
 ) -> None:
     """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` minimised over.
 
@@ -59,6 +61,8 @@ def decode(
         Whether large slices may use compiled kernels.
     room : Room, optional
         What joins of rows may take of.
+    most : float
+        What the inputs of each step are known to add up to, or less, at some of its states.
     """
     best = [step for step in steps if step.lowered.semiring.name == semiring.name]
     if len(best) < len(steps):
@@ -71,7 +75,7 @@ def decode(
     for step in reversed(steps):
         states = first_best(step, tables, sizes, semiring, assignment)
         if states is None:
-            states = _best_of(step, tables, sizes, semiring, assignment, compiled, room)
+            states = _best_of(step, tables, sizes, semiring, assignment, compiled, room, most)
         assignment.update(states)
 
 
@@ -83,6 +87,7 @@ def _best_of(
     assignment: Mapping[int, int],
     compiled: bool,
     room: MemoryAccount | None,
+    most: float = inf,
 ) -> dict[int, int]:
     """Return the best states of what a step eliminated, however many there are and whatever its tables are."""
     read = list(zip(step.inputs, step.input_axes, strict=True))
@@ -93,7 +98,7 @@ def _best_of(
 
     found = [fixed(tables[node], axes, sizes, assignment) for node, axes in read]
     if not all(_is_mostly_there(table) for table in found):
-        return best_row(found, semiring, room)
+        return best_row(found, semiring, room, most)
     return best_states([_whole(table, assignment, semiring) for table in found], sizes, semiring, compiled)
 
 

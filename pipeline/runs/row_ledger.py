@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -146,6 +147,7 @@ class RowsOnDisk:
     room: MemoryAccount
     allowed: int | None = None
     _left: int = field(default=1 << 62, init=False)
+    _runs: dict[int, list[RowRun]] | None = field(default=None, init=False)
 
     @cached_property
     def receipts(self) -> Receipts:
@@ -182,10 +184,27 @@ class RowsOnDisk:
 
     def runs(self, node: int) -> Iterator[RowRun]:
         """Yield what the finished boxes of a step wrote."""
+        if self._runs is None:
+            yield from self._found_runs(node)
+            return
+        if node not in self._runs:
+            self._runs[node] = [*self._found_runs(node)]
+        yield from self._runs[node]
+
+    def _found_runs(self, node: int) -> Iterator[RowRun]:
         for _, _, receipt in self.leaves(node):
             run = None if receipt is None else known_run(receipt, self.keys[node], self.receipts)
             if run is not None:
                 yield run
+
+    @contextmanager
+    def same_runs(self) -> Iterator[None]:
+        """While nothing is written: find the runs of a table once."""
+        self._runs = {}
+        try:
+            yield
+        finally:
+            self._runs = None
 
     def open(self, node: int) -> list[tuple[Path, Ranges, Receipt | None]]:
         """Return the boxes of a step that are not done, and the receipts of those that were."""

@@ -129,22 +129,38 @@ class RowTables(Generic[T]):
         for step in reversed(self.run.plan.up):
             known = {v: states[v] for axes in step.input_axes for v in axes if v in states}
             self.disk.account(step)
-            boxes = (self._best_within(step, known, ranges) for ranges in self._boxes_at(step, known))
-            states |= min(boxes, key=lambda found: found[0])[1]
+            with self.disk.same_runs():
+                states |= self._states_of(step, known)
         return states
+
+    def _states_of(self, step: Step, known: Mapping[int, int]) -> dict[int, int]:
+        """Return the states of the variables that a step eliminated: some that attain what it made."""
+        sizes, semiring = self.run.plan.tree.dims, self.run.problem.semiring
+        fixed = {v: (state, state + 1) for v, state in known.items()}
+        made: Any = self._read(step.node, fixed)
+        least = entry(made, step.axes, sizes, known, semiring)
+        best: tuple[Any, dict[int, int]] | None = None
+        for ranges in self._boxes_at(step, known):
+            found = self._best_within(step, known, {**ranges, **fixed}, least)
+            best = found if best is None else min(best, found, key=lambda one: one[0])
+            if best[0] <= least:
+                break
+        assert best is not None
+        return best[1]
 
     def _boxes_at(self, step: Step, states: Mapping[int, int]) -> Iterator[Ranges]:
         """Yield the ranges in which a step was done, those that agree with some states."""
-        fixed = {v: (state, state + 1) for v, state in states.items()}
         for _, ranges, _ in self.disk.leaves(step.node):
             if all(first <= states[v] < stop for v, (first, stop) in ranges.items() if v in states):
-                yield {**ranges, **fixed}
+                yield ranges
 
-    def _best_within(self, step: Step, known: Mapping[int, int], ranges: Ranges) -> tuple[Any, dict[int, int]]:
+    def _best_within(
+        self, step: Step, known: Mapping[int, int], ranges: Ranges, least: float
+    ) -> tuple[Any, dict[int, int]]:
         """Return the least sum of the inputs of a step that agrees with states, within ranges, and its states."""
         tables: dict[int, Any] = {node: self._read(node, ranges) for node in step.inputs}
         sizes, semiring, states = self.run.plan.tree.dims, self.run.problem.semiring, dict(known)
-        decode((step,), tables, sizes, semiring, states, self.run.compiled, self.room)
+        decode((step,), tables, sizes, semiring, states, self.run.compiled, self.room, least)
         read = zip(step.inputs, step.input_axes, strict=True)
         return sum(entry(tables[node], axes, sizes, states, semiring) for node, axes in read), states
 

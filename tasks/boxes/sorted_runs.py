@@ -22,7 +22,7 @@ from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..rows.keys import Keys, Words
 from ..rows.numpy_rows import comparable
-from ..rows.ordering import Ranges, concatenated, ends, inside
+from ..rows.ordering import Ranges, concatenated, ends, inside, next_inside
 from ..rows.relation import Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
 from ..steps.semiring import Semiring
@@ -120,14 +120,17 @@ class RowRun:
         pairs = [(ours, theirs) for ours, theirs in found if ours is not None and theirs is not None]
         return replace(self, receipts=tuple(pairs)) if len(pairs) == self.chunks else None
 
-    def between(self, ranges: Ranges) -> range:
-        """Return the chunks that may have rows within ranges."""
+    def between(self, ranges: Ranges) -> list[int]:
+        """Return the chunks that may have rows within ranges: those between whose first keys there is such a key."""
         if not self.chunks:
-            return range(0)
+            return []
         low, high = ends(self.keys, ranges)
         firsts = comparable(self.firsts)
-        start = int(np.searchsorted(firsts, comparable(low), side="right")[0]) - 1
-        return range(max(start, 0), int(np.searchsorted(firsts, comparable(high), side="right")[0]))
+        start = max(int(np.searchsorted(firsts, comparable(low), side="right")[0]) - 1, 0)
+        stop = int(np.searchsorted(firsts, comparable(high), side="right")[0])
+        found, there = next_inside(self.keys, self.firsts[start:stop], ranges)
+        there[:-1] &= comparable(found)[:-1] < firsts[start + 1 : stop]
+        return [*map(int, np.flatnonzero(there) + start)]
 
     def read(self, store: Store, ranges: Ranges, *, there: bool = False) -> Iterator[Relation]:
         """Yield the rows within ranges, chunk by chunk, on the device that is in use or on the host.

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from math import inf, isfinite
+from typing import Any, Final
 
 import numpy as np
 
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.views import slice_of
-from .joins import joined_reduced
+from .algebra import Representation
+from .joins import least_row
 from .keys import Keys
-from .memory_account import MemoryAccount
+from .memory_account import MemoryAccount, rows_bytes
 from .relation import Dense, Relation, Table, from_dense, on_host, restricted
+
+# Sums in another order differ by less than this part of their terms.
+_ROUNDING: Final = 1e-9
 
 
 def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping[int, int]) -> Table:
@@ -28,48 +33,56 @@ def fixed(table: Any, axes: Sequence[int], sizes: Sequence[int], states: Mapping
     return Dense(Keys(view.scope, view.shape), np.ascontiguousarray(view.view()).reshape(-1))
 
 
-def best_row(tables: Iterable[Table], semiring: Semiring, room: MemoryAccount | None = None) -> dict[int, int]:
+def best_row(
+    tables: Iterable[Table], semiring: Semiring, room: MemoryAccount | None = None, most: float = inf
+) -> dict[int, int]:
     """Return a state of every variable of several states, jointly of the least sum; 0 where nothing is possible.
 
-    ``room`` is what joins may take of; None where memory is not limited.
+    Parameters
+    ----------
+    room : MemoryAccount, optional
+        What joins may take of; None where memory is not limited.
+    most : float
+        A sum that some joint state is known to have, or less: what cannot be part of it is not joined.
     """
     states: dict[int, int] = {}
-    policy = RowPolicy.current()
-    for group in _components(tables):
-        left = {v: d for table in group for v, d in table.keys.sizes.items() if d > 1}
-        most = policy.best_joint_states
+    policy, given = RowPolicy.current(), [*tables]
+    for group in _components(given if most == inf else _part_of_sums(given, semiring, most)):
+        scope = {v: d for table in group for v, d in table.keys.sizes.items() if d > 1}
+        inputs = _with_rows(_fewer(group, semiring), semiring)
+        block = policy.best_joint_states
         if room is not None:
-            most = max(policy.best_least_states, min(room.block_rows(group), most))
-        while left:
-            scope = _first(left, most)
-            inputs = [_fixed(table, states) for table in group]
-            found = joined_reduced(_with_rows(inputs, semiring), scope, semiring, most)
-            row = np.argmin(found.values) if len(found) else None
-            chosen = [0] * len(scope) if row is None else found.keys.unpack(found.words[row : row + 1])[:, 0].tolist()
-            states.update(zip(scope, chosen, strict=True))
-            for v in scope:
-                del left[v]
+            block = max(policy.best_least_states, min(room.block_rows(inputs), block))
+        found = least_row(inputs, Keys(tuple(scope), tuple(scope.values())), semiring, block)
+        states.update(dict.fromkeys(scope, 0) if found is None else found)
     return states
 
 
-def _fixed(table: Table, states: Mapping[int, int]) -> Table:
+def _part_of_sums(tables: Sequence[Table], semiring: Semiring, most: float) -> list[Table]:
+    """Drop what exceeds a sum even where all other tables have their least entries; rounding drops nothing."""
+    least = [float(table.values.min()) if len(table) else inf for table in tables]
+    total = sum(least)
+    if not isfinite(total):
+        return [*tables]
+    rounding = _ROUNDING * (abs(most) + sum(map(abs, least)))
+    return [_at_most(table, most - total + own + rounding, semiring) for table, own in zip(tables, least, strict=True)]
+
+
+def _at_most(table: Table, value: float, semiring: Semiring) -> Table:
+    """Return a table without entries above a value, as rows where few are left."""
+    kept = table.values <= value
     if isinstance(table, Relation):
-        return restricted(table, states)
-    dims = table.keys.sizes
-    sizes = [dims.get(v, 1) for v in range(max(dims, default=0) + 1)]
-    return fixed(table.values, table.keys.variables, sizes, states)
+        return table if kept.all() else table.rows(kept)
+    rest = Dense(table.keys, np.where(kept, table.values, semiring.zero))
+    few = rows_bytes(rest, semiring) < rest.values.nbytes and len(rest) > RowPolicy.current().small_cells
+    return from_dense(rest, semiring) if few else rest
 
 
-def _first(left: Mapping[int, int], most: int) -> list[int]:
-    """Return some of the variables, with at most so many joint states, or one."""
-    scope: list[int] = []
-    cells = 1
-    for v, d in left.items():
-        if scope and cells * d > most:
-            break
-        scope.append(v)
-        cells *= d
-    return scope
+def _fewer(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
+    """Multiply small arrays, as steps do."""
+    dims = {v: d for table in tables for v, d in table.keys.sizes.items()}
+    sizes = tuple([dims.get(v, 1) for v in range(max(dims, default=-1) + 1)])
+    return Representation(semiring, sizes, MemoryAccount(0)).fewer(tables)
 
 
 def _with_rows(tables: Sequence[Table], semiring: Semiring) -> list[Table]:

@@ -235,6 +235,41 @@ def _assembled(
     return assembly.finish() or empty(chain.scope, chain.first.values)
 
 
+def least_row(inputs: Sequence[Table], scope: Keys, semiring: Semiring, budget_rows: int) -> dict[int, int] | None:
+    """Return the states of the row of a join with the least value, the first one in the order of a layout of all.
+
+    Parameters
+    ----------
+    inputs : sequence of Relation or Dense
+        As for :func:`joined_reduced`, of the host.
+    scope : Keys
+        All variables of several states.
+    semiring : Semiring
+        Min-plus.
+    budget_rows : int
+        Rows of the join that are alive at a time.
+
+    Returns
+    -------
+    dict of int to int or None
+        None where no row has a value.
+    """
+    chain = _chain(inputs, scope, semiring)
+    best: tuple[float, list[int]] | None = None
+    for words, values, _ in chain.blocks(_JoinMaking(semiring, budget_rows, _ignored, summed=False)):
+        if not len(values) or (best is not None and (values.min() > best[0])):
+            continue
+        found = moved(words[values == values.min()], chain.keys, scope)
+        for word in range(scope.n_words):
+            found = found[found[:, word] == found[:, word].min()]
+        row = float(values.min()), found[0].tolist()
+        best = row if best is None else min(best, row)
+    if best is None:
+        return None
+    states = scope.unpack(np.array([best[1]], np.uint64))[:, 0].tolist()
+    return dict(zip(scope.variables, states, strict=True))
+
+
 def _chain(inputs: Sequence[Table], scope: Keys, semiring: Semiring) -> _Chain:
     """Return what to begin with and what it meets: what adds the least comes first."""
     first, rest = _driver(inputs, scope)

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..steps.caches import Memo
 from ..steps.row_policy import RowPolicy
@@ -329,6 +330,23 @@ def ends(keys: Keys, ranges: Ranges) -> tuple[Words, Words]:
     own = [ranges.get(v, (0, d)) for v, d in zip(keys.variables, keys.dims, strict=True)]
     low, high = (np.array(states, np.int64).reshape(-1, 1) for states in ([a for a, _ in own], [b - 1 for _, b in own]))
     return keys.pack(low), keys.pack(high)
+
+
+def next_inside(keys: Keys, words: Words, ranges: Ranges) -> tuple[Words, NDArray[np.bool_]]:
+    """Return for each key the least one within ranges that is not below it, and whether there is any.
+
+    The states before the first that is outside stay; where that is above its range, the last of these that can grow
+    grows; all that follow are the first of their ranges.
+    """
+    low, high = (keys.unpack(end) for end in ends(keys, ranges))
+    states, places = keys.unpack(words), np.arange(len(keys.variables))[:, None]
+    below, above = states < low, states > high
+    first = np.where(below | above, places, len(places)).min(axis=0, initial=len(places))
+    grows = (above & (places == first)).any(axis=0)
+    last = np.where((states < high) & (places < first), places, -1).max(axis=0, initial=-1)
+    change = np.where(grows, last, first)
+    found = np.where(places < change, states, np.where(grows & (places == change), states + 1, low))
+    return keys.pack(found), ~grows | (last >= 0)
 
 
 def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketflow.tasks.boxes.sorted_runs import RowRun
+from bucketflow.tasks.boxes.stores import ChunkFiles
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.rows.ordering import ends, gathered, put_back, union, within
+from bucketflow.tasks.rows.ordering import ends, gathered, inside, next_inside, put_back, union, within
 from bucketflow.tasks.rows.relation import Dense, Relation, from_dense, to_dense
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import plus, rows_of
@@ -78,3 +83,32 @@ def test_parts_of_dense_tables() -> None:
     whole = from_dense(table, semiring)
     assert np.array_equal(np.concatenate([part.words for part in parts]), whole.words)
     assert np.array_equal(np.concatenate([part.values for part in parts]), whole.values)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3), st.integers(1, 4)), min_size=1, max_size=4))
+def test_the_next_key_within_ranges(parts: list[tuple[int, int, int]]) -> None:
+    """Of every key, against all keys one after the other."""
+    keys = Keys(tuple(range(len(parts)))[::-1], tuple([dim for dim, _, _ in parts]))
+    own = [(min(first, dim - 1), min(first + more, dim)) for dim, first, more in parts]
+    every = [*product(*(range(dim) for dim in keys.dims))]
+    allowed = [s for s in every if all(a <= state < b for state, (a, b) in zip(s, own, strict=True))]
+    found, there = next_inside(keys, keys.pack(np.array(every).T), dict(zip(keys.variables, own, strict=True)))
+    for states, one, is_there in zip(every, keys.unpack(found).T.tolist(), there.tolist(), strict=True):
+        wanted = min((s for s in allowed if s >= states), default=None)
+        assert (tuple(one) if is_there else None) == wanted
+
+
+@pytest.mark.parametrize("keys", [Keys((4, 1, 2), (40, 25, 30)), Keys((4, 1, 2), (40, 1 << 40, 1 << 40))])
+def test_only_chunks_that_may_have_rows_are_read(keys: Keys, tmp_path: Path) -> None:
+    """Also where the first variable of the keys has any state: of each of its states at most two chunks."""
+    rng, store = np.random.default_rng(0), ChunkFiles(tmp_path)
+    states = np.array([rng.integers(0, min(d, 30), 6_000) for d in keys.dims])
+    rows = gathered(keys, keys.pack(states), rng.integers(1, 9, 6_000).astype("int32"), min_plus("int32", 2))
+    run = RowRun("run", keys, len(rows), 10, "int32", {})
+    receipts = {receipt.key: receipt for receipt in run.write(store, [rows], {})}
+    run = run.with_receipts(receipts) or run
+    wanted = {4: (0, 40), 1: (7, 8), 2: (3, 4)}
+    found = union([*run.read(store, wanted)], min_plus("int32", 2))
+    assert found.words.tolist() == rows.words[inside(keys, rows.words, wanted)].tolist()
+    assert len(found)
+    assert len(run.between(wanted)) <= 30 + 1 < run.chunks // 8

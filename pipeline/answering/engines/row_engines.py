@@ -2,27 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import Final
 
+from ....cluster.pool import SerialPool
 from ...errors import BudgetError
 from ..prepared import ROWS_PER_SECOND, SHORT_PATIENCE, Prepared
-from ..row_trials import before_all_cells, rows_refused, trial_beside
-from ..running import Answer, answered
+from ..row_trials import all_cells_seconds, before_all_cells, rows_refused, sampled_seconds, trial_beside
+from ..running import Answer, run_of, tried_in
 from .asking import Asking
 from .engine import Stop, Unfinished
-from .offers import Bid, Certainty, EnginePrice
+from .offers import ROWS, Bid, Certainty, EnginePrice
 from .sweep_engine import SweepEngine
 
+_LOG: Final = logging.getLogger(__name__)
 
-def _tried(trial: Prepared, notes: list[str]) -> Answer | Unfinished:
+
+def _tried(trial: Prepared, asking: Asking, notes: list[str]) -> Answer | Unfinished:
     """Answer by rows within what the trial may take."""
     from ....tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
 
     try:
-        return answered(trial, None, None, notes)
+        return tried_in(asking.folder, trial, notes)
     except (RowsNoRoomError, TooMuchWorkError, BudgetError) as error:
-        ended = "took too long" if isinstance(error, TooMuchWorkError) else "did not fit memory"
-        return Unfinished(f"they {ended}", True, f"by rows it was tried first, {trial.why_rows}, and {ended}")
+        return _unfinished(trial, "took too long" if isinstance(error, TooMuchWorkError) else "did not fit memory")
+
+
+def _unfinished(trial: Prepared, ended: str) -> Unfinished:
+    return Unfinished(f"they {ended}", True, f"by rows it was tried first, {trial.why_rows}, and {ended}")
 
 
 @dataclass
@@ -49,7 +58,7 @@ class EarlyRows:
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Join rows."""
         assert self.trial is not None
-        ended = _tried(self.trial, [])
+        ended = _tried(self.trial, self.asking, [])
         return Unfinished(ended.why, hopeless=True) if isinstance(ended, Unfinished) else ended
 
 
@@ -69,9 +78,33 @@ class RowTrial:
         return EnginePrice()
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
-        """Join as many rows as that allows."""
-        work = seconds * ROWS_PER_SECOND
-        trial = trial_beside(self.sweep.plan(), work if self.asking.patient else min(work, SHORT_PATIENCE))
+        """Join as many rows as that allows, or as few are expected."""
+        lengths, whole = self.asking.policy.lengths[ROWS], self.sweep.plan().plan
+        if whole is not None:
+            seconds = max(seconds, lengths.part * all_cells_seconds(whole))
+        longest = seconds * max(lengths.priced_part / lengths.part, 1.0) * ROWS_PER_SECOND
+        most = longest if self.asking.patient else min(longest, SHORT_PATIENCE)
+        trial = trial_beside(self.sweep.plan(), most)
         if trial is None:
             return Unfinished("too many rows are possible", hopeless=True)
-        return _tried(trial, self.asking.notes)
+        from ....tasks.rows.memory_account import RowsNoRoomError
+
+        try:
+            expected = self._expected(trial, seconds)
+        except (RowsNoRoomError, BudgetError):
+            return _unfinished(trial, "did not fit memory")
+        if expected > lengths.price_margin * seconds and expected * ROWS_PER_SECOND > most:
+            return Unfinished(f"{expected:.2g} s are expected", hopeless=True)
+        allowed = max(seconds, lengths.price_margin * expected if isfinite(expected) else 0.0)
+        trial = replace(trial, most_work=min(allowed * ROWS_PER_SECOND, most))
+        return _tried(trial, self.asking, self.asking.notes)
+
+    def _expected(self, trial: Prepared, seconds: float) -> float:
+        """Return what a trial is expected to take, by samples; what it may take where these would take too long."""
+        lengths, plan = self.asking.policy.lengths[ROWS], trial.plan
+        assert plan is not None
+        if not lengths.priced_part or len(plan.steps) * lengths.step_seconds > seconds:
+            return seconds
+        found = sampled_seconds(trial, replace(run_of(trial, SerialPool()), compiled=False, device=False))
+        _LOG.info("rows: %.3g s expected, by samples; all cells %.3g", found, seconds / lengths.part)
+        return found

@@ -28,6 +28,9 @@ class TurnLengths:
     part: float = 0.0
     from_seconds: float = 0.0
     most_turns: int = 1 << 30
+    priced_part: float = 0.0
+    price_margin: float = 3.0
+    step_seconds: float = 2e-3
 
 
 _LENGTHS: Final = MappingProxyType(
@@ -37,7 +40,7 @@ _LENGTHS: Final = MappingProxyType(
         # 2.6 million edges.
         "diagrams": TurnLengths(0.25),
         # Joins of rows; more seldom paid on 25 public models.
-        "rows": TurnLengths(part=0.05, from_seconds=2.0, most_turns=1),
+        "rows": TurnLengths(part=0.05, from_seconds=0.5, most_turns=1, priced_part=0.5),
         "bounds": TurnLengths(),
     }
 )

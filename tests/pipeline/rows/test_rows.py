@@ -21,7 +21,7 @@ from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, Strate
 from bucketflow.pipeline.answering.prepared import Prepared, prepare
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.row_trials import in_slices
-from bucketflow.pipeline.answering.running import _run, answered
+from bucketflow.pipeline.answering.running import answered, run_of
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.errors import BudgetError, ModelError
 from bucketflow.pipeline.machine.resources import Resources
@@ -290,7 +290,7 @@ def test_marginals_of_slices(tight: None) -> None:
 def test_rows_travel_to_workers(tight: None) -> None:
     model = ring(60, groups=4)
     prepared = prepared_by_rows(model, "optimum", memory=900_000)
-    run = _run(prepared, SerialPool(), None)
+    run = run_of(prepared, SerialPool(), None)
     slices = slices_of(run)
     sent = pickle.loads(pickle.dumps(slices))
     allowed = sent.program.algebra.choice.room.nbytes

@@ -22,7 +22,7 @@ from bucketflow.tasks.rows.best_rows import best_row
 from bucketflow.tasks.rows.joins import joined_reduced
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.ordering import forget_layouts
-from bucketflow.tasks.rows.relation import Dense, from_dense, restricted
+from bucketflow.tasks.rows.relation import Dense, Table, from_dense, restricted
 from bucketflow.tasks.steps import step as step_module
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
@@ -100,6 +100,24 @@ def test_decoding_keeps_to_its_budget() -> None:
     assert peak_bytes <= room_.nbytes + 2 * sum(table.nbytes for table in tables)
     whole = joined_reduced(tables, (), MIN_PLUS)
     assert sum(restricted(table, found).values[0] for table in tables) == whole.values[0]
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_what_exceeds_a_known_sum_is_not_joined(real: bool) -> None:
+    """The best row stays the same where its sum is known before, by all joint states."""
+    rng = np.random.default_rng(0)
+    for share in np.linspace(0.0, 0.7, 25):
+        tables, total = list[Table](), np.zeros((8,) * 4)
+        for scope in ((0, 1), (1, 2), (0, 2), (3,)):
+            sizes = [8 if v in scope else 1 for v in range(4)]
+            values = rng.random(sizes) - 0.5 if real else rng.integers(0, 9, sizes).astype(float)
+            values[rng.random(sizes) < share] = np.inf
+            table = Dense(Keys(scope, (8,) * len(scope)), values.reshape(-1))
+            total = total + values
+            tables.append(from_dense(table, MIN_PLUS) if rng.random() < 0.5 else table)
+        found = best_row(tables, MIN_PLUS, None, float(total.min()))
+        assert total[tuple(found[v] for v in range(4))] == pytest.approx(total.min(), abs=1e-12)
+        assert found == best_row(tables, MIN_PLUS)
 
 
 def test_rows_made_of_arrays_are_in_the_account() -> None:
