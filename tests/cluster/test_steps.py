@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import signal
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -14,10 +16,12 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
+from distributed import wait as wait_for
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 import bucketflow
 from bucketflow.cluster.connect import ClusterError, local_client, verify_dashboard
+from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
@@ -128,6 +132,28 @@ def test_tables_that_are_dropped_and_made_again_are_too(client: Client, query: s
     assert found.plan.slices == 1
     assert found.plan.cuts
     assert_same(answers(model, query, memory=memory, **options), found)
+
+
+def test_a_worker_that_is_lost_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it held is made again from what others hold."""
+    model = grid(6, 6, 3, "markov")
+    submit, left = DaskPool.submit, [12]
+
+    with local_client(2) as opened:
+        (victim, *_) = opened.run(os.getpid).values()
+
+        def submitted(self: Any, *call: Any, **how: Any) -> Any:
+            future = submit(self, *call, **how)
+            left[0] -= 1
+            if left[0] == 0:
+                wait_for(future)
+                os.kill(victim, signal.SIGKILL)
+            return future
+
+        monkeypatch.setattr(DaskPool, "submit", submitted)
+        found = answers(model, "marginals", client=opened, tasks="steps")
+    assert left[0] < 0
+    assert_same(answers(model, "marginals"), found)
 
 
 def test_tables_of_rows_are_too(client: Client) -> None:

@@ -16,8 +16,8 @@ import bucketflow
 from bucketflow.pipeline.cli.main import main
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from tests.models import grid
+from tests.opening import opened
 from tests.pipeline.runs.test_outofcore import budget
-from tests.pipeline.runs.test_zarr_stores import opened
 
 
 def message(model: bucketflow.Model, below: list[int], names: list[str], *, least: bool) -> np.ndarray:

@@ -27,6 +27,7 @@ from bucketflow.storage import ledger
 from tests.killing import killing_one, stopped
 from tests.memory import traced_boxes
 from tests.models import grid
+from tests.opening import opened
 from tests.pipeline.plans.test_budget import SLACK_BYTES, measured_peak
 from tests.policies import InForce
 
@@ -350,6 +351,8 @@ def test_resume_after_a_signal(tmp_path: Path, wide_model: tuple[Path, Any, int]
     assert ("resume" in ended.stderr) == (how == signal.SIGINT)
     before = ledger.load(run / "tables")
     assert len(before) >= 4
+    _, arrays = opened(run / "tables")  # while half of it is missing
+    assert {name for name, _ in before} - {"result"} <= arrays.keys()
     stamps = {p: p.stat().st_mtime_ns for p in (run / "tables").glob("msg_*/c.*") if "partial" not in p.name}
     done = subprocess.run(
         [sys.executable, "-m", "bucketflow", "resume", str(run), "--json"], capture_output=True, text=True

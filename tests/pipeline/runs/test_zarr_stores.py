@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from bucketflow.storage import ledger
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.models import grid
+from tests.opening import opened
 from tests.pipeline.runs.test_outofcore import budget
 
 #: How a question is asked so that its tables, or what its slices found, are in a store.
@@ -36,14 +36,6 @@ def ask(way: str, run: Path, **options: Any) -> Any:
         if query == "marginals":
             return bucketflow.marginals(model, workdir=run, **how, **options)
         return bucketflow.solve(model, query, workdir=run, **how, **options)
-
-
-def opened(tables: Path) -> tuple[zarr.Group, dict[str, zarr.Array]]:
-    """Open a group as anyone would; whatever Zarr warns of is an error."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        group = zarr.open_group(str(tables), mode="r")
-        return group, dict(group.arrays())
 
 
 def assert_described(run: Path, query: str) -> dict[str, zarr.Array]:
@@ -96,17 +88,25 @@ def test_the_store_of_an_interrupted_run_opens_without_a_warning_and_is_gone_on_
     assert_described(tmp_path / "run", WAYS[way][0])
 
 
-def test_a_stored_table_holds_what_its_attributes_say(tmp_path: Path) -> None:
-    """Each is the least cost of what lies below, which brute force over the whole model confirms at the top."""
-    found = ask("boxes", tmp_path / "run")
-    _, arrays = opened(tmp_path / "run" / "tables")
-    top = arrays[next(iter(arrays))].attrs["top"]
-    assert top > 0
-    for array in arrays.values():
-        assert array.metadata.dimension_names == tuple(array.attrs["variables"])
-        values = array[...]
-        assert (values >= 0).all()
-        assert int(values.min()) <= found.value < top
+def test_a_stored_table_is_that_of_a_sweep_in_memory(tmp_path: Path) -> None:
+    """By step, of the same tree; boxes that fix what its reader does not know leave shares along these variables."""
+    model, how = grid(6, 6, 4), {"tree": "bucket", "order": "min-fill"}
+    memory = budget(model, "optimum", 3)
+    spilled = bucketflow.solve(model, workdir=tmp_path / "disk", fit="spill", memory=memory, **how)
+    whole = bucketflow.solve(model, workdir=tmp_path / "memory", keep_tables=0, **how)
+    assert spilled.value == whole.value
+    stored = opened(tmp_path / "disk" / "tables")[1].values()
+    kept = {array.attrs["step"]: array for array in opened(tmp_path / "memory" / "tables")[1].values()}
+    assert stored
+    for array in stored:
+        other, names = kept[array.attrs["step"]], list(array.attrs["variables"])
+        assert names == list(array.metadata.dimension_names or ())
+        wanted = list(other.attrs["variables"])
+        shared = tuple(axis for axis, name in enumerate(names) if name not in wanted)
+        values, left = array[...].min(axis=shared), [name for name in names if name in wanted]
+        values = values.transpose([left.index(name) for name in wanted])
+        top = min(array.attrs["top"], other.attrs["top"])
+        assert np.array_equal(np.minimum(values, top), np.minimum(other[...], top))
 
 
 def test_keys_of_stored_rows_are_read_by_their_attributes(tmp_path: Path) -> None:

@@ -1,0 +1,16 @@
+"""Opening the stores of runs as anyone would."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import zarr
+
+
+def opened(tables: Path) -> tuple[zarr.Group, dict[str, zarr.Array]]:
+    """Open a group as anyone would; whatever Zarr warns of is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        group = zarr.open_group(str(tables), mode="r")
+        return group, dict(group.arrays())
