@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -117,21 +118,31 @@ def array_metadata(spec: TableSpec) -> bytes:
     Chunks that were never written read as a fill value that no table holds: -1 for costs and residues,
     NaN for floats, ones for packed keys.
     """
+    described = json.loads(_array_of(np.dtype(spec.dtype), len(spec.shape), spec.compression))
+    described["chunk_grid"]["configuration"]["chunk_shape"] = [*spec.chunk_shape]
+    own: dict[str, Any] = {"shape": [*spec.shape], "attributes": dict(spec.attributes)}
+    if spec.shape:
+        own["dimension_names"] = [*spec.labels]
+    return json.dumps(described | own, indent=2).encode()
+
+
+@cache
+def _array_of(dtype: np.dtype[Any], dimensions: int, compression: str) -> bytes:
+    """Return what Zarr says of an array of one cell; asked once of all that are alike, as that takes milliseconds."""
     from zarr import create_array
     from zarr.codecs import BloscCodec
 
-    dtype = np.dtype(spec.dtype)
     codec = BloscCodec(typesize=dtype.itemsize, **configuration(dtype))
     return _described(
         lambda store: create_array(
             store=store,
-            shape=spec.shape,
-            chunks=spec.chunk_shape,
-            dtype=spec.dtype,
-            compressors=codec if spec.compression == BLOSC else None,
+            shape=(1,) * dimensions,
+            chunks=(1,) * dimensions,
+            dtype=dtype,
+            compressors=codec if compression == BLOSC else None,
             fill_value=np.nan if dtype.kind == "f" else np.iinfo(dtype).max if dtype.kind == "u" else -1,
-            dimension_names=spec.labels,
-            attributes=dict(spec.attributes),
+            dimension_names=("",) * dimensions,
+            attributes={},
             chunk_key_encoding={"name": "default", "separator": "."},
             zarr_format=3,
         )
