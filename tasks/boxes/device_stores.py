@@ -37,7 +37,7 @@ class BufferedFiles(ChunkFiles):
         buffers: list[Array] = []
         try:
             for receipt in receipts:
-                buffers.append(_room(BUFFERS, spec))
+                buffers.append(_room(BUFFERS, spec, rounded=True))
                 read_chunk(self.folder, spec, receipt, buffers[-1])
                 _send(buffers[-1][within(spec, states)], values[place(spec, receipt.chunk, states)])
         finally:
@@ -50,7 +50,7 @@ class BufferedFiles(ChunkFiles):
     ) -> Iterable[Written]:
         """Fetch all chunks, then write their files."""
         spec = create_table(self.folder, spec)
-        buffers = _fetched(BUFFERS, spec, values, chunks, states)
+        buffers = _fetched(BUFFERS, spec, values, chunks, states, rounded=True)
         try:
             for chunk, buffer in buffers.items():
                 yield chunk, *write_chunk(self.folder, spec, chunk, buffer)
@@ -129,13 +129,19 @@ class HostTables:
 
 
 def _fetched(
-    memory: Pinned, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]
+    memory: Pinned,
+    spec: TableSpec,
+    values: Any,
+    chunks: Collection[Chunk],
+    states: Mapping[int, int],
+    *,
+    rounded: bool = False,
 ) -> dict[Chunk, Array]:
     """Copy chunks of a table to page-locked memory."""
     rooms: dict[Chunk, Array] = {}
     try:
         for chunk in chunks:
-            rooms[chunk] = _room(memory, spec)
+            rooms[chunk] = _room(memory, spec, rounded=rounded)
             _fetch(values[place(spec, chunk, states)], rooms[chunk])
         _wait()
     except BaseException:
@@ -145,10 +151,11 @@ def _fetched(
     return rooms
 
 
-def _room(memory: Pinned, spec: TableSpec) -> Array:
-    """Take memory for a chunk, in the chunk's shape."""
+def _room(memory: Pinned, spec: TableSpec, *, rounded: bool = False) -> Array:
+    """Take memory for a chunk, in the chunk's shape; rounded up it serves chunks of other lengths later."""
     nbytes = prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
-    return memory.take(nbytes)[:nbytes].view(spec.dtype).reshape(spec.chunk_shape)
+    taken = 1 << max(nbytes - 1, 1).bit_length() if rounded else nbytes
+    return memory.take(taken)[:nbytes].view(spec.dtype).reshape(spec.chunk_shape)
 
 
 def _block(values: Array) -> Array:

@@ -26,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
-from bucketflow.cluster.pool import Node, ThreadPool
+from bucketflow.cluster.pool import Node, SerialPool, ThreadPool
+from bucketflow.pipeline.runs.pools import open_tables
 from bucketflow.tasks.boxes.device_stores import BufferedFiles
 from bucketflow.tasks.boxes.row_box import RowBoxes, chunk_bytes, known_run, run_row_box
 from bucketflow.tasks.boxes.sorted_runs import RowRun
@@ -69,7 +70,7 @@ def stored_rows(store: BufferedFiles, each: int, budget: int) -> RowRun:
     """Write the rows."""
     keys = Keys((0, 1, 2), SIZES)
     rows = SIZES[0] * SIZES[1] * each
-    run = RowRun("input", keys, rows, chunk_bytes(budget) // 12, "int32", {})
+    run = RowRun("rows_1", keys, rows, chunk_bytes(budget) // 12, "int32", {})
     receipts = {receipt.key: receipt for receipt in run.write(store, blocks(each, keys), {})}
     found = run.with_receipts(receipts)
     assert found is not None
@@ -115,8 +116,8 @@ def join(quick: bool) -> Table:
 
 def one_join(folder: Path, each: int) -> list[str]:
     """Return the figures of a join."""
-    store = BufferedFiles(folder)
-    (folder / "ledger").mkdir()
+    store = BufferedFiles(folder / "tables")
+    open_tables(SerialPool(), store.folder, {})
     nbytes = SIZES[0] * SIZES[1] * each * 12
     budget = nbytes // 20
     run = stored_rows(store, each, budget // 3)

@@ -23,7 +23,7 @@ def test_zarr_reads_what_was_asked(tmp_path: Path, shape: tuple[int, ...], dtype
         spec = TableSpec(
             name, tuple(range(len(sizes))), labels, sizes, frozenset({0} if sizes else ()), dtype, compression
         )
-        create_table(tmp_path, spec)
+        create_table(tmp_path, spec, lambda: compression)
         array: Any = zarr.open_array(tmp_path / name, mode="r")
         assert (array.shape, array.chunks, array.dtype) == (sizes, spec.chunk_shape, np.dtype(dtype))
         assert (array.metadata.dimension_names or ()) == labels
