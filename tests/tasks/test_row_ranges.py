@@ -104,7 +104,7 @@ def test_only_chunks_that_may_have_rows_are_read(keys: Keys, tmp_path: Path) -> 
     rng, store = np.random.default_rng(0), ChunkFiles(tmp_path)
     states = np.array([rng.integers(0, min(d, 30), 6_000) for d in keys.dims])
     rows = gathered(keys, keys.pack(states), rng.integers(1, 9, 6_000).astype("int32"), min_plus("int32", 2))
-    run = RowRun("run", keys, len(rows), 10, "int32", {})
+    run = RowRun("rows_1", keys, len(rows), 10, "int32", {})
     receipts = {receipt.key: receipt for receipt in run.write(store, [rows], {})}
     run = run.with_receipts(receipts) or run
     wanted = {4: (0, 40), 1: (7, 8), 2: (3, 4)}

@@ -31,8 +31,9 @@ GIVEN: dict[str, Any] = {
     "fit": "slice",
     "prune": False,
 }
-#: Limits, and where things are kept, hold whatever answers; workers and GPUs have tests of their own.
+#: Limits, and where things are kept, hold whatever answers; workers, tasks and GPUs have tests of their own.
 LIMITS = {"memory", "disk", "threads", "workdir", "priority", "most_workers", "time", "gap", "upper_bound", "method"}
+LIMITS |= {"keep_tables", "tasks", "dashboard"}
 METHODS = {
     "optimum": ("auto", "dense", "rows", "diagram", "search"),
     "partition": ("auto", "dense", "diagram"),

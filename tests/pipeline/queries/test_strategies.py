@@ -205,7 +205,7 @@ def test_what_is_hopeless_has_no_other_turn() -> None:
     assert {*engines} == {"diagrams"}
 
 
-@pytest.mark.parametrize(("seconds", "tried"), [(1.9, False), (2.1, True)])
+@pytest.mark.parametrize(("seconds", "tried"), [(0.4, False), (2.1, True)])
 def test_rows_wait_for_a_plan_and_take_a_part_of_it(seconds: float, tried: bool) -> None:
     account = TurnAccount.of(strategy("marginals", Wishes(SWEEP), rows=UNKNOWN, sweep=UNKNOWN))
     move = account.next()

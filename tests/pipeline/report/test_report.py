@@ -219,6 +219,6 @@ def test_the_command(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     answer, page = tmp_path / "answer.json", tmp_path / "page.html"
     answer.write_text(json.dumps(bucketflow.solve(bucketflow.load("satellite")).to_dict()))
-    with files_of_at_most(1000), pytest.raises(ModelError, match=f"cannot write {page}: File too large"):
+    with files_of_at_most(100), pytest.raises(ModelError, match=f"cannot write {page}: File too large"):
         report(answer, page)
     assert list(tmp_path.iterdir()) == [answer]
