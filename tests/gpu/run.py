@@ -59,6 +59,7 @@ def parts(quick: bool) -> dict[str, tuple[list[str], int]]:
         "optima": (bench("gpu_optima"), 420),
         "relations": (bench("relations", "--gpu", "--quick"), 240),
         "spill": (bench("gpu_spill"), 300),
+        "stored rows": (bench("gpu_rows", *(["--quick"] if quick else [])), 300),
         "propagations": (bench("gpu_marginals"), 300),
         "scaling": (bench("gpu_scaling"), 300),
         "batches and slices": (bench("gpu_marginals", "--counts", "1,2,4,8"), 300),
