@@ -325,12 +325,10 @@ class RowTables(Generic[T]):
         lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
         if lost and max(lost) - self.room.free <= self.room.nbytes // policy.repair_part:
             nbytes = max(nbytes, *lost)  # what fitted then is not cut now
-        how = self.algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
-        name = self.disk.name(step.node)
-        if not self.run.device:
-            return RowBoxes(step, *how, held, stored, name, nbytes)
-        nbytes //= policy.device_boxes
-        return RowBoxes(step, self.steps_algebra, *how[1:], held, stored, name, nbytes, device=True)
+        if self.run.device:
+            nbytes //= policy.device_boxes
+        how = self.steps_algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
+        return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes, self.run.device)
 
 
 @contextmanager

@@ -164,7 +164,8 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     except MemoryError as error:
         if not is_short(error):
             raise
-        failure = RowsNoRoomError(tuple({v: 0 for axes in boxes.step.input_axes for v in axes}), 2, 1)
+        variables = tuple(dict.fromkeys(v for axes in boxes.step.input_axes for v in axes))
+        failure = RowsNoRoomError(variables, 2 * boxes.nbytes, boxes.nbytes)
     finally:
         forget_layouts()
     if boxes.device:

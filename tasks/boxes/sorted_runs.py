@@ -83,12 +83,12 @@ class RowRun:
         least = BoxPolicy.current().least_compressed_bytes
         compression = BLOSC if 8 * self.chunk_rows * self.keys.n_words >= least else ""
         return (
-            TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression, self._told),
-            TableSpec(values_name(self.name), (0, 1), labels[:2], shape[:2], cut, self.dtype, "", self._told),
+            TableSpec(keys_name(self.name), (0, 1, 2), labels, shape, cut, "uint64", compression, self._attributes),
+            TableSpec(values_name(self.name), (0, 1), labels[:2], shape[:2], cut, self.dtype, "", self._attributes),
         )
 
     @property
-    def _told(self) -> dict[str, Any]:
+    def _attributes(self) -> dict[str, Any]:
         """What both arrays say of themselves: the state of a variable is ``word >> shift & (2**bits - 1)`` of a key."""
         fields = [[v, *self.keys.fields[v]] for v in self.keys.variables if v in self.keys.fields]
         told = {"kind": "sorted rows, filled up with ones", "step": int(self.name.split("_")[1]), "rows": self.rows}

@@ -190,8 +190,9 @@ def merge_rows(a: Any, a_values: Any, b: Any, b_values: Any) -> tuple[Any, Any]:
         # neither run can end within so many rows, and no branch waits for a comparison
         for _ in range(min(n - i, m - j)):
             p, q, r = np.uint64(i), np.uint64(j), np.uint64(at)
-            # of keys of one word without a branch
-            later = b[q, 0] < a[p, 0] if a.shape[1] == 1 else less(b, j, a, i)
+            later = b[q, 0] < a[p, 0]
+            for _ in range(1, a.shape[1]):  # of keys of one word no branch
+                later = less(b, j, a, i) if b[q, 0] == a[p, 0] else later
             for w in range(a.shape[1]):
                 out[r, w] = b[q, w] if later else a[p, w]
             values[r] = b_values[q] if later else a_values[p]
