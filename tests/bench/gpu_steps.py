@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from bucketflow.pipeline.trees.costs import gpu_rates, lowered_seconds
-from bucketflow.tasks.steps.lowering import Lowered, lower
+from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from bucketflow.tasks.steps.step import Step, make_step
 
