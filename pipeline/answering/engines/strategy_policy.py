@@ -125,7 +125,7 @@ class StrategyPolicy:
     lengths: Mapping[str, TurnLengths] = field(default_factory=lambda: _LENGTHS)
 
     def planning_seconds(self, sweep_seconds: float, predicted: float = inf) -> float:
-        """Return what is spent on others before a sweep of so many seconds is planned, which takes what is predicted."""
+        """Return what others take before a sweep of so many seconds is planned, which takes what is predicted."""
         wanted = self.planning_share * sweep_seconds
         if sweep_seconds <= self.short_sweep_seconds:
             wanted = min(wanted, predicted)
