@@ -246,7 +246,7 @@ def _names(names: Any) -> list[Any]:
 
 def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> BeliefRequest:
     """Turn names into indices."""
-    names = model.names if is_every(query_vars) else _names(query_vars)
+    names = model.own_names if is_every(query_vars) else _names(query_vars)
     groups = _names(joint)
     groups = [groups] if groups and all(isinstance(name, str) for name in groups) else [_names(g) for g in groups]
     unknown = [n for group in (names, *groups) for n in group if not isinstance(n, str) or n not in model.index]
