@@ -112,11 +112,15 @@ class Model:
     top : int, optional
         Totals of at least this are forbidden; None for no such bound.
     hidden : int
-        How many variables, the last ones, are not the model's own and follow from the others.
+        How many variables, the last ones, are not the model's own: no answer names them. They follow from the others,
+        unless ``summed`` says otherwise.
     notes : tuple of str
         What its file says that answers do not show, a sentence each; every answer repeats them.
     projection : Projection, optional
         Variables of which alone assignments are counted; None for all.
+    summed : str
+        Where hidden variables do not follow from the others, but are to be summed over: file, line and words that say
+        so. Such a model has sums and marginals, and neither optima nor counts.
     """
 
     kind: Kind
@@ -133,6 +137,7 @@ class Model:
     hidden: int = 0
     notes: tuple[str, ...] = ()
     projection: Projection | None = None
+    summed: str = ""
 
     def __post_init__(self) -> None:
         kind = kind_named(self.kind)
@@ -218,8 +223,13 @@ class Model:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Variable index by name."""
-        return {name: i for i, name in enumerate(self.names)}
+        """Variable index by name, without hidden variables."""
+        return {name: i for i, name in enumerate(self.own_names)}
+
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """Names of variables, without hidden ones."""
+        return self.names[: len(self.names) - self.hidden]
 
     @cached_property
     def nbytes(self) -> int:
@@ -274,8 +284,7 @@ class Model:
 
     def shown(self, assignment: Sequence[int]) -> dict[str, str | int]:
         """Return an assignment by the names of variables and states, without hidden variables."""
-        own = self.names[: len(self.names) - self.hidden]
-        chosen = zip(own, self.states, assignment, strict=False)
+        chosen = zip(self.own_names, self.states, assignment, strict=False)
         return {name: state if labels is None else labels[state] for name, labels, state in chosen}
 
     def label(self, variable: int, state: int) -> str | int:

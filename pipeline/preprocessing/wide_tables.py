@@ -48,7 +48,7 @@ def with_links(model: Model, cells: int | None = None) -> Model:
         return model
     order = {v: at for at, v in enumerate(_order(model, wide))}
     names, dims, functions = [*model.names], [*model.dims], [*model.functions]
-    unused = (name for name in (f"link{n}" for n in count()) if name not in model.index)
+    unused = (name for name in (f"link{n}" for n in count()) if name not in model.names)
     for f in wide:
         sorted_ = _sorted(model.functions[f], order)
         parts = _parts([model.dims[v] for v in sorted_.scope], len(sorted_.values))

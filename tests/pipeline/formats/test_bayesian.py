@@ -173,7 +173,7 @@ XDSL_ELEMENTS = [
     ("lawn", CPT.format("<equation>rain</equation>"), "!<equation>, which is not read"),
     *(
         ("nodes", f'<{kind} id="more"/>', f"!a node of kind '{kind}', which is not read")
-        for kind in ("noisymax", "noisyadder", "equation", "decision", "utility", "mau", "demorgan", "submodel")
+        for kind in ("noisyadder", "equation", "decision", "utility", "mau", "demorgan", "submodel")
     ),
     ("more", '<dynamic numslices="3"></dynamic>', "!a dynamic network (<dynamic>), which is not read"),
     ("more", "<extensions><genie><node id='rain'/></genie></extensions>", "element extensions"),
