@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import numpy as np
-
 from ..errors import FormatError, shorten
 from ..models.model import Model
-from ..models.parent_chains import noisy_extreme
 from .network_draft import NetworkDraft
+from .noisy_maxima import strength_ordered
 from .text.source import Source
 from .text.xml import Element, root_element
 
@@ -110,7 +108,9 @@ def read_xdsl(source: Source) -> Model:
             found = "one of pyAgrum's; let it save .bifxml or .bif"
             raise network.refuse(node, "tables with the first parent slowest", found)
         if node.tag == "noisymax":
-            _noisy_maximum(network, node, network.scope(node, node.attributes["id"], parents, len(nodes)))
+            scope = network.scope(node, node.attributes["id"], parents, len(nodes))
+            words = _listed(node, "parameters")
+            network.chain(node, strength_ordered(network, node, scope, words, _listed(node, "strengths")))
             continue
         scope = network.scope(node, node.attributes["id"], parents)
         if node.tag == "cpt":
@@ -122,35 +122,6 @@ def read_xdsl(source: Source) -> Model:
 
 def _listed(node: Element, tag: str) -> list[str]:
     return " ".join(node.words(tag)).split()
-
-
-def _noisy_maximum(network: _XmlDraft, node: Element, scope: tuple[int, ...]) -> None:
-    """Add a noisy maximum: what each parent brings about, by its states from the strongest one on, and a leak.
-
-    The effect is the first of its states that something brings about; the last one is that of no effect (SMILE
-    programmer's manual, Noisy-MAX: the table follows the order of strengths, and the last column of each parent is 0
-    but for its last element).
-    """
-    dims = [len(network.states[v]) for v in scope]
-    words, count = _listed(node, "parameters"), sum(dims[:-1]) + 1
-    if len(words) != count * dims[-1]:
-        expected = f"{count * dims[-1]} parameters, of every state of the parents and of the leak"
-        raise network.refuse(node, expected, f"{len(words)}")
-    columns = network.numbers(node, words).reshape(count, dims[-1])
-    strengths, causes, at = _listed(node, "strengths"), [], 0
-    if strengths and len(strengths) != count - 1:
-        raise network.refuse(node, f"{count - 1} strengths, one for each state of the parents", f"{len(strengths)}")
-    for size in dims[:-1]:
-        order = strengths[at : at + size] or [*map(str, range(size))]
-        if sorted(order) != sorted(map(str, range(size))):
-            raise network.refuse(node, f"strengths that order {size} states", repr(shorten(" ".join(order))))
-        cause = np.empty((size, dims[-1]))
-        cause[[*map(int, order)]] = columns[at : at + size]
-        if cause[int(order[-1]), :-1].any():
-            raise network.refuse(node, "no effect of the weakest state of each parent", "one in its last column")
-        causes.append(cause)
-        at += size
-    network.chain(node, noisy_extreme(scope, causes, columns[-1], greatest=False))
 
 
 def _is_agrum(root: Element) -> bool:

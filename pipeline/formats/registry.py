@@ -94,7 +94,7 @@ FORMATS = (
         "cfn:read_cfn",
         suffixes=(".cfn",),
         shared=(".json",),
-        signature=r"\s*\{",
+        signature=r'\s*\{(?!(?s:.*)"GumJsonVersion"\s*:)',
         model=r"\s*\{(?s:.*?)[\"']?(?:variables|functions)[\"']?\s*:",
         writer="cfn:cfn_file",
         keeps=frozenset({"names"}),
@@ -135,6 +135,30 @@ FORMATS = (
         beginnings=(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)",),
     ),
     Format(
+        "a network of aGrUM (.jgum)",
+        "agrum_json:read_jgum",
+        suffixes=(".jgum",),
+        signature=r'\s*\{(?s:.*)"GumJsonVersion"\s*:',
+    ),
+    Format(
+        "a network of GeNIe or aGrUM (.dsl)",
+        "block_networks:read_dsl",
+        suffixes=(".dsl",),
+        signature=r"(?:\s|//[^\n]*\n)*+net\s+[^\s{]+\s*\{",
+    ),
+    Format(
+        "a Netica network (.dne)",
+        "block_networks:read_dne",
+        suffixes=(".dne", ".dnet"),
+        signature=r"\s*//\s*~->\[DNET|(?:\s|//[^\n]*\n)*+bnet\s+\w+\s*\{",
+    ),
+    Format(
+        "a network of Microsoft's tools (.dsc)",
+        "dsc:read_dsc",
+        suffixes=(".dsc",),
+        signature=r"(?:\s|//[^\n]*\n)*+belief\s+network\b",
+    ),
+    Format(
         "DIMACS clauses (.cnf or .wcnf)",
         "dimacs.reader:read_dimacs",
         suffixes=(".cnf", ".wcnf"),
@@ -173,7 +197,7 @@ FORMATS = (
     ),
 )
 _SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
-_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml"))
+_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml", ".dnet"))
 _KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
 # Names of formats of which one may be called as the other: JSON is YAML.
 _ALIKE = {("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is")}

@@ -43,7 +43,7 @@ class ParentChain:
     def cells(self) -> int:
         """Entries of the whole table."""
         last = self.steps[-1] if self.steps else self.start
-        return math.prod([step.shape[1] for step in self.steps]) * int(last.shape[-1])
+        return math.prod([*(int(step.shape[1]) for step in self.steps), int(last.shape[-1])])
 
     @property
     def is_random(self) -> bool:
@@ -98,10 +98,24 @@ def noisy_extreme(
     return ParentChain(tuple(scope), np.asarray(leak, np.float64), tuple(steps))
 
 
-def capped_sum(scope: Sequence[int], amounts: Sequence[Sequence[int]], size: int) -> ParentChain:
-    """Return the distribution of a sum of what states of parents count, at most the last of ``size`` states."""
-    start, steps = np.eye(1, size)[0], []
+def capped_sum(scope: Sequence[int], amounts: Sequence[Sequence[int]], size: int, base: int = 0) -> ParentChain:
+    """Return the distribution of a sum of what states of parents count, and a base, within 0 and ``size`` - 1.
+
+    Parameters
+    ----------
+    scope : sequence of int
+        The parents, and last the child.
+    amounts : sequence of sequence of int
+        What each state of each parent counts; at least 0.
+    size : int
+        How many states the child has.
+    base : int
+        What is added at the end; sums below 0 are 0 then.
+    """
+    most = max(0, min(size - 1 - base, sum(map(max, amounts))))
+    start, steps = np.eye(1, most + 1)[0], []
     for counts in amounts:
-        reached = np.minimum(np.add.outer(np.arange(size), counts), size - 1)
-        steps.append(np.eye(size)[reached])
-    return ParentChain(tuple(scope), start, tuple(steps))
+        reached = np.minimum(np.add.outer(np.arange(most + 1), counts), most)
+        steps.append(np.eye(most + 1)[reached])
+    ends = np.eye(size)[np.clip(np.arange(most + 1) + base, 0, size - 1)]
+    return ParentChain(tuple(scope), start, (*steps[:-1], steps[-1] @ ends))
