@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from ..models.function import Function
-from ..models.model import Model
+from ...models.function import Function
+from ...models.model import Model
+from ..text.source import Source
+from ..text.tokens import Tokens
 from .bif import BifReader, ProbabilityBlock
 from .network_checks import checked, passed_over
-from .text.source import Source
-from .text.tokens import Tokens
 
 # ':' and '=' separate only, as commas do.
 _TOKEN = re.compile(r'"[^"\n]*"|[(){}\[\];|]|[^\s(){}\[\];|,:="]+|"')

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from ..errors import shorten
-from ..models.model import Model
+from ...errors import shorten
+from ...models.model import Model
+from ..text.source import Source
+from ..text.tokens import Tokens
 from .network_draft import NetworkDraft
 from .noisy_maxima import strength_ordered
-from .text.source import Source
-from .text.tokens import Tokens
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}=;,]|[^\s(){}=;,"]+|"', re.DOTALL)
 _COMMENT = re.compile(rb'("(?:[^"\\]|\\.)*")|//[^\n]*', re.DOTALL)

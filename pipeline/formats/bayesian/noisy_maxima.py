@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..errors import shorten
-from ..models.parent_chains import ParentChain, noisy_extreme
+from ...errors import shorten
+from ...models.parent_chains import ParentChain, noisy_extreme
 from .network_draft import NetworkDraft, P
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..errors import FormatError, shorten
-from ..models.model import Model
+from ...errors import FormatError, shorten
+from ...models.model import Model
+from ..text.source import Source
+from ..text.xml import Element, root_element
 from .network_draft import NetworkDraft
 from .noisy_maxima import strength_ordered
-from .text.source import Source
-from .text.xml import Element, root_element
 
 # What is read of each kind of GeNIe's nodes; how nodes change with time.
 _READ = {

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FormatError, shorten
-from ..models.model import Model
-from ..models.parent_chains import ParentChain, capped_sum, noisy_extreme
+from ...errors import FormatError, shorten
+from ...models.model import Model
+from ...models.parent_chains import ParentChain, capped_sum, noisy_extreme
+from ..text.source import Source
 from .network_draft import NetworkDraft
-from .text.source import Source
 
 # What a value takes as an object of Python, for each byte of its text.
 _JSON_BYTES = 40

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import shorten
-from ..models.model import Function, Model
-from .format_policy import FormatPolicy
+from ...errors import shorten
+from ...models.model import Function, Model
+from ..format_policy import FormatPolicy
+from ..text.source import Source
+from ..text.tables import full_table
+from ..text.tokens import Tokens
 from .network_checks import Properties, checked, is_rounded, listed
-from .text.source import Source
-from .text.tables import full_table
-from .text.tokens import Tokens
 
 # Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation. Comments may stand
 # directly behind a word, but not within an address.

@@ -10,14 +10,14 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, shorten
-from ..models.function import compact
-from ..models.model import Function, Model
-from ..models.parent_chains import ParentChain
-from .format_policy import FormatPolicy
+from ...errors import FormatError, shorten
+from ...models.function import compact
+from ...models.model import Function, Model
+from ...models.parent_chains import ParentChain
+from ..format_policy import FormatPolicy
+from ..text.source import Source
+from ..text.tables import MAX_AXES, cell_count
 from .network_checks import Properties, checked
-from .text.source import Source
-from .text.tables import MAX_AXES, cell_count
 
 P = TypeVar("P")
 
