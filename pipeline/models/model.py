@@ -21,6 +21,7 @@ from .function import Function as Function
 from .function import Scopes, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
+from .hidden_variables import completed
 from .model_policy import ModelPolicy
 
 
@@ -221,15 +222,15 @@ class Model:
         functions.fits = (self.dims, self.kind)
         return replace(self, functions=functions, notes=(*self.notes, *notes))
 
-    @cached_property
-    def index(self) -> dict[str, int]:
-        """Variable index by name, without hidden variables."""
-        return {name: i for i, name in enumerate(self.own_names)}
-
     @property
     def own_names(self) -> tuple[str, ...]:
-        """Names of variables, without hidden ones."""
+        """The names of the model's own variables, without hidden ones."""
         return self.names[: len(self.names) - self.hidden]
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Variable index by name, of the model's own variables."""
+        return {name: i for i, name in enumerate(self.own_names)}
 
     @cached_property
     def nbytes(self) -> int:
@@ -315,17 +316,39 @@ class Model:
                 raise ModelError(f"variable {name!r} is observed in two different states")
         return states
 
+    def completed(self, assignment: Sequence[int]) -> Sequence[int] | None:
+        """Return an assignment with the states of hidden variables, which follow from those of the model's own.
+
+        None where some hidden variable has no state that is allowed: then the assignment is forbidden.
+
+        Raises
+        ------
+        ModelError
+            If a hidden variable does not follow from the others.
+        """
+        return assignment if len(assignment) == len(self.dims) else completed(self.functions, assignment, self.hidden)
+
     def cost(self, assignment: Sequence[int]) -> int | None:
-        """Return the total cost of a full assignment (state indices), or None if it is forbidden."""
-        values = self._values_at(assignment)
+        """Return the total cost of an assignment (state indices), or None if it is forbidden.
+
+        States of hidden variables may be left out.
+        """
+        whole = self.completed(assignment)
+        if whole is None:
+            return None
+        values = self._values_at(whole)
         if max(values, default=0) >= FORBIDDEN:
             return None
         total = sum(map(int, values))
         return None if self.top is not None and total >= self.top else total
 
     def log10_value(self, assignment: Sequence[int]) -> float:
-        """Return log10 of the product of all functions at a full assignment; -inf for probability 0."""
-        values = self._values_at(assignment)
+        """Return log10 of the product of all functions at an assignment; -inf for probability 0.
+
+        States of hidden variables may be left out.
+        """
+        whole = self.completed(assignment)
+        values = [0.0] if whole is None else self._values_at(whole)
         return -math.inf if 0.0 in values else math.fsum(map(math.log10, values))
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:

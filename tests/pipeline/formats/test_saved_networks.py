@@ -317,4 +317,7 @@ def test_aggregators_of_agrum(
     assert set(best.assignment) == {"A", "B", "C", "E"}
     _, likely = inference.mpeLog2Posterior()
     assert best.log10 == pytest.approx(likely * np.log10(2), abs=1e-9)
+    states = [model.state_index(v, best.assignment[name]) for v, name in enumerate(model.own_names)]
+    assert model.log10_value(states) == pytest.approx(best.log10, abs=1e-12)
+    assert model.log10_value([*states[:-1], (states[-1] + 1) % model.dims[3]]) == -np.inf
     assert bucketflow.solve(model, "count").value == 36
