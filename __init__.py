@@ -10,6 +10,7 @@ from .cluster.version import __version__ as __version__
 if TYPE_CHECKING:
     from .pipeline.agents.dpop import dpop
     from .pipeline.api.bound import bound
+    from .pipeline.api.editable import EditableModel
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
@@ -56,6 +57,7 @@ __all__ = [
     "Dcop",
     "DpopMetrics",
     "DpopResult",
+    "EditableModel",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -94,6 +96,7 @@ __all__ = [
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
     "api.bound": ("bound",),
+    "api.editable": ("EditableModel",),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
