@@ -235,14 +235,7 @@ def add_variable_among(parts: Decomposition, scope: tuple[int, ...], given: Give
 
 
 def add_clique(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
-    """Forbid that more variables than ``rhs`` have one of their values; where it is 1, by pairs of variables."""
-    sets, most = [{*values} for values in given["values"]], given["rhs"]
-    if most == 1:
-        parts.exclusive(scope, sets)
-        return
-
-    def step(n: int, place: int, value: int) -> State | None:
-        n += value in sets[place]
-        return n if n <= most else None
-
-    parts.machine(scope, Machine.counting(0, step, lambda _: 0))
+    """Forbid that two variables have one of their values, by pairs of variables."""
+    if given["rhs"] != 1:
+        raise GlobalFunctionError("a clique of right-hand side 1", str(given["rhs"]))
+    parts.exclusive(scope, [{*values} for values in given["values"]])
