@@ -119,13 +119,15 @@ def _written(problem: Model | Dcop, form: Format, suffix: str) -> WrittenFile:
 
 def _lost(model: Model) -> Iterator[str]:
     """Say which names and labels have no place in .uai and .wcsp."""
-    if any(name != f"x{v}" for v, name in enumerate(model.names)):
+    if any(name != f"x{v}" for v, name in enumerate(model.own_names)):
         yield "names of variables are not kept: variables are numbered from 0 in the model's order"
     if not all(map(counted, model.states)):
         yield "labels of states are not kept: states are numbered from 0 in the model's order"
 
 
 def _lost_questions(model: Model) -> Iterator[str]:
+    if model.hidden:
+        yield f"{model.hidden} hidden variables of global cost functions are variables behind the others in the file"
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
     if model.projection:

@@ -77,7 +77,7 @@ def every_cost(dims: Sequence[int], functions: Sequence[Global], tables: Tables)
     """Return what each allowed assignment costs, by the definitions."""
     found = {}
     for states in itertools.product(*map(range, dims)):
-        total = sum(costs[tuple(states[v] for v in scope)] for scope, costs in tables)
+        total: float = sum(costs[tuple(states[v] for v in scope)] for scope, costs in tables)
         total += sum(f.charge([states[v] for v in f.scope]) for f in functions)
         if total < TOP:
             found[states] = round(total)
