@@ -150,13 +150,15 @@ class Question:
 
 
 def check_projection(model: Model, query: str) -> None:
-    """Refuse sums and counts over all variables of a model whose file asks for those over some.
+    """Refuse what would be over all variables of a model, where it is to be over some.
 
     Raises
     ------
     ModelError
         Naming where the file says so.
     """
+    if model.summed and QUERIES[query].swept != "partition":
+        raise ModelError(f"{model.summed}: such a network has sums and marginals, and no {query}")
     if model.projection is None or QUERIES[query].swept == "optimum":
         return
     raise ModelError(

@@ -127,7 +127,7 @@ def _lost(model: Model) -> Iterator[str]:
 
 def _lost_questions(model: Model) -> Iterator[str]:
     if model.hidden:
-        yield f"{model.hidden} hidden variables of global cost functions are variables behind the others in the file"
+        yield f"{model.hidden} hidden variables, the last ones, are variables of the file"
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
     if model.projection:

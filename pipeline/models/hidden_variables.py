@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .function import FORBIDDEN, Function
@@ -15,7 +17,7 @@ _UNKNOWN = -1
 def completed(functions: Sequence[Function], assignment: Sequence[int], hidden: int) -> list[int] | None:
     """Return an assignment with the states of all hidden variables; None where one has no allowed state.
 
-    A hidden variable has the one state that a function of costs allows, the others of whose variables are known.
+    A hidden variable has the one state that a function allows, the others of whose variables are known.
 
     Parameters
     ----------
@@ -54,10 +56,15 @@ def _allowed(function: Function, states: Sequence[int]) -> list[int] | None:
     known = [(c, states[v]) for c, v in enumerate(function.scope) if states[v] != _UNKNOWN]
     if function.rows is None:
         column = function.values[tuple(slice(None) if states[v] == _UNKNOWN else states[v] for v in function.scope)]
-        return [int(state) for state in np.flatnonzero(column < FORBIDDEN)]
-    if function.default < FORBIDDEN:
+        return [int(state) for state in np.flatnonzero(_is_allowed(column))]
+    if _is_allowed(np.asarray(function.default, function.values.dtype)):
         return None
     same = np.all([function.rows[:, c] == state for c, state in known], axis=0)
     (free,) = {*range(len(function.scope))} - {c for c, _ in known}
-    states_left: list[int] = function.rows[same & (function.values < FORBIDDEN), free].tolist()
+    states_left: list[int] = function.rows[same & _is_allowed(function.values), free].tolist()
     return states_left
+
+
+def _is_allowed(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether costs are allowed, or probabilities are not 0."""
+    return np.asarray(values != 0 if values.dtype.kind == "f" else values < FORBIDDEN)

@@ -113,11 +113,15 @@ class Model:
     top : int, optional
         Totals of at least this are forbidden; None for no such bound.
     hidden : int
-        How many variables, the last ones, are not the model's own and follow from the others: of global cost functions.
+        How many variables, the last ones, are not the model's own: no answer names them. They follow from the others,
+        unless ``summed`` says otherwise.
     notes : tuple of str
         What its file says that answers do not show, a sentence each; every answer repeats them.
     projection : Projection, optional
         Variables of which alone assignments are counted; None for all.
+    summed : str
+        Where hidden variables do not follow from the others, but are to be summed over: file, line and words that say
+        so. Such a model has sums and marginals, and neither optima nor counts.
     """
 
     kind: Kind
@@ -134,6 +138,7 @@ class Model:
     hidden: int = 0
     notes: tuple[str, ...] = ()
     projection: Projection | None = None
+    summed: str = ""
 
     def __post_init__(self) -> None:
         kind = kind_named(self.kind)
@@ -338,8 +343,12 @@ class Model:
         return None if self.top is not None and total >= self.top else total
 
     def log10_value(self, assignment: Sequence[int]) -> float:
-        """Return log10 of the product of all functions at a full assignment; -inf for probability 0."""
-        values = self._values_at(assignment)
+        """Return log10 of the product of all functions at an assignment; -inf for probability 0.
+
+        States of hidden variables may be left out.
+        """
+        whole = self.completed(assignment)
+        values = [0.0] if whole is None else self._values_at(whole)
         return -math.inf if 0.0 in values else math.fsum(map(math.log10, values))
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:

@@ -146,7 +146,10 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
     assert {id(f.values) for f in model.functions} == {id(model.functions[0].values)}
 
 
-KNOWN = "a .cfn, .uai, .LG, .bif, .bifxml, .xml, .xdsl, .net, .cnf, .wcnf, .yaml, .wcsp or .erg model"
+KNOWN = (
+    "a .cfn, .uai, .LG, .bif, .bifxml, .xml, .xdsl, .net, .jgum, .dsl, .dne, .dsc, "
+    ".cnf, .wcnf, .yaml, .wcsp or .erg model"
+)
 
 BAD_WCSP = [
     ("", None, KNOWN, "an empty file"),

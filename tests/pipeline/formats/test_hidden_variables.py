@@ -66,7 +66,7 @@ def test_hidden_variables_are_written_behind_the_others(path: Path, tmp_path: Pa
     model = load(path)
     for name in ("a.wcsp", "a.cfn"):
         notes = bucketflow.save(model, tmp_path / name)
-        assert notes[-1] == "11 hidden variables of global cost functions are variables behind the others in the file"
+        assert notes[-1] == "11 hidden variables, the last ones, are variables of the file"
         written = load(tmp_path / name)
         assert (len(written.own_names), written.hidden) == (2 * N - 1, 0)
         assert bucketflow.solve(written, "count").value == 781
