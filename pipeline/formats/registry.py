@@ -193,9 +193,15 @@ FORMATS = (
         "XCSP (.xml)",
         "dcop.xcsp:read_xcsp",
         shared=(".xml",),
-        signature=r"\s*<(?s:.*<)?instance[\s>]",
+        signature=r"\s*<(?s:.*<)?instance(?=[\s>])(?![^>]*XCSP3)",
         writer="dcop.xcsp:xcsp_file",
         keeps=frozenset({"names", "agents"}),
+    ),
+    Format(
+        "XCSP3 (.xml)",
+        "xcsp3.xcsp3:read_xcsp3",
+        shared=(".xml",),
+        signature=r"\s*<(?s:.*<)?instance\s[^>]*XCSP3",
     ),
     Format(
         "a problem of pyDCOP (.yaml)",

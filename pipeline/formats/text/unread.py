@@ -97,10 +97,7 @@ _BESIDE = {
     ".ub": "an upper bound, which goes with a model, as --upper-bound",
 }
 # What a file is whatever its name says,
-_SURE = (
-    (re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), Unread("a constraint problem of XCSP3", _BY_TOULBAR2)),
-    (re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),
-)
+_SURE = ((re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),)
 # and where its name says nothing.
 _MINIZINC = r"(?:array\s*\[[^\]\n]*\]\s*of\s+)?(?:var|int|par)\b[^;\n]*:|(?:predicate|constraint|include)\s"
 _LIKELY = (

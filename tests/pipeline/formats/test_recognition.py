@@ -134,7 +134,6 @@ def test_what_a_name_says(tmp_path: Path, name: str) -> None:
 
 
 NAMELESS = [
-    ('<?xml version="1.0"?>\n<instance format="XCSP3" type="CSP">\n</instance>', "a constraint problem of XCSP3"),
     ('<?xml version="1.0"?>\n<ANALYSISNOTEBOOK NAME="n"/>', "a network of Microsoft's tools"),
     ("NAME test\nROWS\n N cost\n", "a linear program"),
     ("c a graph\np edge 3 2\ne 1 2\n", "a graph"),
