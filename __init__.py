@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .pipeline.api.bound import bound
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
+    from .pipeline.api.sample import sample
     from .pipeline.api.solve import load, load_dcop, plan, solve
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
+    from .pipeline.results.samples import Samples
 
 __all__ = [
     "Agent",
@@ -63,6 +65,7 @@ __all__ = [
     "Model",
     "ModelError",
     "Result",
+    "Samples",
     "StoppedError",
     "batch",
     "bound",
@@ -80,6 +83,7 @@ __all__ = [
     "marginals",
     "plan",
     "resume",
+    "sample",
     "save",
     "solve",
     "submit",
@@ -117,7 +121,9 @@ _HOME = {
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
+    "results.samples": ("Samples",),
     "api.resume": ("resume",),
+    "api.sample": ("sample",),
     "batches.batch": ("batch",),
     "batches.summary": ("BatchSummary",),
     "jobs.job": ("Job", "jobs"),

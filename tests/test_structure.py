@@ -47,6 +47,7 @@ FLOORS = {
             "formats",
             "bridges",
             "answering",
+            "assignments",
             "api",
             "compiled",
             "batches",

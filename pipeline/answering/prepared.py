@@ -286,7 +286,8 @@ def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:
         order_seconds=asked.order_time,
         seed=asked.seed,
         memory_bytes=memory_bytes,
-        decode=arithmetic.decodes,
+        decode=arithmetic.decodes and not arithmetic.keeps,
+        kept=arithmetic.keeps,
         threads=1 if resources.distributed else resources.threads,
         device=asked.gpus is not None,
     )
