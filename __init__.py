@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from .pipeline.api.solve import load, load_dcop, plan, solve
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
+    from .pipeline.bridges.agrum_bridge import from_pyagrum, to_pyagrum
+    from .pipeline.bridges.networkx_bridge import from_networkx
+    from .pipeline.bridges.pandas_bridge import from_pandas
+    from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
+    from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
@@ -71,6 +76,11 @@ __all__ = [
     "bound",
     "compile",
     "dpop",
+    "from_networkx",
+    "from_pandas",
+    "from_pgmpy",
+    "from_pyagrum",
+    "from_pytoulbar2",
     "generate",
     "jobs",
     "load",
@@ -82,6 +92,8 @@ __all__ = [
     "save",
     "solve",
     "submit",
+    "to_pgmpy",
+    "to_pyagrum",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -90,6 +102,11 @@ _HOME = {
     "api.bound": ("bound",),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
+    "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
+    "bridges.networkx_bridge": ("from_networkx",),
+    "bridges.pandas_bridge": ("from_pandas",),
+    "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
+    "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (

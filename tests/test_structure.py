@@ -45,6 +45,7 @@ FLOORS = {
         *(
             "examples",
             "formats",
+            "bridges",
             "answering",
             "assignments",
             "api",

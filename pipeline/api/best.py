@@ -186,7 +186,7 @@ class _Listing:
                     states[v] = state
                 result = self.arithmetic.checked(states, self.fixed, total)
                 if self.model.hidden:
-                    own = tuple(states[: len(states) - self.model.hidden])
+                    own = tuple(states[: len(self.model.own_names)])
                     if own in seen:
                         continue
                     seen.add(own)

@@ -150,7 +150,7 @@ class _Sampler:
     @property
     def columns(self) -> int:
         """Variables that users see."""
-        return len(self.network.model.names) - self.network.model.hidden
+        return len(self.network.model.own_names)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -274,7 +274,7 @@ class _Sampler:
     def _evaluate(self, row: Array) -> None:
         """Check on the model that a draw is possible."""
         model = self.question.model
-        if model.hidden:
+        if model.summed:  # what hidden variables have to be is not known
             return
         states = row.tolist()
         possible = model.cost(states) is not None if model.kind == "cost" else model.log10_value(states) > -math.inf
