@@ -208,7 +208,8 @@ def on_cluster(command: Command) -> Command:
 
 _GROUPS = {
     "Question": (
-        *("query", "evidence", "query_vars", "joint", "maximum", "cases", "samples", "temperature"),
+        *("query", "evidence", "query_vars", "joint", "maximum", "cases", "entropy"),
+        *("mutual", "conditional", "voi", "conflict", "samples", "temperature"),
         *("best", "within", "all_optimal", "no_check"),
     ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
