@@ -9,6 +9,7 @@ from .cluster.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .pipeline.agents.dpop import dpop
+    from .pipeline.api.best import best
     from .pipeline.api.bound import bound
     from .pipeline.api.editable import EditableModel
     from .pipeline.api.marginals import marginals
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.model import Function, Model
     from .pipeline.models.random_dcops import generate
+    from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.posteriors import Marginals
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "BatchSummary",
+    "BestAssignments",
     "Bounds",
     "BucketflowError",
     "BudgetError",
@@ -66,10 +69,12 @@ __all__ = [
     "Marginals",
     "Model",
     "ModelError",
+    "RankedAssignment",
     "Result",
     "Samples",
     "StoppedError",
     "batch",
+    "best",
     "bound",
     "compile",
     "dpop",
@@ -95,6 +100,7 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
+    "api.best": ("best",),
     "api.bound": ("bound",),
     "api.editable": ("EditableModel",),
     "agents.dpop": ("dpop",),
@@ -120,6 +126,7 @@ _HOME = {
     "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
     "models.model": ("Function", "Model"),
+    "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.posteriors": ("Marginals",),

@@ -207,7 +207,11 @@ def on_cluster(command: Command) -> Command:
 # Help whose options stand under what they are about.
 
 _GROUPS = {
-    "Question": ("query", "evidence", "query_vars", "joint", "maximum", "cases", "samples", "temperature", "no_check"),
+    "Question": (
+        *("query", "evidence", "query_vars", "joint", "maximum", "cases", "entropy"),
+        *("mutual", "conditional", "voi", "conflict", "samples", "temperature"),
+        *("best", "within", "all_optimal", "no_check"),
+    ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
     **{group: options_in(group) for group in (PLAN, BUDGET)},
     PLACE: (*options_in(PLACE), "cluster"),
