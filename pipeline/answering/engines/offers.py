@@ -44,12 +44,15 @@ class EnginePrice:
     certainty : {"unknown", "rough", "searched", "planned"}
     device : {"host", "gpu", "workers"}
         What it keeps busy.
+    compiling_seconds : float
+        What compiling takes before its first turn.
     """
 
     seconds: float = inf
     nbytes: int = 0
     certainty: Certainty = "unknown"
     device: Device = "host"
+    compiling_seconds: float = 0.0
 
     @property
     def known(self) -> bool:
