@@ -171,7 +171,7 @@ def _down(clauses: Clauses, state: CountState, p: int) -> int:
     frame[PART], frame[VARIABLE], frame[BRANCH], frame[MARK] = p, best, -1, counters[TRAIL]
     frame[NEXT] = frame[FIRST] = frame[LAST] = counters[PARTS]
     state.lengths[f, 0] = 0
-    state.float_sums[f] = 0.0
+    state.float_sums[f, 0] = state.float_sums[f, 1] = 0.0
     return int(f)
 
 
@@ -256,5 +256,5 @@ def _is_zero(clauses: Clauses, state: CountState, f: int) -> bool:
 @njit(nogil=True, cache=True)
 def _set_zero(state: CountState, f: int) -> None:
     state.lengths[f, 1] = 0
-    state.float_products[f] = 0.0
+    state.float_products[f, 0] = state.float_products[f, 1] = 0.0
     state.frames[f, NEXT] = state.frames[f, LAST] = state.frames[f, FIRST]
