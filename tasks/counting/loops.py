@@ -4,6 +4,8 @@ Depth-first search with components and a cache (Sang et al., Combining component
 effective model counting, SAT 2004; Thurley, sharpSAT, SAT 2006), without learning. The variable that is decided is the
 one of the highest rank and most clauses that do not hold yet: ranks from an elimination order make components fall
 apart as its tree does (Korhonen & Järvisalo, Integrating tree decompositions into decision heuristics, CP 2021).
+Hidden variables are decided after all others of their component, which counts as 1 then where it can be satisfied
+(Lagniez & Marquis, A recursive algorithm for projected model counting, AAAI 2019).
 """
 
 from __future__ import annotations
@@ -140,7 +142,7 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes
             if f == 0:
                 return FINISHED
         frames[f, BRANCH] += 1
-        if frames[f, BRANCH] == 2:
+        if frames[f, BRANCH] == 2 or _is_settled(clauses, state, f):
             remember(state, known, frames[f, PART], f)
             counters[DEPTH] = f
             _times_sum(clauses, state, f - 1, f)
@@ -150,6 +152,14 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes
             begin_branch(clauses, state, known, f)
         else:
             _set_zero(state, f)
+
+
+@njit(nogil=True, cache=True)
+def _is_settled(clauses: Clauses, state: CountState, f: int) -> bool:
+    """Whether a component of hidden variables alone has the one value that is needed of it."""
+    if not len(clauses.hidden) or not clauses.hidden[state.frames[f, VARIABLE]]:
+        return False
+    return bool(state.float_sums[f, 0] != 0.0 if len(clauses.weights) else state.lengths[f, 0] != 0)
 
 
 @njit(nogil=True, cache=True)
@@ -199,6 +209,8 @@ def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: 
         if state.value[u] != -1 or state.seen[u] == counters[STAMP]:
             continue
         if not component(clauses, state, u):
+            if len(clauses.hidden) and clauses.hidden[u]:
+                continue
             free += 1
             if weighted:
                 scale(state.float_products[f], clauses.weights[2 * u] + clauses.weights[2 * u + 1], 0)
