@@ -47,8 +47,7 @@ def solved(
         If no engine fits memory, or none was through in a minute where no sweep fits.
     """
     effort = effort or ProofOptions()
-    if question.query not in ("optimum", "mmap"):
-        effort.refuse_for(question.query)
+    effort.refuse_for(question.query)
     # nothing is compiled that would not be ready in the time that is given
     with nullcontext() if effort.time is None else compiled_until(effort.time):
         return question.told(_solved(question, options, effort, progress, watch, policy))

@@ -302,6 +302,7 @@ def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:
     order: Any = asked.order
     if not isinstance(order, str):
         order = local_order(arithmetic.network, order)
+        _verify_last(prepared, order)
     options = PlanOptions(
         tree=asked.tree,
         order=order,
@@ -313,6 +314,14 @@ def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:
         device=asked.gpus is not None,
     )
     return Planner(prepared.problem, options)
+
+
+def _verify_last(prepared: Prepared, order: Sequence[int]) -> None:
+    """Refuse an order that eliminates one of the variables which are to stay before one of the others."""
+    network, last = prepared.network, prepared.problem.last
+    if early := [v for v in order[: len(order) - len(last)] if v in last]:
+        name = network.model.names[network.variables[early[0]]]
+        raise ModelError(f"the order eliminates {name!r} before variables that are summed or maximised first")
 
 
 def local_order(network: Network, names: Sequence[str]) -> list[int]:

@@ -126,8 +126,7 @@ def _stem(source: str) -> str:
 
 def _price(folder: RunFolder, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
     """Plan, keep the plan, and return what it costs; refuse what does not fit."""
-    if question.query != "optimum":
-        effort.refuse_for(question.query)
+    effort.refuse_for(question.query)
     if folder.stored_plan is None and is_bounded(question, replace(options, workdir=None), effort):
         folder.keep_question(options, effort)
         return {"way": "bounds close on the optimum, in one process; --time ends with an interval"}

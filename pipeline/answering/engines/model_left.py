@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from ....cluster.pool import SerialPool
 from ....tasks.sweeps.scaled import Scaled
 from ...errors import BudgetError, format_bytes
-from ...models.function import FORBIDDEN, Function, dense_function
+from ...models.function import FORBIDDEN, Function, dense_function, row_function
 from ...models.model import Model
+from ...preprocessing.leaf_rows import rows_left
+from ...preprocessing.leaf_tables import restricted
 from ...preprocessing.preprocess import fixed_value
 from ...queries.arithmetic import CostOptimum
 from ..prepared import Prepared
@@ -82,9 +84,7 @@ class _Left:
     def functions(self) -> Iterator[Function]:
         """Yield those that no step read, what steps left, states that are possible, and what is the same for all."""
         model, network = self.network.model, self.network
-        for f in self.kept:
-            function = model.functions[f]
-            yield function.changed(scope=tuple([self.place[v] for v in function.scope]), child=None)
+        yield from map(self._kept, self.kept)
         scale = 0.0
         for axes, table in self._tables():
             scope = tuple([network.variables[v] for v in axes])
@@ -95,6 +95,19 @@ class _Left:
             if len(network.domains[v]) < model.dims[v]:
                 yield self._over((v,), np.full(len(network.domains[v]), 0 if model.kind == "cost" else 1))
         yield from self._constants(scale)
+
+    def _kept(self, f: int) -> Function:
+        """Return a function of the model over outer variables, without those of one state that it may have."""
+        network, function = self.network, self.network.model.functions[f]
+        if self.place.keys() >= {*function.scope}:
+            return function.changed(scope=tuple([self.place[v] for v in function.scope]), child=None)
+        if function.rows is None:
+            axes, values = restricted(network, f)
+            return self._over(tuple([network.variables[v] for v in axes]), values)
+        listed = rows_left(network, f)
+        scope = [network.variables[v] for v in listed.axes]
+        rows = np.stack([network.domains[v][places] for v, places in zip(scope, listed.states, strict=True)], axis=1)
+        return row_function([self.place[v] for v in scope], rows, listed.values, function.default)
 
     def _tables(self) -> Iterator[tuple[Scope, Any]]:
         """Sweep, and yield the tables that are left with their axes, in local variables; each is let go of then."""
