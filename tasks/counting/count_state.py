@@ -13,7 +13,7 @@ Array = NDArray[Any]
 #: Places in ``State.counters``.
 DEPTH, TRAIL, PARTS, STAMP, NODES, ENTRIES, KEYS, LIMBS, HITS, FORGOTTEN, WORK = range(11)
 #: Columns of ``State.frames``.
-PART, VARIABLE, BRANCH, MARK, NEXT, FIRST, LAST = range(7)
+PART, VARIABLE, BRANCH, MARK, NEXT, FIRST, LAST, SIGN = range(8)
 #: Columns of ``Known.entries``.
 KEY, N_VARIABLES, N_CLAUSES, LIMB, N_LIMBS, USED = range(6)
 
@@ -44,7 +44,8 @@ class CountState(NamedTuple):
     ``n_false`` count literals of each clause. Part p is a component: ``store[part_first[p] : part_middle[p]]`` are its
     variables, from there to ``part_first[p + 1]`` the clauses that lost literals. A frame is a component that is being
     counted: its part, its variable, the branch (0, 1, or 2 when both are done), the trail before the branch, the next
-    part of the branch, and its first and last. ``sums`` and ``products`` are what was counted of a frame and of its
+    part of the branch, its first and last, and for a hidden variable which literal goes first, plus 2 where the other
+    need not be tried. ``sums`` and ``products`` are what was counted of a frame and of its
     branch, in limbs (``lengths`` of both), or as floats.
     """
 
@@ -138,7 +139,7 @@ def new_state(clauses: Clauses) -> CountState:
         np.zeros(8 * (n + m) + 64, dtype=np.int32),
         numbers(2 * n + 4),
         numbers(2 * n + 4),
-        numbers(depth, 7),
+        numbers(depth, 8),
         numbers(depth, limbs),
         numbers(depth, limbs),
         numbers(depth, 2),

@@ -24,6 +24,7 @@ from .count_state import (
     NODES,
     PART,
     PARTS,
+    SIGN,
     STAMP,
     TRAIL,
     VARIABLE,
@@ -148,17 +149,33 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes
             _times_sum(clauses, state, f - 1, f)
             continue
         counters[NODES] += 1
-        if decide(clauses, state, 2 * frames[f, VARIABLE] + frames[f, BRANCH]):
+        if decide(clauses, state, 2 * frames[f, VARIABLE] + (frames[f, BRANCH] ^ (frames[f, SIGN] & 1))):
             begin_branch(clauses, state, known, f)
         else:
             _set_zero(state, f)
 
 
 @njit(nogil=True, cache=True)
+def _sign(clauses: Clauses, state: CountState, variable: int) -> int:
+    """Return which literal of a hidden variable goes first, that of most open clauses, plus 2 where it has them all."""
+    if not len(clauses.hidden) or not clauses.hidden[variable]:
+        return 0
+    holds = fails = 0
+    for k in range(clauses.uses_first[2 * variable], clauses.uses_first[2 * variable + 1]):
+        holds += state.n_true[clauses.uses[k]] == 0
+    for k in range(clauses.uses_first[2 * variable + 1], clauses.uses_first[2 * variable + 2]):
+        fails += state.n_true[clauses.uses[k]] == 0
+    return (1 if fails > holds else 0) + (2 if holds == 0 or fails == 0 else 0)
+
+
+@njit(nogil=True, cache=True)
 def _is_settled(clauses: Clauses, state: CountState, f: int) -> bool:
     """Whether a component of hidden variables alone has the one value that is needed of it."""
-    if not len(clauses.hidden) or not clauses.hidden[state.frames[f, VARIABLE]]:
+    frame = state.frames[f]
+    if not len(clauses.hidden) or not clauses.hidden[frame[VARIABLE]]:
         return False
+    if frame[BRANCH] == 1 and frame[SIGN] & 2:
+        return True
     return bool(state.float_sums[f, 0] != 0.0 if len(clauses.weights) else state.lengths[f, 0] != 0)
 
 
@@ -180,6 +197,7 @@ def _down(clauses: Clauses, state: CountState, p: int) -> int:
     frame = state.frames[f]
     frame[PART], frame[VARIABLE], frame[BRANCH], frame[MARK] = p, best, -1, counters[TRAIL]
     frame[NEXT] = frame[FIRST] = frame[LAST] = counters[PARTS]
+    frame[SIGN] = _sign(clauses, state, best)
     state.lengths[f, 0] = 0
     state.float_sums[f] = 0.0
     return int(f)
