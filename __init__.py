@@ -12,9 +12,15 @@ if TYPE_CHECKING:
     from .pipeline.api.bound import bound
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
+    from .pipeline.api.sample import sample
     from .pipeline.api.solve import load, load_dcop, plan, solve
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
+    from .pipeline.bridges.agrum_bridge import from_pyagrum, to_pyagrum
+    from .pipeline.bridges.networkx_bridge import from_networkx
+    from .pipeline.bridges.pandas_bridge import from_pandas
+    from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
+    from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
@@ -37,6 +43,7 @@ if TYPE_CHECKING:
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
+    from .pipeline.results.samples import Samples
 
 __all__ = [
     "Agent",
@@ -58,11 +65,17 @@ __all__ = [
     "Model",
     "ModelError",
     "Result",
+    "Samples",
     "StoppedError",
     "batch",
     "bound",
     "compile",
     "dpop",
+    "from_networkx",
+    "from_pandas",
+    "from_pgmpy",
+    "from_pyagrum",
+    "from_pytoulbar2",
     "generate",
     "jobs",
     "load",
@@ -70,9 +83,12 @@ __all__ = [
     "marginals",
     "plan",
     "resume",
+    "sample",
     "save",
     "solve",
     "submit",
+    "to_pgmpy",
+    "to_pyagrum",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -80,6 +96,11 @@ _HOME = {
     "api.bound": ("bound",),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
+    "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
+    "bridges.networkx_bridge": ("from_networkx",),
+    "bridges.pandas_bridge": ("from_pandas",),
+    "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
+    "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (
@@ -100,7 +121,9 @@ _HOME = {
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
+    "results.samples": ("Samples",),
     "api.resume": ("resume",),
+    "api.sample": ("sample",),
     "batches.batch": ("batch",),
     "batches.summary": ("BatchSummary",),
     "jobs.job": ("Job", "jobs"),

@@ -42,7 +42,20 @@ FLOORS = {
             "runs",
             "agents",
         ),
-        *("examples", "formats", "answering", "api", "compiled", "batches", "jobs", "reproduce", "report", "cli"),
+        *(
+            "examples",
+            "formats",
+            "bridges",
+            "answering",
+            "assignments",
+            "api",
+            "compiled",
+            "batches",
+            "jobs",
+            "reproduce",
+            "report",
+            "cli",
+        ),
     ],
 }
 PURE = ["pipeline/trees", "pipeline/orders", "pipeline/plans", "pipeline/budget", "tasks/steps", "tasks/gpu/tiling"]

@@ -224,9 +224,12 @@ class Task:
     def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
         """Turn named states into places among those that are left; None if they do not fit."""
         model, network = self.question.model, self.network
-        if assignment is None or set(assignment) != set(model.names):
+        if assignment is None or set(assignment) != set(model.own_names):
             return None
-        places = [int(network.places[v][model.state_index(v, assignment[model.names[v]])]) for v in network.variables]
+        states = model.completed([model.state_index(v, assignment[name]) for v, name in enumerate(model.own_names)])
+        if states is None:
+            return None
+        places = [int(network.places[v][states[v]]) for v in network.variables]
         return None if min(places, default=0) < 0 else tuple(places)
 
     def result(self) -> Result | None:

@@ -309,7 +309,8 @@ def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:
         order_seconds=asked.order_time,
         seed=asked.seed,
         memory_bytes=memory_bytes,
-        decode=arithmetic.decodes and not prepared.problem.keeps_last,
+        decode=arithmetic.decodes and not arithmetic.keeps and not prepared.problem.keeps_last,
+        kept=arithmetic.keeps,
         threads=1 if resources.distributed else resources.threads,
         device=asked.gpus is not None,
     )

@@ -158,13 +158,15 @@ class Question:
 
 
 def check_projection(model: Model, query: str) -> None:
-    """Refuse sums and counts over all variables of a model whose file asks for those over some.
+    """Refuse what would be over all variables of a model, where it is to be over some.
 
     Raises
     ------
     ModelError
         Naming where the file says so.
     """
+    if model.summed and QUERIES[query].swept != "partition":
+        raise ModelError(f"{model.summed}: such a network has sums and marginals, and no {query}")
     if model.projection is None or QUERIES[query].swept == "optimum":
         return
     raise ModelError(
@@ -268,7 +270,7 @@ def _names(names: Any) -> list[Any]:
 
 def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> BeliefRequest:
     """Turn names into indices."""
-    names = model.names if is_every(query_vars) else _names(query_vars)
+    names = model.own_names if is_every(query_vars) else _names(query_vars)
     groups = _names(joint)
     groups = [groups] if groups and all(isinstance(name, str) for name in groups) else [_names(g) for g in groups]
     unknown = [n for group in (names, *groups) for n in group if not isinstance(n, str) or n not in model.index]

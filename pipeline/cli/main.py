@@ -9,6 +9,7 @@ import click
 
 from ...cluster.version import __version__
 from ..models.option_rows import options_for
+from .assignments import many_asked, print_samples, solving
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
@@ -20,7 +21,6 @@ from .options import (
     no_check_option,
     on_cluster,
     options_of,
-    planning,
     planning_all,
     print_answer,
     print_notes,
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 @main.command(cls=Grouped)
-@planning
+@solving
 @proving
 @prune
 @guarded
@@ -67,7 +67,11 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..options import Options, ProofOptions
     from .progress import progress_lines
 
+    many = many_asked(options)
     model, read_seconds = load(file, options)
+    if many:
+        print_samples(model, read_seconds, many, options, as_json)
+        return
     query, evidence, settings = keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
     how = {name: settings.pop(name) for name in options_for("proving")}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..results.bounds import Bounds
     from ..results.posteriors import Marginals
     from ..results.result import Result
+    from ..results.samples import Samples
 
 
 Command = Callable[..., None]
@@ -150,7 +151,7 @@ def print_notes(notes: Iterable[str], printed: Iterable[str] = ()) -> None:
             click.echo(f"bucketflow: note: {note}", err=True)
 
 
-def print_answer(found: Result | Marginals | Bounds, as_json: bool, printed: Iterable[str] = ()) -> None:
+def print_answer(found: Result | Marginals | Bounds | Samples, as_json: bool, printed: Iterable[str] = ()) -> None:
     """Print an answer, and on standard error those of its notes that were not printed before."""
     print_notes(found.notes, printed)
     click.echo(found.to_json() if as_json else repr(replace(found, notes=())))
@@ -217,7 +218,10 @@ def on_cluster(command: Command) -> Command:
 # Help whose options stand under what they are about.
 
 _GROUPS = {
-    "Question": ("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "no_check"),
+    "Question": (
+        *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "samples"),
+        *("temperature", "no_check"),
+    ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
     **{group: options_in(group) for group in (PLAN, BUDGET)},
     PLACE: (*options_in(PLACE), "cluster"),

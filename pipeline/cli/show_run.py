@@ -52,15 +52,16 @@ def facts_of(problem: Model | Dcop) -> dict[str, Any]:
 
 def model_facts(model: Model) -> dict[str, Any]:
     """Describe a model: sizes, domains, arities, connectivity, how much of it is forbidden."""
-    functions = model.functions
+    functions, own = model.functions, model.dims[: len(model.own_names)]
     scopes = {i: tuple(sorted(f.scope)) for i, f in enumerate(functions) if f.scope}
     used = {v for scope in scopes.values() for v in scope}
     return {
         "kind": model.kind,
         "name": model.name,
-        "variables": len(model.dims),
-        "max_domain": max(model.dims, default=0),
-        "log10_assignments": round(sum(math.log10(d) for d in model.dims), 3),
+        "variables": len(own),
+        **({"hidden_variables": model.hidden} if model.hidden else {}),
+        "max_domain": max(own, default=0),
+        "log10_assignments": round(sum(math.log10(d) for d in own), 3),
         "functions": len(functions),
         "max_arity": max((len(f.scope) for f in functions), default=0),
         "row_functions": sum(f.rows is not None for f in functions),

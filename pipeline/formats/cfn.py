@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -13,18 +15,21 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..models.model import FORBIDDEN, Function, Model
-from .cfn_grammar import (
+from .cfn_grammar import TOKEN, CfnGlobal, CfnTable, Reader
+from .decimal_costs import (
     MAX_DECIMALS,
     READ_AS_INFINITE,
-    TOKEN,
-    CfnTable,
-    Reader,
+    Number,
     StoredCosts,
     are_read_as_infinite,
     decimal_places,
     scaled,
     scaled_bound,
 )
+from .global_functions.decomposition import Decomposition, GlobalFunctionError
+from .global_functions.global_kinds import COMPARISONS, KINDS
+from .global_functions.global_params import costs_of, with_stored
+from .global_functions.nested_network import NestedNetwork, add_nested
 from .text.source import Source
 from .text.tables import full_table, tuple_table
 from .text.tokens import Tokens
@@ -47,46 +52,58 @@ _COMMENT = re.compile(rb'("(?:[^"\\\n]|\\.)*")|(?m:^[ \t]*#[^\n]*)|(?<!\S)//[^\n
 def read_cfn(source: Source) -> Model:
     """Read a .cfn file.
 
-    Costs are scaled to integers exactly. A ``mustbe`` bound is strict, and limits the total only.
+    Costs are scaled to integers exactly. A ``mustbe`` bound is strict, and limits the total only. Global cost
+    functions become small functions, of hidden variables too where they must; interval domains are domains.
 
     Raises
     ------
     FormatError
-        If the file is malformed, has global cost functions or interval domains, or costs too long for
-        64-bit integers.
+        If the file is malformed, has a global cost function of an unknown kind, or costs too long for 64-bit
+        integers.
+    BudgetError
+        If a global cost function needs too many states.
     """
     if b"#" in source.data or b"//" in source.data:
         source.blank(_COMMENT)
     tokens = Tokens(source, TOKEN, _NUMBER_BYTES)
     reader = Reader(tokens)
     reader.sections()
-    functions, top, decimals, notes = _functions(reader)
+    read = _functions(reader)
+    parts = read.parts
+    labels = [None if labels is None else tuple(labels) for labels in reader.labels]
     return Model(
         kind="cost",
-        names=tuple(reader.names),
-        dims=tuple(reader.dims),
-        states=tuple(None if labels is None else tuple(labels) for labels in reader.labels),
-        functions=functions,
-        top=top,
-        decimals=decimals,
+        names=parts.names([*reader.names]),
+        dims=tuple(parts.dims),
+        states=(*labels, *[None] * parts.hidden),
+        functions=tuple(parts.functions),
+        top=read.top,
+        decimals=read.decimals,
         maximize=reader.maximize,
         name=reader.name or source.stem,
-        notes=notes,
+        hidden=parts.hidden,
+        notes=read.notes,
     )
 
 
-def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int, tuple[str, ...]]:
-    """Return the functions in stored costs, the top, the number of decimals, and notes."""
+@dataclass(frozen=True)
+class _Read:
+    """The functions of a network in stored costs, the top, the number of decimals, and notes."""
+
+    parts: Decomposition
+    top: int | None
+    decimals: int
+    notes: tuple[str, ...]
+
+
+def _functions(reader: Reader) -> _Read:
     tokens = reader.tokens
-    bounds = [] if reader.bound is None else [reader.bound]
-    defaults = [table.default for table in reader.tables if table.default is not None]
-    decimals = max(decimal_places(part) for part in (bounds, defaults, *(t.costs for t in reader.tables)))
-    if decimals > MAX_DECIMALS:
-        raise tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+    tables = [table for table in reader.tables if isinstance(table, CfnTable)]
+    decimals = _decimals(reader, tables)
     at, infinite = 0, False
     known: dict[int, StoredCosts] = {}  # by identity: a shared function is one list of costs
     try:
-        for table in reader.tables:
+        for table in tables:
             at = table.at
             if id(table.costs) not in known:
                 stored = known[id(table.costs)] = _stored(table, decimals, reader)
@@ -94,19 +111,92 @@ def _functions(reader: Reader) -> tuple[tuple[Function, ...], int | None, int, t
         bound = None if reader.bound is None else scaled_bound(reader.bound, decimals, reader.maximize)
     except ValueError as error:
         raise tokens.fail(at, str(error), "others") from None
-    functions: list[Function] = []
+    givens = {id(f): _stored_given(f, decimals, reader) for f in reader.tables if isinstance(f, CfnGlobal)}
+    parts = Decomposition([*reader.dims], _limit(bound, known.values(), reader), tokens.allowance)
     built: dict[int, Function] = {}
-    for table in reader.tables:
+    for function in reader.tables:
+        if isinstance(function, CfnGlobal):
+            _add_global(parts, function, givens[id(function)], reader, decimals)
+            continue
+        table = function
         costs = known[id(table.costs)]
         distinct = len(set(table.scope)) == len(table.scope)
         if distinct and id(costs) in built:
-            functions.append(built[id(costs)].changed(scope=table.scope))
+            parts.functions.append(built[id(costs)].changed(scope=table.scope))
         else:
-            functions.append(_function(table, costs, reader))
+            parts.functions.append(_function(table, costs, reader))
         if distinct:
-            built[id(costs)] = functions[-1]
+            built[id(costs)] = parts.functions[-1]
     notes = (f"costs of 10^18 and more {READ_AS_INFINITE}",) if infinite else ()
-    return tuple(functions), bound, decimals, notes
+    return _Read(parts, bound, decimals, notes)
+
+
+def _decimals(reader: Reader, tables: Sequence[CfnTable]) -> int:
+    """Return how many decimals the costs of a network need."""
+    bounds = [] if reader.bound is None else [reader.bound]
+    defaults = [table.default for table in tables if table.default is not None]
+    prices = [p.number for f in reader.tables if isinstance(f, CfnGlobal) and not f.nested for p in costs_of(f.given)]
+    decimals = max(decimal_places(part) for part in (bounds, defaults, prices, *(t.costs for t in tables)))
+    if decimals > MAX_DECIMALS:
+        raise reader.tokens.fail(0, f"at most {MAX_DECIMALS} decimals", f"{decimals} decimals")
+    return decimals
+
+
+def _stored_given(function: CfnGlobal, decimals: int, reader: Reader) -> dict[str, Any]:
+    """Return the parameters of a global cost function in stored costs; those of a nested network as they are."""
+
+    def stored(number: Number) -> int:
+        return int(scaled([number], decimals, reader.maximize, reader.bound)[0])
+
+    try:
+        given: dict[str, Any] = function.given if function.nested else with_stored(function.given, stored)
+    except GlobalFunctionError as error:
+        raise reader.tokens.fail(function.at, error.expected, error.found) from None
+    except ValueError as error:
+        raise reader.tokens.fail(function.at, str(error), "others") from None
+    return given
+
+
+def _limit(bound: int | None, known: Iterable[StoredCosts], reader: Reader) -> int:
+    """Return from which cost of one function on no total is allowed, as no other function costs less than 0."""
+    if bound is None:
+        return FORBIDDEN
+    lows = [min(costs.default or 0, int(costs.values.min(initial=0))) for costs in known]
+    sign = -1 if reader.maximize else 1
+    signed = (p for f in reader.tables if isinstance(f, CfnGlobal) and not f.nested for p in costs_of(f.given))
+    if min(lows, default=0) < 0 or any(p.signed and p.number * sign < 0 for p in signed):
+        return FORBIDDEN
+    return min(bound, FORBIDDEN)
+
+
+def _add_global(
+    parts: Decomposition, function: CfnGlobal, given: dict[str, Any], reader: Reader, decimals: int
+) -> None:
+    """Add what a global cost function becomes."""
+    parts.what = f"the global cost function {function.kind!r}"
+    try:
+        if function.nested:
+            add_nested(parts, function.scope, _nested(function, function.nested), given["strongduality"])
+        elif function.kind in COMPARISONS and given["delta"] > 0 and (reader.maximize or decimals):
+            raise GlobalFunctionError("whole costs to be minimised, as how far it is missed is a cost,", "others")
+        else:
+            KINDS[function.kind].add(parts, function.scope, given)
+    except GlobalFunctionError as error:
+        raise reader.tokens.fail(function.at, error.expected, f"{error.found} in {parts.what}") from None
+
+
+def _nested(function: CfnGlobal, inner: Reader) -> NestedNetwork:
+    """Return a nested network, with bounds in its stored costs: from ``lb`` on, and less than ``ub``."""
+    read = _functions(inner)
+    if inner.maximize:
+        raise GlobalFunctionError("a nested network whose costs are minimised", "one whose utilities are maximised")
+    if read.parts.hidden:
+        raise GlobalFunctionError("a nested network of tables", "global cost functions of hidden variables")
+    low, high = (
+        FORBIDDEN if Decimal(price.number).is_infinite() else math.ceil(Decimal(price.number).scaleb(read.decimals))
+        for price in (function.given["lb"], function.given["ub"])
+    )
+    return NestedNetwork(tuple(inner.dims), tuple(read.parts.functions), read.top, low, high)
 
 
 def _function(table: CfnTable, costs: StoredCosts, reader: Reader) -> Function:

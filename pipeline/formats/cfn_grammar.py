@@ -6,160 +6,20 @@ here, and the reader walks the tokens instead of asking for strict JSON.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from decimal import Context, Decimal
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..models.function import state_dtype
-from ..models.model import FORBIDDEN
+from .decimal_costs import Number, read_numbers
+from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+from .global_functions.global_params import ParamReader, skipped
 from .text.tables import cell_count, first_bad_state
-from .text.tokens import MAX_DOMAIN, Tokens
-
-# Decimal costs as int64 costs, exactly.
-
-Number = int | Decimal
-MAX_DECIMALS = 18
-# A cost of 1e18 or more, before scaling, is meant as infinity, unless the file's own bound is higher.
-_INFINITE_EXPONENT = 18
-_EXACT = Context(prec=80)
-_INTEGERS = re.compile(r"[-+0-9]*")
-
-
-@dataclass(frozen=True, eq=False)
-class StoredCosts:
-    """The stored costs of a function, ``FORBIDDEN`` where infinite; ``default`` is None for a full table."""
-
-    values: NDArray[np.int64]
-    default: int | None
-
-
-def read_numbers(tokens: Tokens, part: list[str], place: Callable[[int], int]) -> Sequence[Number]:
-    """Convert cost tokens, quoted or not, exactly; ``inf`` is a cost."""
-    joined = "".join(part)
-    if '"' in joined:
-        part = [token.strip('"') for token in part]
-        joined = "".join(part)
-    if _INTEGERS.fullmatch(joined):
-        return tokens.converted(part, int, "a cost", place)
-    numbers = tokens.converted(part, Decimal, "a cost", place)
-    for k, number in enumerate(numbers):
-        if number.is_nan():
-            raise tokens.fail(place(k), "a cost")
-    return numbers
-
-
-def decimal_places(numbers: Sequence[Number]) -> int:
-    """Return how many decimals the numbers need."""
-    distinct = {number for number in numbers if isinstance(number, Decimal)}
-    return max(map(_places, distinct), default=0)
-
-
-def _places(number: Decimal) -> int:
-    if not number.is_finite() or not number:
-        return 0
-    _, digits, exponent = number.as_tuple()
-    trailing = 0
-    while digits[-1 - trailing] == 0:
-        trailing += 1
-    return max(0, -int(exponent) - trailing)
-
-
-def scaled(numbers: Sequence[Number], decimals: int, maximize: bool, bound: Number | None = None) -> NDArray[np.int64]:
-    """Return numbers as stored costs: scaled, negated if maximised, ``FORBIDDEN`` if forbidden.
-
-    Numbers of 10^18 and more are, unless they are better than the bound of the file.
-
-    Raises
-    ------
-    ValueError
-        If a number does not fit, or is infinitely good.
-    """
-    factor, sign = 10**decimals, -1 if maximize else 1
-    integers = [number for number in numbers if isinstance(number, int)]
-    if len(integers) == len(numbers):
-        largest = max(map(abs, integers), default=0)
-        if largest < 10**_INFINITE_EXPONENT and largest * factor < FORBIDDEN:
-            return np.array([number * factor * sign for number in integers], dtype=np.int64)
-    return np.array([_stored(number, decimals, sign, bound) for number in numbers], dtype=np.int64)
-
-
-#: What a model notes where :func:`are_read_as_infinite`.
-READ_AS_INFINITE = "are read as infinite, as in other programs: give costs in a smaller unit if they are not"
-
-
-def are_read_as_infinite(
-    numbers: Sequence[Number], default: Number | None, stored: NDArray[np.int64], bound: Number | None
-) -> bool:
-    """Whether finite numbers of 10^18 and more stand for infinity, where no bound forbids them.
-
-    Parameters
-    ----------
-    numbers, default
-        Costs of a function as the file gives them, and the cost of what it does not list.
-    stored : ndarray
-        What became of the numbers.
-    bound : number, optional
-        From where on totals are forbidden.
-    """
-    if bound is not None:
-        return False
-    suspects = numbers if (stored == FORBIDDEN).any() else ()
-    exact = map(Decimal, suspects if default is None else (*suspects, default))
-    return any(number.is_finite() and number.adjusted() >= _INFINITE_EXPONENT for number in exact)
-
-
-def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDArray[np.int64]:
-    """Return integers, ``FORBIDDEN`` among them, as stored costs.
-
-    Raises
-    ------
-    ValueError
-        If a number does not fit.
-    """
-    allowed = costs < FORBIDDEN
-    factor = 10**decimals
-    if int(np.abs(costs[allowed]).max(initial=0)) * factor >= FORBIDDEN:
-        raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
-    return np.where(allowed, np.where(allowed, costs, 0) * (-factor if maximize else factor), FORBIDDEN)
-
-
-def scaled_bound(bound: Number, decimals: int, maximize: bool) -> int | None:
-    """Return from where on totals are forbidden, as stored; None if nowhere.
-
-    Raises
-    ------
-    ValueError
-        If it does not fit, or forbids everything.
-    """
-    exact, sign = Decimal(bound), -1 if maximize else 1
-    if exact.is_finite() and exact.adjusted() >= _INFINITE_EXPONENT:
-        value = sign * int(exact.scaleb(decimals, _EXACT))
-        if 0 < value < FORBIDDEN:
-            return value
-    value = _stored(bound, decimals, sign, None)
-    return None if value == FORBIDDEN else value
-
-
-def _stored(number: Number, decimals: int, sign: int, bound: Number | None) -> int:
-    exact = Decimal(number)
-    if not exact:
-        return 0
-    better = bound is not None and (exact > bound if sign < 0 else exact < bound)
-    if exact.is_infinite() or (exact.adjusted() >= _INFINITE_EXPONENT and not better):
-        if (exact > 0) == (sign > 0):
-            return FORBIDDEN
-        raise ValueError("a cost that is not infinitely good")
-    value = sign * int(exact.scaleb(decimals, _EXACT))
-    if abs(value) >= FORBIDDEN:
-        raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
-    return value
-
+from .text.tokens import MAX_DOMAIN, Tokens, unquote
 
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 
@@ -190,6 +50,29 @@ class CfnTable:
     lender: str = ""
 
 
+@dataclass(frozen=True)
+class CfnGlobal:
+    """A global cost function as the file gives it.
+
+    Parameters
+    ----------
+    at : int
+        The token of its kind.
+    kind : str
+    scope : tuple of int
+    given : dict
+        Its parameters, with costs as the file has them.
+    nested : Reader, optional
+        The network of a nested one.
+    """
+
+    at: int
+    kind: str
+    scope: tuple[int, ...]
+    given: dict[str, Any]
+    nested: Reader | None = None
+
+
 @dataclass
 class Reader:
     """What has been read of a file so far."""
@@ -201,14 +84,20 @@ class Reader:
     names: dict[str, int] = field(default_factory=dict)
     dims: list[int] = field(default_factory=list)
     labels: list[dict[str, int] | None] = field(default_factory=list)
-    tables: list[CfnTable] = field(default_factory=list)
+    tables: list[CfnTable | CfnGlobal] = field(default_factory=list)
     borrowers: dict[str, list[int]] = field(default_factory=dict)
     """Tables whose costs are those of a function by name that comes later."""
 
     def sections(self) -> None:
         """Read the whole file."""
+        at = self.network(0)
+        if at < len(self.tokens):
+            raise self.tokens.fail(at, "the end of the file")
+
+    def network(self, at: int) -> int:
+        """Read a network from its first brace, and return the index behind it."""
         tokens = self.tokens
-        at = tokens.expect(0, "{")
+        at = tokens.expect(at, "{")
         if tokens.peek(at) in ("{", "["):
             raise tokens.fail(at, "problem, variables or functions", "an object without names, which is not read")
         seen: set[str] = set()
@@ -224,8 +113,7 @@ class Reader:
                 at = self.functions(at + 1)
             else:
                 raise tokens.fail(at, "problem, variables or functions")
-        if at + 1 < len(tokens):
-            raise tokens.fail(at + 1, "the end of the file")
+        return at + 1
 
     def _once(self, key: str, seen: set[str], at: int) -> None:
         if key in seen:
@@ -282,9 +170,10 @@ class Reader:
     def _domain(self, at: int) -> int:
         tokens = self.tokens
         if tokens.peek(at) != "[":
-            if tokens.peek(at).startswith("-"):
-                raise tokens.fail(at, "a domain", f"{tokens.items[at]}, an interval, which is not read")
-            self.dims.append(tokens.integer(at, "a domain size", 1, MAX_DOMAIN))
+            # of an interval, whose states are its numbers from 0, the size is negative
+            interval = tokens.peek(at).startswith("-")
+            low, high = (-MAX_DOMAIN, -1) if interval else (1, MAX_DOMAIN)
+            self.dims.append(abs(tokens.integer(at, "a domain size", low, high)))
             self.labels.append(None)
             return at + 1
         end = tokens.find("]", at)
@@ -308,6 +197,8 @@ class Reader:
                 name, at = self.key(at), at + 1
             table, at = self._function(tokens.expect(at, "{"))
             self.tables.append(table)
+            if isinstance(table, CfnGlobal):
+                continue
             if table.lender:
                 self.borrowers.setdefault(table.lender, []).append(len(self.tables) - 1)
             elif name in self.borrowers:
@@ -321,24 +212,24 @@ class Reader:
         """Give functions that named this one its costs."""
         for k in borrowers:
             borrower = self.tables[k]
+            assert isinstance(borrower, CfnTable)
             dims, known = ([self.dims[v] for v in scope] for scope in (borrower.scope, table.scope))
             if dims != known:
                 raise self.tokens.fail(borrower.at, f"a shared function over domains {dims}", f"domains {known}")
             self.tables[k] = replace(table, scope=borrower.scope)
 
-    def _function(self, at: int) -> tuple[CfnTable, int]:
+    def _function(self, at: int) -> tuple[CfnTable | CfnGlobal, int]:
         tokens = self.tokens
         places: dict[str, int] = {}
         start = at
         while tokens.peek(at) != "}":
             key = self.key(at)
-            if key == "type":
-                kind = self.key(at + 1)
-                raise tokens.fail(at, "costs", f"the global cost function {kind!r}, which is not read")
-            if key in places or key not in ("scope", "costs", "defaultcost", "params"):
+            if key in places or key not in ("scope", "costs", "defaultcost", "type", "params"):
                 raise tokens.fail(at, "scope, costs or defaultcost, once each")
             places[key] = at + 1
             at = self._skip(at + 1)
+        if "type" in places:
+            return self._global(places, start), at + 1
         if "params" in places:
             raise tokens.fail(places["params"] - 1, "'type' before 'params'")
         if "scope" not in places or not places.keys() & {"costs", "defaultcost"}:
@@ -351,15 +242,27 @@ class Reader:
             end = self.tokens.find("]", at)
             if "[" not in self.tokens.items[at + 1 : end]:
                 return end + 1
-        depth = 0
-        while True:
-            token = self.tokens.peek(at)
-            if token == "":
-                raise self.tokens.fail(at, "']' or '}'")
-            depth += (token in ("[", "{")) - (token in ("]", "}"))
-            at += 1
-            if depth <= 0:
-                return at
+        return skipped(self.tokens, at)
+
+    def _global(self, places: dict[str, int], start: int) -> CfnGlobal:
+        """Read a global cost function."""
+        tokens, at = self.tokens, places["type"]
+        kind = self.key(at)
+        if kind not in KINDS and kind not in NESTED:
+            raise tokens.fail(at - 1, "costs", f"the global cost function {kind!r}, which is not read")
+        if extra := places.keys() - {"type", "scope", "params"}:
+            raise tokens.fail(places[min(extra)] - 1, f"scope, type and params of the global cost function {kind!r}")
+        if missing := {"scope", "params"} - places.keys():
+            raise tokens.fail(at, f"{max(missing)!r} of the global cost function {kind!r}", "none")
+        scope = self._scope(places["scope"])
+        if kind in PAIRS and len(scope) != 2:
+            raise tokens.fail(at, "a function of two variables", f"the global cost function {kind!r} of {len(scope)}")
+        given = ParamReader(tokens, len(scope), self.names).given(kind, places["params"])
+        if kind not in NESTED:
+            return CfnGlobal(at, kind, scope, given)
+        nested = Reader(tokens)
+        nested.network(given["cfn"])
+        return CfnGlobal(at, kind, scope, given, nested)
 
     def _table(self, places: dict[str, int]) -> CfnTable:
         tokens = self.tokens
@@ -434,15 +337,3 @@ def _state(item: int | str, dim: int) -> int:
     except ValueError:
         return -1
     return state if 0 <= state < dim else -1
-
-
-def unquote(token: str) -> str:
-    """Return the text of a string token, or a word as it is."""
-    if len(token) < 2 or token[0] != '"':
-        return token
-    if "\\" not in token:
-        return token[1:-1]
-    try:
-        return str(json.loads(token, strict=False))
-    except ValueError:
-        return token[1:-1]

@@ -29,6 +29,17 @@ class FormatPolicy(Policy):
         Assignments of the sample that tells whether a predicate holds rarely.
     predicate_rows_part : int
         Rows are kept where they are at most one part in this many of all assignments.
+    chained_cells : int
+        A distribution that takes its parents one after another is a table of at most this many entries: half a
+        megabyte, of which every question can be asked. Larger ones are chains of hidden variables.
+    global_table_cells : int
+        A global cost function of at most this many assignments is one table; of more, a chain of hidden variables.
+    machine_states : int
+        Most states of a global cost function between two of its variables.
+    joint_machine_states : int
+        Values are counted together where that takes at most this many states, or else each by itself.
+    machine_moves : int
+        Most moves between such states that are tried; more would take seconds.
     head_bytes : int
         Bytes of a file's beginning that tell its format.
     chunk_bytes : int
@@ -55,6 +66,11 @@ class FormatPolicy(Policy):
     predicate_work: int = 1 << 32
     predicate_sample: int = 4096
     predicate_rows_part: int = 8
+    chained_cells: int = 1 << 16
+    global_table_cells: int = 1 << 10
+    machine_states: int = 1 << 14
+    joint_machine_states: int = 1 << 9
+    machine_moves: int = 1 << 20
     head_bytes: int = 1 << 16
     chunk_bytes: int = 1 << 20
     token_block_bytes: int = 1 << 17

@@ -94,7 +94,7 @@ FORMATS = (
         "cfn:read_cfn",
         suffixes=(".cfn",),
         shared=(".json",),
-        signature=r"\s*\{",
+        signature=r'\s*\{(?!(?s:.*)"GumJsonVersion"\s*:)',
         model=r"\s*\{(?s:.*?)[\"']?(?:variables|functions)[\"']?\s*:",
         writer="cfn:cfn_file",
         keeps=frozenset({"names"}),
@@ -108,31 +108,55 @@ FORMATS = (
     ),
     Format(
         "a network of the interchange format (.bif)",
-        "bif:read_bif",
+        "bayesian.bif:read_bif",
         suffixes=(".bif",),
         signature=r"(?:\s|//[^\n]*\n)*+(?:(?:network|variable)\b[^{};\n]*\{|probability\s*\()",
         beginnings=(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b",),
     ),
     Format(
         "XMLBIF (.bifxml)",
-        "bayesian_xml:read_xmlbif",
+        "bayesian.bayesian_xml:read_xmlbif",
         suffixes=(".bifxml", ".xmlbif"),
         shared=(".xml",),
         signature=r"\s*<(?s:.*<)?BIF[\s>]",
     ),
     Format(
         "a GeNIe network (.xdsl)",
-        "bayesian_xml:read_xdsl",
+        "bayesian.bayesian_xml:read_xdsl",
         suffixes=(".xdsl",),
         shared=(".xml",),
         signature=r"\s*<(?s:.*<)?smile[\s>]",
     ),
     Format(
         "a Hugin network (.net)",
-        "hugin:read_hugin",
+        "bayesian.hugin:read_hugin",
         suffixes=(".net",),
         signature=r"(?:\s|%[^\n]*\n)*+net\s*\{",
         beginnings=(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)",),
+    ),
+    Format(
+        "a network of aGrUM (.jgum)",
+        "bayesian.agrum_json:read_jgum",
+        suffixes=(".jgum",),
+        signature=r'\s*\{(?s:.*)"GumJsonVersion"\s*:',
+    ),
+    Format(
+        "a network of GeNIe or aGrUM (.dsl)",
+        "bayesian.block_networks:read_dsl",
+        suffixes=(".dsl",),
+        signature=r"(?:\s|//[^\n]*\n)*+net\s+[^\s{]+\s*\{",
+    ),
+    Format(
+        "a Netica network (.dne)",
+        "bayesian.block_networks:read_dne",
+        suffixes=(".dne", ".dnet"),
+        signature=r"\s*//\s*~->\[DNET|(?:\s|//[^\n]*\n)*+bnet\s+\w+\s*\{",
+    ),
+    Format(
+        "a network of Microsoft's tools (.dsc)",
+        "bayesian.dsc:read_dsc",
+        suffixes=(".dsc",),
+        signature=r"(?:\s|//[^\n]*\n)*+belief\s+network\b",
     ),
     Format(
         "DIMACS clauses (.cnf or .wcnf)",
@@ -173,7 +197,7 @@ FORMATS = (
     ),
 )
 _SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
-_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml"))
+_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml", ".dnet"))
 _KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
 # Names of formats of which one may be called as the other: JSON is YAML.
 _ALIKE = {("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is")}

@@ -16,7 +16,7 @@ from ..errors import FormatError, ModelError, format_bytes, format_count
 from ..models.bayesian_networks import network_fault
 from ..models.function import Function, dense_function
 from ..models.model import Kind, Model
-from .network_checks import Refuse, checked_product
+from .bayesian.network_checks import Refuse, checked_product
 from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
 from .text.tables import cell_count, full_table, take_function, take_functions, take_variables
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream

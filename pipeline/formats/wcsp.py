@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, ModelError, printable, shorten
+from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
+from .global_functions.decomposition import Decomposition, GlobalFunctionError
+from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+from .global_functions.global_words import WordReader
+from .global_functions.nested_network import NestedNetwork, add_nested
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream
@@ -51,12 +55,15 @@ class _WcspReader:
     unlike: int = 0
     """How many functions reuse one of another default cost."""
 
+    def __post_init__(self) -> None:
+        self.parts = Decomposition([*self.dims], self.highest, self.tokens.allowance)
+
     @property
     def highest(self) -> int:
         """The stored cost of what is forbidden."""
         return min(self.file_top, FORBIDDEN)
 
-    def function(self) -> Function:
+    def function(self) -> None:
         """Read one function, from its arity to its last tuple."""
         tokens, start = self.tokens, self.at
         arity = tokens.integer(start, "the number of variables of a function", -len(tokens), len(tokens))
@@ -64,10 +71,47 @@ class _WcspReader:
         scope = tokens.integers(start + 1, default_at, "a variable of the scope")
         self._check_scope(scope, start + 1)
         take_function(tokens, abs(arity))
+        if tokens.peek(default_at) == "-1" and not tokens.peek(default_at + 1).lstrip("-").isdigit():
+            self._global(tuple(scope), default_at, is_shared=arity < 0)
+            return
         table = self._table(scope, default_at)
         if arity < 0:
             self.shared.append(table)
-        return table.over(tuple(scope), self.dims)
+        self.parts.functions.append(table.over(tuple(scope), self.dims))
+
+    def _global(self, scope: tuple[int, ...], at: int, is_shared: bool) -> None:
+        """Read a global cost function from its -1 to its last parameter, and add what it becomes."""
+        tokens, name = self.tokens, self.tokens.peek(at + 1)
+        shown = f"the global cost function {shorten(name)!r}"
+        if name not in KINDS and name not in NESTED:
+            raise tokens.fail(at, "a table of costs", f"{shown}, which is not read")
+        if is_shared:
+            raise tokens.fail(at, "a table of costs in a shared function", shown)
+        if name in PAIRS and len(scope) != 2:
+            raise tokens.fail(at, "a function of two variables", f"{shown} of {len(scope)}")
+        self.parts.what = shown
+        try:
+            if name in NESTED:
+                self._nested(scope, at + 2)
+                return
+            words = WordReader(tokens, at + 2, len(scope), len(self.dims), self._cost)
+            given = words.given(name)
+            self.at = words.at
+            KINDS[name].add(self.parts, scope, given)
+        except GlobalFunctionError as error:
+            raise tokens.fail(at + 1, error.expected, f"{error.found} in {shown}") from None
+
+    def _nested(self, scope: tuple[int, ...], at: int) -> None:
+        """Read bounds and a network within them."""
+        tokens = self.tokens
+        low, high = (tokens.integer(at + k, "a bound of a nested network") for k in range(2))
+        _, only_optimum = (tokens.integer(at + k, "0 or 1", 0, 1) for k in (2, 3))
+        inner = _read_network(tokens, at + 4)
+        self.at = inner.at
+        if inner.parts.hidden:
+            raise GlobalFunctionError("a nested network of tables", "global cost functions of hidden variables")
+        functions = tuple(inner.parts.functions)
+        add_nested(self.parts, scope, NestedNetwork(inner.dims, functions, inner.file_top, low, high), only_optimum)
 
     def _check_scope(self, scope: list[int], at: int) -> None:
         for k, variable in enumerate(scope):
@@ -77,9 +121,6 @@ class _WcspReader:
     def _table(self, scope: list[int], at: int) -> _Shared:
         tokens = self.tokens
         dims = tuple(self.dims[v] for v in scope)
-        if tokens.peek(at) == "-1" and not tokens.peek(at + 1).lstrip("-").isdigit():
-            name = shorten(tokens.peek(at + 1))
-            raise tokens.fail(at, "a table of costs", f"the global cost function {name!r}, which is not read")
         default = self._cost(at)
         count = tokens.integer(at + 1, "the number of tuples", -len(tokens), len(tokens))
         if count < 0:
@@ -132,41 +173,52 @@ def read_wcsp(source: Source) -> Model:
     """Read a .wcsp file.
 
     Costs of at least the top are stored as the top, or as ``FORBIDDEN`` if that is less. Shared functions
-    (a negative arity, reused by a negative number of tuples) are expanded.
+    (a negative arity, reused by a negative number of tuples) are expanded. Global cost functions become small
+    functions, of hidden variables too where they must; interval domains are domains.
 
     Raises
     ------
     FormatError
-        If the file is malformed, or has a global (intension) cost function.
+        If the file is malformed, or has a global cost function of an unknown kind.
+    BudgetError
+        If a global cost function needs too many states.
     """
     tokens = WordStream(source)
-    if not len(tokens):
-        raise tokens.fail(0, "the name of a problem")
-    n_vars = tokens.integer(1, "the number of variables", 0, len(tokens))
-    if tokens.peek(2)[:1] == "-" and tokens.peek(2)[1:].isdecimal():
-        raise tokens.fail(2, "the largest domain size", f"{tokens.peek(2)}, of interval domains, which are not read")
-    tokens.integer(2, "the largest domain size", 0)
-    n_functions = tokens.integer(3, "the number of functions", 0, len(tokens))
-    top = tokens.integer(4, "the top cost", 0)
-    reader = _WcspReader(tokens, _domains(tokens, n_vars), top, 5 + n_vars)
-    functions = tuple(reader.function() for _ in range(n_functions))
+    reader = _read_network(tokens, 0)
     if reader.at < len(tokens):
-        raise tokens.fail(reader.at, f"the end of the file after {n_functions} functions")
+        count = tokens.integer(3, "the number of functions", 0, len(tokens))
+        raise tokens.fail(reader.at, f"the end of the file after {count} functions")
+    parts, n_vars = reader.parts, len(reader.dims)
     return Model(
         kind="cost",
-        names=tuple(f"x{v}" for v in range(n_vars)),
-        dims=reader.dims,
-        states=(None,) * n_vars,
-        functions=functions,
+        names=parts.names([f"x{v}" for v in range(n_vars)]),
+        dims=tuple(parts.dims),
+        states=(None,) * len(parts.dims),
+        functions=tuple(parts.functions),
         top=reader.file_top,
         name=tokens.peek(0),
+        hidden=parts.hidden,
         notes=tuple(_notes(reader)),
     )
 
 
+def _read_network(tokens: Tokens, at: int) -> _WcspReader:
+    """Read a network from its name to its last function."""
+    if at >= len(tokens):
+        raise tokens.fail(at, "the name of a problem")
+    n_vars = tokens.integer(at + 1, "the number of variables", 0, len(tokens))
+    tokens.integer(at + 2, "the largest domain size", -MAX_DOMAIN if tokens.peek(at + 2).startswith("-") else 0)
+    n_functions = tokens.integer(at + 3, "the number of functions", 0, len(tokens))
+    top = tokens.integer(at + 4, "the top cost", 0)
+    reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars)
+    for _ in range(n_functions):
+        reader.function()
+    return reader
+
+
 def _notes(reader: _WcspReader) -> Iterator[str]:
     """Say where the file contradicts itself."""
-    said, largest = reader.tokens.integer(2, "the largest domain size", 0), max(reader.dims, default=0)
+    said, largest = abs(reader.tokens.integer(2, "the largest domain size", -MAX_DOMAIN)), max(reader.dims, default=0)
     if reader.unlike:
         yield (
             f"shared functions are reused {reader.unlike} times with another default cost: as in toulbar2 that holds "
@@ -176,19 +228,14 @@ def _notes(reader: _WcspReader) -> Iterator[str]:
         yield f"the header says domains of at most {said} states, one has {largest}, which are all read"
 
 
-def _domains(tokens: Tokens, n_vars: int) -> tuple[int, ...]:
+def _domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
+    """Return domain sizes; a negative one is that of an interval, whose states are its numbers from 0."""
     take_variables(tokens, n_vars)
-    dims = tokens.integers(5, 5 + n_vars, "a domain size")
+    dims = tokens.integers(at, at + n_vars, "a domain size")
     for v, size in enumerate(dims):
-        if not 1 <= size <= MAX_DOMAIN:
-            raise _domain_error(tokens, 5 + v, size)
-    return tuple(dims)
-
-
-def _domain_error(tokens: Tokens, at: int, size: int) -> FormatError:
-    if size < 0:
-        return tokens.fail(at, "a domain size", f"{size}, an interval domain, which is not read")
-    return tokens.fail(at, f"a domain size from 1 to {MAX_DOMAIN}")
+        if not 1 <= abs(size) <= MAX_DOMAIN:
+            raise tokens.fail(at + v, f"a domain size from 1 to {MAX_DOMAIN}")
+    return tuple(map(abs, dims))
 
 
 # The WCSP format: integer costs of at least 0, and a top.

@@ -126,6 +126,8 @@ def _lost(model: Model) -> Iterator[str]:
 
 
 def _lost_questions(model: Model) -> Iterator[str]:
+    if model.hidden:
+        yield f"{model.hidden} hidden variables, the last ones, are variables of the file"
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
     if model.projection:

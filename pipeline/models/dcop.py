@@ -106,6 +106,11 @@ class Dcop:
             raise ModelError("agents own variables of a model of costs; this one holds probabilities")
         if (twice := first_again(names)) is not None:
             raise ModelError(f"the agent {shorten(twice)!r} is there twice")
+        if model.hidden:
+            raise ModelError(
+                f"agents own no hidden variables, and global cost functions of the model need {model.hidden}; "
+                "solve and count answer for it as a whole"
+            )
         if len(self.owners) != len(model.dims):
             raise ModelError(f"{len(self.owners)} owners are given for {len(model.dims)} variables")
         for name, owner in zip(model.names, self.owners, strict=True):
@@ -141,7 +146,13 @@ class Dcop:
 
 
 def one_agent_each(model: Model) -> Dcop:
-    """Give every variable an agent of its own, which has its name."""
+    """Give every variable an agent of its own, which has its name.
+
+    Raises
+    ------
+    ModelError
+        If the model has hidden variables.
+    """
     return Dcop(model, tuple(map(Agent, model.names)), tuple(range(len(model.dims))))
 
 

@@ -21,6 +21,7 @@ from .function import Function as Function
 from .function import Scopes, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
+from .hidden_variables import completed
 from .model_policy import ModelPolicy
 
 
@@ -115,11 +116,15 @@ class Model:
     top : int, optional
         Totals of at least this are forbidden; None for no such bound.
     hidden : int
-        How many variables, the last ones, are not the model's own and follow from the others.
+        How many variables, the last ones, are not the model's own: no answer names them. They follow from the others,
+        unless ``summed`` says otherwise.
     notes : tuple of str
         What its file says that answers do not show, a sentence each; every answer repeats them.
     projection : Projection, optional
         Variables of which alone assignments are counted; None for all.
+    summed : str
+        Where hidden variables do not follow from the others, but are to be summed over: file, line and words that say
+        so. Such a model has sums and marginals, and neither optima nor counts.
     """
 
     kind: Kind
@@ -136,6 +141,7 @@ class Model:
     hidden: int = 0
     notes: tuple[str, ...] = ()
     projection: Projection | None = None
+    summed: str = ""
 
     def __post_init__(self) -> None:
         kind = kind_named(self.kind)
@@ -219,10 +225,15 @@ class Model:
         functions.fits = (self.dims, self.kind)
         return replace(self, functions=functions, notes=(*self.notes, *notes))
 
+    @property
+    def own_names(self) -> tuple[str, ...]:
+        """The names of the model's own variables, without hidden ones."""
+        return self.names[: len(self.names) - self.hidden]
+
     @cached_property
     def index(self) -> dict[str, int]:
-        """Variable index by name."""
-        return {name: i for i, name in enumerate(self.names)}
+        """Variable index by name, of the model's own variables."""
+        return {name: i for i, name in enumerate(self.own_names)}
 
     @cached_property
     def nbytes(self) -> int:
@@ -277,8 +288,7 @@ class Model:
 
     def shown(self, assignment: Sequence[int]) -> dict[str, str | int]:
         """Return an assignment by the names of variables and states, without hidden variables."""
-        own = self.names[: len(self.names) - self.hidden]
-        chosen = zip(own, self.states, assignment, strict=False)
+        chosen = zip(self.own_names, self.states, assignment, strict=False)
         return {name: state if labels is None else labels[state] for name, labels, state in chosen}
 
     def label(self, variable: int, state: int) -> str | int:
@@ -309,17 +319,39 @@ class Model:
                 raise ModelError(f"variable {name!r} is observed in two different states")
         return states
 
+    def completed(self, assignment: Sequence[int]) -> Sequence[int] | None:
+        """Return an assignment with the states of hidden variables, which follow from those of the model's own.
+
+        None where some hidden variable has no state that is allowed: then the assignment is forbidden.
+
+        Raises
+        ------
+        ModelError
+            If a hidden variable does not follow from the others.
+        """
+        return assignment if len(assignment) == len(self.dims) else completed(self.functions, assignment, self.hidden)
+
     def cost(self, assignment: Sequence[int]) -> int | None:
-        """Return the total cost of a full assignment (state indices), or None if it is forbidden."""
-        values = self._values_at(assignment)
+        """Return the total cost of an assignment (state indices), or None if it is forbidden.
+
+        States of hidden variables may be left out.
+        """
+        whole = self.completed(assignment)
+        if whole is None:
+            return None
+        values = self._values_at(whole)
         if max(values, default=0) >= FORBIDDEN:
             return None
         total = sum(map(int, values))
         return None if self.top is not None and total >= self.top else total
 
     def log10_value(self, assignment: Sequence[int]) -> float:
-        """Return log10 of the product of all functions at a full assignment; -inf for probability 0."""
-        values = self._values_at(assignment)
+        """Return log10 of the product of all functions at an assignment; -inf for probability 0.
+
+        States of hidden variables may be left out.
+        """
+        whole = self.completed(assignment)
+        values = [0.0] if whole is None else self._values_at(whole)
         return -math.inf if 0.0 in values else math.fsum(map(math.log10, values))
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:

@@ -368,6 +368,8 @@ class Planner:
         """Add up the peak of a forward sweep and, for an assignment, of its decoding."""
         sizing, fixed = self._sizing(plan.tree), plan.model_bytes + plan.leaf_bytes
         available = self.memory_bytes - fixed
+        if self.options.kept:
+            return replace(plan, peak_bytes=fixed + sweep_peak(plan.up, sizing, [s.node for s in plan.up]))
         peak = sweep_peak(plan.up, sizing, (*plan.tree.roots, *plan.shared_tables), available)
         if not self.options.decode:
             return replace(plan, peak_bytes=fixed + peak)

@@ -32,6 +32,8 @@ class PlanOptions:
         Peak bytes that the plan may need.
     decode : bool
         Whether an assignment has to be found after the sweep, which keeps messages alive.
+    kept : bool
+        Whether all messages stay, none of which is made again: many assignments are found after the sweep.
     threads : int
         Threads that share a large step, each with a workspace of its own.
     device : bool
@@ -50,6 +52,7 @@ class PlanOptions:
     seed: int = 0
     memory_bytes: int = UNLIMITED_BYTES
     decode: bool = False
+    kept: bool = False
     threads: int = 1
     device: bool = False
     by_rows: bool = False

@@ -47,8 +47,8 @@ def with_links(model: Model, cells: int | None = None) -> Model:
     if not wide:
         return model
     order = {v: at for at, v in enumerate(_order(model, wide))}
-    names, dims, functions = [*model.names], [*model.dims], [*model.functions]
-    unused = (name for name in (f"link{n}" for n in count()) if name not in model.index)
+    names, dims, functions, taken = [*model.names], [*model.dims], [*model.functions], {*model.names}
+    unused = (name for name in (f"link{n}" for n in count()) if name not in taken)
     for f in wide:
         sorted_ = _sorted(model.functions[f], order)
         parts = _parts([model.dims[v] for v in sorted_.scope], len(sorted_.values))

@@ -69,6 +69,11 @@ class Arithmetic(Protocol[T]):
         """Whether an assignment has the value, and is to be found."""
         ...
 
+    @property
+    def keeps(self) -> bool:
+        """Whether many assignments are to be found, for which all tables of the sweep stay."""
+        ...
+
     def algebra(self, sizes: Sequence[int], compiled: bool) -> Algebra[T]:
         """Return the algebra for a plan with the given domain sizes."""
         ...

@@ -166,6 +166,7 @@ class Defaults:
     """
 
     decodes = False
+    keeps = False
     network: Any
 
     def __getstate__(self) -> dict[str, Any]:

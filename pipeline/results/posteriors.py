@@ -292,11 +292,11 @@ def write_uai(prefix: str, found: Marginals, assignment: Mapping[str, str | int]
 
 def marginals_text(found: Marginals) -> str:
     """Write the number of variables, then for each its number of states and their probabilities."""
-    tables = [found[name] for name in found.model.names]
+    tables = [found[name] for name in found.model.own_names]
     return " ".join([str(len(tables)), *(f"{len(t)} {' '.join(map(repr, t.tolist()))}" for t in tables)])
 
 
 def assignment_text(model: Model, assignment: Mapping[str, str | int]) -> str:
     """Write the number of variables, then the index of each one's state."""
-    states = [model.state_index(v, assignment[name]) for v, name in enumerate(model.names)]
+    states = [model.state_index(v, assignment[name]) for v, name in enumerate(model.own_names)]
     return " ".join(map(str, [len(states), *states]))

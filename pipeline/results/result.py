@@ -227,9 +227,9 @@ def is_confirmed(result: Result, model: Model, observed: Mapping[int, int]) -> b
         states = model.observe({**(result.assignment or {})})
     except ModelError:
         return False
-    if len(states) < len(model.names) or any(states[v] != s for v, s in observed.items()):
+    if len(states) < len(model.own_names) or any(states[v] != s for v, s in observed.items()):
         return False
-    full = [states[v] for v in range(len(model.names))]
+    full = [states[v] for v in range(len(model.own_names))]
     if model.kind != "cost":
         return result.log10 == model.log10_value(full)
     cost = model.cost(full)

@@ -1,4 +1,4 @@
-"""What is tuned of decoding sweeps, listed once. Pure."""
+"""What is tuned of decoding sweeps and of drawing from them, listed once. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,25 @@ class SweepPolicy(Policy):
     joined_cells : int
         Variables are eliminated first where the join that this takes has at most so many cells; what has more stays on
         the device.
+    drawn_cells : int
+        A table of more cells is not made to draw from: 40 MB with what is made of it.
+    drawn_states : int
+        Joint states that are drawn from at once for each draw; of more, some variables are drawn first.
+    rows_a_draw : int
+        One table serves all draws where it has at most so many rows for each of them.
+    walked_draws : int
+        Walks down that are done together, which the tables of steps serve.
+    tries_a_draw : int
+        Draws that are made for one that stays below the greatest cost allowed, before it is refused.
+    batch_draws : int
+        Draws that are done together: their rows of 20 states stay in a cache of 2 MB.
     """
 
     joint_states: int = 1 << 11
     joined_cells: int = 1 << 16
+    drawn_cells: int = 1 << 20
+    drawn_states: int = 1 << 12
+    rows_a_draw: int = 2
+    walked_draws: int = 1 << 16
+    tries_a_draw: int = 1000
+    batch_draws: int = 1 << 13

@@ -251,13 +251,13 @@ def run(name: str, prepared: Prepared, ratio: float | None, ceilings: Ceilings) 
     measured, decode, told = 0.0, 0.0, "slices only"
     with polled() as used:
         if plan.predicted_seconds < WHOLE_SECONDS:
-            times = []
+            walls = []
             for _ in range(3):
                 start = time.perf_counter()
                 result = answered(replace(prepared, resources=Resources(Options(gpus=1))), None, None, [])
-                times.append(time.perf_counter() - start)
+                walls.append(time.perf_counter() - start)
             assert isinstance(result, Result)
-            measured, decode = min(times), result.seconds.get("decode", 0.0)
+            measured, decode = min(walls), result.seconds.get("decode", 0.0)
             value = result.log10 if result.value is None else float(result.value)
             told = f"{value}{'' if wanted is None else ' right' if abs(value - wanted) < 1e-6 else f' NOT {wanted}'}"
         most = used()

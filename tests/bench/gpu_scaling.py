@@ -17,10 +17,13 @@ from gpu_models import BUDGET, CASES, planned, stored_trees
 from parts.needs import cupy
 
 from bucketflow.cluster.gpus import gpu_client, visible_gpus
+from bucketflow.pipeline.answering.placement import divided
 from bucketflow.pipeline.answering.running import answered
+from bucketflow.pipeline.budget.fit import Prices
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.results.result import Result
+from bucketflow.pipeline.trees.costs import gpu_rates
 
 REPEATS = 2
 LONG_SECONDS = 6.0
@@ -49,19 +52,21 @@ def timed(job: Job, client: Any, count: int) -> tuple[float, str]:
     case = next(c for c in CASES if c.name == job.case)
     prepared = planned(case, stored_trees().get(case.tree), None, job.memory_bytes, count)
     resources = Resources(Options(client=client, gpus=count))
-    assert prepared.plan is not None
+    plan = prepared.plan
+    assert plan is not None
     assert len(resources.gpu_workers) == count
+    plan = divided(plan, resources, gpu_rates(prepared.problem.semiring), lambda: job.memory_bytes)
+    prepared = replace(prepared, prices=Prices(plan), resources=resources)
     times: list[float] = []
     while len(times) <= REPEATS and (not times or times[0] < LONG_SECONDS):
         start = time.perf_counter()
-        result = answered(replace(prepared, resources=resources), None, None, [])
+        result = answered(prepared, None, None, [])
         assert isinstance(result, Result)
         times.append(time.perf_counter() - start)
     value = result.log10 if result.value is None else float(result.value)
     right = "" if case.answer is None else ", right" if value == case.answer else f", WRONG, not {case.answer}"
-    plan = prepared.plan
-    figures = f"{plan.slices} slices (x{plan.slice_overhead:.2f}), first run {times[0]:.2f} s, {value}{right}"
-    return min(times), figures
+    figures = f"{plan.slices} slices (x{plan.slice_overhead:.2f}), {plan.tasks} tasks, first run {times[0]:.2f} s"
+    return min(times), f"{figures}, {value}{right}"
 
 
 def main() -> None:

@@ -44,12 +44,15 @@ class EnginePrice:
     certainty : {"unknown", "rough", "searched", "planned"}
     device : {"host", "gpu", "workers"}
         What it keeps busy.
+    planning : float
+        Seconds that a plan is predicted to take, where a short search tells; infinite where nothing does.
     """
 
     seconds: float = inf
     nbytes: int = 0
     certainty: Certainty = "unknown"
     device: Device = "host"
+    planning: float = inf
 
     @property
     def known(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ....tasks.compiler.working_time import working_seconds
@@ -196,7 +196,8 @@ class SweepEngine:
         policy = asking.policy
         planning = spent * (policy.large_planning_searches if large else policy.planning_searches)
         here = planning + overhead * self._sweeps(Rates()) * seconds
-        return self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
+        found = self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
+        return found if large else replace(found, planning=planning)  # slices are searched for as long as they pay
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan

@@ -218,5 +218,6 @@ class TurnAccount:
             return False
         if self._hoped(cheapest) or not others:
             return True
-        wanted = policy.short_search_seconds if price.certainty == "rough" else policy.planning_seconds(price.seconds)
-        return self.spent >= wanted
+        if price.certainty == "rough":
+            return self.spent >= policy.short_search_seconds
+        return self.spent >= policy.planning_seconds(price.seconds, price.planning)

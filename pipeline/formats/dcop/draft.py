@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError, ModelError, format_count, shorten
 from ...models.dcop import Agent, Dcop, External
 from ...models.model import Function, Model, dense_function
-from ..cfn_grammar import (
+from ..decimal_costs import (
     MAX_DECIMALS,
     READ_AS_INFINITE,
     Number,

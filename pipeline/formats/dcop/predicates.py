@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import FormatError, format_count, shorten
 from ...models.model import FORBIDDEN
-from ..cfn_grammar import Number
+from ..decimal_costs import Number
 from ..format_policy import FormatPolicy
 from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element

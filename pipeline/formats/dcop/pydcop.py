@@ -14,7 +14,7 @@ import numpy as np
 
 from ...errors import FormatError, ModelError, encodable, shorten
 from ...models.dcop import Dcop, External, amount_fault
-from ..cfn_grammar import Number
+from ..decimal_costs import Number
 from ..text.source import Source
 from ..text.tables import cell_count
 from ..text.written_words import WrittenFile, WrittenWords, cost_text, highest_costs, lost_top, words_of

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...errors import printable, shorten
 from ...models.dcop import Agent, Dcop
 from ...models.model import FORBIDDEN, Model
-from ..cfn_grammar import Number
+from ..decimal_costs import Number
 from ..text.source import Source
 from ..text.tables import cell_count
 from ..text.written_words import (

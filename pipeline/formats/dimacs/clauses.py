@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import FormatError, shorten
 from ...models.function import Function, dense_function, row_function
 from ...models.model import FORBIDDEN
-from ..cfn_grammar import MAX_DECIMALS, decimal_places
+from ..decimal_costs import MAX_DECIMALS, decimal_places
 from ..text.tables import take_functions
 from ..text.tokens import MAX_DOMAIN, WordStream
 from .lines import Header

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from array import array
@@ -193,6 +194,18 @@ def _converts(token: str, convert: Callable[[str], N]) -> bool:
     except (ValueError, ArithmeticError):
         return False
     return not _is_odd(token)
+
+
+def unquote(token: str) -> str:
+    """Return the text of a string token, or a word as it is."""
+    if len(token) < 2 or token[0] != '"':
+        return token
+    if "\\" not in token:
+        return token[1:-1]
+    try:
+        return str(json.loads(token, strict=False))
+    except ValueError:
+        return token[1:-1]
 
 
 # A file as words between white space, split block by block: nothing but the text itself is kept.

@@ -74,10 +74,9 @@ _BY_SUFFIX = {
     **dict.fromkeys((".mzn", ".fzn", ".dzn"), Unread("a MiniZinc model", _TABLES)),
     ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
-    **dict.fromkeys((".bgum", ".jgum"), Unread("a network of aGrUM", _BY_PYAGRUM)),
-    ".dsl": Unread("a GeNIe .dsl file", _BY_GENIE),
-    **dict.fromkeys((".dne", ".dnet", ".neta"), Unread("a Netica network", _BY_GENIE)),
-    **dict.fromkeys((".xbn", ".dsc"), Unread("a network of Microsoft's tools", _BY_GENIE)),
+    ".bgum": Unread("a packed network of aGrUM", "let pyAgrum save it as .jgum"),
+    ".neta": Unread("a packed Netica network", "let Netica save it as text, .dne"),
+    ".xbn": Unread("a network of Microsoft's tools", _BY_GENIE),
     **dict.fromkeys(
         (".oobn", ".hkb"), Unread("an object-oriented or compiled Hugin network", "save it as a flat .net")
     ),
@@ -105,9 +104,6 @@ _BESIDE = {
 _SURE = (
     (re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), Unread("a constraint problem of XCSP3", _BY_TOULBAR2)),
     (re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),
-    (re.compile(r'\s*\{(?s:.*)"GumJsonVersion"\s*:'), _BY_SUFFIX[".jgum"]),
-    (re.compile(r"\s*net\s+\w+\s*\{"), _BY_SUFFIX[".dsl"]),
-    (re.compile(r"\s*//\s*~->\[DNET|(?:\s|//[^\n]*\n)*+bnet\s+\w+\s*\{"), _BY_SUFFIX[".dne"]),
     (re.compile(r"\*\s*#variable="), _BY_SUFFIX[".opb"]),
 )
 # and where its name says nothing.

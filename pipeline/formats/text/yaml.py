@@ -11,7 +11,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any
 
 from ...errors import FormatError, encodable, shorten
-from ..cfn_grammar import Number
+from ..decimal_costs import Number
 from ..format_policy import FormatPolicy
 from .source import Source
 

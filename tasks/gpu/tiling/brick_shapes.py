@@ -218,22 +218,16 @@ class _Taken:
 
     def shape(self) -> BrickShape | None:
         """Give every axis of the brick its use."""
+        in_columns = {part.axis: part.size for part in self.columns}
+        while not (options := self._row_options(in_columns)):
+            if not self._give_back(in_columns):
+                return None
+        share = self._share(in_columns)
         self.slices = [math.prod([self.cells[i] for i in order]) for order in self.by_stride]
         self.brick_cells = math.prod(self.cells)
-        in_columns = {part.axis: part.size for part in self.columns}
-        share = {i: self.cells[i] // in_columns.get(i, 1) for i in self.kept if self.cells[i] > in_columns.get(i, 1)}
         states = [BrickAxis(i, self.cells[i], 1) for i in self.gone if self.cells[i] > 1]
-        threads = math.prod(share.values())
         inner = states
         rows: dict[int, int] = {}
-        least = min(TilingPolicy.current().brick_least_threads, threads)
-        options = [
-            r
-            for r in _row_options(self._free_for_rows(share), self.most_rows)
-            if least <= threads // math.prod(r.values()) <= MAX_THREADS
-        ]
-        if not options:
-            return None
         for _ in range(2):
             rows = min(options, key=lambda r: self._work(r, inner))
             inner = list(min(_subsets(states), key=lambda s: self._work(rows, s)))
@@ -247,6 +241,36 @@ class _Taken:
             inner=tuple(inner),
             outer=tuple(outer),
         )
+
+    def _share(self, in_columns: dict[int, int]) -> dict[int, int]:
+        """Cells of the output's axes that are left to threads and their rows."""
+        return {i: self.cells[i] // in_columns.get(i, 1) for i in self.kept if self.cells[i] > in_columns.get(i, 1)}
+
+    def _row_options(self, in_columns: dict[int, int]) -> list[dict[int, int]]:
+        """Ways to take rows that leave no more threads than a block has, and enough of them."""
+        share = self._share(in_columns)
+        threads = math.prod(share.values())
+        least = min(TilingPolicy.current().brick_least_threads, threads)
+        return [
+            rows
+            for rows in _row_options(self._free_for_rows(share), self.most_rows)
+            if least <= threads // math.prod(rows.values()) <= MAX_THREADS
+        ]
+
+    def _give_back(self, in_columns: dict[int, int]) -> bool:
+        """Take less of the axis of the output that saves fewest reads; return whether there is any."""
+        options = []
+        for i in self.kept:
+            before, least = self.cells[i], in_columns.get(i, 1)
+            factor = _least_factor(before // least)
+            if factor > 1:
+                self.cells[i] = before // factor
+                options.append((before // factor < self.lines.get(i, 1), self._moved(), i, before // factor))
+                self.cells[i] = before
+        if not options:
+            return False
+        _, _, i, self.cells[i] = min(options)
+        return True
 
     def _free_for_rows(self, share: dict[int, int]) -> dict[int, int]:
         """Leave whole sectors of the output to neighbouring threads."""
@@ -295,10 +319,12 @@ class _Taken:
 
 
 def _row_options(share: dict[int, int], most: int) -> list[dict[int, int]]:
-    """Ways to take a thread's rows from at most two axes."""
+    """Ways to take a thread's rows from at most two axes; from three where these are short."""
     single = [(i, r) for i, n in share.items() for r in range(2, min(n, most) + 1) if n % r == 0]
     pairs = [{i: r, j: q} for (i, r), (j, q) in combinations(single, 2) if i != j and r * q <= most]
-    return [{}, *({i: r} for i, r in single), *pairs]
+    short = [i for i, n in share.items() if n % 2 == 0 and n % 4]
+    triples = [dict.fromkeys(each, 2) for each in combinations(short, 3)] if most >= 8 else []
+    return [{}, *({i: r} for i, r in single), *pairs, *triples]
 
 
 def _subsets(parts: Sequence[BrickAxis]) -> list[tuple[BrickAxis, ...]]:

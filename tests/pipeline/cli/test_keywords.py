@@ -53,7 +53,7 @@ def test_every_query_has_an_answer_and_is_known_on_the_command_line() -> None:
     offered = {
         name: next(p.type for p in main.commands[name].params if p.name == "query") for name in ("solve", "plan")
     }
-    assert [list(choice.choices) for choice in offered.values()] == [list(VALUES), list(QUERIES)]
+    assert [list(choice.choices) for choice in offered.values()] == [[*VALUES, "sample"], list(QUERIES)]
     for name, kind in QUERIES.items():
         assert kind.name == name
         assert QUERIES[kind.swept].swept == kind.swept

@@ -42,6 +42,17 @@ SAMPLES = {
     '<cpt id="B"><state id="u"/><state id="v"/><parents>A</parents><probabilities> 1 3 1 0 </probabilities></cpt>'
     '<deterministic id="C"><state id="t"/><state id="f"/><parents> A B </parents>'
     "<resultingstates> t t f t </resultingstates></deterministic></nodes><extensions> </extensions></smile>",
+    "a.jgum": '{"type":  "BN", "GumJsonVersion": "1.0", "nodes": ["a[2]", "b{x|y}", "c[3]"], "parents": '
+    '{"a": [], "b": ["a"],"c": ["a", "b"]}, "cpt": {"a": [0.5, 0.5], "b": [1, 0, 0.5, 0.5], '
+    '"c": {"kind": "aggregator", "name": "count", "value": 1}}}',
+    "a.dsl": "net n { // saved\n node A { TYPE = CPT; PARENTS = (); DEFINITION = { NAMESTATES = (x, y); "
+    "PROBABILITIES = (0.5, 0.5); }; };\n node B { TYPE = NOISY_MAX; PARENTS = (A); DEFINITION = { "
+    "NAMESTATES = (u, v); STRENGTHS = (1, 0); PROBABILITIES = (0.5, 0.5, 0, 1, 0.25, 0.75); }; }; };\n",
+    "a.dne": "// ~->[DNET-1]->~\nbnet n { node A { kind = NATURE; states = (x, y); probs = (0.5, 0.5); };\n"
+    "node B { kind = NATURE; discrete = FALSE; levels = (0, 1, 2); parents = (A); functable = (#0, #1); }; };\n",
+    "a.dsc": 'belief network "n"\nnode A { type : discrete [ 2 ] = { "x", "y" }; }\nnode B { name: "b"; '
+    'type : discrete[2] = { "u", "v" }; }\nprobability ( A ) { 0.5, 0.5; }\n'
+    "probability ( B | A ) { (0) : 0.25, 0.75; (1) : 1, 0; }\n",
     "a.xml": '<instance><agents><agent name="A"/></agents><domains><domain name="D">1..3 5</domain></domains>'
     '<variables><variable name="x" domain="D" agent="A"/><variable name="y" domain="D" agent="A"/></variables>'
     '<relations><relation name="R" arity="1"'

@@ -133,8 +133,8 @@ def test_xml_within_bounds(read: Read, tmp_path: Path) -> None:
 
 
 def test_xdsl_errors(read: Read) -> None:
-    with pytest.raises(FormatError, match="a node of kind 'noisymax', which is not read"):
-        read('<smile><nodes><noisymax id="a"/></nodes></smile>', "a.xdsl")
+    with pytest.raises(FormatError, match="a node of kind 'noisyadder', which is not read"):
+        read('<smile><nodes><noisyadder id="a"/></nodes></smile>', "a.xdsl")
     with pytest.raises(FormatError, match=r"expected what the name \.xdsl says, found XMLBIF \(\.bifxml\)"):
         read(XMLBIF, "a.xdsl")
 

@@ -193,6 +193,18 @@ def test_prices_become_better_once_as_much_was_spent() -> None:
     assert seen[1][1] >= POLICY.planning_seconds(5000.0)
 
 
+def test_a_plan_that_is_soon_made_is_not_waited_for() -> None:
+    account = TurnAccount.of(strategy("count", Wishes(), diagrams=UNKNOWN, sweep=rough(50.0)))
+    account.reprice(SWEEP, EnginePrice(50.0, certainty="searched", planning=1.0))
+    spent = 0.0
+    while (move := account.next()) is not None and move.kind == "turn":
+        spent += move.seconds
+        account.enter(move, move.seconds)
+    assert move is not None
+    assert (move.kind, move.aim) == ("price", "planned")
+    assert 1.0 <= spent < 2.0
+
+
 def test_what_is_hopeless_has_no_other_turn() -> None:
     account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(40.0)))
     move = account.next()

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..errors import FormatError, printable
-from ..models.bayesian_networks import (
+from ...errors import FormatError, printable
+from ...models.bayesian_networks import (
     EVEN,
     MOST_ROUNDED,
     Fault,
@@ -23,8 +23,8 @@ from ..models.bayesian_networks import (
     row_sums,
     spread_of,
 )
-from ..models.function import compact, joined
-from ..models.model import Function, Model
+from ...models.function import compact, joined
+from ...models.model import Function, Model
 
 Refuse = Callable[[int | None, str, str], FormatError]
 """Makes the error at a function, or where one is missing, of what is expected and what is found."""

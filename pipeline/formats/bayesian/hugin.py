@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, shorten
-from ..models.model import Function, Model
-from .format_policy import FormatPolicy
+from ...errors import FormatError, shorten
+from ...models.model import Function, Model
+from ..format_policy import FormatPolicy
+from ..text.source import Source
+from ..text.tables import cell_count, full_table
+from ..text.tokens import Tokens
 from .network_checks import checked, listed, passed_over
-from .text.source import Source
-from .text.tables import cell_count, full_table
-from .text.tokens import Tokens
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){};=|]|[^\s(){};=|"]+|"', re.DOTALL)
 # A float in a list, and in the table that is made of it.

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import shorten
-from ..models.model import Function, Model
-from .format_policy import FormatPolicy
+from ...errors import shorten
+from ...models.model import Function, Model
+from ..format_policy import FormatPolicy
+from ..text.source import Source
+from ..text.tables import full_table
+from ..text.tokens import Tokens
 from .network_checks import Properties, checked, is_rounded, listed
-from .text.source import Source
-from .text.tables import full_table
-from .text.tokens import Tokens
 
 # Commas only separate. A word may hold '<', '-', '/' and anything else that is not punctuation. Comments may stand
 # directly behind a word, but not within an address.
@@ -27,7 +27,7 @@ _CELL = re.compile(r'(?:"[^"\n]*"|[^,"])+')
 
 
 @dataclass
-class _ProbabilityBlock:
+class ProbabilityBlock:
     """One probability block: where it stands, and which tokens are its rows."""
 
     at: int
@@ -38,7 +38,7 @@ class _ProbabilityBlock:
 
 
 @dataclass
-class _BifReader:
+class BifReader:
     tokens: Tokens
     names: dict[str, int] = field(default_factory=dict)
     states: list[dict[str, int]] = field(default_factory=list)
@@ -100,7 +100,7 @@ class _BifReader:
             raise tokens.fail(at, "different states", "a state named twice")
         return index, tokens.expect(end + 1, ";")
 
-    def block_header(self, at: int) -> tuple[_ProbabilityBlock, int]:
+    def block_header(self, at: int) -> tuple[ProbabilityBlock, int]:
         """Read ``probability ( X | A, B )``; the scope is (A, B, X)."""
         tokens = self.tokens
         start = tokens.expect(at + 1, "(")
@@ -117,7 +117,7 @@ class _BifReader:
             if self.names[name] in scope:
                 raise tokens.fail(place, "different variables")
             scope.append(self.names[name])
-        return _ProbabilityBlock(at, scope), tokens.expect(end + 1, "{")
+        return ProbabilityBlock(at, scope), tokens.expect(end + 1, "{")
 
     def function(self, at: int) -> Function:
         """Read a probability block into a dense function."""
@@ -140,10 +140,10 @@ class _BifReader:
                 raise tokens.fail(at, "a row of probabilities, such as (a, b) 0.1, 0.9;")
         return self._filled(block) if block.table is None else self._table(block)
 
-    def _cells(self, block: _ProbabilityBlock) -> int:
+    def _cells(self, block: ProbabilityBlock) -> int:
         return math.prod([len(self.states[v]) for v in block.scope])
 
-    def _row(self, block: _ProbabilityBlock, at: int) -> int:
+    def _row(self, block: ProbabilityBlock, at: int) -> int:
         tokens, parents = self.tokens, block.scope[:-1]
         close = tokens.find(")", at)
         labels = tokens.items[at + 1 : close]
@@ -175,7 +175,7 @@ class _BifReader:
             raise self.tokens.fail(at, f"{count} probabilities", f"{end - at} values")
         return at + count
 
-    def _filled(self, block: _ProbabilityBlock) -> Function:
+    def _filled(self, block: ProbabilityBlock) -> Function:
         tokens = self.tokens
         dims = [len(labels) for labels in self.states]
         shape = [dims[v] for v in block.scope]
@@ -195,7 +195,7 @@ class _BifReader:
         table[order] = values
         return full_table(block.scope, dims, table.ravel(), tokens, block.at, child=block.scope[-1])
 
-    def _table(self, block: _ProbabilityBlock) -> Function:
+    def _table(self, block: ProbabilityBlock) -> Function:
         """Read a whole table: programs do not agree on its order, but rows sum to 1 in the right one."""
         tokens, scope, dims = self.tokens, block.scope, [len(labels) for labels in self.states]
         shape = [dims[v] for v in scope]
@@ -221,7 +221,7 @@ class _BifReader:
         names = listed(self.slowest)
         return (*notes, f"tables of {names} list their own states slowest: only so do rows sum to 1")
 
-    def _check_default(self, block: _ProbabilityBlock, cells: int, listed: int) -> None:
+    def _check_default(self, block: ProbabilityBlock, cells: int, listed: int) -> None:
         if cells > max(4 * listed, FormatPolicy.current().default_cells):
             expected = f"at least a quarter of the {cells} probabilities beside a default"
             raise self.tokens.fail(block.at, expected, f"{listed}")
@@ -246,7 +246,7 @@ def read_bif(source: Source) -> Model:
     if b"//" in source.data or b"/*" in source.data:
         source.blank(_COMMENT)
     tokens = Tokens(source, _TOKEN, _NUMBER_BYTES)
-    reader = _BifReader(tokens)
+    reader = BifReader(tokens)
     blocks: list[int] = []
     name, at = "", 0
     while at < len(tokens):
@@ -270,7 +270,7 @@ def read_bif(source: Source) -> Model:
     return checked(model, lambda f, *what: tokens.fail(len(tokens) if f is None else blocks[f], *what))
 
 
-def _model(reader: _BifReader, blocks: list[int], name: str) -> Model:
+def _model(reader: BifReader, blocks: list[int], name: str) -> Model:
     functions = tuple([reader.function(at) for at in blocks])
     dims = tuple(len(labels) for labels in reader.states)
     states = tuple(tuple(labels) for labels in reader.states)

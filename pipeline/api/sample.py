@@ -1,0 +1,287 @@
+"""Independent draws from a model: the public function."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cluster.memory import peak_rss_bytes
+from ...tasks.steps.sweep_policy import SweepPolicy
+from ..answering.question import Findings, Question, question_of
+from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
+from ..assignments.kept_sums import BoltzmannSums, KeptSums
+from ..assignments.kept_sweep import in_memory_only, opened_sweep, prepare_kept, with_room
+from ..compiling import counts_compiling
+from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
+from ..machine.resources import Resources
+from ..models.checks import integer
+from ..models.model import Model
+from ..options import Keywords, Options
+from ..preprocessing.leaf_rows import ListedCells
+from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_scale
+from ..preprocessing.preprocess import Network, fixed_value, reduce_model
+from ..results.proof import noted
+from ..results.samples import Samples
+
+Array = NDArray[Any]
+# States of a variable of a draw while it is made: those that are left, those of the model, and those of the answer.
+_WALK_BYTES = 12
+# The first draws are evaluated on the model.
+_EVALUATED = 8
+
+
+@checks_keywords
+@counts_compiling
+def sample(
+    model: Model,
+    n: int,
+    *,
+    evidence: Findings = None,
+    temperature: float | None = None,
+    **options: Unpack[Keywords],
+) -> Samples:
+    """Draw independent assignments from a model under evidence, exactly.
+
+    One sweep up, as for the partition function, whose tables are kept; then walks down from the roots, many at a time,
+    that draw the variables of each step given those above (forward filtering, backward sampling; Dawid 1992). The
+    numbers of draw ``i`` are those of a counter, so that it does not depend on how many are drawn together, or by
+    how many workers.
+
+    Parameters
+    ----------
+    model : Model
+        Bayesian and Markov networks, clauses among them, are drawn from their distribution given the evidence: models
+        whose factors are 0 and 1 uniformly.
+    n : int
+        How many.
+    evidence : mapping, path or None
+        Variable name → state label or index, or → one likelihood a state (soft evidence); or a file.
+    temperature : float, optional
+        Of a cost network, which has to be given one: assignments are drawn in proportion to
+        ``exp(-cost / temperature)``; infinity draws all that are allowed alike. Where single costs are allowed but
+        totals may reach ``top``, draws that do are thrown away.
+    **options
+        ``seed`` is that of the plan and of the draws. ``memory``, ``order``, ``order_time``, ``tree``, ``threads``,
+        ``workers``, ``scheduler`` and ``client`` as in :func:`bucketflow.solve`; workers sweep slices.
+
+    Raises
+    ------
+    ModelError
+        If the evidence does not fit the model or leaves nothing possible, or a temperature is missing or misplaced.
+    BudgetError
+        If the draws and the tables of the sweep do not fit ``memory``, even in slices, or nearly all draws reach
+        ``top``.
+    """
+    start = time.perf_counter()
+    sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, Options(**options))
+    prepared = sampler.prepared
+    planned = time.perf_counter()
+    states = sampler.drawn()
+    seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
+    found = Samples(
+        sampler.question.model,
+        states,
+        sampler.options.seed,
+        sampler.tried,
+        None if model.kind != "cost" else temperature,
+        prepared.plan,
+        seconds,
+        peak_rss_bytes(),
+    )
+    return noted(found, model.notes)
+
+
+def _sampler(model: Model, n: int, evidence: Findings, temperature: float | None, options: Options) -> _Sampler:
+    """Check what is asked, and preprocess the model for it."""
+    options = in_memory_only(options, "samples")
+    if not isinstance(model, Model) or model.kind != "cost":
+        if temperature is not None:
+            raise ModelError("a temperature is for cost networks; probabilities are drawn as they are")
+        question = question_of(model, "partition", evidence).chained
+        return _Sampler(question, question.reduced[0], options, n)
+    weight = _weight(model, temperature)
+    question = question_of(model, "count", evidence).chained
+    network = question.reduced[0] if weight == 0 else reduce_model(question.weighted, "partition", question.hard)
+    return _Sampler(question, network, options, n, weight)
+
+
+def _weight(model: Model, temperature: float | None) -> float:
+    """Return what a stored unit of cost subtracts from the logarithm of an assignment's weight."""
+    if temperature is None:
+        raise ModelError("a cost network is drawn from at a temperature: give one, infinity for all that is allowed")
+    try:
+        fits = float(temperature) > 0
+    except (TypeError, ValueError):
+        fits = False
+    if not fits:
+        raise ModelError(f"the temperature is {temperature!r}; it must be a number above 0, or infinity")
+    return 10.0**-model.decimals / float(temperature)
+
+
+@dataclass
+class _Sampler:
+    """Draws of all variables of a model.
+
+    Parameters
+    ----------
+    question : Question
+    network : Network
+    options : Options
+    n : int
+    weight : float or None
+        Of costs; None for probabilities.
+    """
+
+    question: Question
+    network: Network
+    options: Options
+    n: int
+    weight: float | None = None
+    tried: int = 0
+
+    @property
+    def columns(self) -> int:
+        """Variables that users see."""
+        return len(self.network.model.names) - self.network.model.hidden
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the states."""
+        return np.dtype(np.int16 if max(self.network.model.dims, default=0) <= 1 << 15 else np.int32)
+
+    @cached_property
+    def batch(self) -> int:
+        """Draws of all variables that are made together."""
+        return max(min(self.n, SweepPolicy.current().walked_draws), 1)
+
+    @cached_property
+    def cells(self) -> int:
+        """Most cells of a table that is drawn from."""
+        return table_cells(Resources(self.options).host_bytes)
+
+    @cached_property
+    def prepared(self) -> Any:
+        """The plan of the sweep, within the memory that draws leave."""
+        arithmetic = KeptSums(self.network)
+        if self.weight is not None:
+            arithmetic = BoltzmannSums(self.network, weight=self.weight)
+        if fixed_value(self.network) is None:
+            raise self._impossible
+        what = f"{self.n:,} samples of {self.columns:,} variables"
+        room = self.columns * (self.n * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
+        found = prepare_kept(self.question, self.network, arithmetic, with_room(self.options, room, what))
+        if found.plan is not None and found.plan.slices > 1:
+            more, self.batch = self.n - self.batch, max(self.n, 1)  # slices are swept again for each batch
+            needed = found.plan.peak_bytes + room + self.columns * _WALK_BYTES * more
+            if needed > (allowed := Resources(self.options).host_bytes):
+                raise BudgetError(
+                    f"{what} take {format_bytes(needed)} in {found.plan.slices:,} slices, allowed "
+                    f"{format_bytes(allowed)}; ask for fewer, or give more memory"
+                )
+        return found
+
+    @property
+    def _impossible(self) -> ModelError:
+        given = "with this evidence " if self.question.hard or self.question.soft else ""
+        return ModelError(f"no assignment is possible {given}(the sum over all is 0): there is nothing to draw from")
+
+    def drawn(self) -> Array:
+        """Return the draws, an array of states."""
+        found = np.empty((self.n, self.columns), self.dtype)
+        with self._opened() as drawing:
+            if drawing is not None and not drawing.feasible:
+                raise self._impossible
+            done = 0
+            while done < self.n:
+                states = self._batch(drawing, min(self.batch, self.n - done) if self._bound is None else self.batch)
+                count = min(len(states), self.n - done)
+                found[done : done + count] = states[:count]
+                done += count
+                self._verify_luck(done)
+        for row in found[:_EVALUATED]:
+            self._evaluate(row)
+        return found
+
+    @contextmanager
+    def _opened(self) -> Iterator[Drawing | None]:
+        """Open the pool of the sweep; None where nothing is left to sweep."""
+        if self.prepared.plan is None:
+            yield None
+            return
+        with opened_sweep(self.prepared) as sweep:
+            yield Drawing(sweep, self.network, self.options.seed, self.cells)
+
+    def _batch(self, drawing: Drawing | None, draws: int) -> Array:
+        """Return the next draws of all variables, less those whose total reaches ``top``."""
+        network = self.network
+        local = {} if drawing is None else drawing.more(draws)
+        states = {
+            network.variables[v]: network.domains[network.variables[v]].astype(np.int32)[own]
+            for v, own in local.items()
+        }
+        streams = Streams(self.options.seed, len(network.model.dims), begun=self.tried)
+        self.tried += draws
+        draw_others(network, states, streams, draws, self.cells)
+        allowed = self._allowed(local, draws)
+        found = np.empty((int(allowed.sum()), self.columns), self.dtype)
+        for v in range(self.columns):
+            found[:, v] = states[v][allowed]
+        return found
+
+    @cached_property
+    def _bound(self) -> CostScale | None:
+        """The scale of costs whose totals may reach ``top`` though no function forbids them; None where none may."""
+        if self.weight is None:
+            return None
+        scale = cost_scale(self.network)
+        return None if scale.cap is None or scale.bound < scale.cap - 1 else scale
+
+    def _allowed(self, local: dict[int, Array], draws: int) -> Array:
+        """Return which draws stay below ``top``."""
+        if self._bound is None:
+            return np.ones(draws, np.bool_)
+        assert self._bound.cap is not None
+        fixed = fixed_value(self.network)
+        totals = np.full(draws, fixed, np.int64)
+        nothing = np.zeros(draws, np.int64)
+        for leaf in self.network.leaves:
+            at = ListedCells(leaf.scope, tuple(local[v] for v in leaf.scope), -1, nothing)
+            totals = np.minimum(totals + cost_leaf(self.network, leaf, at), COST_LIMIT)
+        return np.asarray(totals < self._bound.cap)
+
+    def _verify_luck(self, done: int) -> None:
+        """Refuse to go on where nearly all draws are thrown away.
+
+        Raises
+        ------
+        BudgetError
+        """
+        most = SweepPolicy.current().tries_a_draw
+        if self.tried > most * (done + 100):
+            raise BudgetError(
+                f"of {self.tried:,} draws {done:,} stay below top {self.network.model.top}, and at most {most:,} are "
+                "tried for one; a lower temperature draws lower costs"
+            )
+
+    def _evaluate(self, row: Array) -> None:
+        """Check on the model that a draw is possible."""
+        model = self.question.model
+        if model.hidden:
+            return
+        states = row.tolist()
+        possible = model.cost(states) is not None if model.kind == "cost" else model.log10_value(states) > -math.inf
+        if not possible or any(states[v] != s for v, s in self.question.hard.items()):
+            raise InternalError("a draw is impossible on the model")
+
+
+def drawn_again(found: Samples, seconds: float) -> Samples:
+    """Return samples with the time that reading took put first."""
+    return replace(found, seconds={"read": seconds, **found.seconds})

@@ -1,0 +1,201 @@
+"""Drawing: one sweep up, then as many walks down as are asked for; slices are drawn first, by their sums."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.sweep_policy import SweepPolicy
+from ...tasks.sweeps.conditional_draws import Uniform, draw_step, uniform_numbers
+from ...tasks.sweeps.scaled import Scaled, measured
+from ..preprocessing.preprocess import Network
+from ..runs.slices import Slices, sweep_groups
+from .kept_sweep import KeptSweep, SweptTables, kept_tables
+
+Array = NDArray[Any]
+# A table of a step, its cumulated sums, what they are made of and what batches have of them.
+_COPIES = 5
+
+
+def table_cells(memory_bytes: int) -> int:
+    """Return the most cells of a table that draws are taken from, within a part of the memory."""
+    return max(min(SweepPolicy.current().drawn_cells, memory_bytes // (8 * 4 * _COPIES)), 1)
+
+
+def drawing_bytes(cells: int) -> int:
+    """Return what drawing takes beside the tables of a sweep."""
+    return 8 * _COPIES * cells
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Which random numbers a variable has: those of a seed, a slice and the variable, by the number of the draw.
+
+    Parameters
+    ----------
+    seed : int
+    variables : int
+        Of the model; stream 0 chooses slices.
+    slice : int
+    begun : int
+        Draws of this slice that there were before.
+    """
+
+    seed: int
+    variables: int
+    slice: int = 0
+    begun: int = 0
+
+    def of(self, v: int, start: int, stop: int) -> Array:
+        """Return the numbers of a variable of the model."""
+        stream = 1 + self.slice * self.variables + v
+        return uniform_numbers(self.seed, stream, self.begun + start, self.begun + stop)
+
+    def local(self, network_variables: tuple[int, ...]) -> Uniform:
+        """Return the same by local variables."""
+        return lambda v, start, stop: self.of(network_variables[v], start, stop)
+
+
+def walks_down(found: SweptTables[Scaled], uniform: Uniform, draws: int, cells: int) -> dict[int, Array]:
+    """Draw states of all local variables, independent ones, from the roots down.
+
+    Returns
+    -------
+    dict of int to ndarray of int, shape (draws,)
+    """
+    states: dict[int, Array] = {v: np.full(draws, s, np.int32) for v, s in found.states.items()}
+    for step in reversed(found.steps):
+        draw_step(found.read(step), found.sizes, states, uniform, draws, cells)
+    return states
+
+
+def draw_slice(
+    slices: Slices[Scaled],
+    sizes: tuple[int, ...],
+    streams: Streams,
+    variables: tuple[int, ...],
+    draws: int,
+    cells: int,
+) -> dict[int, Array]:
+    """Task: sweep a slice and draw from it."""
+    return walks_down(kept_tables(slices, sizes, streams.slice), streams.local(variables), draws, cells)
+
+
+@dataclass
+class Drawing:
+    """Draws of the variables that a network has left, in one sequence.
+
+    Parameters
+    ----------
+    sweep : KeptSweep
+    network : Network
+    seed : int
+    cells : int
+        Most cells of a table that is drawn from.
+    """
+
+    sweep: KeptSweep[Scaled]
+    network: Network
+    seed: int
+    cells: int
+    done: int = 0
+    _begun: Counter[int] = field(default_factory=Counter)
+
+    @cached_property
+    def _totals(self) -> Array:
+        """Natural logarithm of the sum of each slice."""
+        run = self.sweep.run
+        found = sweep_groups(run, self.sweep.slices, self.sweep.sent)
+        return np.array([total for group in found for total in group.totals], np.float64)
+
+    @cached_property
+    def _tables(self) -> SweptTables[Scaled]:
+        return self.sweep.tables()
+
+    @cached_property
+    def feasible(self) -> bool:
+        """Whether anything is possible."""
+        if self.sweep.run.plan.slices > 1:
+            return bool(self._totals.max() > -np.inf)
+        roots = [self._tables.tables[root] for root in self.sweep.slices.roots]
+        return bool(self.sweep.run.arithmetic.total(roots) > -np.inf)
+
+    def more(self, draws: int) -> dict[int, Array]:
+        """Return the next draws: states of each local variable."""
+        start, self.done = self.done, self.done + draws
+        streams = Streams(self.seed, len(self.network.model.dims), begun=start)
+        if self.sweep.run.plan.slices == 1:
+            return walks_down(self._tables, streams.local(self.network.variables), draws, self.cells)
+        cumulative = np.cumsum(np.exp(self._totals - self._totals.max()))[None, :]
+        numbers = uniform_numbers(self.seed, 0, start, self.done)
+        wanted = inverse_of_many(cumulative[0], numbers)
+        return self._of_slices(wanted, draws)
+
+    def _of_slices(self, wanted: Array, draws: int) -> dict[int, Array]:
+        """Draw from each slice as often as it was drawn."""
+        places: dict[int, Array] = {int(s): np.flatnonzero(wanted == s) for s in np.unique(wanted)}
+        states: dict[int, Array] = defaultdict(lambda: np.empty(draws, np.int32))
+        pool = self.sweep.run.pool
+        found = pool.stream(draw_slice, self._calls(places))
+        for (number, where), drawn in zip(places.items(), found, strict=True):
+            self._begun[number] += len(where)
+            for v, own in drawn.items():
+                states[v][where] = own
+        return dict(states)
+
+    def _calls(self, places: Mapping[int, Array]) -> Iterator[tuple[Any, ...]]:
+        variables = self.network.variables
+        for number, where in places.items():
+            streams = Streams(self.seed, len(self.network.model.dims), number, self._begun[number])
+            yield self.sweep.sent, self.sweep.sizes, streams, variables, len(where), self.cells
+
+
+def inverse_of_many(cumulative: Array, numbers: Array) -> Array:
+    """Return a state for each number by the inverse of one distribution of many states; see :func:`.inverse`."""
+    wanted = np.minimum(numbers * cumulative[-1], np.nextafter(cumulative[-1], 0.0))
+    return np.asarray(np.searchsorted(cumulative, wanted, side="right"))
+
+
+def draw_others(network: Network, states: dict[int, Array], streams: Streams, draws: int, cells: int) -> None:
+    """Draw what a network does not have left, into states by variable of the model.
+
+    Variables without a function take any state; those that a Bayesian network sums to 1 follow their parents.
+    """
+    model = network.model
+    for v, domain in enumerate(network.domains):
+        if v not in states and v not in network.barren:
+            places = np.zeros(draws, np.intp)
+            if len(domain) > 1:
+                places = np.minimum((streams.of(v, 0, draws) * len(domain)).astype(np.intp), len(domain) - 1)
+            states[v] = domain[places].astype(np.int32)
+    for f in _in_order(network, states):
+        function = model.functions[f]
+        read = [(measured(np.array(function.dense(model.dims), np.float64).reshape(-1)), tuple(function.scope))]
+        assert function.child is not None
+        draw_step(read, model.dims, states, streams.of, draws, cells)
+        states.setdefault(function.child, np.zeros(draws, np.int32))
+
+
+def _in_order(network: Network, known: Iterable[int]) -> list[int]:
+    """Return the distributions of barren variables, each after those of its parents."""
+    functions = network.model.functions
+    own = {functions[f].child: f for f in range(len(functions)) if functions[f].child in network.barren}
+    done, order = {*known}, []
+    stack = list(network.barren)
+    while stack:
+        v = stack[-1]
+        missing = [u for u in functions[own[v]].scope if u != v and u not in done]
+        if v in done or not missing:
+            stack.pop()
+            if v not in done:
+                done.add(v)
+                order.append(own[v])
+        else:
+            stack += missing
+    return order

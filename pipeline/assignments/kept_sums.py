@@ -1,0 +1,40 @@
+"""What is swept for many assignments: sums of products or of Boltzmann weights, least costs; all tables are kept."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...tasks.sweeps.scaled import LOWEST, Scaled, from_logs
+from ..preprocessing.leaf_groups import LeafGroup
+from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves
+from ..queries.arithmetic import ScaledPartition
+
+
+@dataclass(frozen=True, eq=False)
+class KeptSums(ScaledPartition):
+    """Sums of products whose tables all stay."""
+
+    keeps = True
+
+
+@dataclass(frozen=True, eq=False)
+class BoltzmannSums(KeptSums):
+    """Sums of ``exp(-weight * cost)`` over what no function forbids by itself.
+
+    Parameters
+    ----------
+    weight : float
+        Of one stored unit of cost; 0 for all that is possible alike.
+    """
+
+    weight: float = 0.0
+
+    def together(self, group: LeafGroup) -> list[Scaled]:
+        """Build leaf tables of weights; what is above the least cost of a function is never rounded to 0."""
+        costs = cost_leaves(self.network, group)
+        with np.errstate(over="ignore"):
+            logs = np.where(costs < COST_LIMIT, -self.weight * costs, -math.inf)
+        return [from_logs(table, 0.0, LOWEST) for table in group.split(logs)]

@@ -1,0 +1,108 @@
+"""What bridges share: tables whose axes have labelled states, put together to a model."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from ..errors import ModelError, shorten
+from ..models.model import Kind, Model
+
+Table = tuple[Sequence[Hashable], Mapping[Hashable, Sequence[Any]], Any]
+"""Variables of the axes, the states of some of them in the order of the axis, and an array."""
+
+
+def labelled_model(
+    kind: Kind, states: Mapping[Hashable, Sequence[Any]], tables: Iterable[Table], name: str = "", *, check: bool = True
+) -> Model:
+    """Return a model of tables, each of whose axes may order the states of its variable in its own way.
+
+    Parameters
+    ----------
+    kind : {"bayes", "markov", "cost"}
+        In a Bayesian network the last axis of a table is the child's.
+    states : mapping
+        Variable → its states, in the order of the model.
+    tables : iterable
+    name : str, optional
+    check : bool, optional
+        Whether a Bayesian network has to be one.
+
+    Raises
+    ------
+    ModelError
+        If variables have the same name, states are not those of a variable, or tables make no model.
+    """
+    labels = {variable: [str(state) for state in own] for variable, own in states.items()}
+    names = dict(zip(labels, map(str, labels), strict=True))
+    if len(set(names.values())) < len(names):
+        raise ModelError("variables have names of their own as texts; some of these have the same one")
+    functions = []
+    for scope, orders, values in tables:
+        if unknown := [v for v in scope if v not in names]:
+            raise ModelError(f"a table is over {shorten(str(unknown[0]))!r}, which is not a variable of the model")
+        array = np.asarray(values)
+        if array.shape != tuple(len(labels[v]) for v in scope):
+            shown = ", ".join(names[v] for v in scope)
+            raise ModelError(f"a table over {shorten(shown)} has shape {array.shape}, unlike its variables' states")
+        for axis, variable in enumerate(scope):
+            if variable in orders:
+                array = array.take(_order(names[variable], labels[variable], orders[variable]), axis=axis)
+        functions.append(([names[v] for v in scope], array))
+    variables = {names[v]: own for v, own in labels.items()}
+    return Model.build(kind, variables, functions, name=name, check=check)
+
+
+def _order(name: str, labels: Sequence[str], given: Sequence[Any]) -> list[int]:
+    """Return where each state of a variable stands in another order."""
+    places = {str(state): k for k, state in enumerate(given)}
+    if sorted(places) != sorted(labels):
+        raise ModelError(f"tables do not agree on the states of {shorten(name)!r}")
+    return [places[label] for label in labels]
+
+
+def library(module: str, package: str) -> Any:
+    """Import a module of a library.
+
+    Raises
+    ------
+    ModelError
+        If it is not installed.
+    """
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ModelError(f"{package} is not installed: pip install {package.lower()}") from None
+
+
+def exported(model: Model, library: str, kinds: Sequence[str]) -> None:
+    """Refuse a model that another library cannot hold.
+
+    Raises
+    ------
+    ModelError
+        Naming what it cannot hold.
+    """
+    if model.kind not in kinds:
+        what = {"cost": "costs", "markov": "potentials", "bayes": "distributions"}[model.kind]
+        raise ModelError(f"{library} has no networks of {what}; bucketflow.save writes .wcsp, .cfn, .xml or .yaml")
+    if model.hidden:
+        raise ModelError(f"{library} has no hidden variables, of which the model has {model.hidden}")
+    if model.evidence:
+        raise ModelError(f"{library} keeps no evidence in a network, and the model has some: observe it there")
+
+
+def state_labels(model: Model, variable: int) -> list[str]:
+    """Return the labels of a variable's states, or their numbers as texts."""
+    own = model.states[variable]
+    return [*map(str, range(model.dims[variable]))] if own is None else [*own]
+
+
+def child_last(model: Model, function: int) -> tuple[list[int], Any]:
+    """Return the scope of a distribution with the child last, and its table in that order."""
+    f = model.functions[function]
+    scope = [v for v in f.scope if v != f.child] + ([] if f.child is None else [f.child])
+    return scope, f.dense(model.dims).transpose([f.scope.index(v) for v in scope])

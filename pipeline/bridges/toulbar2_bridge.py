@@ -1,0 +1,36 @@
+"""Cost function networks of pytoulbar2 as models."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import ModelError
+from ..formats.read import load
+from ..models.model import Model
+
+
+def from_pytoulbar2(network: Any) -> Model:
+    """Return the model of a CFN of pytoulbar2, as it writes it; states have the labels of its own values.
+
+    Raises
+    ------
+    ModelError
+        If it is no CFN.
+    FormatError
+        If it has functions that are not read.
+    """
+    if not hasattr(network, "Dump") or not hasattr(network, "Variables"):
+        raise ModelError(f"a CFN of pytoulbar2 is expected, found {type(network).__name__}")
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "network.cfn"
+        network.Dump(str(path))
+        model = load(path)
+    values = {name: tuple(map(str, own)) for name, own in network.Variables.items()}
+    states = [
+        values[name] if len(values.get(name, ())) == size and len({*values[name]}) == size else own
+        for name, size, own in zip(model.names, model.dims, model.states, strict=True)
+    ]
+    return replace(model, states=tuple(states), source="")

@@ -1,0 +1,1 @@
+"""Formats of Bayesian networks, and what their readers share."""

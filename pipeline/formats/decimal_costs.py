@@ -1,0 +1,151 @@
+"""Decimal costs of files as int64 costs, exactly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.model import FORBIDDEN
+from .text.tokens import Tokens
+
+Number = int | Decimal
+MAX_DECIMALS = 18
+# A cost of 1e18 or more, before scaling, is meant as infinity, unless the file's own bound is higher.
+_INFINITE_EXPONENT = 18
+_EXACT = Context(prec=80)
+_INTEGERS = re.compile(r"[-+0-9]*")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCosts:
+    """The stored costs of a function, ``FORBIDDEN`` where infinite; ``default`` is None for a full table."""
+
+    values: NDArray[np.int64]
+    default: int | None
+
+
+def read_numbers(tokens: Tokens, part: list[str], place: Callable[[int], int]) -> Sequence[Number]:
+    """Convert cost tokens, quoted or not, exactly; ``inf`` is a cost."""
+    joined = "".join(part)
+    if '"' in joined:
+        part = [token.strip('"') for token in part]
+        joined = "".join(part)
+    if _INTEGERS.fullmatch(joined):
+        return tokens.converted(part, int, "a cost", place)
+    numbers = tokens.converted(part, Decimal, "a cost", place)
+    for k, number in enumerate(numbers):
+        if number.is_nan():
+            raise tokens.fail(place(k), "a cost")
+    return numbers
+
+
+def decimal_places(numbers: Sequence[Number]) -> int:
+    """Return how many decimals the numbers need."""
+    distinct = {number for number in numbers if isinstance(number, Decimal)}
+    return max(map(_places, distinct), default=0)
+
+
+def _places(number: Decimal) -> int:
+    if not number.is_finite() or not number:
+        return 0
+    _, digits, exponent = number.as_tuple()
+    trailing = 0
+    while digits[-1 - trailing] == 0:
+        trailing += 1
+    return max(0, -int(exponent) - trailing)
+
+
+def scaled(numbers: Sequence[Number], decimals: int, maximize: bool, bound: Number | None = None) -> NDArray[np.int64]:
+    """Return numbers as stored costs: scaled, negated if maximised, ``FORBIDDEN`` if forbidden.
+
+    Numbers of 10^18 and more are, unless they are better than the bound of the file.
+
+    Raises
+    ------
+    ValueError
+        If a number does not fit, or is infinitely good.
+    """
+    factor, sign = 10**decimals, -1 if maximize else 1
+    integers = [number for number in numbers if isinstance(number, int)]
+    if len(integers) == len(numbers):
+        largest = max(map(abs, integers), default=0)
+        if largest < 10**_INFINITE_EXPONENT and largest * factor < FORBIDDEN:
+            return np.array([number * factor * sign for number in integers], dtype=np.int64)
+    return np.array([_stored(number, decimals, sign, bound) for number in numbers], dtype=np.int64)
+
+
+#: What a model notes where :func:`are_read_as_infinite`.
+READ_AS_INFINITE = "are read as infinite, as in other programs: give costs in a smaller unit if they are not"
+
+
+def are_read_as_infinite(
+    numbers: Sequence[Number], default: Number | None, stored: NDArray[np.int64], bound: Number | None
+) -> bool:
+    """Whether finite numbers of 10^18 and more stand for infinity, where no bound forbids them.
+
+    Parameters
+    ----------
+    numbers, default
+        Costs of a function as the file gives them, and the cost of what it does not list.
+    stored : ndarray
+        What became of the numbers.
+    bound : number, optional
+        From where on totals are forbidden.
+    """
+    if bound is not None:
+        return False
+    suspects = numbers if (stored == FORBIDDEN).any() else ()
+    exact = map(Decimal, suspects if default is None else (*suspects, default))
+    return any(number.is_finite() and number.adjusted() >= _INFINITE_EXPONENT for number in exact)
+
+
+def scaled_array(costs: NDArray[np.int64], decimals: int, maximize: bool) -> NDArray[np.int64]:
+    """Return integers, ``FORBIDDEN`` among them, as stored costs.
+
+    Raises
+    ------
+    ValueError
+        If a number does not fit.
+    """
+    allowed = costs < FORBIDDEN
+    factor = 10**decimals
+    if int(np.abs(costs[allowed]).max(initial=0)) * factor >= FORBIDDEN:
+        raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
+    return np.where(allowed, np.where(allowed, costs, 0) * (-factor if maximize else factor), FORBIDDEN)
+
+
+def scaled_bound(bound: Number, decimals: int, maximize: bool) -> int | None:
+    """Return from where on totals are forbidden, as stored; None if nowhere.
+
+    Raises
+    ------
+    ValueError
+        If it does not fit, or forbids everything.
+    """
+    exact, sign = Decimal(bound), -1 if maximize else 1
+    if exact.is_finite() and exact.adjusted() >= _INFINITE_EXPONENT:
+        value = sign * int(exact.scaleb(decimals, _EXACT))
+        if 0 < value < FORBIDDEN:
+            return value
+    value = _stored(bound, decimals, sign, None)
+    return None if value == FORBIDDEN else value
+
+
+def _stored(number: Number, decimals: int, sign: int, bound: Number | None) -> int:
+    exact = Decimal(number)
+    if not exact:
+        return 0
+    better = bound is not None and (exact > bound if sign < 0 else exact < bound)
+    if exact.is_infinite() or (exact.adjusted() >= _INFINITE_EXPONENT and not better):
+        if (exact > 0) == (sign > 0):
+            return FORBIDDEN
+        raise ValueError("a cost that is not infinitely good")
+    value = sign * int(exact.scaleb(decimals, _EXACT))
+    if abs(value) >= FORBIDDEN:
+        raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
+    return value

@@ -1,0 +1,166 @@
+"""What a file's functions are made of: its own variables, hidden ones behind them, and small functions over both."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, count, islice
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import BudgetError
+from ...models.function import FORBIDDEN, Function, dense_function
+from ..format_policy import FormatPolicy
+from ..text.source import Allowance
+from ..text.tables import tuple_table
+from .machine import Layers, Machine, TooManyStatesError, layers_of, sizes_of
+
+_FUNCTION_BYTES = 640
+
+
+class GlobalFunctionError(Exception):
+    """A global cost function that contradicts itself: what is expected, and what is found."""
+
+    def __init__(self, expected: str, found: str):
+        super().__init__(f"expected {expected}, found {found}")
+        self.expected, self.found = expected, found
+
+
+@dataclass
+class Decomposition:
+    """The functions of a model that is being read.
+
+    Parameters
+    ----------
+    dims : list of int
+        Domain sizes of the model's own variables, and of the hidden ones behind them.
+    limit : int
+        Costs of at least this are forbidden.
+    allowance : Allowance
+        Counts memory.
+    """
+
+    dims: list[int]
+    limit: int
+    allowance: Allowance
+    functions: list[Function] = field(default_factory=list)
+    what: str = ""
+    """The global cost function that is decomposed, in messages."""
+    _equal: dict[tuple[int, int, int], Function] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.own = len(self.dims)
+
+    @property
+    def hidden(self) -> int:
+        """How many hidden variables there are."""
+        return len(self.dims) - self.own
+
+    def names(self, own: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of all variables: those of hidden ones are none of the model's own."""
+        taken = {*own}
+        unused = (name for name in (f"hidden{n}" for n in count()) if name not in taken)
+        return (*own, *islice(unused, self.hidden))
+
+    def variable(self, size: int) -> int:
+        """Add a hidden variable and return its index; the functions that follow must tell its state."""
+        self.allowance.take(size + _FUNCTION_BYTES, "hidden variables of global cost functions")
+        self.dims.append(size)
+        return len(self.dims) - 1
+
+    def add(self, function: Function) -> None:
+        """Add a function."""
+        self.allowance.take(_FUNCTION_BYTES + function.values.nbytes, "functions of global cost functions")
+        self.functions.append(function)
+
+    def forbid(self) -> None:
+        """Forbid all assignments."""
+        self.add(Function((), np.array(FORBIDDEN)))
+
+    def table(self, scope: Sequence[int], costs: NDArray[np.int64]) -> None:
+        """Add a function of all its costs, an axis for each variable of the scope; those of the limit are forbidden."""
+        self.add(dense_function(scope, np.where(costs >= self.limit, FORBIDDEN, costs)))
+
+    def unequal(self, scope: Sequence[int], cost: int) -> None:
+        """Charge a cost for every two variables of one state."""
+        for x, y in combinations(scope, 2):
+            key = self.dims[x], self.dims[y], cost
+            if x == y or key not in self._equal:
+                self.table((x, y), np.where(np.eye(*key[:2], dtype=bool), cost, 0))
+                if x != y:
+                    self._equal[key] = self.functions[-1]
+            else:
+                self.functions.append(self._equal[key].changed(scope=(x, y)))
+                self.allowance.take(_FUNCTION_BYTES, "functions of global cost functions")
+
+    def machine(self, scope: Sequence[int], machine: Machine) -> None:
+        """Add what a machine charges for the states of a scope: a table where that is small, or a chain.
+
+        Raises
+        ------
+        BudgetError
+            If the machine has too many states.
+        """
+        try:
+            self.layers(scope, self.minimal(scope, machine))
+        except TooManyStatesError as error:
+            most = FormatPolicy.current().machine_states
+            raise BudgetError(
+                f"{self.allowance.path}: {self.what} over {len(scope)} variables needs at least {error} states between "
+                f"two of them, and at most {most} are made; give it as several functions of fewer variables"
+            ) from None
+
+    def exclusive(self, scope: Sequence[int], sets: Sequence[Collection[int]]) -> None:
+        """Forbid that two variables of a scope have states of their sets."""
+        for (x, first), (y, second) in combinations(zip(scope, sets, strict=True), 2):
+            inside = [[s in own for s in range(self.dims[v])] for v, own in ((x, first), (y, second))]
+            self.table((x, y), np.where(np.multiply.outer(*map(np.array, inside)), FORBIDDEN, 0))
+
+    def minimal(self, scope: Sequence[int], machine: Machine, most: int | None = None) -> Layers:
+        """Return the least deterministic machine over a scope that charges the same, of at most so many states.
+
+        Raises
+        ------
+        TooManyStatesError
+            If it has too many states.
+        """
+        sizes = [self.dims[v] for v in scope] or [1]
+        if not scope:
+            machine = Machine(machine.starts, lambda state, *_: ((state, 0),), machine.end)
+        try:
+            return layers_of(machine, sizes, self.limit, most)
+        except OverflowError as error:
+            raise GlobalFunctionError("costs of at most 18 digits", str(error)) from None
+
+    def layers(self, scope: Sequence[int], layers: Layers) -> None:
+        """Add a deterministic machine over a scope: a table where that is small, or a chain."""
+        sizes = [self.dims[v] for v in scope]
+        if layers.allows_nothing:
+            self.forbid()
+        elif not scope:
+            self.add(Function((), layers.costs[0].reshape(-1)[0]))
+        elif prod(sizes) <= FormatPolicy.current().global_table_cells:
+            self.table(scope, layers.table(sizes))
+        else:
+            for function in self._chain(scope, layers):
+                self.add(function)
+
+    def _chain(self, scope: Sequence[int], layers: Layers) -> Iterator[Function]:
+        """Yield a function for each reading, between the hidden states before and behind it."""
+        before: int | None = None
+        sizes = [*sizes_of(layers), 1]
+        for variable, to, costs, size in zip(scope, layers.to, layers.costs, sizes, strict=True):
+            behind = self.variable(size) if size > 1 else None
+            states, values = np.nonzero(to >= 0)
+            columns = [states] if before is not None else []
+            columns += [values, *([to[states, values]] if behind is not None else [])]
+            ends = [v for v in (before,) if v is not None], [v for v in (behind,) if v is not None]
+            rows = np.stack(columns, axis=1)
+            yield self._listed((*ends[0], variable, *ends[1]), rows, costs[states, values])
+            before = behind
+
+    def _listed(self, scope: tuple[int, ...], rows: NDArray[np.int64], costs: NDArray[np.int64]) -> Function:
+        """Return a function that forbids what it does not list."""
+        return tuple_table(scope, self.dims, rows.astype(np.int32), costs, FORBIDDEN)

@@ -1,0 +1,248 @@
+"""Global cost functions of how often values occur: alldifferent, global cardinality, same and among."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..format_policy import FormatPolicy
+from .decomposition import Decomposition, GlobalFunctionError
+from .machine import Machine, State, TooManyStatesError
+from .measures import gap_beyond, priced
+
+Given = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ValueCount:
+    """What a function charges for the occurrences of one value.
+
+    Parameters
+    ----------
+    value : int
+    step : callable
+        Called with the number (or numbers) so far and the place of a variable that has the value; returns the next.
+    price : callable
+        Called with the number at the end; returns a cost.
+    start : state
+        The number before any.
+    """
+
+    value: int
+    step: Callable[[Any, int], Any]
+    price: Callable[[Any], int]
+    start: Any = 0
+
+    def machine(self) -> Machine:
+        """Return the machine that counts this value alone."""
+
+        def step(state: Any, place: int, value: int) -> State:
+            return self.step(state, place) if value == self.value else state
+
+        return Machine.counting(self.start, step, self.price)
+
+
+def _one_more(count: int, place: int) -> int:
+    return count + 1
+
+
+def add_counts(parts: Decomposition, scope: Sequence[int], counts: Sequence[ValueCount]) -> None:
+    """Charge for the occurrences of several values: by one machine where that has few states, or one for each value."""
+    if not counts:
+        return
+    places = {count.value: k for k, count in enumerate(counts)}
+
+    def step(state: tuple[Any, ...], place: int, value: int) -> State:
+        k = places.get(value)
+        return state if k is None else (*state[:k], counts[k].step(state[k], place), *state[k + 1 :])
+
+    def end(state: tuple[Any, ...]) -> int:
+        return sum(count.price(own) for count, own in zip(counts, state, strict=True))
+
+    joint = Machine.counting(tuple(count.start for count in counts), step, end)
+    try:
+        parts.layers(scope, parts.minimal(scope, joint, FormatPolicy.current().joint_machine_states))
+    except TooManyStatesError:
+        for count in counts:
+            parts.machine(scope, count.machine())
+
+
+def _every_value(parts: Decomposition, scope: Sequence[int]) -> range:
+    return range(max((parts.dims[v] for v in scope), default=0))
+
+
+def add_alldifferent(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Charge for variables of one state: each beyond the first, each pair (dec, decbi), or by value (quad, hard).
+
+    What is forbidden, and pairs, are functions of two variables each.
+    """
+    metric, cost = given["metric"], given["cost"]
+    if cost >= parts.limit or metric in ("dec", "decbi"):
+        parts.unequal(scope, cost)
+        return
+    prices = [ValueCount(v, _one_more, priced(metric, cost, gap_beyond(0, 1))) for v in _every_value(parts, scope)]
+    add_counts(parts, scope, prices)
+
+
+def _bounds(given: Given) -> dict[int, tuple[int, ...]]:
+    bounds: dict[int, tuple[int, ...]] = {}
+    for value, low, high, *weights in given["bounds"]:
+        if low > high:
+            raise GlobalFunctionError("a lower bound up to the upper one", f"{low} to {high} of value {value}")
+        if value in bounds:
+            raise GlobalFunctionError("bounds of each value once", f"value {value} twice")
+        bounds[value] = low, high, *weights
+    return bounds
+
+
+def add_cardinality(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Charge for values that occur too rarely or too often; values without bounds are free."""
+    metric, cost, bounds = given["metric"], given["cost"], _bounds(given)
+    if metric == "var" and not given.get("by_value"):
+        _add_least_changes(parts, scope, cost, bounds)
+    elif metric == "wdec":
+        add_counts(parts, scope, [ValueCount(v, _one_more, _weighted(*own)) for v, own in bounds.items()])
+    else:
+        prices = {v: priced(metric, cost, gap_beyond(low, high)) for v, (low, high) in bounds.items()}
+        add_counts(parts, scope, [ValueCount(v, _one_more, price) for v, price in prices.items()])
+
+
+def _weighted(low: int, high: int, shortage: int, excess: int) -> Callable[[int], int]:
+    return lambda count: max(0, low - count) * shortage + max(0, count - high) * excess
+
+
+def _add_least_changes(
+    parts: Decomposition, scope: Sequence[int], cost: int, bounds: dict[int, tuple[int, ...]]
+) -> None:
+    """Charge for the least number of variables to change: the larger of what is missing and what is too much.
+
+    Source: van Hoeve, Pesant and Rousseau, On global warming: flow-based soft global constraints, 2006, section 4.
+    """
+    free = any(value not in bounds for value in _every_value(parts, scope))
+    bounded = {v: own for v, own in bounds.items() if v in _every_value(parts, scope)}
+    if sum(low for low, _ in bounds.values()) > len(scope) or (
+        not free and sum(high for _, high in bounded.values()) < len(scope)
+    ):
+        parts.forbid()
+        return
+    absent = sum(low for v, (low, _) in bounds.items() if v not in bounded)
+
+    def charge(counts: Sequence[int]) -> int:
+        pairs = [*zip(counts, bounded.values(), strict=True)]
+        missing = absent + sum(max(0, low - n) for n, (low, _) in pairs)
+        return max(missing, sum(max(0, n - high) for n, (_, high) in pairs)) * cost
+
+    places = {value: k for k, value in enumerate(bounded)}
+
+    def step(state: tuple[int, ...], place: int, value: int) -> State:
+        k = places.get(value)
+        return state if k is None else (*state[:k], state[k] + 1, *state[k + 1 :])
+
+    joint = Machine.counting((0,) * len(bounded), step, charge)
+    try:
+        parts.layers(scope, parts.minimal(scope, joint, FormatPolicy.current().joint_machine_states))
+    except TooManyStatesError:
+        _add_counted_changes(parts, scope, cost, bounded, absent)
+
+
+def _add_counted_changes(
+    parts: Decomposition, scope: Sequence[int], cost: int, bounds: dict[int, tuple[int, ...]], absent: int
+) -> None:
+    """The same with a hidden variable for the number of each value, which a second machine sums."""
+    numbers = [count_variable(parts, scope, value) for value in bounds]
+    own = [*bounds.values()]
+
+    def step(state: tuple[int, int], place: int, n: int) -> State:
+        low, high = own[place]
+        return state[0] + max(0, low - n), state[1] + max(0, n - high)
+
+    parts.machine(numbers, Machine.counting((absent, 0), step, lambda state: max(state) * cost))
+
+
+def count_variable(parts: Decomposition, scope: Sequence[int], value: int) -> int:
+    """Return a hidden variable whose state says how many variables have a value."""
+    number = parts.variable(len(scope) + 1)
+
+    def step(count: int, place: int, state: int) -> State | None:
+        if place == len(scope):
+            return count if count == state else None
+        return count + (state == value)
+
+    parts.machine((*scope, number), Machine.counting(0, step, lambda _: 0))
+    return number
+
+
+def add_same(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Charge where one half of the scope is no permutation of the other, by value."""
+    metric, cost = given["metric"], given["cost"]
+    half = _half(scope)
+    bounds = _bounds(given) if "bounds" in given else {}
+    if not bounds:
+        add_counts(parts, scope, [
+            ValueCount(v, lambda n, place: n + (1 if place < half else -1), priced(metric, cost, abs))
+            for v in _every_value(parts, scope)
+        ])  # fmt: skip
+        return
+    same = priced(metric, cost, abs)
+
+    def both(low: int, high: int) -> Callable[[tuple[int, int]], int]:
+        each = priced(metric, cost, gap_beyond(low, high))
+        return lambda n: same(n[0] - n[1]) + each(n[0]) + each(n[1])
+
+    add_counts(parts, scope, [
+        ValueCount(v, lambda n, place: (n[0] + (place < half), n[1] + (place >= half)),
+                   both(*bounds.get(v, (0, len(scope)))), (0, 0))
+        for v in _every_value(parts, scope)
+    ])  # fmt: skip
+
+
+def _half(scope: Sequence[int]) -> int:
+    if len(scope) % 2:
+        raise GlobalFunctionError("an even number of variables", f"{len(scope)}")
+    return len(scope) // 2
+
+
+def add_soft_same(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Charge for each variable of a list whose state the other list lacks."""
+    first, second = given["vars1"], given["vars2"]
+    if len(first) != len(second):
+        raise GlobalFunctionError("two lists of as many variables", f"{len(first)} and {len(second)}")
+    if {*first, *second} != {*scope}:
+        raise GlobalFunctionError("two lists of the variables of the scope", "others")
+    both, cost = (*first, *second), given["cost"]
+    add_counts(parts, both, [
+        ValueCount(v, lambda n, place: n + (1 if place < len(first) else -1), lambda n: max(0, n) * cost)
+        for v in _every_value(parts, both)
+    ])  # fmt: skip
+
+
+def add_among(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Charge where fewer or more variables than the bounds have one of some values."""
+    values, low, high = {*given["values"]}, given["min"], given["max"]
+    end = priced(given["metric"], given["cost"], gap_beyond(low, high))
+    parts.machine(scope, Machine.counting(0, lambda n, _, value: n + (value in values), end))
+
+
+def add_variable_among(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Charge where another number of variables than the last one's state has one of some values."""
+    values, cost = {*given["values"]}, given["cost"]
+
+    def step(n: int, place: int, value: int) -> State:
+        return n - value if place == len(scope) - 1 else n + (value in values)
+
+    parts.machine(scope, Machine.counting(0, step, lambda gap: cost if gap else 0))
+
+
+def add_clique(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Forbid that more variables than ``rhs`` have one of their values; where it is 1, by pairs of variables."""
+    sets, most = [{*values} for values in given["values"]], given["rhs"]
+    if most == 1:
+        parts.exclusive(scope, sets)
+        return
+
+    def step(n: int, place: int, value: int) -> State | None:
+        n += value in sets[place]
+        return n if n <= most else None
+
+    parts.machine(scope, Machine.counting(0, step, lambda _: 0))

@@ -1,0 +1,70 @@
+"""Hidden variables, whose states follow from those of a model's own variables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from .function import FORBIDDEN, Function
+
+_UNKNOWN = -1
+
+
+def completed(functions: Sequence[Function], assignment: Sequence[int], hidden: int) -> list[int] | None:
+    """Return an assignment with the states of all hidden variables; None where one has no allowed state.
+
+    A hidden variable has the one state that a function allows, the others of whose variables are known.
+
+    Parameters
+    ----------
+    functions : sequence of Function
+    assignment : sequence of int
+        States of the model's own variables.
+    hidden : int
+        How many variables are behind them.
+
+    Raises
+    ------
+    ModelError
+        If a hidden variable does not follow from the others.
+    """
+    own, states = len(assignment), [*assignment, *[_UNKNOWN] * hidden]
+    waiting = [function for function in functions if max(function.scope, default=0) >= own]
+    while waiting:
+        left = []
+        for function in waiting:
+            unknown = [v for v in function.scope if states[v] == _UNKNOWN]
+            allowed = _allowed(function, states) if len(unknown) == 1 else None
+            if allowed is None or len(allowed) > 1:
+                left += [function] if unknown else []
+            elif not allowed:
+                return None
+            else:
+                states[unknown[0]] = allowed[0]
+        if len(left) == len(waiting):
+            raise ModelError(f"the states of {len(left)} hidden variables do not follow from the others")
+        waiting = left
+    return [max(state, 0) for state in states]
+
+
+def _allowed(function: Function, states: Sequence[int]) -> list[int] | None:
+    """Return the allowed states of the one variable of a function that has none yet; None for those of a default."""
+    known = [(c, states[v]) for c, v in enumerate(function.scope) if states[v] != _UNKNOWN]
+    if function.rows is None:
+        column = function.values[tuple(slice(None) if states[v] == _UNKNOWN else states[v] for v in function.scope)]
+        return [int(state) for state in np.flatnonzero(_is_allowed(column))]
+    if _is_allowed(np.asarray(function.default, function.values.dtype)):
+        return None
+    same = np.all([function.rows[:, c] == state for c, state in known], axis=0)
+    (free,) = {*range(len(function.scope))} - {c for c, _ in known}
+    states_left: list[int] = function.rows[same & _is_allowed(function.values), free].tolist()
+    return states_left
+
+
+def _is_allowed(values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether costs are allowed, or probabilities are not 0."""
+    return np.asarray(values != 0 if values.dtype.kind == "f" else values < FORBIDDEN)

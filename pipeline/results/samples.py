@@ -1,0 +1,120 @@
+"""Independent draws of all variables, as an array of states and as data frames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...cluster.version import install_hint
+from ..errors import ModelError, format_bytes
+from ..models.model import Model
+from .proof import plan_dict
+
+if TYPE_CHECKING:
+    from ..plans.plan import Plan
+
+
+@dataclass(frozen=True, repr=False)
+class Samples:
+    """Independent draws from a distribution over the assignments of a model.
+
+    Parameters
+    ----------
+    model : Model
+    states : ndarray of int, shape (draws, variables)
+        State indices of each draw; variables in the order of :attr:`names`.
+    seed : int
+        Of the draws; the same seed and plan give the same.
+    tried : int
+        Draws that were made; more than there are where totals that reach ``top`` were thrown away.
+    temperature : float or None
+        Of a cost network; None for probabilities.
+    plan : Plan or None
+        What was swept; None where nothing was left to eliminate.
+    seconds : dict of str to float
+        Wall seconds of ``plan`` and ``run``.
+    peak_rss_bytes : int
+    notes : tuple of str
+    """
+
+    model: Model
+    states: NDArray[np.integer[Any]]
+    seed: int
+    tried: int
+    temperature: float | None = None
+    plan: Plan | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    peak_rss_bytes: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables, in the order of the columns."""
+        return self.model.names[: self.states.shape[1]]
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, name: str) -> NDArray[np.integer[Any]]:
+        """Return the states of one variable, by its name."""
+        if name not in self.model.index:
+            raise ModelError(f"{name!r} is not a variable of the model")
+        return self.states[:, self.model.index[name]]
+
+    def assignments(self) -> list[dict[str, str | int]]:
+        """Return each draw by names of variables and labels of states."""
+        return [self.model.shown(row) for row in self.states.tolist()]
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, a row for each draw; states with labels are categories.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the extra ``frames`` brings it.
+        """
+        try:
+            import pandas  # type: ignore[import-untyped,unused-ignore]
+        except ImportError:
+            raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
+        labelled = zip(self.names, self.model.states, self.states.T, strict=False)
+        return pandas.DataFrame(
+            {
+                name: column if labels is None else pandas.Categorical.from_codes(column, list(labels))
+                for name, labels, column in labelled
+            }
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints: plain types only, without the draws."""
+        return {
+            "query": "sample",
+            "status": "ok",
+            "samples": len(self),
+            "tried": self.tried,
+            "seed": self.seed,
+            "variables": len(self.names),
+            **({} if self.temperature is None else {"temperature": str(self.temperature)}),
+            "plan": plan_dict(self.plan),
+            "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
+            "peak_rss_bytes": self.peak_rss_bytes,
+            **({"notes": list(self.notes)} if self.notes else {}),
+        }
+
+    def to_json(self) -> str:
+        """Return :meth:`to_dict` as one line of JSON."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def __repr__(self) -> str:
+        tried = "" if self.tried == len(self) else f", of {self.tried:,} that were tried"
+        lines = [f"samples  {len(self):,} of {len(self.names):,} variables, seed {self.seed}{tried}"]
+        if self.plan is not None:
+            lines.append(f"plan     {self.plan.slices} slices, peak {format_bytes(self.plan.peak_bytes)}")
+        if self.seconds:
+            lines.append("seconds  " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
+        return "\n".join([*lines, *(f"note     {text}" for text in dict.fromkeys(self.notes))])

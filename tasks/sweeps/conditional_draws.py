@@ -1,0 +1,234 @@
+"""Independent draws of what one step of a sum summed out, given states of what it left: many draws at a time.
+
+The backward sweep of elimination that draws where decoding takes the best (forward filtering, backward sampling;
+Dawid 1992, "Applications of a general propagation algorithm"): a step's inputs, at the states drawn above, are
+proportional to the distribution of what it eliminated. Random numbers are those of a counter (Philox, Salmon et al.
+2011): draw ``i`` of a stream is the same in whatever batch it falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..steps.semiring import SUM_PRODUCT
+from ..steps.step import make_step
+from ..steps.sweep_policy import SweepPolicy
+from .scaled import QuickSumProduct, Scaled, as_logs, in_range
+
+Array = NDArray[Any]
+Uniform = Callable[[int, int, int], Array]
+"""Takes a variable and the first and last but one of some draws; returns a number of [0, 1) for each."""
+Read = Sequence[tuple[Scaled, tuple[int, ...]]]
+"""The tables that a step reads, with their variables."""
+
+_WORD = (1 << 64) - 1
+# Numbers of 64 bits that one count of Philox gives.
+_BLOCK = 4
+
+
+def uniform_numbers(seed: int, stream: int, start: int, stop: int) -> Array:
+    """Return numbers ``start`` to ``stop`` of a stream of uniform numbers of [0, 1)."""
+    bits = np.random.Philox(key=np.array([seed & _WORD, stream & _WORD], np.uint64))
+    bits.advance(start // _BLOCK)
+    skipped = start % _BLOCK
+    return np.random.Generator(bits).random(stop - start + skipped)[skipped:]
+
+
+def inverse(cumulative: Array, rows: Array, numbers: Array) -> Array:
+    """Return a state for each draw by the inverse of a distribution: one of a positive weight.
+
+    Parameters
+    ----------
+    cumulative : ndarray, float64, shape (rows, states)
+        Sums of weights up to each state; only rows of a positive sum are drawn from.
+    rows : ndarray of int, shape (draws,)
+    numbers : ndarray, float64, shape (draws,)
+        Uniform numbers of [0, 1).
+    """
+    totals = cumulative[:, -1][rows]
+    # the product may round up to the total, which no state has below it
+    wanted = np.minimum(numbers * totals, np.nextafter(totals, 0.0))
+    if cumulative.shape[1] == 2:
+        return np.asarray(cumulative[:, 0][rows] <= wanted, np.intp)
+    return np.asarray((cumulative[rows] <= wanted[:, None]).sum(axis=1))
+
+
+def draw_step(
+    read: Read,
+    sizes: Sequence[int],
+    states: MutableMapping[int, Array],
+    uniform: Uniform,
+    draws: int,
+    cells: int,
+) -> None:
+    """Draw the variables of a step's inputs that have no state yet, and enter them into ``states``.
+
+    Parameters
+    ----------
+    read : sequence of (Scaled, tuple of int)
+        All tables that the step joins.
+    sizes : sequence of int
+        Domain sizes, by variable; one of a single state may have any state in ``states``.
+    states : mapping of int to ndarray of int, shape (draws,)
+        What is drawn of the variables above.
+    uniform : callable
+        The random numbers of a variable.
+    draws : int
+    cells : int
+        Most cells of a table that is made for all draws, or for a batch of them.
+    """
+    axes = [v for v in dict.fromkeys(v for _, scope in read for v in scope) if sizes[v] > 1]
+    given, left = [v for v in axes if v in states], [v for v in axes if v not in states]
+    policy = SweepPolicy.current()
+    while left:
+        above, below = _cells(given, sizes), _cells(left, sizes)
+        if above * below <= min(cells, policy.rows_a_draw * draws * below):
+            _from_table(read, given, left, sizes, states, uniform, draws)
+            return
+        few = min(policy.drawn_states, cells)
+        if below <= few or len(left) == 1:
+            _from_batches(read, given, left, sizes, states, uniform, draws, max(cells // below, 1))
+            return
+        first = _first(left, sizes, max(cells // above, 1))
+        _from_table(read, given, first, sizes, states, uniform, draws)
+        given, left = given + first, left[len(first) :]
+
+
+def _first(left: Sequence[int], sizes: Sequence[int], most: int) -> list[int]:
+    """Return the first variables, as many as have few joint states, but one at least and not all."""
+    count = 1
+    while count < len(left) - 1 and _cells(left[: count + 1], sizes) <= most:
+        count += 1
+    return list(left[:count])
+
+
+def _from_table(
+    read: Read,
+    given: Sequence[int],
+    wanted: Sequence[int],
+    sizes: Sequence[int],
+    states: MutableMapping[int, Array],
+    uniform: Uniform,
+    draws: int,
+) -> None:
+    """Draw from one table of all states of what is given; what is neither given nor wanted is summed out."""
+    scope = [*given, *wanted]
+    tables, axes = zip(*[(t, a) for t, a in read], strict=True)
+    step = make_step(-1, tuple(range(len(read))), axes, tuple(scope), sizes, SUM_PRODUCT)
+    joined = QuickSumProduct(tuple(sizes), compiled=False).step(step, tables, 1)
+    weights = _natural(joined.values.reshape([_cells(given, sizes), -1]), joined.logs)
+    sums = _sums(weights.reshape([len(weights), *(sizes[v] for v in wanted)]))
+    found = {v: np.empty(draws, np.int32) for v in wanted}
+    for start, stop in _batches(draws, SweepPolicy.current().batch_draws):
+        rows = _codes(given, sizes, states, start, stop)
+        for v, state in _drawn(sums, rows, wanted, sizes, uniform, start, stop):
+            found[v][start:stop] = state
+    states.update(found)
+
+
+def _from_batches(
+    read: Read,
+    given: Sequence[int],
+    wanted: Sequence[int],
+    sizes: Sequence[int],
+    states: MutableMapping[int, Array],
+    uniform: Uniform,
+    draws: int,
+    batch: int,
+) -> None:
+    """Draw from what the tables are at each draw's own states."""
+    tables = [table for table, _ in read]
+    logs = any(t.logs for t in tables) or not in_range(tables, 0.0)
+    values = [(as_logs(table) if logs else table).values for table in tables]
+    found = {v: np.empty(draws, np.int32) for v in wanted}
+    for start, stop in _batches(draws, min(batch, SweepPolicy.current().batch_draws)):
+        total: Array = np.zeros(()) if logs else np.ones(())
+        for table, (_, axes) in zip(values, read, strict=True):
+            at = _at_draws(table, axes, wanted, sizes, states, start, stop)
+            total = total + at if logs else total * at
+        shape = stop - start, *(sizes[v] for v in wanted)
+        total = np.broadcast_to(total, shape).reshape(stop - start, -1)
+        sums = _sums(_natural(total, logs).reshape(shape))
+        for v, state in _drawn(sums, np.arange(stop - start), wanted, sizes, uniform, start, stop):
+            found[v][start:stop] = state
+    states.update(found)
+
+
+def _at_draws(
+    table: Array,
+    axes: Sequence[int],
+    wanted: Sequence[int],
+    sizes: Sequence[int],
+    states: Mapping[int, Array],
+    start: int,
+    stop: int,
+) -> Array:
+    """Return a table's cells at the states of some draws: an axis of draws, and one for each of what is wanted."""
+    first: Any = np.zeros(stop - start, np.intp)
+    offsets: Any = np.zeros([1] * len(wanted), np.intp)
+    stride = 1
+    for v in reversed(axes):
+        if v in wanted:
+            place = wanted.index(v)
+            shape = [sizes[v] if k == place else 1 for k in range(len(wanted))]
+            offsets = offsets + stride * np.arange(sizes[v]).reshape(shape)
+        elif sizes[v] > 1:
+            first += stride * states[v][start:stop].astype(np.intp)
+        stride *= sizes[v]
+    found: Array = table.reshape(-1)[first.reshape([-1] + [1] * len(wanted)) + offsets]
+    return found
+
+
+def _natural(weights: Array, logs: bool) -> Array:
+    """Return rows of weights, each on a scale of its own if they are logarithms."""
+    if not logs:
+        return weights
+    tops = weights.max(axis=1, keepdims=True)
+    return np.asarray(np.exp(weights - np.where(tops > -np.inf, tops, 0.0)))
+
+
+def _sums(weights: Array) -> list[Array]:
+    """Return for each variable the cumulated weights of its states, given those before it, later ones summed out."""
+    tables = [weights]
+    while tables[-1].ndim > 2:
+        tables.append(tables[-1].sum(axis=-1))
+    return [np.cumsum(table.reshape(-1, table.shape[-1]), axis=1) for table in reversed(tables)]
+
+
+def _drawn(
+    sums: Sequence[Array],
+    rows: Array,
+    wanted: Sequence[int],
+    sizes: Sequence[int],
+    uniform: Uniform,
+    start: int,
+    stop: int,
+) -> list[tuple[int, Array]]:
+    """Draw variables one after the other, each given those before it."""
+    found = []
+    for v, table in zip(wanted, sums, strict=True):
+        state = inverse(table, rows, uniform(v, start, stop))
+        rows = rows * sizes[v] + state
+        found.append((v, state))
+    return found
+
+
+def _codes(scope: Sequence[int], sizes: Sequence[int], states: Mapping[int, Array], start: int, stop: int) -> Array:
+    """Return the number of each draw's joint state."""
+    codes: Array = np.zeros(stop - start, np.intp)
+    for v in scope:
+        codes = codes * sizes[v] + states[v][start:stop]
+    return codes
+
+
+def _batches(draws: int, size: int) -> list[tuple[int, int]]:
+    return [(start, min(start + size, draws)) for start in range(0, draws, size)]
+
+
+def _cells(scope: Sequence[int], sizes: Sequence[int]) -> int:
+    return prod([sizes[v] for v in scope])

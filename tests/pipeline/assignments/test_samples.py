@@ -1,0 +1,303 @@
+"""Independent draws: against exact distributions by chi-square tests with fixed seeds, and what they refuse."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bucketflow
+from bucketflow import BudgetError, Model, ModelError, Samples, sample
+from bucketflow.cluster.pool import ThreadPool
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.assignments.drawing import Drawing
+from bucketflow.pipeline.assignments.kept_sums import KeptSums
+from bucketflow.pipeline.assignments.kept_sweep import opened_sweep, prepare_kept
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.options import Options
+from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
+from tests.exact import Weights, costs
+from tests.models import bayes_models, cost_models, grid, markov_models
+
+Array = NDArray[Any]
+DRAWS = 2000
+# Of a normal variable: one test in a million fails by chance, and seeds are fixed.
+FAR = 4.9
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def deviation(counts: Array, expected: Array) -> float:
+    """How far counts are from what is expected, as a normal variable: chi-square by Wilson and Hilferty (1931).
+
+    Cells of fewer than five expected draws are one; infinite where something impossible was drawn.
+    """
+    if counts[expected == 0].any():
+        return math.inf
+    rare = expected < 5
+    pairs = [*zip(counts[~rare], expected[~rare], strict=True), (counts[rare].sum(), expected[rare].sum())]
+    pairs = [(c, e) for c, e in pairs if e > 0]
+    freedom = len(pairs) - 1
+    if freedom < 1:
+        return 0.0
+    chi_square = sum((c - e) ** 2 / max(e, 1.0) for c, e in pairs)
+    spread = 2 / (9 * freedom)
+    return float(((chi_square / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread))
+
+
+def joint_deviation(states: Array, weights: Mapping[tuple[int, ...], float], dims: tuple[int, ...]) -> float:
+    """How far draws are from a distribution of all assignments."""
+    total = sum(weights.values())
+    expected, counts = np.zeros(math.prod(dims)), np.zeros(math.prod(dims))
+    for assignment, weight in weights.items():
+        expected[np.ravel_multi_index(assignment, dims)] = len(states) * (weight / total)
+    np.add.at(counts, np.ravel_multi_index(tuple(states.T), dims), 1)
+    return deviation(counts, expected)
+
+
+def boltzmann(model: Model, evidence: Mapping[str, int], temperature: float) -> dict[tuple[int, ...], float]:
+    """What each allowed assignment weighs."""
+    found = costs(model, evidence)
+    least = min(found.values(), default=0)
+    return {states: math.exp(-(cost - least) / temperature) for states, cost in found.items()}
+
+
+@given(st.one_of(bayes_models(), markov_models()), st.booleans(), st.booleans(), st.integers(0, 1000))
+@SLOW
+def test_networks_are_drawn_from_their_distribution(model: Model, hard: bool, soft: bool, seed: int) -> None:
+    findings: dict[str, Any] = {"x0": 0} if hard else {}
+    if soft and len(model.names) > 1:
+        findings["x1"] = [0.25 * (k + 1) for k in range(model.dims[1])]
+    weights = Weights(model, findings).weights
+    if not weights:
+        with pytest.raises(ModelError, match="nothing to draw from"):
+            sample(model, 3, evidence=findings, seed=seed)
+        return
+    found = sample(model, DRAWS, evidence=findings, seed=seed)
+    assert found.states.shape == (DRAWS, len(model.names))
+    scaled = {states: weight / max(weights.values()) for states, weight in weights.items()}
+    assert joint_deviation(found.states, scaled, model.dims) < FAR
+
+
+@given(cost_models(), st.sampled_from([0.5, 3.0, math.inf]), st.booleans(), st.integers(0, 1000))
+@SLOW
+def test_cost_networks_are_drawn_at_a_temperature(model: Model, temperature: float, hard: bool, seed: int) -> None:
+    evidence = {"x0": 0} if hard else {}
+    weights = boltzmann(model, evidence, temperature)
+    if not weights:
+        with pytest.raises((ModelError, BudgetError), match=r"nothing to draw from|stay below top"):
+            sample(model, 3, evidence=evidence, temperature=temperature, seed=seed)
+        return
+    with SweepPolicy.using(tries_a_draw=100_000):
+        found = sample(model, DRAWS // 4, evidence=evidence, temperature=temperature, seed=seed)
+    assert joint_deviation(found.states, weights, model.dims) < FAR
+
+
+@given(markov_models(), st.sampled_from([0, 2]), st.integers(1, 8), st.integers(1, 40))
+@SLOW
+def test_every_way_to_draw_a_step_is_exact(model: Model, rows: int, few: int, cells: int) -> None:
+    weights = Weights(model, {}).weights
+    if weights:
+        with SweepPolicy.using(rows_a_draw=rows, drawn_states=few, drawn_cells=cells):
+            found = sample(model, DRAWS, seed=1)
+        scaled = {states: weight / max(weights.values()) for states, weight in weights.items()}
+        assert joint_deviation(found.states, scaled, model.dims) < FAR
+
+
+def test_the_test_catches_a_sampler_that_draws_variables_apart() -> None:
+    model = Model.build("markov", {"a": 2, "b": 2}, [(("a", "b"), [[2, 1], [1, 2]])])
+    marginals = bucketflow.marginals(model)
+    rng = np.random.default_rng(0)
+    apart = np.stack([rng.choice(2, DRAWS, p=marginals[name]) for name in model.names], axis=1)
+    weights = {(a, b): 2.0 if a == b else 1.0 for a in range(2) for b in range(2)}
+    assert joint_deviation(apart, weights, model.dims) > FAR
+    assert joint_deviation(sample(model, DRAWS).states, weights, model.dims) < FAR
+
+
+def test_marginals_of_a_large_network_with_evidence() -> None:
+    model = bucketflow.load("diagnosis")
+    evidence = {"Flow": "none", "Storm": [0.3, 0.9]}
+    found, exact = sample(model, 20_000, evidence=evidence, seed=5), bucketflow.marginals(model, evidence=evidence)
+    for name in model.names:
+        counts = np.bincount(found[name], minlength=len(exact[name])).astype(float)
+        assert deviation(counts, exact[name] * len(found)) < FAR, name
+    pair = "PanelPower", "Controller"
+    joint = bucketflow.marginals(model, evidence=evidence, joint=[pair]).joint[pair]
+    counts = np.zeros(joint.shape)
+    np.add.at(counts, (found[pair[0]], found[pair[1]]), 1)
+    assert deviation(counts.reshape(-1), joint.reshape(-1) * len(found)) < FAR
+
+
+def test_slices_are_drawn_by_their_sums() -> None:
+    model, draws = grid(7, 7, 4, "markov"), 1000
+    whole, tight = (sample(model, draws, seed=2, memory=memory) for memory in ("100MB", "1.6MB"))
+    assert whole.plan is not None
+    assert tight.plan is not None
+    assert whole.plan.slices == 1 < tight.plan.slices
+    exact = bucketflow.marginals(model)
+    for found in (whole, tight):
+        for name in model.names:
+            counts = np.bincount(found[name], minlength=4).astype(float)
+            assert deviation(counts, exact[name] * draws) < FAR, name
+    assert np.array_equal(sample(model, draws, seed=2, memory="1.6MB").states, tight.states)
+
+
+def test_slices_in_threads_give_the_same_draws() -> None:
+    model = grid(6, 6, 3, "markov")
+    question = question_of(model, "partition")
+    network, found = question.reduced[0], []
+    prepared = prepare_kept(question, network, KeptSums(network), Options(memory=70_000, fit="slice"))
+    with opened_sweep(prepared) as sweep:
+        for pool in (sweep.run.pool, ThreadPool(3)):
+            moved = replace(sweep, run=replace(sweep.run, pool=pool))
+            drawing = Drawing(moved, network, seed=1, cells=1 << 12)
+            found.append([drawing.more(60), drawing.more(40)])
+        assert sweep.run.plan.slices > 1
+        whole = Drawing(sweep, network, seed=1, cells=1 << 12).more(100)
+    for v, states in whole.items():
+        for parts in found:
+            assert np.array_equal(np.concatenate([part[v] for part in parts]), states)
+
+
+def test_draws_do_not_depend_on_batches_or_on_how_many_follow() -> None:
+    for model, more in ((bucketflow.load("diagnosis"), {}), (grid(4, 4, 3), {"temperature": 9.0})):
+        first = sample(model, 1000, seed=7, **more).states
+        with SweepPolicy.using(batch_draws=13, walked_draws=100):
+            assert np.array_equal(sample(model, 1000, seed=7, **more).states, first)
+        assert np.array_equal(sample(model, 500, seed=7, **more).states, first[:500])
+        assert not np.array_equal(sample(model, 1000, seed=8, **more).states, first)
+
+
+def test_numbers_are_those_of_their_places() -> None:
+    whole = uniform_numbers(3, 8, 0, 100)
+    for start, stop in ((0, 1), (1, 2), (7, 50), (96, 100)):
+        assert np.array_equal(uniform_numbers(3, 8, start, stop), whole[start:stop])
+    assert not np.array_equal(uniform_numbers(3, 9, 0, 100), whole)
+
+
+def test_states_of_no_weight_are_never_drawn() -> None:
+    weights = np.array([[0.0, 1.0, 0.0, 2.0, 0.0], [0.0, 0.0, 1e-300, 0.0, 0.0], [5.0, 0.0, 0.0, 0.0, 0.0]])
+    numbers = np.array([0.0, 0.3, 0.5, np.nextafter(1.0, 0.0)])
+    for row, own in enumerate(weights):
+        found = inverse(np.cumsum(weights, axis=1), np.full(4, row), numbers)
+        assert (own[found] > 0).all()
+    binary = np.cumsum([[0.0, 1.0], [1.0, 0.0]], axis=1)
+    assert [inverse(binary, np.full(4, row), numbers).tolist() for row in (0, 1)] == [[1] * 4, [0] * 4]
+
+
+def test_clauses_are_drawn_uniformly(tmp_path: Path) -> None:
+    path = tmp_path / "small.cnf"
+    path.write_text("p cnf 5 4\n1 2 0\n-1 3 0\n-2 -3 4 0\n-4 5 0\n")
+    model = bucketflow.load(path)
+    found = sample(model, DRAWS, seed=1)
+    possible = dict.fromkeys(Weights(model, {}).weights, 1.0)
+    assert len(possible) == bucketflow.solve(model, "count").value
+    assert joint_deviation(found.states, possible, model.dims) < FAR
+
+
+def test_totals_that_reach_top_are_thrown_away() -> None:
+    model = Model.build("cost", {"a": 4, "b": 4}, [("a", [0, 1, 2, 3]), ("b", [0, 1, 2, 3])], top=4)
+    found = sample(model, DRAWS, temperature=math.inf)
+    assert found.tried > len(found) == DRAWS
+    assert joint_deviation(found.states, boltzmann(model, {}, math.inf), model.dims) < FAR
+
+
+def test_a_sampler_without_luck_gives_up() -> None:
+    names = [f"v{i}" for i in range(20)]
+    model = Model.build("cost", dict.fromkeys(names, 2), [((n,), [0, 1]) for n in names], top=2)
+    with pytest.raises(BudgetError, match="stay below top 2"):
+        sample(model, 10, temperature=math.inf)
+    assert len(sample(model, 10, temperature=0.1)) == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "asked", "why"),
+    [
+        ("cost", {}, "at a temperature"),
+        ("cost", {"temperature": 0}, "must be a number above 0"),
+        ("cost", {"temperature": math.nan}, "must be a number above 0"),
+        ("markov", {"temperature": 1.0}, "for cost networks"),
+        ("markov", {"workdir": "x"}, "'workdir' does not apply"),
+        ("markov", {"fit": "spill"}, "'fit' does not apply"),
+        ("markov", {"representation": "rows"}, "'representation' does not apply"),
+        ("cost", {"temperature": 1.0, "evidence": {"x0": [1, 0.5]}}, "no likelihoods"),
+        ("markov", {"evidence": {"x0": 7}}, "no state 7"),
+    ],
+)
+def test_what_does_not_apply_is_refused(kind: str, asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        sample(grid(2, 2, 2, kind), 3, **asked)
+
+
+def test_budgets_are_refused_with_both_numbers() -> None:
+    with pytest.raises(BudgetError, match=r"100,000 samples of 16 variables take 16 MB, allowed 1 MB"):
+        sample(grid(4, 4, 2, "markov"), 100_000, memory="1MB")
+    with pytest.raises(BudgetError, match=r"needs .* allowed"):
+        sample(grid(7, 7, 6, "markov"), 1, memory=200_000, fit="refuse")
+
+
+def test_no_draws_and_negative_numbers() -> None:
+    model = grid(2, 2, 2, "markov")
+    assert sample(model, 0).states.shape == (0, 4)
+    with pytest.raises(ModelError, match="n is -1"):
+        sample(model, -1)
+
+
+def test_samples_by_names() -> None:
+    model = bucketflow.load("diagnosis")
+    found = sample(model, 4, evidence={"Storm": "yes"})
+    assert [row["Storm"] for row in found.assignments()] == ["yes"] * 4
+    with pytest.raises(ModelError, match="not a variable"):
+        found["storm"]
+    pandas = pytest.importorskip("pandas")
+    frame = found.to_frame()
+    assert isinstance(frame, pandas.DataFrame)
+    assert frame["Storm"].tolist() == ["yes"] * 4
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(main, ["solve", *arguments])
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_the_command_writes_files(tmp_path: Path) -> None:
+    expected: Samples = sample(bucketflow.load("diagnosis"), 20, evidence={"Storm": "yes"}, seed=4)
+    common = "diagnosis", "--query", "sample", "--samples", "20", "--seed", "4", "--evidence", "Storm=yes"
+    code, out, _ = run(*common, "--out", str(tmp_path / "a.csv"), "--json")
+    assert code == 0
+    assert {"query": "sample", "samples": 20, "seed": 4}.items() <= json.loads(out).items()
+    with (tmp_path / "a.csv").open() as file:
+        assert [*csv.DictReader(file)] == expected.assignments()
+    code, out, _ = run(*common, "--out", str(tmp_path / "a.jsonl"))
+    assert (code, out.splitlines()[0].split()[:2]) == (0, ["samples", "20"])
+    lines = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in lines] == expected.assignments()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["diagnosis", "--samples", "3"], "goes with --query sample only"),
+        (["diagnosis", "--query", "sample", "--samples", "3"], "needs --samples and --out"),
+        (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.txt"], "use .csv or .jsonl"),
+        (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--gap", "1"], "--gap is for optima"),
+        (["satellite", "--query", "sample", "--samples", "3", "--out", "a.csv"], "at a temperature"),
+    ],
+)
+def test_the_command_refuses(arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, said = run(*arguments)
+    assert code == 2
+    assert why in said
+    assert not [*tmp_path.iterdir()]
