@@ -87,6 +87,9 @@ def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Se
     return math.fsum(2.0 ** min(b, 1000.0) for b in bits)
 
 
-def sweep_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int) -> float:
-    """Return how many cells the buckets of one greedy order have: about what a sweep takes."""
-    return bucket_cells(dims, scopes, min_fill_order(dims, scopes, seed))
+def sweep_cells(
+    dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int, last: frozenset[int] = frozenset()
+) -> float:
+    """Return how many cells the buckets of one greedy order have, ``last`` behind all others: what a sweep takes."""
+    order = min_fill_order(dims, scopes, seed)
+    return bucket_cells(dims, scopes, sorted(order, key=last.__contains__) if last else order)
