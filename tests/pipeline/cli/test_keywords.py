@@ -143,6 +143,7 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.save(PAIR, pat="a.uai"), "save", "pat", "path"),
     (lambda: bucketflow.jobs(schedule="tcp://host:1"), "jobs", "schedule", "scheduler"),
     (lambda: bucketflow.generate("grid", variable=9), "generate", "variable", "variables"),
+    (lambda: bucketflow.from_pgmpy(PAIR, netwrk=1), "from_pgmpy", "netwrk", "network"),
     (lambda: Model.build("cost", {}, [], tops=3), "build", "tops", "top"),
     (
         lambda: bucketflow.compile(bucketflow.load("diagnosis")).marginals_batch({}, memori=1),
