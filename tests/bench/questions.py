@@ -72,7 +72,11 @@ def network_rows(model: Model, draws: int) -> Iterator[Row]:
     def conditioned(network: Any) -> Any:
         """By rejection, which takes long where evidence is rare."""
         drawn = gum.BNDatabaseGenerator(network)
-        drawn.drawSamples(draws // 100, evidence, _PATIENCE)
+        seen = gum.Instantiation()
+        for name, state in evidence.items():
+            seen.add(network.variable(name))
+            seen.chgVal(network.variable(name), state)
+        drawn.drawSamples(draws // 100, seen, _PATIENCE)
         return drawn.samplesNbRows()
 
     def informed(network: Any) -> Any:
