@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .pipeline.agents.dpop import dpop
     from .pipeline.api.best import best
     from .pipeline.api.bound import bound
+    from .pipeline.api.editable import EditableModel
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
@@ -59,6 +60,7 @@ __all__ = [
     "Dcop",
     "DpopMetrics",
     "DpopResult",
+    "EditableModel",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -100,6 +102,7 @@ __all__ = [
 _HOME = {
     "api.best": ("best",),
     "api.bound": ("bound",),
+    "api.editable": ("EditableModel",),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),

@@ -68,6 +68,8 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("--all-optimal lists what is within 0 of the optimum; leave out --within")
     if not given:
         return {}
+    if outer := [name for name in ("project", "maximize") if options.pop(name) is not None]:
+        raise click.UsageError(f"--{outer[0]} is not for {what}, which are of all variables")
     proof = [name for name in options_for("proving") if options.pop(name) != OPTION_ROWS[name].default]
     if proof:
         raise click.UsageError(f"--{OPTION_ROWS[proof[0]].flag} is for one optimum or sum, not for {what}")
