@@ -120,6 +120,14 @@ def packed_or_binary(data: bytearray, name: str) -> str | None:
     return None if kind is None else kind.sentence
 
 
+def unread_kinds() -> dict[Unread, tuple[str, ...]]:
+    """Return what is known by its suffix and not read, with its suffixes."""
+    found: dict[Unread, tuple[str, ...]] = {}
+    for suffix, kind in _BY_SUFFIX.items():
+        found[kind] = (*found.get(kind, ()), suffix)
+    return found
+
+
 def unread_by_name(suffix: str) -> str | None:
     """Say what a file is by its suffix, if that is of no model."""
     if suffix in _ARCHIVES:
