@@ -153,7 +153,7 @@ FORMATS = (
     Format(
         "a network of aGrUM (.jgum)",
         "bayesian.agrum_json:read_jgum",
-        suffixes=(".jgum",),
+        suffixes=(".jgum", ".bgum"),
         signature=r'\s*\{(?s:.*)"GumJsonVersion"\s*:',
         about="networks that aGrUM saves: tables, noisy-OR and noisy-AND, aggregators",
     ),

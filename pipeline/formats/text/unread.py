@@ -70,7 +70,6 @@ _BY_SUFFIX = {
     **dict.fromkeys((".mzn", ".fzn", ".dzn"), Unread("a MiniZinc model", _TABLES)),
     ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
-    ".bgum": Unread("a packed network of aGrUM", "let pyAgrum save it as .jgum"),
     ".neta": Unread("a packed Netica network", "let Netica save it as text, .dne"),
     ".xbn": Unread("a network of Microsoft's tools", _BY_GENIE),
     **dict.fromkeys(

@@ -290,3 +290,12 @@ def test_machines_of_sums_say_what_a_relation_does(relation: str) -> None:
                     assert ends == [0]
                 else:
                     assert ends == ([] if cost is None else [cost])
+
+
+def test_a_model_with_hidden_sums_is_written_with_them(read: Read, tmp_path: Path) -> None:
+    with FormatPolicy.using(global_table_cells=1):
+        model = read("min: +1 a +2 b +3 c ;\n+1 a +1 b +1 c >= 2 ;\n", "a.opb")
+    notes = bucketflow.save(model, tmp_path / "b.cfn")
+    assert notes == (f"{model.hidden} hidden variables, the last ones, are variables of the file",)
+    assert bucketflow.solve(load(tmp_path / "b.cfn")).value == 3
+    assert bucketflow.solve(load(tmp_path / "b.cfn"), "count").value == 4
