@@ -222,7 +222,7 @@ FORMATS = (
         signature=r"\s*<(?s:.*<)?instance(?=[\s>])(?![^>]*XCSP3)",
         writer="dcop.xcsp:xcsp_file",
         keeps=frozenset({"names", "agents"}),
-        about="XCSP 2.1 as FRODO has it, XDisCSP: soft and hard relations of agents",
+        about="XCSP 2.1 as FRODO has it, XDisCSP: soft and hard relations of agents, allDifferent",
     ),
     Format(
         "XCSP3 (.xml)",

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from html import escape
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,8 @@ from .predicates import Intension, read_intensions, tabulated
 from .xcsp_elements import check_arity, check_count, check_elements, read_presentation
 
 _RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
+_ALL_DIFFERENT = re.compile(r"\s*global\s*:\s*all_?different\s*", re.IGNORECASE)
+_BRACKETED = re.compile(r"\s*\[?([^\[\]]*)\]?\s*")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_DOMAIN = 2**31 - 1
@@ -81,7 +84,8 @@ def read_xcsp(source: Source) -> Dcop:
     Raises
     ------
     FormatError
-        If the file is malformed, a variable has no agent, a constraint is a global one, or something else is there
+        If the file is malformed, a variable has no agent, a constraint is a global one but allDifferent, or something
+        else is there
         that changes the problem.
     """
     root = root_element(source, "instance")
@@ -101,9 +105,14 @@ def read_xcsp(source: Source) -> Dcop:
     relations = {name: _relation(e, draft) for name, e in _named(root, "relations", "relation", draft)}
     intensions = read_intensions(root, draft)
     _read_bounds(root, draft)
+    largest = 0
     for constraint in _inside(root, "constraints", "constraint"):
-        draft.given.append(_constraint(constraint, relations, intensions, draft))
-    check_arity(root, max((len(given.scope) for given in draft.given), default=0), draft)
+        if _ALL_DIFFERENT.fullmatch(constraint.attributes.get("reference", "")):
+            draft.given += _all_different(constraint, draft)
+        else:
+            draft.given.append(_constraint(constraint, relations, intensions, draft))
+        largest = max(largest, len(constraint.attributes.get("scope", "").split()))
+    check_arity(root, largest, draft)
     return draft.dcop()
 
 
@@ -250,6 +259,28 @@ def _constraint(
             "is not there: what it does not list costs 0",
         )
     return Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)
+
+
+def _all_different(element: Element, draft: Draft) -> Iterator[Given]:
+    """Yield what is forbidden of every two variables of a constraint, whose parameters name some of its scope."""
+    attributes, line = element.attributes, element.line
+    name, scope = attributes.get("name", "allDifferent"), attributes.get("scope", "").split()
+    _check_constraint(element, draft)
+    for each in (each for given in element.every("parameters") for each in given.children):
+        raise draft.fail(each.line, "parameters such as [ x y z ]", f"the element <{shorten(each.tag)}>")
+    texts = element.words("parameters")
+    words = _BRACKETED.fullmatch(texts[0]) if texts else None
+    if texts and (words is None or not {*words[1].split()} <= {*scope}):
+        raise draft.fail(line, "parameters of the scope, such as [ x y z ]", repr(shorten(texts[0])))
+    named = scope if words is None else words[1].split()
+    draft.scope(line, named)
+    for one, other in combinations(named, 2):
+        pair = draft.scope(line, [one, other])
+        first, second = (draft.labels[v] for v in pair)
+        places = {label: k for k, label in enumerate(second)}
+        rows = np.array([[k, places[label]] for k, label in enumerate(first) if label in places], np.int32)
+        draft.take_costs(line, len(rows), pair, dense=False)
+        yield Given(f"{name}_{one}_{other}", line, pair, [draft.forbidden] * len(rows), rows.reshape(-1, 2))
 
 
 def _check_constraint(element: Element, draft: Draft) -> None:
