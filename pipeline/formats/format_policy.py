@@ -72,7 +72,7 @@ class FormatPolicy(Policy):
     global_table_cells: int = 1 << 10
     machine_states: int = 1 << 14
     joint_machine_states: int = 1 << 9
-    machine_moves: int = 1 << 20
+    machine_moves: int = 1 << 19
     head_bytes: int = 1 << 16
     chunk_bytes: int = 1 << 20
     token_block_bytes: int = 1 << 17

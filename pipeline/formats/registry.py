@@ -185,7 +185,7 @@ FORMATS = (
         signature=r"(?:\s|c[^\n]*\n)*+p[ \t]+\w*cnf\+?\s",
         beginnings=(r"(?:\s|c[^\n]*\n)*+h(?:[ \t]+-?\d+)*[ \t]+0[ \t]*\r?\n",),
         about="DIMACS: clauses, weights of literals as in model counting, Cachet and miniC2D, weighted MaxSAT "
-        "with `p wcnf` or lines `h`, decimals exact; projected counts (`c p show`, `c ind`) are refused",
+        "with `p wcnf` or lines `h`, decimals exact; projections (`c p show`, `c ind`)",
     ),
     Format(
         "a pseudo-Boolean problem (.opb or .wbo)",

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from html import escape
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,10 +33,9 @@ from ..text.xml import Element, root_element
 from .draft import Draft, Given
 from .predicates import Intension, read_intensions, tabulated
 from .xcsp_elements import check_arity, check_count, check_elements, read_presentation
+from .xcsp_globals import all_different, is_all_different
 
 _RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
-_ALL_DIFFERENT = re.compile(r"\s*global\s*:\s*all_?different\s*", re.IGNORECASE)
-_BRACKETED = re.compile(r"\s*\[?([^\[\]]*)\]?\s*")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _INFINITE = {"infinity": "inf", "+infinity": "inf", "-infinity": "-inf"}
 _MAX_DOMAIN = 2**31 - 1
@@ -84,9 +82,8 @@ def read_xcsp(source: Source) -> Dcop:
     Raises
     ------
     FormatError
-        If the file is malformed, a variable has no agent, a constraint is a global one but allDifferent, or something
-        else is there
-        that changes the problem.
+        If the file is malformed, a variable has no agent, a constraint is another global one than allDifferent, or
+        something else is there that changes the problem.
     """
     root = root_element(source, "instance")
     draft = Draft(source)
@@ -105,13 +102,10 @@ def read_xcsp(source: Source) -> Dcop:
     relations = {name: _relation(e, draft) for name, e in _named(root, "relations", "relation", draft)}
     intensions = read_intensions(root, draft)
     _read_bounds(root, draft)
-    largest = 0
-    for constraint in _inside(root, "constraints", "constraint"):
-        if _ALL_DIFFERENT.fullmatch(constraint.attributes.get("reference", "")):
-            draft.given += _all_different(constraint, draft)
-        else:
-            draft.given.append(_constraint(constraint, relations, intensions, draft))
-        largest = max(largest, len(constraint.attributes.get("scope", "").split()))
+    constraints = _inside(root, "constraints", "constraint")
+    for constraint in constraints:
+        draft.given += _constraint(constraint, relations, intensions, draft)
+    largest = max((len(c.attributes.get("scope", "").split()) for c in constraints), default=0)
     check_arity(root, largest, draft)
     return draft.dcop()
 
@@ -230,18 +224,21 @@ def _relation(element: Element, draft: Draft) -> _Relation:
 
 def _constraint(
     element: Element, relations: Mapping[str, _Relation], intensions: Mapping[str, Intension], draft: Draft
-) -> Given:
+) -> Sequence[Given]:
     attributes = element.attributes
     reference = attributes.get("reference", "")
     name = attributes.get("name", reference)
-    if reference not in relations and reference not in intensions:
+    different = is_all_different(reference)
+    if reference not in relations and reference not in intensions and not different:
         raise draft.fail(element.line, "a relation, predicate or function of the file", _unknown(reference))
     scope = draft.scope(element.line, attributes.get("scope", "").split())
     _check_constraint(element, draft)
     if (arity := attributes.get("arity", str(len(scope)))).strip() != str(len(scope)):
         raise draft.fail(element.line, f"a scope of {shorten(arity)} variables, as its arity says", f"{len(scope)}")
+    if different:
+        return [*all_different(name, element, scope, draft)]
     if reference in intensions:
-        return tabulated(name, element, scope, intensions[reference], draft)
+        return [tabulated(name, element, scope, intensions[reference], draft)]
     relation = relations[reference]
     if len(scope) != relation.arity:
         raise draft.fail(element.line, f"a scope of {relation.arity} variables", f"{len(scope)} variables")
@@ -258,29 +255,7 @@ def _constraint(
             "the attribute 'defaultCost' of <relation>",
             "is not there: what it does not list costs 0",
         )
-    return Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)
-
-
-def _all_different(element: Element, draft: Draft) -> Iterator[Given]:
-    """Yield what is forbidden of every two variables of a constraint, whose parameters name some of its scope."""
-    attributes, line = element.attributes, element.line
-    name, scope = attributes.get("name", "allDifferent"), attributes.get("scope", "").split()
-    _check_constraint(element, draft)
-    for each in (each for given in element.every("parameters") for each in given.children):
-        raise draft.fail(each.line, "parameters such as [ x y z ]", f"the element <{shorten(each.tag)}>")
-    texts = element.words("parameters")
-    words = _BRACKETED.fullmatch(texts[0]) if texts else None
-    if texts and (words is None or not {*words[1].split()} <= {*scope}):
-        raise draft.fail(line, "parameters of the scope, such as [ x y z ]", repr(shorten(texts[0])))
-    named = scope if words is None else words[1].split()
-    draft.scope(line, named)
-    for one, other in combinations(named, 2):
-        pair = draft.scope(line, [one, other])
-        first, second = (draft.labels[v] for v in pair)
-        places = {label: k for k, label in enumerate(second)}
-        rows = np.array([[k, places[label]] for k, label in enumerate(first) if label in places], np.int32)
-        draft.take_costs(line, len(rows), pair, dense=False)
-        yield Given(f"{name}_{one}_{other}", line, pair, [draft.forbidden] * len(rows), rows.reshape(-1, 2))
+    return [Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)]
 
 
 def _check_constraint(element: Element, draft: Draft) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -227,7 +226,7 @@ REFUSED = [
     ('return="int"', 'return="boolean"', "expected a function that returns int, found 'boolean'"),
     ('semantics="supports">1<', 'semantics="supports">4:1<', "expected tuples without costs, found '4:1'"),
     ('semantics="supports"', 'semantics="fuzzy"', "found 'fuzzy'"),
-    ('reference="R"', 'reference="global:cumulative"', "the global constraint 'cumulative', which is not read"),
+    ('reference="R"', 'reference="global:element"', "the global constraint 'element', which is not read"),
     ("<constraints ", '<constraints initialCost="-infinity" ', "a cost that is not infinitely good"),
     ("<constraints ", '<constraints initialCost="cheap" ', "a cost, a number or infinity, found 'cheap'"),
     ("0..1", f"{'9' * 2000}..{'9' * 2000}", "numbers of at most 1000 digits in a range"),
@@ -258,26 +257,3 @@ def test_ranges_of_long_numbers(tmp_path: Path) -> None:
     dcop = read(text.replace(constraint, "").replace('nbConstraints="3"', 'nbConstraints="2"'), tmp_path)
     assert dcop.model.states[0] == ends
     assert costs(dcop) == [None, 2, None, 4]
-
-
-ALL_DIFFERENT = """<instance><presentation maxConstraintArity="4" format="XCSP 2.1_FRODO"/>
-<domains nbDomains="2"><domain name="d" nbValues="3">0..2</domain><domain name="e" nbValues="3">2..4</domain></domains>
-<variables nbVariables="4"><variable name="x" domain="d" agent="a"/><variable name="y" domain="d" agent="a"/>
-<variable name="z" domain="e" agent="b"/><variable name="w" domain="d" agent="b"/></variables>
-<constraints nbConstraints="1"><constraint name="c" arity="4" scope="x y z w" reference="global:allDifferent">
-{}</constraint></constraints></instance>"""
-
-
-@pytest.mark.parametrize(("parameters", "named"), [("", 4), ("<parameters>[ x y z ]</parameters>", 3)])
-def test_all_different_is_so_for_every_two(parameters: str, named: int, tmp_path: Path) -> None:
-    dcop = read(ALL_DIFFERENT.format(parameters), tmp_path)
-    states = itertools.product((0, 1, 2), (0, 1, 2), (2, 3, 4), (0, 1, 2))
-    count = sum(len({*each[:named]}) == named for each in states)
-    assert bucketflow.solve(dcop.model, "count").value == count
-    assert dcop.model.notes == ()
-
-
-@pytest.mark.parametrize("parameters", ["[ x y v ]", "[ x ] [ y ]", "3"])
-def test_parameters_of_all_different_are_of_its_scope(parameters: str, tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"parameters of the scope, such as \[ x y z \]"):
-        read(ALL_DIFFERENT.format(f"<parameters>{parameters}</parameters>"), tmp_path)
