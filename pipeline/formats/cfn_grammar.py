@@ -21,6 +21,7 @@ from .global_functions.global_params import ParamReader, skipped
 from .text.tables import cell_count, first_bad_state
 from .text.tokens import MAX_DOMAIN, Tokens, unquote
 
+_DEEPEST = 4
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 
 
@@ -87,6 +88,8 @@ class Reader:
     tables: list[CfnTable | CfnGlobal] = field(default_factory=list)
     borrowers: dict[str, list[int]] = field(default_factory=dict)
     """Tables whose costs are those of a function by name that comes later."""
+    depth: int = 0
+    """In how many networks this one is nested."""
 
     def sections(self) -> None:
         """Read the whole file."""
@@ -260,7 +263,9 @@ class Reader:
         given = ParamReader(tokens, len(scope), self.names).given(kind, places["params"])
         if kind not in NESTED:
             return CfnGlobal(at, kind, scope, given)
-        nested = Reader(tokens)
+        if self.depth == _DEEPEST:
+            raise tokens.fail(at, f"networks nested in {_DEEPEST} others at most")
+        nested = Reader(tokens, depth=self.depth + 1)
         nested.network(given["cfn"])
         return CfnGlobal(at, kind, scope, given, nested)
 

@@ -24,6 +24,7 @@ from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 from .text.written_words import WrittenFile, blocks
 
 _SHARED_WHOLE = 3
+_DEEPEST = 4
 
 
 @dataclass
@@ -51,6 +52,7 @@ class _WcspReader:
     dims: tuple[int, ...] = ()
     file_top: int = 0
     at: int = 0
+    depth: int = 0
     shared: list[_Shared] = field(default_factory=list)
     unlike: int = 0
     """How many functions reuse one of another default cost."""
@@ -106,7 +108,9 @@ class _WcspReader:
         tokens = self.tokens
         low, high = (tokens.integer(at + k, "a bound of a nested network") for k in range(2))
         _, only_optimum = (tokens.integer(at + k, "0 or 1", 0, 1) for k in (2, 3))
-        inner = _read_network(tokens, at + 4)
+        if self.depth == _DEEPEST:
+            raise tokens.fail(at - 1, f"networks nested in {_DEEPEST} others at most")
+        inner = _read_network(tokens, at + 4, self.depth + 1)
         self.at = inner.at
         if inner.parts.hidden:
             raise GlobalFunctionError("a nested network of tables", "global cost functions of hidden variables")
@@ -202,7 +206,7 @@ def read_wcsp(source: Source) -> Model:
     )
 
 
-def _read_network(tokens: Tokens, at: int) -> _WcspReader:
+def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
     """Read a network from its name to its last function."""
     if at >= len(tokens):
         raise tokens.fail(at, "the name of a problem")
@@ -210,7 +214,7 @@ def _read_network(tokens: Tokens, at: int) -> _WcspReader:
     tokens.integer(at + 2, "the largest domain size", -MAX_DOMAIN if tokens.peek(at + 2).startswith("-") else 0)
     n_functions = tokens.integer(at + 3, "the number of functions", 0, len(tokens))
     top = tokens.integer(at + 4, "the top cost", 0)
-    reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars)
+    reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars, depth)
     for _ in range(n_functions):
         reader.function()
     return reader
