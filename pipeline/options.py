@@ -137,6 +137,12 @@ class ProofOptions:
         ModelError
             If a bound or a method for optima is asked.
         """
+        if query == "optimum":
+            return
+        if query == "mmap":
+            if self.upper_bound is not None:
+                raise ModelError("upper_bound is for the optimum, not for the mmap")
+            return
         if self.limited or self.method not in ("auto", "dense", "diagram", "search"):
             raise ModelError(f"upper_bound, time, gap and the method rows are for the optimum, not for the {query}")
 

@@ -22,4 +22,6 @@ def solve_by(
 ) -> Result:
     """Answer as :func:`bucketflow.solve` does, by a policy."""
     effort = {name: asked.pop(name) for name in _EFFORT if name in asked}
-    return valued(question_of(model, query, evidence), Options(**asked), ProofOptions(**effort), policy=policy)
+    outer = {name: asked.pop(name) for name in ("project", "maximize") if name in asked}
+    question = question_of(model, query, evidence, **outer)
+    return valued(question, Options(**asked), ProofOptions(**effort), policy=policy)

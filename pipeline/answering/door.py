@@ -47,8 +47,7 @@ def solved(
         If no engine fits memory, or none was through in a minute where no sweep fits.
     """
     effort = effort or ProofOptions()
-    if question.query != "optimum":
-        effort.refuse_for(question.query)
+    effort.refuse_for(question.query)
     # nothing is compiled that would not be ready in the time that is given
     with nullcontext() if effort.time is None else compiled_until(effort.time):
         return question.told(_solved(question, options, effort, progress, watch, policy))
@@ -67,7 +66,8 @@ def _solved(
         if again and folder is not None and (before := folder.answered()) is not None:
             return within(before, question.model, effort)
         patient = effort.method != "dense"
-        asking = Asking(question, options, effort, progress, watch, folder, policy, patient=patient)
+        ask = partial(solved, policy=policy)
+        asking = Asking(question, options, effort, progress, watch, folder, policy, ask, patient=patient)
         engines = EnginesOf(asking)
         strategy = strategy_for(asking, engines)
         _LOG.info("strategy:\n%s", strategy)

@@ -43,9 +43,15 @@ class SearchedSum:
     def formula(self) -> Formula | None:
         """The model as clauses; None where these are too many, or their weights too far from 1."""
         try:
-            return formula_of(self.network, self.question.weighted)
+            return formula_of(self.network, self.question.weighted, self._hidden)
         except UnfitError:
             return None
+
+    @property
+    def _hidden(self) -> frozenset[int]:
+        """The network's variables that are not counted."""
+        outer = self.question.outer
+        return frozenset() if outer is None else frozenset([k for v, k in self.network.local.items() if v not in outer])
 
     def run(self, work: float, stop: Callable[[], bool] = bool) -> Result | None:
         """Go on until the answer is found, so much more work was done or it is told to end; None if it was not found.
@@ -105,6 +111,12 @@ class SearchedSum:
         orders = [self.formula.ordered(order, spread) for spread in _SPREADS]
         return Count(orders, self._memory_bytes)
 
+    @property
+    def _free_states(self) -> int:
+        """Joint states of the variables that are counted and have no function."""
+        network, outer = self.network, self.question.outer
+        return math.prod([len(network.domains[v]) for v in network.free if outer is None or v in outer])
+
     @cached_property
     def _memory_bytes(self) -> int:
         """What there was for it in the beginning."""
@@ -119,10 +131,10 @@ class SearchedSum:
         if counting:
             if found.value > math.prod(network.dims):
                 raise InternalError("more assignments were counted than there are")
-            return Result("count", "ok", value=found.value * network.free_states, search=work)
+            return Result("count", "ok", value=found.value * self._free_states, search=work)
         if found.log == -math.inf:
             return Result("partition", "infeasible", search=work)
         fixed = fixed_value(network)
         assert fixed is not None
-        log = math.fsum([fixed, math.log(network.free_states), formula.log_scale, found.log])
+        log = math.fsum([fixed, math.log(self._free_states), formula.log_scale, found.log])
         return Result("partition", "ok", log10=log / math.log(10), search=work)

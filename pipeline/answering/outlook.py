@@ -111,8 +111,7 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
     ModelError
         If the method is not one for the question.
     """
-    if question.query != "optimum":
-        effort.refuse_for(question.query)
+    effort.refuse_for(question.query)
     if question.asked is not None and effort.method != "auto":
         raise ModelError(f"{question.query} are swept; the method {effort.method} is for an optimum, a sum or a count")
     temporary = replace(options, workdir=None)

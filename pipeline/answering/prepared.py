@@ -23,7 +23,7 @@ from ..plans.problem import UNLIMITED_BYTES, PlanOptions, Problem
 from ..plans.repricing import remembered_with_rates
 from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..preprocessing.preprocess import Network
-from ..queries.arithmetic import Arithmetic, arithmetic_for
+from ..queries.arithmetic import Arithmetic, ScaledPartition, arithmetic_for, optimum_arithmetic
 from ..trees.costs import Rates
 from ..trees.tree import Target, Tree
 from .counts import counted_plan
@@ -122,7 +122,7 @@ def prepare(
     """
     start = time.perf_counter()
     found = replace(unplanned(question, resources), stored=stored)
-    if found.network.leaves:
+    if found.network.leaves and len(found.problem.last) < len(found.network.dims):
         found = _with_plan(found, rates, patient)
         verify_kept(found.plan, resources)
     return replace(found, seconds=time.perf_counter() - start)
@@ -131,10 +131,32 @@ def prepare(
 def unplanned(question: Question, resources: Resources) -> Prepared:
     """Preprocess a question, and choose its numbers."""
     network, targets = question.chained.reduced
+    if question.outer is not None:
+        return _unplanned_inner(question, resources, network)
     arithmetic = arithmetic_for(network)
     if targets is not None and not arithmetic.fits_doubles:
         resources = resources.without_devices()
     return Prepared(question, resources, network, arithmetic, problem_of(network, arithmetic, targets))
+
+
+def _unplanned_inner(question: Question, resources: Resources, network: Network) -> Prepared:
+    """Prepare the elimination of all variables but those that a question is about; it runs in this process.
+
+    Raises
+    ------
+    ModelError
+        If tables of rows were asked for.
+    """
+    if resources.asked.representation == "rows":
+        raise ModelError("what is summed or maximised first has tables of all cells; leave out representation rows")
+    assert question.outer is not None
+    last = frozenset([local for v, local in network.local.items() if v in question.outer])
+    summed = question.query == "mmap"
+    arithmetic: Arithmetic[Any] = ScaledPartition(network) if summed else optimum_arithmetic(network)
+    problem = problem_of(network, arithmetic, None)
+    scopes = (*problem.scopes, *[(v,) for v in sorted(last)])
+    problem = replace(problem, scopes=scopes, last=last, keeps_last=True)
+    return Prepared(question, resources.in_this_process().without_devices(), network, arithmetic, problem)
 
 
 def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: bool) -> Prepared:
@@ -145,7 +167,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
     try:
         return planned(prepared, rates)
     except BudgetError as refused:
-        if stored or asked.representation == "dense" or asked.fit != "auto":
+        if stored or asked.representation == "dense" or asked.fit != "auto" or prepared.problem.keeps_last:
             raise
         from ..budget.rows_fit import is_sparse
         from ..plans.row_bounds import expected_work
@@ -280,18 +302,27 @@ def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:
     order: Any = asked.order
     if not isinstance(order, str):
         order = local_order(arithmetic.network, order)
+        _verify_last(prepared, order)
     options = PlanOptions(
         tree=asked.tree,
         order=order,
         order_seconds=asked.order_time,
         seed=asked.seed,
         memory_bytes=memory_bytes,
-        decode=arithmetic.decodes and not arithmetic.keeps,
+        decode=arithmetic.decodes and not arithmetic.keeps and not prepared.problem.keeps_last,
         kept=arithmetic.keeps,
         threads=1 if resources.distributed else resources.threads,
         device=asked.gpus is not None,
     )
     return Planner(prepared.problem, options)
+
+
+def _verify_last(prepared: Prepared, order: Sequence[int]) -> None:
+    """Refuse an order that eliminates one of the variables which are to stay before one of the others."""
+    network, last = prepared.network, prepared.problem.last
+    if early := [v for v in order[: len(order) - len(last)] if v in last]:
+        name = network.model.names[network.variables[early[0]]]
+        raise ModelError(f"the order eliminates {name!r} before variables that are summed or maximised first")
 
 
 def local_order(network: Network, names: Sequence[str]) -> list[int]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..formats.read import load_evidence
+from ..formats.read import load_evidence, variables_of
 from ..models.findings import check_log10, likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
@@ -21,6 +21,7 @@ from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
 from ..queries.beliefs import BeliefRequest, local_targets
+from ..queries.outer_variables import with_outer
 from ..results.proof import A, noted
 from ..trees.tree import Target
 
@@ -34,6 +35,8 @@ Evidence = str | PathLike[str] | Mapping[str, Any] | None
 """A file, or by name of a variable a state's label or index, or one likelihood a state."""
 Findings = Any
 Names = Sequence[str] | str
+Variables = str | PathLike[str] | Iterable[str] | None
+"""Names, a text of names with commas between, or a file of variables; None where nothing is said."""
 
 
 def fingerprint(model: Model) -> str:
@@ -68,6 +71,8 @@ class Question:
         Likelihoods by variable.
     asked : Asked or None
         What marginals are asked for; None for one value.
+    outer : frozenset of int or None
+        The variables that are counted or maximised over alone, once all others are eliminated; None for all.
     """
 
     model: Model
@@ -75,6 +80,7 @@ class Question:
     hard: Mapping[int, int] = field(default_factory=dict)
     soft: Mapping[int, Array] = field(default_factory=dict)
     asked: BeliefRequest | None = None
+    outer: frozenset[int] | None = None
 
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
@@ -98,7 +104,7 @@ class Question:
         """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables."""
         query = QUERIES[self.query].swept
         if self.asked is None:
-            return reduce_model(self.weighted, query, self.hard), None
+            return reduce_model(self.weighted, query, self.hard, self.outer or ()), None
         network = reduce_model(self.weighted, query, self.hard, self.asked.involved)
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)
@@ -137,6 +143,8 @@ class Question:
         """Return what must be the same for a run to be continued."""
         names, asked = self.model.names, self.asked
         same = identity(self.model, self.query, self.hard)
+        if self.outer is not None:
+            same["outer"] = [names[v] for v in sorted(self.outer)]
         likelihoods = {names[v]: weights.tolist() for v, weights in sorted(self.soft.items())}
         if asked is None:
             return {**same, "evidence": {**same["evidence"], **likelihoods}}
@@ -163,8 +171,8 @@ def check_projection(model: Model, query: str) -> None:
         return
     raise ModelError(
         f"{model.projection.told} asks for sums over assignments of {len(model.projection.variables)} of "
-        f"{len(model.names)} variables alone, and the {query} would be over all; projected counting is not there: take "
-        "that out of the file if all are meant"
+        f"{len(model.names)} variables alone, and the {query} would be over all: take that out of the file if all are "
+        "meant"
     )
 
 
@@ -175,8 +183,20 @@ def question_of(
     query_vars: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
+    *,
+    project: Variables = None,
+    maximize: Variables = None,
 ) -> Question:
-    """Read evidence and names; only marginals are asked of some of the variables.
+    """Read evidence and names.
+
+    Parameters
+    ----------
+    query_vars, joint, families
+        What marginals are asked for.
+    project : names, path or None
+        Variables whose assignments alone are counted or summed over; by default those that the model's file names.
+    maximize : names, path or None
+        Variables of marginal MAP.
 
     Raises
     ------
@@ -184,12 +204,14 @@ def question_of(
         If they, or the query, do not fit the model.
     """
     checked_model(model)
+    chosen = [None if given is None else variables_of(model, given) for given in (project, maximize)]
+    model, outer = with_outer(model, query, *chosen)
     hard, soft = split_evidence(model, evidence)
     if query in QUERIES and QUERIES[query].both_ways:
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
     if not is_every(query_vars) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
-    return Question(with_links(model) if query == "optimum" else model, query, hard, soft)
+    return Question(with_links(model) if query == "optimum" else model, query, hard, soft, outer=outer)
 
 
 def with_likelihoods(model: Model, soft: Mapping[int, Array]) -> Model:

@@ -69,6 +69,8 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
     evidence = {**found["evidence"], **found.get("likelihoods", {})}
     asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)
+    if "outer" in found:
+        asked["maximize" if found["query"] == "mmap" else "project"] = found["outer"]
     return stored, question_of(_model(stored), found["query"], evidence, **asked, families=families)
 
 

@@ -9,7 +9,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Unpack
 
 from ..answering.door import valued
-from ..answering.question import Evidence, Findings, Names, question_of
+from ..answering.question import Evidence, Findings, Names, Variables, question_of
 from ..answering.watching import OnBounds, Watch
 from ..errors import ModelError, checks_keywords
 from ..examples import file_or_example
@@ -95,9 +95,13 @@ def plan(
     query_vars: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
+    project: Variables = None,
+    maximize: Variables = None,
     **options: Unpack[Keywords],
 ) -> Plan:
     """Plan a query, or ``"marginals"`` or ``"max-marginals"``, without computing anything.
+
+    Where variables are counted or maximised over alone, the plan is that of eliminating all others first.
 
     Takes the same arguments as :func:`solve` or :func:`marginals`, and returns the plan that those run: one of no steps
     if preprocessing leaves nothing to eliminate.
@@ -111,7 +115,7 @@ def plan(
     from ..machine.cpu import machine_rates
     from ..plans.plan import empty_plan
 
-    question = question_of(model, query, evidence, query_vars, joint, families)
+    question = question_of(model, query, evidence, query_vars, joint, families, project=project, maximize=maximize)
     return prepare(question, Resources(Options(**options)), rates=machine_rates).plan or empty_plan()
 
 
@@ -121,6 +125,8 @@ def solve(
     query: str = "optimum",
     *,
     evidence: Evidence = None,
+    project: Variables = None,
+    maximize: Variables = None,
     progress: Progress | None = None,
     on_bounds: OnBounds | None = None,
     method: Method = "auto",
@@ -135,14 +141,21 @@ def solve(
     Parameters
     ----------
     model : Model
-    query : {"optimum", "partition", "count"}
+    query : {"optimum", "partition", "count", "mmap"}
         Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
-        the probability of the evidence; the exact number of possible assignments.
+        the probability of the evidence; the exact number of possible assignments; marginal MAP, the assignment of
+        ``maximize`` with the greatest sum over all other variables.
     evidence : mapping, path or None
         Variable name → state label or index, or → one likelihood a state (soft evidence: the optimum and the
         partition function are then of the product with these); or an evidence file. Indices count from 0; a text
         that is a label means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``)
         have variables ``x0``, ``x1``, …
+    project : names, path or None
+        Count assignments of these variables alone: those that some assignment of the others completes to one that is
+        possible. Of the partition function, sum their weights; functions of other variables have to be 0 or 1 then. By
+        default the variables that the file names (``c p show``, ``c ind``), else all.
+    maximize : names, path or None
+        The variables of marginal MAP: names, or a ``.query`` or ``.map`` file (how many, then their indices).
     progress : callable, optional
         Called with (bytes done, bytes planned).
     on_bounds : callable, optional
@@ -220,4 +233,5 @@ def solve(
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
-    return valued(question_of(model, query, evidence), Options(**options), effort, progress, watch)
+    question = question_of(model, query, evidence, project=project, maximize=maximize)
+    return valued(question, Options(**options), effort, progress, watch)

@@ -54,8 +54,9 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
     variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
+    outer = {name: rest.pop(name) for name in ("project", "maximize")}
     effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in options_for("proving")})
-    job = submitted(question_of(model, query, evidence, variables, joint), Options(**rest), effort)
+    job = submitted(question_of(model, query, evidence, variables, joint, **outer), Options(**rest), effort)
     _print_submitted(job, as_json)
 
 

@@ -9,7 +9,7 @@ import click
 
 from ...cluster.version import __version__
 from ..models.option_rows import options_for
-from .assignments import many_asked, print_samples, solving
+from .assignments import many_asked, print_many, solving
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
@@ -70,11 +70,12 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     many = many_asked(options)
     model, read_seconds = load(file, options)
     if many:
-        print_samples(model, read_seconds, many, options, as_json)
+        print_many(model, read_seconds, many, options, as_json)
         return
     query, evidence, settings = keywords_of(model, options)
+    outer = {name: settings.pop(name) for name in ("project", "maximize")}
     how = {name: settings.pop(name) for name in options_for("proving")}
-    question, effort = question_of(model, query, evidence), ProofOptions(prune=not no_prune, **how)
+    question, effort = question_of(model, query, evidence, **outer), ProofOptions(prune=not no_prune, **how)
     with progress_lines(hidden=as_json) as (progress, watch):
         result = valued(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
@@ -119,7 +120,8 @@ def plan(
         graph_ending(graph)
     model, _ = load(file, options)
     query, evidence, settings = keywords_of(model, options)
-    question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint])
+    outer = {name: settings.pop(name) for name in ("project", "maximize")}
+    question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint], **outer)
     effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
     found = outlook(question, Options(**settings), effort)
     if graph is not None:

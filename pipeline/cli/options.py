@@ -63,9 +63,20 @@ def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = ""
         type=click.Choice(queries),
         default="optimum",
         show_default=True,
-        help=f"Best assignment, log10 of the partition function, or the number of possible assignments{more}.",
+        help="Best assignment, log10 of the partition function, the number of possible assignments, or marginal MAP"
+        f"{more}.",
     )
-    return placing(query(options_of(*options_for("values"))(command)))
+    project = click.option(
+        "--project",
+        metavar="x,y,…|FILE",
+        help="Count or sum over assignments of these variables alone, which some assignment of the others completes.",
+    )
+    maximize = click.option(
+        "--maximize",
+        metavar="x,y,…|FILE",
+        help="The variables of --query mmap: names, or a .query or .map file of their indices.",
+    )
+    return placing(query(project(maximize(options_of(*options_for("values"))(command)))))
 
 
 def placing(command: Command) -> Command:
@@ -207,7 +218,11 @@ def on_cluster(command: Command) -> Command:
 # Help whose options stand under what they are about.
 
 _GROUPS = {
-    "Question": ("query", "evidence", "query_vars", "joint", "maximum", "cases", "samples", "temperature", "no_check"),
+    "Question": (
+        *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "entropy"),
+        *("mutual", "conditional", "voi", "conflict", "samples", "temperature"),
+        *("best", "within", "all_optimal", "no_check"),
+    ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
     **{group: options_in(group) for group in (PLAN, BUDGET)},
     PLACE: (*options_in(PLACE), "cluster"),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import BudgetError, FormatError, format_bytes
+from ..errors import BudgetError, FormatError, ModelError, format_bytes
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
@@ -64,7 +65,54 @@ def _state(tokens: WordStream, at: int, model: Model, variable: int) -> int:
     return tokens.integer(at, what, 0, model.dims[variable] - 1)
 
 
-__all__ = ["load", "load_any", "load_dcop", "load_evidence"]
+_REMARK = re.compile(rb"^[ \t]*#[^\n]*", re.MULTILINE)
+
+
+def read_variables(source: Source, model: Model) -> tuple[int, ...]:
+    """Read a ``.query`` or ``.map`` file of the UAI evaluations: how many variables, then each by number or name.
+
+    Lines that begin with ``#`` are comments.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, or names a variable that the model does not have, or one twice.
+    """
+    tokens = WordStream(source.blank(BLOCK_COMMENT).blank(_REMARK))
+    count = tokens.integer(0, "how many variables follow", 0, len(model.names))
+    if count + 1 != len(tokens):
+        raise tokens.fail(min(count + 1, len(tokens)), f"{count} variables")
+    found: dict[int, None] = {}
+    for at in range(1, count + 1):
+        if (variable := _variable(tokens, at, model)) in found:
+            raise tokens.fail(at, "each variable once")
+        found[variable] = None
+    return tuple(sorted(found))
+
+
+def variables_of(model: Model, given: str | os.PathLike[str] | Iterable[str]) -> tuple[int, ...]:
+    """Read variables of a model, ascending: names, one text of them with commas between, or a file of them.
+
+    Raises
+    ------
+    ModelError
+        If a name is not one of the model.
+    FormatError
+        If a file is malformed, or names a variable that the model does not have.
+    """
+    if isinstance(given, os.PathLike) or (isinstance(given, str) and os.path.exists(given)):
+        return read_variables(read_source(given, default_memory_bytes()), model)
+    if not isinstance(given, Iterable):
+        raise ModelError(f"{given!r} are no names of variables")
+    names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else [*given]
+    for name in names:
+        if not isinstance(name, str) or name not in model.index:
+            neither = " and no file" if isinstance(given, str) else ""
+            raise ModelError(f"{name!r} is no variable of the model{neither}")
+    return tuple(sorted({model.index[name] for name in names}))
+
+
+__all__ = ["load", "load_any", "load_dcop", "load_evidence", "variables_of"]
 
 # Every state has a place in a few arrays of integers, whatever is asked.
 _STATE_BYTES = 32

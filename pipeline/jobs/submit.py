@@ -15,7 +15,7 @@ from ...cluster.address import ClusterError
 from ...cluster.connect import verify_shared
 from ...storage.job_folder import JobDir
 from ..answering.door import is_bounded
-from ..answering.question import Findings, Names, Question, question_of
+from ..answering.question import Findings, Names, Question, Variables, question_of
 from ..answering.run_folder import RunFolder, check_space, run_folder, used_bytes
 from ..answering.running import planned_in
 from ..api.solve import load
@@ -40,6 +40,8 @@ def submit(
     query_vars: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
+    project: Variables = None,
+    maximize: Variables = None,
     method: Method = "auto",
     upper_bound: float | int | str | None = None,
     time: float | None = None,
@@ -73,7 +75,7 @@ def submit(
     """
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     model = model if isinstance(model, Model) else load(model, memory=options.get("memory"))
-    question = question_of(model, query, evidence, query_vars, joint, families)
+    question = question_of(model, query, evidence, query_vars, joint, families, project=project, maximize=maximize)
     return submitted(question, Options(**options), effort)
 
 
@@ -124,8 +126,7 @@ def _stem(source: str) -> str:
 
 def _price(folder: RunFolder, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
     """Plan, keep the plan, and return what it costs; refuse what does not fit."""
-    if question.query != "optimum":
-        effort.refuse_for(question.query)
+    effort.refuse_for(question.query)
     if folder.stored_plan is None and is_bounded(question, replace(options, workdir=None), effort):
         folder.keep_question(options, effort)
         return {"way": "bounds close on the optimum, in one process; --time ends with an interval"}

@@ -34,10 +34,13 @@ class Projection:
     variables : tuple of int
     told : str
         File, line and words that say so.
+    unread : tuple of int
+        Functions that weigh states of the others, which such sums leave out.
     """
 
     variables: tuple[int, ...]
     told: str
+    unread: tuple[int, ...] = ()
 
 
 _LARGEST = int(np.iinfo(np.int64).max)

@@ -7,6 +7,8 @@ from typing import Final, Literal
 
 Query = Literal["optimum", "partition", "count"]
 """What is swept up a tree."""
+ValueQuery = Literal["optimum", "partition", "count", "mmap"]
+"""What has one value."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class QueryKind:
         What is swept up the tree.
     both_ways : bool
         Whether beliefs of variables are asked for, by a sweep back, instead of one value.
+    left : str
+        What is asked of the variables that are named, once all others are eliminated, if that is another query.
     not_of_costs : str
         Why it is not asked of cost networks, if it is not.
     """
@@ -27,6 +31,7 @@ class QueryKind:
     name: str
     swept: Query
     both_ways: bool = False
+    left: str = ""
     not_of_costs: str = ""
 
 
@@ -38,6 +43,12 @@ _ROWS: Final = (
         not_of_costs="a cost network has no partition function; ask for its optimum or count",
     ),
     QueryKind("count", "count"),
+    QueryKind(
+        "mmap",
+        "partition",
+        left="optimum",
+        not_of_costs="a cost network has no sums whose best is sought; ask for its optimum",
+    ),
     QueryKind(
         "marginals",
         "partition",

@@ -45,8 +45,8 @@ class NetworkPart:
     open: tuple[int, ...]
 
 
-def trees_with_last(search: TreeSearch, last: frozenset[int], find: Find) -> list[Tree]:
-    """Find trees that eliminate ``last`` after all other variables.
+def trees_with_last(search: TreeSearch, last: frozenset[int], find: Find, *, kept: bool = False) -> list[Tree]:
+    """Find trees that eliminate ``last`` after all other variables, or not at all.
 
     Parameters
     ----------
@@ -54,6 +54,8 @@ def trees_with_last(search: TreeSearch, last: frozenset[int], find: Find) -> lis
         Of the whole network; its seconds are divided among the parts by their functions.
     last : frozenset of int
     find : callable
+    kept : bool
+        Whether they are not eliminated: the trees of the parts alone, in one forest.
 
     Raises
     ------
@@ -70,7 +72,11 @@ def trees_with_last(search: TreeSearch, last: frozenset[int], find: Find) -> lis
     for part, some in zip(parts, share, strict=True):
         inside = [scopes[i] for i in part.functions]
         below.append(find(_restricted(search, [*inside, part.open] if part.open else inside, some)))
-    tops = find(_restricted(search, above, sum([len(scopes[i]) for i in rest]) / total))
+    if kept:
+        bare = Tree((), tuple([()] * len(above)), ())
+        tops: Sequence[Tree] = [bare]
+    else:
+        tops = find(_restricted(search, above, sum([len(scopes[i]) for i in rest]) / total))
     return [
         _put_together(search, last, parts, rest, [found[min(i, len(found) - 1)] for found in below], top)
         for i, top in ((i, tops[min(i, len(tops) - 1)]) for i in range(max(map(len, [*below, tops]))))

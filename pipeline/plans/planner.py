@@ -116,7 +116,7 @@ class Planner:
         search = replace(self.search, longest=longest)
         find = TreeSearch.cheapest if problem.targets is None else tree_for_both_ways
         if problem.last:
-            return trees_with_last(search, problem.last, lambda part: [find(part)])[0]
+            return trees_with_last(search, problem.last, lambda part: [find(part)], kept=problem.keeps_last)[0]
         return find(search, check)
 
     def trees(
@@ -125,7 +125,8 @@ class Planner:
         """Search for trees of a sweep one way, the cheapest first; see :meth:`plans`."""
         search, last = replace(self.search, longest=longest), self.problem.last
         if last:
-            found = trees_with_last(search, last, lambda part: part.trees(self.effort))
+            kept = self.problem.keeps_last
+            found = trees_with_last(search, last, lambda part: part.trees(self.effort), kept=kept)
         else:
             found = search.trees(self.effort, check, starts)
         for tree in found:

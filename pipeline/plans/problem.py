@@ -85,6 +85,9 @@ class Problem:
         predictions.
     last : frozenset of int
         Variables that are eliminated after all others.
+    keeps_last : bool
+        Whether these are not eliminated at all: what is left are tables over them. Each has a scope of its own then,
+        which no step reads.
     last_semiring : Semiring or None
         The operations of steps that join last variables alone, such as the best of sums; None where all steps have
         the same.
@@ -105,6 +108,7 @@ class Problem:
     functions: int = 0
     evaluated: int = 0
     last: frozenset[int] = frozenset()
+    keeps_last: bool = False
     last_semiring: Semiring | None = None
 
     def __post_init__(self) -> None:

@@ -50,6 +50,8 @@ class Formula:
         Natural logarithm of what all products are to be multiplied by.
     owners : list of int
         The network's variable that a variable belongs to.
+    hidden : frozenset of int
+        The network's variables of which only some state is needed.
     suits : bool
         Whether functions whose entries above 0 differ, of several variables, are 0 for half of their entries at least:
         others are too many weights for a search to be quick.
@@ -62,6 +64,7 @@ class Formula:
     owners: list[int] = field(default_factory=list)
     suits: bool = True
     literals: int = 0
+    hidden: frozenset[int] = frozenset()
 
     def __post_init__(self) -> None:
         self._first: list[int] = []
@@ -121,11 +124,12 @@ class Formula:
         place = np.empty(len(self.dims))
         place[list(order)] = np.arange(len(self.dims))
         rank = place[self.owners] * (spread / max(len(self.dims), 1))
+        hidden = np.array([v in self.hidden for v in self.owners]) if self.hidden else None
         if not self.weights:
-            return clauses_of(len(rank), self.clauses, rank)
+            return clauses_of(len(rank), self.clauses, rank, hidden=hidden)
         weights = np.ones(2 * len(rank))
         weights[list(self.weights)] = list(self.weights.values())
-        return clauses_of(len(rank), self.clauses, rank, weights)
+        return clauses_of(len(rank), self.clauses, rank, weights, hidden)
 
 
 @dataclass(frozen=True)
@@ -141,7 +145,7 @@ class _Cover:
     mixed: bool
 
 
-def formula_of(network: Network, model: Model) -> Formula:
+def formula_of(network: Network, model: Model, hidden: frozenset[int] = frozenset()) -> Formula:
     """Turn what is left of a model into clauses, with weights if it is to be summed.
 
     Parameters
@@ -150,6 +154,8 @@ def formula_of(network: Network, model: Model) -> Formula:
         Of the query "count" or "partition".
     model : Model
         As it is asked about: semijoins leave more zeros, which follow from the others.
+    hidden : frozenset of int
+        The network's variables of which only some state is needed; no weights depend on them.
 
     Raises
     ------
@@ -158,7 +164,7 @@ def formula_of(network: Network, model: Model) -> Formula:
     """
     policy = QueryPolicy.current()
     given = replace(network, model=model)
-    made = Formula(network.dims)
+    made = Formula(network.dims, hidden=hidden)
     covers: dict[tuple[Any, ...], _Cover] = {}
     entries = zeros = cubes = 0
     mixed = False

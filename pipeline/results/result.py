@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ModelError, format_bytes, logarithm
 from ..models.model import Model
-from ..preprocessing.preprocess import Query
+from ..models.query import ValueQuery
 from .proof import (
     DaskWork,
     DiagramWork,
@@ -37,7 +37,7 @@ class Result:
 
     Parameters
     ----------
-    query : {"optimum", "partition", "count"}
+    query : {"optimum", "partition", "count", "mmap"}
     status : {"optimal", "bounded", "infeasible", "ok"}
         ``optimal`` for an optimum, ``bounded`` for the best that was found in the time given, ``ok`` for a sum or a
         count, ``infeasible`` when no assignment is possible (the evidence has probability 0, or every assignment is
@@ -70,7 +70,7 @@ class Result:
         What was sent to the cluster, or why nothing was; None where none was asked for.
     """
 
-    query: Query
+    query: ValueQuery
     status: Status
     value: int | Decimal | None = None
     log10: float | None = None
@@ -168,7 +168,7 @@ class Result:
         return f"<table>{body}</table>"
 
 
-def _plain_value(query: Query, value: int | Decimal | None) -> Any:
+def _plain_value(query: ValueQuery, value: int | Decimal | None) -> Any:
     """A count as a decimal string, costs as JSON numbers; a decimal that a float cannot hold as a string."""
     if value is None:
         return None

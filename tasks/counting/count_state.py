@@ -13,7 +13,7 @@ Array = NDArray[Any]
 #: Places in ``State.counters``.
 DEPTH, TRAIL, PARTS, STAMP, NODES, ENTRIES, KEYS, LIMBS, HITS, FORGOTTEN, WORK = range(11)
 #: Columns of ``State.frames``.
-PART, VARIABLE, BRANCH, MARK, NEXT, FIRST, LAST = range(7)
+PART, VARIABLE, BRANCH, MARK, NEXT, FIRST, LAST, SIGN = range(8)
 #: Columns of ``Known.entries``.
 KEY, N_VARIABLES, N_CLAUSES, LIMB, N_LIMBS, USED = range(6)
 
@@ -23,7 +23,9 @@ class Clauses(NamedTuple):
 
     Clause c has the literals ``literals[first[c] : first[c + 1]]``; those with literal l are ``uses[uses_first[l] :
     uses_first[l + 1]]``. The variable with the highest sum of ``rank`` and number of clauses is decided first.
-    ``weights`` of literals multiply; empty where models are counted.
+    ``weights`` of literals multiply; empty where models are counted. Of variables with a 1 in ``hidden`` only some
+    value is needed: assignments that differ in these alone are one, and they are decided last. Empty where there are
+    none.
     """
 
     first: Array
@@ -32,6 +34,7 @@ class Clauses(NamedTuple):
     uses: Array
     rank: Array
     weights: Array
+    hidden: Array
 
 
 class CountState(NamedTuple):
@@ -41,7 +44,8 @@ class CountState(NamedTuple):
     ``n_false`` count literals of each clause. Part p is a component: ``store[part_first[p] : part_middle[p]]`` are its
     variables, from there to ``part_first[p + 1]`` the clauses that lost literals. A frame is a component that is being
     counted: its part, its variable, the branch (0, 1, or 2 when both are done), the trail before the branch, the next
-    part of the branch, and its first and last. ``sums`` and ``products`` are what was counted of a frame and of its
+    part of the branch, its first and last, and for a hidden variable which literal goes first, plus 2 where the other
+    need not be tried. ``sums`` and ``products`` are what was counted of a frame and of its
     branch, in limbs (``lengths`` of both), or as floats.
     """
 
@@ -79,7 +83,13 @@ class ComponentCache(NamedTuple):
     limbs: Array
 
 
-def clauses_of(n: int, clauses: Sequence[Sequence[int]], rank: Array, weights: Array | None = None) -> Clauses:
+def clauses_of(
+    n: int,
+    clauses: Sequence[Sequence[int]],
+    rank: Array,
+    weights: Array | None = None,
+    hidden: Array | None = None,
+) -> Clauses:
     """Lay clauses out.
 
     Parameters
@@ -90,7 +100,9 @@ def clauses_of(n: int, clauses: Sequence[Sequence[int]], rank: Array, weights: A
         Literals: ``2 v`` and ``2 v + 1``; none twice in a clause.
     rank : ndarray, shape (n,)
     weights : ndarray of float, shape (2 n,), optional
-        Positive.
+        Positive; 1 for hidden variables.
+    hidden : ndarray of bool, shape (n,), optional
+        Variables of which only some value is needed.
     """
     lengths = np.fromiter(map(len, clauses), dtype=np.int64, count=len(clauses))
     literals = np.fromiter((x for clause in clauses for x in clause), dtype=np.int32, count=int(lengths.sum()))
@@ -99,7 +111,12 @@ def clauses_of(n: int, clauses: Sequence[Sequence[int]], rank: Array, weights: A
     uses_first = np.concatenate([[0], np.cumsum(np.bincount(literals, minlength=2 * n))])
     uses = owners[np.argsort(literals, kind="stable")]
     made = np.zeros(0) if weights is None else np.asarray(weights, dtype=np.float64)
-    return Clauses(first, literals, uses_first, uses, np.asarray(rank, dtype=np.float64), made)
+    ranks, needed = np.array(rank, dtype=np.float64), np.zeros(0 if hidden is None else n, dtype=np.int8)
+    if hidden is not None:
+        needed[:] = hidden
+        # above what ranks and numbers of clauses add up to
+        ranks[~np.asarray(hidden)] += 2.0 * (ranks.max(initial=0.0) + len(clauses)) + 1.0
+    return Clauses(first, literals, uses_first, uses, ranks, made, needed)
 
 
 def new_state(clauses: Clauses) -> CountState:
@@ -122,7 +139,7 @@ def new_state(clauses: Clauses) -> CountState:
         np.zeros(8 * (n + m) + 64, dtype=np.int32),
         numbers(2 * n + 4),
         numbers(2 * n + 4),
-        numbers(depth, 7),
+        numbers(depth, 8),
         numbers(depth, limbs),
         numbers(depth, limbs),
         numbers(depth, 2),

@@ -4,6 +4,8 @@ Depth-first search with components and a cache (Sang et al., Combining component
 effective model counting, SAT 2004; Thurley, sharpSAT, SAT 2006), without learning. The variable that is decided is the
 one of the highest rank and most clauses that do not hold yet: ranks from an elimination order make components fall
 apart as its tree does (Korhonen & Järvisalo, Integrating tree decompositions into decision heuristics, CP 2021).
+Hidden variables are decided after all others of their component, which counts as 1 then where it can be satisfied
+(Lagniez & Marquis, A recursive algorithm for projected model counting, AAAI 2019).
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from .count_state import (
     NODES,
     PART,
     PARTS,
+    SIGN,
     STAMP,
     TRAIL,
     VARIABLE,
@@ -140,16 +143,40 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes
             if f == 0:
                 return FINISHED
         frames[f, BRANCH] += 1
-        if frames[f, BRANCH] == 2:
+        if frames[f, BRANCH] == 2 or _is_settled(clauses, state, f):
             remember(state, known, frames[f, PART], f)
             counters[DEPTH] = f
             _times_sum(clauses, state, f - 1, f)
             continue
         counters[NODES] += 1
-        if decide(clauses, state, 2 * frames[f, VARIABLE] + frames[f, BRANCH]):
+        if decide(clauses, state, 2 * frames[f, VARIABLE] + (frames[f, BRANCH] ^ (frames[f, SIGN] & 1))):
             begin_branch(clauses, state, known, f)
         else:
             _set_zero(state, f)
+
+
+@njit(nogil=True, cache=True)
+def _sign(clauses: Clauses, state: CountState, variable: int) -> int:
+    """Return which literal of a hidden variable goes first, that of most open clauses, plus 2 where it has them all."""
+    if not len(clauses.hidden) or not clauses.hidden[variable]:
+        return 0
+    holds = fails = 0
+    for k in range(clauses.uses_first[2 * variable], clauses.uses_first[2 * variable + 1]):
+        holds += state.n_true[clauses.uses[k]] == 0
+    for k in range(clauses.uses_first[2 * variable + 1], clauses.uses_first[2 * variable + 2]):
+        fails += state.n_true[clauses.uses[k]] == 0
+    return (1 if fails > holds else 0) + (2 if holds == 0 or fails == 0 else 0)
+
+
+@njit(nogil=True, cache=True)
+def _is_settled(clauses: Clauses, state: CountState, f: int) -> bool:
+    """Whether a component of hidden variables alone has the one value that is needed of it."""
+    frame = state.frames[f]
+    if not len(clauses.hidden) or not clauses.hidden[frame[VARIABLE]]:
+        return False
+    if frame[BRANCH] == 1 and frame[SIGN] & 2:
+        return True
+    return bool(state.float_sums[f, 0] != 0.0 if len(clauses.weights) else state.lengths[f, 0] != 0)
 
 
 @njit(nogil=True, cache=True)
@@ -170,8 +197,9 @@ def _down(clauses: Clauses, state: CountState, p: int) -> int:
     frame = state.frames[f]
     frame[PART], frame[VARIABLE], frame[BRANCH], frame[MARK] = p, best, -1, counters[TRAIL]
     frame[NEXT] = frame[FIRST] = frame[LAST] = counters[PARTS]
+    frame[SIGN] = _sign(clauses, state, best)
     state.lengths[f, 0] = 0
-    state.float_sums[f] = 0.0
+    state.float_sums[f, 0] = state.float_sums[f, 1] = 0.0
     return int(f)
 
 
@@ -199,6 +227,8 @@ def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: 
         if state.value[u] != -1 or state.seen[u] == counters[STAMP]:
             continue
         if not component(clauses, state, u):
+            if len(clauses.hidden) and clauses.hidden[u]:
+                continue
             free += 1
             if weighted:
                 scale(state.float_products[f], clauses.weights[2 * u] + clauses.weights[2 * u + 1], 0)
@@ -256,5 +286,5 @@ def _is_zero(clauses: Clauses, state: CountState, f: int) -> bool:
 @njit(nogil=True, cache=True)
 def _set_zero(state: CountState, f: int) -> None:
     state.lengths[f, 1] = 0
-    state.float_products[f] = 0.0
+    state.float_products[f, 0] = state.float_products[f, 1] = 0.0
     state.frames[f, NEXT] = state.frames[f, LAST] = state.frames[f, FIRST]

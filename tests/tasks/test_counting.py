@@ -81,6 +81,29 @@ def test_counts_and_weights_of_random_formulas() -> None:
     assert infeasible
 
 
+def test_projected_counts_and_weights_of_random_formulas() -> None:
+    """Assignments that differ in hidden variables alone are one; a weight is that of what is shown."""
+    fewer = 0
+    for seed in range(200):
+        n, formula = random_formula(seed)
+        rng = np.random.default_rng(seed)
+        hidden, rank = rng.random(n) < rng.choice([0.0, 0.3, 0.7, 1.0]), rng.permutation(n)
+        shown = {tuple(state for v, state in enumerate(a) if not hidden[v]) for a in models(n, formula)}
+        fewer += 0 < len(shown) < len(models(n, formula))
+        weights = np.where(np.repeat(hidden, 2), 1.0, rng.random(2 * n) + 0.01)
+        own = [v for v in range(n) if not hidden[v]]
+        total = math.fsum(math.prod([weights[2 * v + 1 - s] for v, s in zip(own, a, strict=True)]) for a in shown)
+        for given in (None, weights):
+            orders = [clauses_of(n, formula, rank * spread, given, hidden) for spread in (0.1, 1e3)]
+            found = Count(orders, 1 << 28).run(math.inf)
+            assert found is not None
+            if given is None:
+                assert found.value == len(shown)
+            else:
+                assert found.log == (pytest.approx(math.log(total), abs=1e-12) if total else -math.inf)
+    assert fewer
+
+
 @pytest.mark.parametrize(("birds", "holes"), [(6, 5), (5, 5), (5, 7)])
 def test_pigeons(birds: int, holes: int) -> None:
     n, formula = pigeons(birds, holes)

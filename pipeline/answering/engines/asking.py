@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
 from ...errors import ModelError
 from ...machine.resources import Resources
-from ...options import Options, ProofOptions
+from ...options import Method, Options, ProofOptions
 from ...preprocessing.preprocess import Network, fixed_value
+from ...queries.outer_variables import PROJECTED
 from ..question import Question
 from ..question_sizes import rounded
 from ..run_folder import RunFolder
-from ..running import Progress
+from ..running import Answer, Progress
 from ..watching import Watch
 from .offers import SWEEP, Wishes
 from .strategy_policy import POLICY, StrategyPolicy
@@ -25,6 +27,8 @@ _METHODS: dict[str, dict[str, str]] = {
     "partition": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
     "count": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
 }
+Ask = Callable[[Question, Options, ProofOptions, Progress | None, Watch | None], Answer]
+"""Answers another question."""
 
 
 @dataclass
@@ -42,6 +46,8 @@ class Asking:
         Called with both bounds on an optimum.
     folder : RunFolder, optional
     policy : StrategyPolicy
+    ask : callable, optional
+        Answers the question that is left once the inner variables of this one are eliminated.
     patient : bool
         Whether rows may be joined for about a minute where no plan of all cells fits.
     reserved_bytes : int
@@ -55,6 +61,7 @@ class Asking:
     watch: Watch | None = None
     folder: RunFolder | None = None
     policy: StrategyPolicy = POLICY
+    ask: Ask | None = None
     patient: bool = True
     started: float = field(default_factory=time.perf_counter)
     notes: list[str] = field(default_factory=list)
@@ -91,10 +98,17 @@ class Asking:
         if query == "optimum":
             return self._of_optimum(plain)
         if method != "auto":
-            return Wishes(_METHODS[query][method])
+            return Wishes(self._engine_of(method))
         if self.has_stored_plan:
             return Wishes(SWEEP)
         return Wishes(about_sweeps=not plain or self.folder is not None)
+
+    def _engine_of(self, method: Method) -> str:
+        """Return the engine that a method means; of what is left it is asked once other variables are eliminated."""
+        query = self.question.query
+        if self.question.outer is None or (method == "search" and query in PROJECTED):
+            return _METHODS[query][method]
+        return SWEEP
 
     def _verify_swept(self, what: str) -> None:
         """Refuse what is about a sweep where what was asked for is none."""

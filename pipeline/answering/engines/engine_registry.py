@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from ..question import Question
 from .asking import Asking
 from .engine import Engine
 from .offers import EARLY, ROWS, SWEEP
@@ -30,6 +31,8 @@ class EngineKind:
         What it does, in a sentence about options that have no effect on it.
     heeds : frozenset of str
         Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.engines.option_effects`.
+    keeps_order : bool
+        Whether it may eliminate some variables after all others, as projected counts and marginal MAP have it.
     """
 
     name: str
@@ -37,6 +40,11 @@ class EngineKind:
     make: Make
     way: str
     heeds: frozenset[str] = frozenset()
+    keeps_order: bool = False
+
+    def answers(self, question: Question) -> bool:
+        """Whether it may answer a question."""
+        return question.query in self.queries and (question.outer is None or self.keeps_order)
 
 
 def _early_rows(asking: Asking, sweep: SweepEngine) -> Engine:
@@ -81,10 +89,17 @@ ENGINES: Final = (
         "bounds closed on the optimum, by no sweep",
         WORKERS | PROOFS | _SEED,
     ),
-    EngineKind("search", _SUMS, _search, "a search counted components once, in this process", _SEED),
+    EngineKind("search", _SUMS, _search, "a search counted components once, in this process", _SEED, keeps_order=True),
     EngineKind("diagrams", _SUMS, _diagrams, "decision diagrams were summed, in this process", _SEED),
     EngineKind(ROWS, _ALL, _rows, "rows were joined over the tree of a sweep, in this process", PLANNING),
-    EngineKind(SWEEP, _ALL, lambda _, sweep: sweep, "all cells were swept, on the CPU", PLANNING | WORKERS | DEVICES),
+    EngineKind(
+        SWEEP,
+        _ALL | {"mmap"},
+        lambda _, sweep: sweep,
+        "all cells were swept, on the CPU",
+        PLANNING | WORKERS | DEVICES,
+        keeps_order=True,
+    ),
 )
 
 
@@ -94,7 +109,7 @@ class EnginesOf(dict[str, Engine]):
     def __init__(self, asking: Asking) -> None:
         super().__init__()
         self.asking, self.sweep = asking, SweepEngine(asking)
-        self.kinds = {kind.name: kind for kind in ENGINES if asking.question.query in kind.queries}
+        self.kinds = {kind.name: kind for kind in ENGINES if kind.answers(asking.question)}
 
     def __missing__(self, name: str) -> Engine:
         self[name] = self.kinds[name].make(self.asking, self.sweep)

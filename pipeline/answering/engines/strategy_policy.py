@@ -101,7 +101,7 @@ class StrategyPolicy:
         default_factory=lambda: MappingProxyType(
             {
                 "optimum": 2.0**28 / 16e9,
-                **dict.fromkeys(("partition", "count", "marginals", "max-marginals"), 2.0**-2),
+                **dict.fromkeys(("partition", "count", "mmap", "marginals", "max-marginals"), 2.0**-2),
             }
         )
     )

@@ -21,7 +21,7 @@ from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
 from ..question_sizes import most_whole_cells, spare_bytes
 from ..row_trials import in_slices
-from ..running import Answer, in_run_folder, in_temporary_folder, planned_in
+from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, written
 from .asking import Asking
 from .engine import Stop, Unfinished
 from .offers import Bid, Certainty, Device, EnginePrice
@@ -49,7 +49,7 @@ class SweepEngine:
         asking = self.asking
         if asking.is_trivial or asking.has_stored_plan:
             return EnginePrice(0.0, certainty="planned")
-        cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed)
+        cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed, self._last)
         policy = asking.policy
         seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
         if cells > most_whole_cells(asking.question, asking.options, math.ceil(min(cells, 2.0**62))):
@@ -61,7 +61,7 @@ class SweepEngine:
 
     def better_price(self, aim: Certainty) -> Bid:
         """Price the tree of a short search, or plan."""
-        if aim == "searched" and self.prepared is None:
+        if aim == "searched" and self.prepared is None and self.asking.question.outer is None:
             return self._searched_price()
         try:
             return self._price_of(self.plan())
@@ -89,7 +89,7 @@ class SweepEngine:
     def _is_over_before_a_device_starts(self) -> bool:
         """Whether this machine's cores are through before a device has loaded its libraries."""
         asking, policy = self.asking, self.asking.policy
-        by_rows = asking.options.representation == "rows"
+        by_rows = asking.options.representation == "rows" or asking.question.outer is not None
         if by_rows or asking.is_trivial or asking.has_stored_plan or not asking.resources.device_sleeps:
             return False
         price = self.bid()
@@ -116,6 +116,8 @@ class SweepEngine:
 
         progress = look if stop is not bool else asking.progress
         prepared = self.plan()
+        if asking.question.outer is not None:
+            return self._left(prepared)
         if asking.folder is not None and self.in_folder:
             return in_run_folder(asking.folder, prepared, progress)
         while True:
@@ -126,6 +128,23 @@ class SweepEngine:
                 within = resources.asked.gpu_memory
                 asking.notes.append(f"the device ran out of memory ({error}); planned again within {within}")
                 prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
+
+    def _left(self, prepared: Prepared) -> Answer:
+        """Eliminate the inner variables and answer what is left; a run directory keeps the answer."""
+        from .left_question import answered_left
+
+        asking = self.asking
+        if asking.folder is None:
+            return answered_left(asking, prepared)
+        return written(asking.folder, lambda: answered_left(asking, prepared))
+
+    @property
+    def _last(self) -> frozenset[int]:
+        """The network's variables that are eliminated after all others."""
+        outer = self.asking.question.outer
+        if outer is None:
+            return frozenset()
+        return frozenset([local for v, local in self.asking.network.local.items() if v in outer])
 
     def _sweeps(self, rates: Rates) -> float:
         """About how many sweeps in floats it takes, of which those modulo a prime take several."""
@@ -178,7 +197,7 @@ class SweepEngine:
         planning = spent * (policy.large_planning_searches if large else policy.planning_searches)
         here = planning + overhead * self._sweeps(Rates()) * seconds
         found = self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
-        return found if large else replace(found, planning=planning)  # slices are searched for as long as they pay
+        return found if large else replace(found, planning_seconds=planning)  # slices are searched for as long as they pay
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan

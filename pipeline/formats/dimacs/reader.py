@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from decimal import Decimal
-from itertools import chain
 
 import numpy as np
 
 from ...errors import FormatError, shorten
 from ...models.function import Function, dense_function
-from ...models.model import Model
+from ...models.model import Model, Projection
 from ..text.source import Source
 from ..text.tables import take_functions, take_variables
 from ..text.tokens import WordStream
@@ -72,6 +72,15 @@ def weight_functions(weights: Weights) -> Iterator[Function]:
     """Yield a function for each variable whose literals weigh."""
     for literal in filter(lambda literal: literal > 0, weights):
         yield dense_function((literal - 1,), np.array([weights[-literal], weights[literal]]))
+
+
+def _with_unread(projection: Projection | None, weights: Weights, first: int) -> Projection | None:
+    """Note the functions, from a number on, that weigh variables which are not counted."""
+    if projection is None:
+        return None
+    weighed = [literal - 1 for literal in weights if literal > 0]
+    others = {v for v in weighed if (weights[v + 1], weights[-v - 1]) != (1.0, 1.0)} - {*projection.variables}
+    return replace(projection, unread=tuple(first + k for k, v in enumerate(weighed) if v in others))
 
 
 def _read(
@@ -156,14 +165,15 @@ def read_dimacs(source: Source) -> Model:
     take_variables(words, n_vars)
     weights = weights_of(source.path, told, weight_lines, header.weighted, n_vars)
     take_functions(words, len(weights) // 2, len(weights) // 2)
-    projection = projection_of(source.path, told, n_vars)
     costs, decimals = clauses.weights()
+    functions = tuple(clauses.functions(costs))
+    projection = _with_unread(projection_of(source.path, told, n_vars), weights, len(functions))
     return Model(
         kind="cost" if header.weighted else "markov",
         names=tuple(f"x{v}" for v in range(1, n_vars + 1)),
         dims=(2,) * n_vars,
         states=(None,) * n_vars,
-        functions=tuple(chain(clauses.functions(costs), weight_functions(weights))),
+        functions=(*functions, *weight_functions(weights)),
         decimals=decimals,
         name=source.stem,
         notes=(

@@ -34,7 +34,7 @@ def test_bounds_take_some_of_them() -> None:
     ("function", "keywords"),
     [
         *((function, Keywords) for function in (bucketflow.solve, bucketflow.plan, bucketflow.marginals)),
-        (bucketflow.compile, Keywords),
+        *((function, Keywords) for function in (bucketflow.compile, bucketflow.sample, bucketflow.best)),
         (bucketflow.submit, Sharing),
         (bucketflow.bound, Bounding),
         *((function, Where) for function in (bucketflow.resume, bucketflow.Compiled.marginals_batch)),
@@ -48,11 +48,12 @@ def test_public_functions_say_which_keywords_they_take(function: Callable[..., A
 
 
 def test_every_query_has_an_answer_and_is_known_on_the_command_line() -> None:
-    assert list(running._ANSWERS) == list(QUERIES)
+    assert list(running._ANSWERS) == [name for name, kind in QUERIES.items() if not kind.left]
+    assert {kind.left for kind in QUERIES.values()} < {"", *VALUES}
     offered = {
         name: next(p.type for p in main.commands[name].params if p.name == "query") for name in ("solve", "plan")
     }
-    assert [list(choice.choices) for choice in offered.values()] == [list(VALUES), list(QUERIES)]
+    assert [list(choice.choices) for choice in offered.values()] == [[*VALUES, "sample"], list(QUERIES)]
     for name, kind in QUERIES.items():
         assert kind.name == name
         assert QUERIES[kind.swept].swept == kind.swept
@@ -102,11 +103,12 @@ def test_what_is_no_model_and_no_path_is_named() -> None:
 @pytest.mark.parametrize("query", VALUES)
 def test_options_may_be_of_numpy(query: str) -> None:
     options: dict[str, Any] = {"seed": np.int64(3), "threads": np.int32(1), "memory": np.int64(10**9)}
-    model = PAIR if query != "partition" else bucketflow.load("diagnosis")
-    expected = bucketflow.solve(model, query)
+    model = PAIR if query in ("optimum", "count") else bucketflow.load("diagnosis")
+    last: dict[str, Any] = {"maximize": np.array(model.names[-2:])} if query == "mmap" else {}
+    expected = bucketflow.solve(model, query, **last)
     order = np.array(model.names)
     for more in (options, {"order": order, "order_time": np.float32(0.01)}):
-        found = bucketflow.solve(model, query, **more)
+        found = bucketflow.solve(model, query, **last, **more)
         assert (found.value, found.assignment) == (expected.value, expected.assignment)
 
 
@@ -129,6 +131,8 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.plan(PAIR, presentation="rows"), "plan", "presentation", "representation"),
     (lambda: bucketflow.marginals(PAIR, gpu=1), "marginals", "gpu", "gpus"),
     (lambda: bucketflow.bound(PAIR, orders="min-fill"), "bound", "orders", "order"),
+    (lambda: bucketflow.sample(PAIR, 1, temprature=1), "sample", "temprature", "temperature"),
+    (lambda: bucketflow.best(PAIR, 1, withing=1), "best", "withing", "within"),
     (lambda: bucketflow.compile(PAIR, thread=1), "compile", "thread", "threads"),
     (lambda: bucketflow.submit(PAIR, most_worker=1), "submit", "most_worker", "most_workers"),
     (lambda: bucketflow.batch("list.csv", "out", maxtime=1), "batch", "maxtime", "max_time"),

@@ -308,7 +308,7 @@ WRONG_XML = [
     (xml().replace('domain="E"', 'domain="F"'), "expected a domain of variable 'Y', found 'F'"),
     (xml().replace('semantics="supports"', 'semantics="fuzzy"'), "found 'fuzzy'"),
     (xml().replace("</instance>", ""), "well-formed XML"),
-    (xml().replace("<instance>", '<instance format="XCSP3">'), "a constraint problem of XCSP3, which is not read"),
+    (xml().replace("<instance>", '<instance format="XCSP3">'), "<presentation>, which is not read"),
 ]
 
 

@@ -1,0 +1,81 @@
+"""A question about some of the variables: the others are eliminated first, what is left is asked of all engines."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import cast
+
+from ...errors import InternalError
+from ...models.query import QUERIES, ValueQuery
+from ...options import Options, ProofOptions
+from ...results.result import Result
+from ..prepared import Prepared
+from ..question import Question, question_of
+from .asking import Asking
+from .model_left import model_left
+
+# How far a sum may be from what was maximised, in log10, relative to their size.
+_LOG_TOLERANCE = 1e-8
+
+
+def answered_left(asking: Asking, prepared: Prepared) -> Result:
+    """Eliminate the inner variables of a question and answer what is left; an assignment is evaluated independently.
+
+    Raises
+    ------
+    BudgetError
+        If the tables that are left do not fit memory, or no engine answers what is asked of them.
+    InternalError
+        If the sum with the maximised variables observed differs from what was maximised.
+    """
+    start = time.perf_counter()
+    left, query = model_left(prepared), cast(ValueQuery, asking.question.query)
+    spent = time.perf_counter() - start
+    if left is None:
+        nothing = Result(query, "ok", value=0) if query == "count" else Result(query, "infeasible")
+        return replace(nothing, plan=prepared.plan, seconds={"plan": prepared.seconds, "run": spent})
+    assert asking.ask is not None
+    found = asking.ask(
+        question_of(left, QUERIES[query].left or query),
+        _options_of_left(asking.options),
+        asking.effort,
+        asking.progress,
+        asking.watch,
+    )
+    assert isinstance(found, Result)
+    seconds = {**found.seconds, "plan": prepared.seconds + found.seconds.get("plan", 0.0)}
+    seconds["run"] = spent + found.seconds.get("run", 0.0)
+    found = replace(found, query=query, seconds=seconds, plan=found.plan or prepared.plan)
+    return _evaluated(asking, found) if query == "mmap" else found
+
+
+def _options_of_left(options: Options) -> Options:
+    """Return how what is left is planned: not in the run directory, nor in an order of all variables."""
+    order = options.order if isinstance(options.order, str) else "auto"
+    return replace(options, workdir=None, keep_tables=None, order=order)
+
+
+def _evaluated(asking: Asking, found: Result) -> Result:
+    """Sum over the others with the maximised variables observed, and say that this is the value.
+
+    Raises
+    ------
+    InternalError
+        If it is another.
+    """
+    if found.assignment is None or found.log10 is None:
+        return found
+    question, options = asking.question, _options_of_left(asking.options)
+    observed = replace(question.model, evidence=question.hard).observe(found.assignment)
+    assert asking.ask is not None
+    again = asking.ask(
+        Question(question.model, "partition", observed, question.soft), options, ProofOptions(), None, None
+    )
+    assert isinstance(again, Result)
+    value = -math.inf if again.log10 is None else again.log10
+    if not abs(value - found.log10) <= _LOG_TOLERANCE * max(1.0, abs(value)):
+        raise InternalError(f"the states that were found have log10 {value}, the sweep found {found.log10}")
+    seconds = {**found.seconds, "check": sum(again.seconds.values())}
+    return replace(found, log10=value, seconds=seconds)

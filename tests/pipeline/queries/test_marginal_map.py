@@ -1,0 +1,156 @@
+"""Marginal MAP: the best states of some variables by the sum over all others, against brute force."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+from collections import defaultdict
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import BudgetError, Model, ModelError
+from bucketflow.pipeline.cli.main import main
+from tests.models import assignments, bayes_models, grid, markov_models
+from tests.strategies import NEVER_QUICK, solve_by
+
+
+def sums_by_states(model: Model, wanted: Collection[int], evidence: dict[str, int]) -> dict[tuple[int, ...], float]:
+    """log10 of the sum over all assignments with some states of the wanted variables, by looking at all."""
+    logs = defaultdict[tuple[int, ...], list[float]](list)
+    for states in assignments(model, evidence):
+        logs[tuple(states[v] for v in sorted(wanted))].append(model.log10_value(states))
+    tops = {key: max(found) for key, found in logs.items()}
+    return {
+        key: top + math.log10(math.fsum(10 ** (v - top) for v in logs[key])) if top > -math.inf else top
+        for key, top in tops.items()
+    }
+
+
+def check(model: Model, wanted: Collection[int], evidence: dict[str, int], found: bucketflow.Result) -> None:
+    sums = sums_by_states(model, wanted, evidence)
+    best = max(sums.values())
+    if best == -math.inf:
+        assert (found.query, found.status, found.assignment) == ("mmap", "infeasible", None)
+        return
+    assert (found.query, found.status) == ("mmap", "optimal")
+    assert found.log10 == pytest.approx(best, rel=1e-9, abs=1e-9)
+    states = found.assignment or {}
+    assert list(states) == [model.names[v] for v in sorted(wanted)]
+    assert sums[tuple(int(states[model.names[v]]) for v in sorted(wanted))] == pytest.approx(best, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.one_of(markov_models(), bayes_models()), st.data())
+def test_the_best_states_and_their_sum(model: Model, data: Any) -> None:
+    wanted = data.draw(st.sets(st.integers(0, len(model.dims) - 1), min_size=1))
+    observed = data.draw(st.sets(st.integers(0, len(model.dims) - 1), max_size=2))
+    evidence = {model.names[v]: data.draw(st.integers(0, model.dims[v] - 1)) for v in observed}
+    asked = {
+        "tree": data.draw(st.sampled_from(["refined", "bucket", "junction"])),
+        "method": data.draw(st.sampled_from(["auto", "dense", "rows", "diagram", "search"])),
+    }
+    maximize = [model.names[v] for v in wanted]
+    found = bucketflow.solve(model, "mmap", maximize=maximize, evidence=evidence, **asked)  # type: ignore[arg-type]
+    check(model, wanted, evidence, found)
+
+
+@pytest.mark.parametrize("kind", ["markov", "steep"])
+@pytest.mark.parametrize("policy", [NEVER_QUICK, bucketflow.pipeline.answering.engines.strategy_policy.POLICY])
+def test_grids(kind: str, policy: Any) -> None:
+    model, wanted = grid(3, 4, 2, kind), (0, 5, 7, 11)
+    found = solve_by(policy, model, "mmap", maximize=[model.names[v] for v in wanted])
+    check(model, wanted, {}, found)
+
+
+def test_soft_evidence() -> None:
+    model = grid(2, 3, 2, "markov")
+    soft = {"x0": [0.1, 0.9], "x4": [0.5, 0.2]}
+    likelihoods = [((name,), np.array(values)) for name, values in soft.items()]
+    functions = [(tuple(model.names[v] for v in f.scope), f.values) for f in model.functions]
+    weighted = Model.build("markov", dict.fromkeys(model.names, 2), [*functions, *likelihoods])
+    expected = bucketflow.solve(weighted, "mmap", maximize="x0,x5")
+    found = bucketflow.solve(model, "mmap", maximize=["x0", "x5"], evidence=soft)
+    assert found.log10 == pytest.approx(expected.log10)
+    assert found.assignment == expected.assignment
+
+
+def test_values_far_from_1_are_no_impossible_ones() -> None:
+    """Entries of one table that no float holds beside each other."""
+    names = {"a": 2, "b": 2, "h": 2, **{f"s{k}": 2 for k in range(9)}}
+    steep = [((f"s{k}", "a"), np.array([[1e-100, 1.0], [1e-100, 1e-3]])) for k in range(9)]
+    only = [(("a",), np.array([1.0, 0.0])), (("a", "b", "h"), np.ones((2, 2, 2)) * [0.25, 0.5])]
+    model = Model.build("markov", names, [*steep, *only])
+    found = bucketflow.solve(model, "mmap", maximize="a,b")
+    assert found.log10 == pytest.approx(9 * (math.log10(2) - 100) + math.log10(0.75))
+    assert (found.assignment or {})["a"] == 0
+
+
+def test_budgets_are_kept() -> None:
+    """A star whose centre is summed out leaves a table over all points."""
+    rng = np.random.default_rng(1)
+    names = {"centre": 2, **{f"p{k}": 2 for k in range(14)}}
+    model = Model.build("markov", names, [(("centre", f"p{k}"), rng.random((2, 2))) for k in range(14)])
+    points = [f"p{k}" for k in range(14)]
+    assert bucketflow.plan(model, "mmap", maximize=points).cost.width == 14
+    check(model, range(1, 15), {}, bucketflow.solve(model, "mmap", maximize=points))
+    with pytest.raises(BudgetError, match=r"needs .*kB, allowed 20 kB"):
+        bucketflow.solve(model, "mmap", maximize=points, memory=20_000)
+
+
+def test_what_is_no_marginal_map_is_refused() -> None:
+    model = grid(2, 2, 2, "markov")
+    with pytest.raises(ModelError, match="the query mmap needs the variables to maximise over: give maximize"):
+        bucketflow.solve(model, "mmap")
+    with pytest.raises(ModelError, match="variables to maximise over are for the query mmap, not for the optimum"):
+        bucketflow.solve(model, maximize=["x0"])
+    with pytest.raises(ModelError, match="'y' is no variable of the model"):
+        bucketflow.solve(model, "mmap", maximize=["y"])
+    with pytest.raises(ModelError, match="a cost network has no sums whose best is sought"):
+        bucketflow.solve(grid(2, 2, 2), "mmap", maximize=["x0"])
+    with pytest.raises(ModelError, match="upper_bound is for the optimum, not for the mmap"):
+        bucketflow.solve(model, "mmap", maximize=["x0"], upper_bound=-1)
+    with pytest.raises(ModelError, match="the order eliminates 'x3' before variables that are"):
+        bucketflow.solve(model, "mmap", maximize=["x3"], order=["x3", "x0", "x1", "x2"])
+
+
+def test_run_directories_keep_the_question(tmp_path: Path) -> None:
+    bucketflow.save(grid(3, 3, 2, "markov"), tmp_path / "model.uai")
+    model = bucketflow.load(tmp_path / "model.uai")
+    found = bucketflow.solve(model, "mmap", maximize=["x1", "x4"], workdir=tmp_path / "run")
+    again = bucketflow.resume(tmp_path / "run")
+    assert isinstance(again, bucketflow.Result)
+    assert (again.log10, again.assignment) == (found.log10, found.assignment)
+    check(model, (1, 4), {}, found)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_command_line_reads_files(packed: bool, tmp_path: Path) -> None:
+    (tmp_path / "small.uai").write_text("MARKOV\n2\n2 3\n1\n2 0 1\n6\n0.3 0.15 0.15 0.4 0 0\n")
+    text, listed = "# MAP variables for small.uai; count = 1\n1\n0\n", tmp_path / "small.uai.map"
+    if packed:
+        listed = tmp_path / "small.uai.map.xz"
+        listed.write_bytes(lzma.compress(text.encode()))
+    else:
+        listed.write_text(text)
+    asked = [str(tmp_path / "small.uai"), "--query", "mmap", "--maximize", str(listed), "--json"]
+    found = json.loads(CliRunner().invoke(main, ["solve", *asked]).stdout)
+    assert (found["query"], found["status"], found["assignment"]) == ("mmap", "optimal", {"x0": 0})
+    assert found["log10"] == pytest.approx(math.log10(0.6))
+    assert json.loads(CliRunner().invoke(main, ["plan", *asked]).stdout)["plan"]["width"] == 1
+
+
+@pytest.mark.parametrize("text", ["", "2\n0\n", "1\n7\n", "2\n0 0\n", "1\nz\n", "-1\n"])
+def test_files_that_are_no_lists_of_variables(text: str, tmp_path: Path) -> None:
+    listed = tmp_path / "x.map"
+    listed.write_text(text)
+    with pytest.raises(bucketflow.FormatError, match=r"x\.map"):
+        bucketflow.solve(grid(2, 2, 2, "markov"), "mmap", maximize=listed)
