@@ -16,12 +16,11 @@ from numpy.typing import NDArray
 
 from ..models.function import state_dtype
 from .decimal_costs import Number, read_numbers
-from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
 from .global_functions.global_params import ParamReader, skipped
 from .text.tables import cell_count, first_bad_state
 from .text.tokens import MAX_DOMAIN, Tokens, unquote
 
-_DEEPEST = 4
 TOKEN = re.compile(r'"(?:[^"\\\n]|\\.)*"|[{}\[\]]|[^\s{}\[\],:"]+|"')
 
 
@@ -263,8 +262,8 @@ class Reader:
         given = ParamReader(tokens, len(scope), self.names).given(kind, places["params"])
         if kind not in NESTED:
             return CfnGlobal(at, kind, scope, given)
-        if self.depth == _DEEPEST:
-            raise tokens.fail(at, f"networks nested in {_DEEPEST} others at most")
+        if self.depth == MOST_NESTED:
+            raise tokens.fail(at, f"networks nested in {MOST_NESTED} others at most")
         nested = Reader(tokens, depth=self.depth + 1)
         nested.network(given["cfn"])
         return CfnGlobal(at, kind, scope, given, nested)

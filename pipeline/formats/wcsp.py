@@ -15,7 +15,7 @@ from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
-from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
 from .global_functions.global_words import WordReader
 from .global_functions.nested_network import NestedNetwork, add_nested
 from .text.source import Source
@@ -24,7 +24,6 @@ from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 from .text.written_words import WrittenFile, blocks
 
 _SHARED_WHOLE = 3
-_DEEPEST = 4
 
 
 @dataclass
@@ -108,8 +107,8 @@ class _WcspReader:
         tokens = self.tokens
         low, high = (tokens.integer(at + k, "a bound of a nested network") for k in range(2))
         _, only_optimum = (tokens.integer(at + k, "0 or 1", 0, 1) for k in (2, 3))
-        if self.depth == _DEEPEST:
-            raise tokens.fail(at - 1, f"networks nested in {_DEEPEST} others at most")
+        if self.depth == MOST_NESTED:
+            raise tokens.fail(at - 1, f"networks nested in {MOST_NESTED} others at most")
         inner = _read_network(tokens, at + 4, self.depth + 1)
         self.at = inner.at
         if inner.parts.hidden:
