@@ -108,7 +108,7 @@ class Dcop:
             raise ModelError(f"the agent {shorten(twice)!r} is there twice")
         if model.hidden:
             raise ModelError(
-                f"agents own no hidden variables, and global cost functions of the model need {model.hidden}; "
+                f"agents own no hidden variables, and functions of the model need {model.hidden}; "
                 "solve and count answer for it as a whole"
             )
         if len(self.owners) != len(model.dims):

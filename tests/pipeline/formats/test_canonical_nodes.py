@@ -18,7 +18,6 @@ from bucketflow.pipeline.models.model import Model
 from bucketflow.pipeline.models.parent_chains import ParentChain, capped_sum, noisy_extreme
 
 Read = Callable[[str, str], Model]
-CASES = Path(__file__).parents[4] / "shared" / "cases"
 
 
 @pytest.fixture

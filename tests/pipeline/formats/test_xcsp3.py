@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import random
+import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.errors import BudgetError, FormatError
+from bucketflow.pipeline.errors import BucketflowError, BudgetError, FormatError
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.models.model import Model
@@ -295,9 +298,8 @@ def test_what_is_wrong_with_variables_is_said(read: Read, old: str, new: str, to
 def test_large_constraints_are_refused_with_their_number(read: Read) -> None:
     many = "<array id='w' size='[40]'> 0..30 </array></variables>"
     wide = problem("<nValues><list> w[] </list><condition> (le,20) </condition></nValues>")
-    with pytest.raises(
-        BudgetError, match="the constraint nValues of line 4 over 40 variables needs more than 16384 states"
-    ):
+    told = "the constraint nValues of line 4 over 40 variables needs more than 16384 states"
+    with pytest.raises(BudgetError, match=told):
         read(wide.replace("</variables>", many))
     expression = problem("<intension> le(add(w[0],w[1],w[2],w[3],w[4],w[5]),9) </intension>")
     told = r"a\.xml:4: an expression has 8\.88e\+08 joint values, and at most 4\.19e\+06 are tried"
@@ -308,3 +310,28 @@ def test_large_constraints_are_refused_with_their_number(read: Read) -> None:
 def test_a_variable_may_have_the_domain_of_another(read: Read) -> None:
     text = problem("").replace("</variables>", '<var id="v" as="y"/><var id="u" as="x"/></variables>')
     assert read(text).dims == (4, 4, 3, 4, 4, 2, 4, 4)
+
+
+ABSURD = (
+    *("-1", "99999999999999999999", "", "*", "x[]", "x[9]", "(", ")", "()", "%0", "%...", "3..1", "0..999999999"),
+    *("w", "9x999999999", "<", "</list>", "set(", "{", "}", "nan"),
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_files_are_read_or_refused(read: Read, seed: int) -> None:
+    rng = random.Random(seed)
+    texts = [problem(text) for text, _ in CONSTRAINTS.values()]
+    texts += [problem("", text) for text, _ in OBJECTIVES.values()]
+    for _ in range(100):
+        parts = re.split(r"(\s+|[<>(),])", rng.choice(texts))
+        for _ in range(rng.randint(1, 3)):
+            place = rng.randrange(len(parts))
+            if rng.random() < 0.3:
+                parts.insert(place, rng.choice(parts))
+            elif rng.random() < 0.3:
+                del parts[place]
+            else:
+                parts[place] = rng.choice(ABSURD)
+        with suppress(BucketflowError):
+            read("".join(parts))
