@@ -66,7 +66,7 @@ class SweepEngine:
         try:
             return self._price_of(self.plan())
         except BudgetError as error:
-            return str(error)
+            return EnginePrice(self.asking.seconds, certainty="planned") if self._may_bound else str(error)
 
     def plan(self) -> Prepared:
         """Plan the sweep, once."""
@@ -115,9 +115,9 @@ class SweepEngine:
                 asking.progress(done, planned)
 
         progress = look if stop is not bool else asking.progress
-        prepared = self.plan()
         if asking.question.outer is not None:
-            return self._left(prepared)
+            return self._left()
+        prepared = self.plan()
         if asking.folder is not None and self.in_folder:
             return in_run_folder(asking.folder, prepared, progress)
         while True:
@@ -129,14 +129,31 @@ class SweepEngine:
                 asking.notes.append(f"the device ran out of memory ({error}); planned again within {within}")
                 prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
 
-    def _left(self, prepared: Prepared) -> Answer:
+    def _left(self) -> Answer:
         """Eliminate the inner variables and answer what is left; a run directory keeps the answer."""
+        folder = self.asking.folder
+        return self._answered_left() if folder is None else written(folder, self._answered_left)
+
+    def _answered_left(self) -> Answer:
         from .left_question import answered_left
 
         asking = self.asking
-        if asking.folder is None:
+        try:
+            prepared = self.plan()
+            if self._may_bound and prepared.plan is not None and prepared.plan.seconds > asking.seconds:
+                raise BudgetError(f"sums take {prepared.plan.seconds:.3g} s, allowed {asking.seconds:.3g} s")
             return answered_left(asking, prepared)
-        return written(asking.folder, lambda: answered_left(asking, prepared))
+        except BudgetError as error:
+            if not self._may_bound:
+                raise
+            from .inner_bounds import InnerBounds
+
+            return InnerBounds(asking, str(error)).run()
+
+    @property
+    def _may_bound(self) -> bool:
+        """Whether marginal MAP may be answered by two bounds."""
+        return self.asking.question.query == "mmap" and self.asking.effort.limited
 
     @property
     def _last(self) -> frozenset[int]:
