@@ -77,12 +77,12 @@ class InnerBounds:
         BudgetError
             If even the smallest do not fit memory.
         """
-        before = 0
+        before = -1
         for split, count in self._splits():
             cells = sum(mini.cells for bucket in split.buckets[:count] for mini in bucket)
             if cells == before:
                 continue
-            if before and (self._is_late or self.is_close):
+            if before >= 0 and (self._is_late or self.is_close):
                 break
             before = cells
             if (model := self._model_above(split, count)) is None:
@@ -90,7 +90,7 @@ class InnerBounds:
             self._improve(model)
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
-        if not before:
+        if before < 0:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
         return self._found()
 
@@ -159,7 +159,7 @@ class InnerBounds:
         if above is not None:
             self.upper = min(self.upper, float(above) + _OUTWARD * (1 + abs(float(above))))
         if found.assignment is not None:
-            with suppress(BudgetError):
+            with suppress(BudgetError):  # no lower bound then
                 self._take(sum_observed(asking, found.assignment), found.assignment)
         lower = None if self.best is None else self.best.log10
         self.history.append((time.perf_counter() - asking.started, lower, self.upper))

@@ -64,6 +64,7 @@ class SweepEngine:
         if aim == "searched" and self.prepared is None and self.asking.question.outer is None:
             return self._searched_price()
         try:
+            self._refuse_late()
             return self._price_of(self.plan())
         except BudgetError as error:
             return EnginePrice(self.asking.seconds, certainty="planned") if self._may_bound else str(error)
@@ -139,6 +140,7 @@ class SweepEngine:
 
         asking = self.asking
         try:
+            self._refuse_late()
             prepared = self.plan()
             if self._may_bound and prepared.plan is not None and prepared.plan.seconds > asking.seconds:
                 raise BudgetError(f"sums take {prepared.plan.seconds:.3g} s, allowed {asking.seconds:.3g} s")
@@ -149,6 +151,22 @@ class SweepEngine:
             from .inner_bounds import InnerBounds
 
             return InnerBounds(asking, str(error)).run()
+
+    def _refuse_late(self) -> None:
+        """Refuse to plan sums that no search for a tree brings within the time that is given.
+
+        Raises
+        ------
+        BudgetError
+            With both numbers.
+        """
+        allowed = self.asking.seconds
+        if not self._may_bound or self.prepared is not None or not math.isfinite(allowed):
+            return
+        price = self.bid()
+        assert isinstance(price, EnginePrice)
+        if price.seconds > self.asking.policy.most_saved * allowed:
+            raise BudgetError(f"sums would take some {price.seconds:.2g} s, allowed {allowed:.3g} s")
 
     @property
     def _may_bound(self) -> bool:
