@@ -9,7 +9,9 @@ from .cluster.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .pipeline.agents.dpop import dpop
+    from .pipeline.api.best import best
     from .pipeline.api.bound import bound
+    from .pipeline.api.editable import EditableModel
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from .pipeline.models.dcop import Agent, Dcop
     from .pipeline.models.model import Function, Model
     from .pipeline.models.random_dcops import generate
+    from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.posteriors import Marginals
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "BatchSummary",
+    "BestAssignments",
     "Bounds",
     "BucketflowError",
     "BudgetError",
@@ -56,6 +60,7 @@ __all__ = [
     "Dcop",
     "DpopMetrics",
     "DpopResult",
+    "EditableModel",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -64,10 +69,12 @@ __all__ = [
     "Marginals",
     "Model",
     "ModelError",
+    "RankedAssignment",
     "Result",
     "Samples",
     "StoppedError",
     "batch",
+    "best",
     "bound",
     "compile",
     "dpop",
@@ -93,7 +100,9 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
+    "api.best": ("best",),
     "api.bound": ("bound",),
+    "api.editable": ("EditableModel",),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
@@ -117,6 +126,7 @@ _HOME = {
     "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
     "models.model": ("Function", "Model"),
+    "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.posteriors": ("Marginals",),

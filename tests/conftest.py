@@ -39,9 +39,10 @@ def same_on_every_machine() -> Iterator[None]:
 
     from bucketflow.pipeline.runs.slice_policy import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
+    from bucketflow.tasks.compiler.compiler_policy import CompilerPolicy
 
     code_cache._PATIENCE._spent = inf
-    with SlicePolicy.using(least_seconds=inf):
+    with SlicePolicy.using(least_seconds=inf), CompilerPolicy.using(weight=0.0):
         yield
 
 

@@ -150,7 +150,7 @@ class _Sampler:
     @property
     def columns(self) -> int:
         """Variables that users see."""
-        return len(self.network.model.names) - self.network.model.hidden
+        return len(self.network.model.own_names)
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
@@ -160,7 +160,9 @@ class _Sampler:
     @cached_property
     def batch(self) -> int:
         """Draws of all variables that are made together."""
-        return max(min(self.n, SweepPolicy.current().walked_draws), 1)
+        policy = SweepPolicy.current()
+        fewest = 1 if self._bound is None else policy.batch_draws  # of which some are thrown away
+        return max(min(self.n, policy.walked_draws), fewest)
 
     @cached_property
     def cells(self) -> int:
@@ -179,7 +181,8 @@ class _Sampler:
         room = self.columns * (self.n * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
         found = prepare_kept(self.question, self.network, arithmetic, with_room(self.options, room, what))
         if found.plan is not None and found.plan.slices > 1:
-            more, self.batch = self.n - self.batch, max(self.n, 1)  # slices are swept again for each batch
+            more = max(self.n - self.batch, 0)
+            self.batch += more  # slices are swept again for each batch
             needed = found.plan.peak_bytes + room + self.columns * _WALK_BYTES * more
             if needed > (allowed := Resources(self.options).host_bytes):
                 raise BudgetError(
@@ -274,7 +277,7 @@ class _Sampler:
     def _evaluate(self, row: Array) -> None:
         """Check on the model that a draw is possible."""
         model = self.question.model
-        if model.hidden:
+        if model.summed:  # what hidden variables have to be is not known
             return
         states = row.tolist()
         possible = model.cost(states) is not None if model.kind == "cost" else model.log10_value(states) > -math.inf

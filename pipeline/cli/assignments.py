@@ -1,7 +1,8 @@
-"""Options of ``bucketflow solve`` for many assignments, and what answers them: independent samples."""
+"""Options of ``bucketflow solve`` for many assignments, and what answers them: independent samples, the best."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,12 +10,15 @@ import click
 
 from ..models.option_rows import OPTION_ROWS, options_for
 from ..models.query import VALUES
-from .options import Command, keywords_of, planning, print_answer
+from .options import Command, keywords_of, planning, print_answer, print_notes
 
 if TYPE_CHECKING:
     from ..models.model import Model
 
 SAMPLE = "sample"
+# Without a number of one's own no more are listed.
+_MOST_LISTED = 100_000
+_OF_SAMPLES = ("samples", "temperature", "out")
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "samples": click.option("--samples", type=click.IntRange(min=0), metavar="N", help="How many samples to draw."),
     "temperature": click.option(
@@ -23,6 +27,15 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         metavar="T",
         help="Of samples from a cost network: in proportion to exp(-cost/T); inf for all that is allowed alike.",
     ),
+    "best": click.option(
+        "--best", type=click.IntRange(min=1), metavar="M", help="List the M best assignments, in order."
+    ),
+    "within": click.option(
+        "--within",
+        metavar="D",
+        help="List all assignments whose cost, or log10 of whose probability, is at most D from the optimum.",
+    ),
+    "all_optimal": click.option("--all-optimal", is_flag=True, default=None, help="Count and list all optima."),
     "out": click.option("--out", metavar="FILE", help="File for the samples: .csv or .jsonl."),
 }
 
@@ -40,33 +53,72 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     click.UsageError
-        If they do not go with the query.
+        If it does not go together.
     """
     asked = {name: options.pop(name) for name in _OPTIONS}
-    given = [f"--{name}" for name, value in asked.items() if value is not None]
-    if options["query"] != SAMPLE:
-        if given:
-            raise click.UsageError(f"{given[0]} goes with --query sample only")
+    given = [name for name, value in asked.items() if value is not None]
+    query, what = options["query"], "samples" if options["query"] == SAMPLE else "the best assignments"
+    for name in given:
+        goes_with = SAMPLE if name in _OF_SAMPLES else "optimum"
+        if query != goes_with:
+            raise click.UsageError(f"--{name.replace('_', '-')} goes with --query {goes_with} only")
+    if query == SAMPLE and not (asked["samples"] is not None and asked["out"]):
+        raise click.UsageError("--query sample needs --samples and --out")
+    if asked["all_optimal"] and asked["within"] is not None:
+        raise click.UsageError("--all-optimal lists what is within 0 of the optimum; leave out --within")
+    if not given:
         return {}
     if outer := [name for name in ("project", "maximize") if options.pop(name) is not None]:
-        raise click.UsageError(f"--{outer[0]} is not for samples, which are of all variables")
-    if asked["samples"] is None or asked["out"] is None:
-        raise click.UsageError("--query sample needs --samples and --out")
+        raise click.UsageError(f"--{outer[0]} is not for {what}, which are of all variables")
     proof = [name for name in options_for("proving") if options.pop(name) != OPTION_ROWS[name].default]
     if proof:
-        raise click.UsageError(f"--{OPTION_ROWS[proof[0]].flag} is for optima and sums, not for samples")
+        raise click.UsageError(f"--{OPTION_ROWS[proof[0]].flag} is for one optimum or sum, not for {what}")
     return asked
 
 
-def print_samples(
+def print_many(
     model: Model, read_seconds: float, asked: dict[str, Any], options: dict[str, Any], as_json: bool
+) -> None:
+    """Answer what is asked of many assignments."""
+    query, evidence, settings = keywords_of(model, options)
+    answer = _print_samples if query == SAMPLE else _print_best
+    answer(model, read_seconds, asked, {"evidence": evidence, **settings}, as_json)
+
+
+def _print_samples(
+    model: Model, read_seconds: float, asked: dict[str, Any], settings: dict[str, Any], as_json: bool
 ) -> None:
     """Draw samples, write them into a file and print what was done."""
     from ..api.sample import drawn_again, sample
     from ..formats.sample_files import checked_ending, write_samples
 
     checked_ending(asked["out"])
-    _, evidence, settings = keywords_of(model, options)
-    found = sample(model, asked["samples"], evidence=evidence, temperature=asked["temperature"], **settings)
+    found = sample(model, asked["samples"], temperature=asked["temperature"], **settings)
     write_samples(found, asked["out"])
     print_answer(drawn_again(found, read_seconds), as_json, model.notes)
+
+
+def _print_best(
+    model: Model, read_seconds: float, asked: dict[str, Any], settings: dict[str, Any], as_json: bool
+) -> None:
+    """List the best assignments, as they are found unless as JSON."""
+    from ..api.best import best
+
+    within = 0 if asked["all_optimal"] else asked["within"]
+    most = asked["best"] or _MOST_LISTED
+    found = best(model, most, within=within, count=bool(asked["all_optimal"]), **settings)
+    found.seconds = {"read": read_seconds, **found.seconds}
+    print_notes(found.notes, model.notes)
+    listed = 0
+    if as_json:
+        shown = found.to_dict()
+        listed = len(shown["assignments"])
+        click.echo(json.dumps(shown, allow_nan=False))
+    else:
+        for line in found.lines():
+            click.echo(line)
+            listed += 1
+        if not listed:
+            click.echo("infeasible")
+    if listed >= _MOST_LISTED and not asked["best"]:
+        print_notes([f"the first {_MOST_LISTED:,} are listed; --best M lists more"])

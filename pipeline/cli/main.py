@@ -9,7 +9,7 @@ import click
 
 from ...cluster.version import __version__
 from ..models.option_rows import options_for
-from .assignments import many_asked, print_samples, solving
+from .assignments import many_asked, print_many, solving
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
@@ -70,7 +70,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     many = many_asked(options)
     model, read_seconds = load(file, options)
     if many:
-        print_samples(model, read_seconds, many, options, as_json)
+        print_many(model, read_seconds, many, options, as_json)
         return
     query, evidence, settings = keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}

@@ -8,6 +8,7 @@ import click
 
 from ..models.option_rows import options_for
 from .ending import guarded
+from .information import information_asked, informing, print_information
 from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, options_of, placing, print_answer
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Compute max-marginals: the best assignment that is possible with each state.",
 )
+@informing
 @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
 @click.option(
     "--cases",
@@ -38,10 +40,18 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
     """Compute the posterior of every variable of the model in FILE."""
     if (cases is None) != (out is None):
         raise click.UsageError("--cases and --out belong together")
+    wanted = information_asked(options)
     model, read_seconds = load(file, options)
     _, evidence, rest = keywords_of(model, options)
     asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
-    if cases is not None and out is not None:
+    if wanted:
+        if cases or asked["joint"] or asked["maximum"] or asked["uai_out"] or asked["query_vars"] != "all":
+            raise click.UsageError(
+                "--entropy, --mutual, --conditional, --voi and --conflict go with none of --cases, --query-vars, "
+                "--joint, --max and --uai-out"
+            )
+        print_information(model, evidence, wanted, rest, as_json)
+    elif cases is not None and out is not None:
         if asked["joint"] or asked["maximum"] or asked["uai_out"]:
             raise click.UsageError("--cases goes with --query-vars only, not with --joint, --max or --uai-out")
         _answer_cases(model, evidence, asked["query_vars"], cases, out, as_json, rest)

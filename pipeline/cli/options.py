@@ -219,8 +219,9 @@ def on_cluster(command: Command) -> Command:
 
 _GROUPS = {
     "Question": (
-        *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "samples"),
-        *("temperature", "no_check"),
+        *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "entropy"),
+        *("mutual", "conditional", "voi", "conflict", "samples", "temperature"),
+        *("best", "within", "all_optimal", "no_check"),
     ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
     **{group: options_in(group) for group in (PLAN, BUDGET)},

@@ -14,7 +14,8 @@ from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..models.model import Model
 from ..options import Keywords, Where
 from .case_run import answer_cases
-from .state import CompiledState, one_at_a_time
+from .information import InformedState
+from .state import one_at_a_time
 from .structure import skeleton_of
 
 
@@ -59,7 +60,7 @@ def compile_model(
     return compiled
 
 
-class Compiled(CompiledState):
+class Compiled(InformedState):
     """A model with its tree, plan and messages; see :func:`bucketflow.compile`. Threads that share it take turns."""
 
     @checks_keywords

@@ -36,6 +36,8 @@ class CompiledPolicy(Policy):
         log2 of the most cases that a device computes together.
     worker_start_seconds : float
         Seconds that workers of this machine take to start.
+    joint_states : int
+        Most states of a joint that was not compiled in, each of which is a case or an entry of one.
     compiler_cells : int
         Cells from which loops are compiled at once: a compiled model is asked again and again.
     loading_seconds : float
@@ -59,6 +61,7 @@ class CompiledPolicy(Policy):
     answer_bytes: int = 1 << 27
     group_log2: int = 4
     worker_start_seconds: float = 5.0
+    joint_states: int = 1 << 20
     compiler_cells: int = 1 << 20
     loading_seconds: float = 0.5
     searching_seconds: float = 0.5

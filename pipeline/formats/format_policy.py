@@ -48,6 +48,8 @@ class FormatPolicy(Policy):
         Bytes that are split into words at a time: a block is then a few megabytes of strings.
     single_numbers : int
         Fewer numbers are read one by one.
+    parsed_words : int
+        As many integers or more are parsed at once, without a string for each.
     written_entries : int
         Entries of a function that are Python's own numbers at the same time.
     aliased_values : int
@@ -70,11 +72,12 @@ class FormatPolicy(Policy):
     global_table_cells: int = 1 << 10
     machine_states: int = 1 << 14
     joint_machine_states: int = 1 << 9
-    machine_moves: int = 1 << 20
+    machine_moves: int = 1 << 19
     head_bytes: int = 1 << 16
     chunk_bytes: int = 1 << 20
     token_block_bytes: int = 1 << 17
     single_numbers: int = 16
+    parsed_words: int = 1024
     written_entries: int = 1 << 14
     aliased_values: int = 1_000_000
     long_keys: int = 1000

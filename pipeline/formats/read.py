@@ -39,7 +39,7 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
     if len(tokens) % 2 == 0:
         tokens.integer(0, "one sample, a number", 1, 1)
         start = 1
-    count = tokens.integer(start, "the number of observed variables", 0, len(model.names))
+    count = tokens.integer(start, "the number of observed variables", 0, len(model.own_names))
     stop = start + 1 + 2 * count
     if stop != len(tokens):
         raise tokens.fail(min(stop, len(tokens)), f"{count} observed variables with their states")
@@ -54,7 +54,7 @@ def read_evidence(source: Source, model: Model) -> dict[int, int]:
 
 def _variable(tokens: WordStream, at: int, model: Model) -> int:
     named = model.index.get(tokens.peek(at))
-    return tokens.integer(at, "a variable", 0, len(model.names) - 1) if named is None else named
+    return tokens.integer(at, "a variable", 0, len(model.own_names) - 1) if named is None else named
 
 
 def _state(tokens: WordStream, at: int, model: Model, variable: int) -> int:

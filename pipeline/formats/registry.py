@@ -166,12 +166,42 @@ FORMATS = (
         beginnings=(r"(?:\s|c[^\n]*\n)*+h(?:[ \t]+-?\d+)*[ \t]+0[ \t]*\r?\n",),
     ),
     Format(
+        "a pseudo-Boolean problem (.opb or .wbo)",
+        "linear.opb:read_opb",
+        suffixes=(".opb", ".wbo"),
+        signature=r"(?:\s|\*(?!\s*#variable=)[^\n]*\n)*+(?:\*\s*#variable=|(?:min|max|soft)\s*:)",
+    ),
+    Format(
+        "a linear problem of integers (.lp)",
+        "linear.lp:read_lp",
+        suffixes=(".lp",),
+        signature=r"(?:\s|\\[^\n]*\n)*+(?i:minimi[sz]e|maximi[sz]e)\s*:?\s*\n",
+    ),
+    Format(
+        "a quadratic pseudo-Boolean problem (.qpbo)",
+        "linear.qpbo:read_qpbo",
+        suffixes=(".qpbo", ".bqp"),
+        beginnings=(r"\s*-?\d+[ \t]+-?\d+[ \t]*\r?\n\s*\d+[ \t]+\d+[ \t]+-?[\d.]+[ \t]*\r?\n",),
+    ),
+    Format(
+        "a pedigree (.pre)",
+        "linear.pedigree:read_pedigree",
+        suffixes=(".pre",),
+        beginnings=(r"\s*(?:\d+[ \t]+){6}\d+[ \t]*\r?\n",),
+    ),
+    Format(
         "XCSP (.xml)",
         "dcop.xcsp:read_xcsp",
         shared=(".xml",),
-        signature=r"\s*<(?s:.*<)?instance[\s>]",
+        signature=r"\s*<(?s:.*<)?instance(?=[\s>])(?![^>]*XCSP3)",
         writer="dcop.xcsp:xcsp_file",
         keeps=frozenset({"names", "agents"}),
+    ),
+    Format(
+        "XCSP3 (.xml)",
+        "xcsp3.xcsp3:read_xcsp3",
+        shared=(".xml",),
+        signature=r"\s*<(?s:.*<)?instance\s[^>]*XCSP3",
     ),
     Format(
         "a problem of pyDCOP (.yaml)",
@@ -197,7 +227,7 @@ FORMATS = (
     ),
 )
 _SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
-_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml", ".dnet"))
+_NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml", ".dnet", ".bqp"))
 _KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
 # Names of formats of which one may be called as the other: JSON is YAML.
 _ALIKE = {("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is")}

@@ -119,7 +119,7 @@ def _written(problem: Model | Dcop, form: Format, suffix: str) -> WrittenFile:
 
 def _lost(model: Model) -> Iterator[str]:
     """Say which names and labels have no place in .uai and .wcsp."""
-    if any(name != f"x{v}" for v, name in enumerate(model.names)):
+    if any(name != f"x{v}" for v, name in enumerate(model.own_names)):
         yield "names of variables are not kept: variables are numbered from 0 in the model's order"
     if not all(map(counted, model.states)):
         yield "labels of states are not kept: states are numbered from 0 in the model's order"

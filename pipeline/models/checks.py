@@ -70,6 +70,10 @@ def checked_variables(
     return names, dims, states
 
 
+KnownRows = set[tuple[int, int, int, tuple[int, ...]]]
+"""Identities of rows, values and defaults, and sizes of variables."""
+
+
 def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any]) -> Checked:
     """Check functions against the domains, and give their values the dtype of the kind.
 
@@ -82,8 +86,9 @@ def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any
         return functions
     sizes = dict(enumerate(dims))
     given = [_as_arrays(k, f) for k, f in enumerate(functions)]
+    known: KnownRows = set()
     for k, f in enumerate(given):
-        if (fault := function_fault(f, sizes)) is not None:
+        if (fault := function_fault(f, sizes, known)) is not None:
             raise ModelError(f"function {k} {fault}")
         if f.rows is not None and kind == "cost":
             integer(f.default, f"the default cost of function {k}", -(1 << 63), 1 << 63)
@@ -96,8 +101,17 @@ def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any
     return checked
 
 
-def function_fault(function: Any, sizes: Mapping[int, int]) -> str | None:
-    """Return what is wrong with a function over variables of these sizes, or None."""
+def function_fault(function: Any, sizes: Mapping[int, int], known: KnownRows | None = None) -> str | None:
+    """Return what is wrong with a function over variables of these sizes, or None.
+
+    Parameters
+    ----------
+    function : object
+    sizes : mapping of int to int
+        By variable.
+    known : set, optional
+        Rows that were looked at before, over which sizes: of clauses, many functions have the same.
+    """
     if not isinstance(function, Function):
         return f"is no Function but {type(function).__name__}"
     scope, values = function.scope, function.values
@@ -110,7 +124,13 @@ def function_fault(function: Any, sizes: Mapping[int, int]) -> str | None:
     if function.child is not None and function.child not in scope:
         return f"has the child {function.child}, which is not in its scope {scope}"
     if function.rows is not None:
-        return _rows_fault(function, shape)
+        key = id(function.rows), id(values), id(function.default), shape
+        if known is not None and key in known:
+            return None
+        fault = _rows_fault(function, shape)
+        if fault is None and known is not None:
+            known.add(key)
+        return fault
     return None if values.shape == shape else f"has values of shape {values.shape}; its scope has shape {shape}"
 
 

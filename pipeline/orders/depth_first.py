@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import NotCompiledError
+from ...tasks.compiler.compiler_policy import CompilerPolicy
 from .min_fill import MAX_WORK, min_fill_order
 from .order_policy import OrderPolicy
 
@@ -29,10 +30,12 @@ def depth_first_order(
     until it may take longer, and one that would have to be loaded where the first order is good enough.
     """
     policy = OrderPolicy.current()
-    searched = PATIENCE.ends(0.0) or seconds >= policy.compiled_seconds
-    first = min_fill_order(dims, scopes, seed, policy.first_work if searched or PATIENCE.compiled else MAX_WORK)
+    searched, compiled = PATIENCE.ends(0.0), PATIENCE.compiled
+    first = min_fill_order(dims, scopes, seed, policy.first_work if searched or compiled else MAX_WORK)
     cells = bucket_cells(dims, scopes, first)
-    if searched or (PATIENCE.compiled and cells > policy.loaded_cells):
+    if seconds >= policy.compiled_seconds:
+        searched |= cells > CompilerPolicy.current().weight * policy.compiled_first_cells
+    if searched or (compiled and cells > policy.loaded_cells):
         from .tree_search import search_order
 
         with suppress(NotCompiledError):

@@ -206,17 +206,29 @@ class Rearranger:
     MOVES = ((6, 0), (8, 1), (8, 2), (9, 0), (10, 1), (9, 2))
     #: Inputs of a subtree and of a random kick, once the moves find no more.
     KICKS = (6, 6)
+    MOST_INPUTS = 10
+    #: Arrays of a tree that its rearrangement changes.
+    CHANGED = ("kids", "parent", "masks", "virtual", "seconds", "reads", "size")
 
     def __init__(self, forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int, seed: int) -> None:
         from . import local_moves, subtree_dp
 
-        self._kernel = local_moves
+        self._kernel, self._price = local_moves, subtree_dp.PRICE
         self.first = len(forest.masks) - len(forest.kids)
         self.tree = _binary(forest, dims, rates, itemsize)
-        subtree_dp.price_tree(self.tree, self.first)
+        self._choice = subtree_dp.new_choice(self.MOST_INPUTS, self.tree.masks.shape[1])
         self.seed = seed
         self.changed = True
         self._move = self._vain = 0
+        self._rearrange(self.tree, 0, self._price, 0, 0)
+
+    def _rearrange(self, best: Binary, k: int, how: int, kick: int, max_work: int) -> tuple[float, int]:
+        marks = self._kernel.new_marks(len(self.tree.kids), self.MOST_INPUTS)
+        marks.clean[:] = kick > 0
+        saved, work = self._kernel.rearrange(
+            self.tree, best, self.first, k, how, kick, self.seed, max_work, marks, self._choice
+        )
+        return float(saved), int(work)
 
     @property
     def seconds(self) -> float:
@@ -231,9 +243,8 @@ class Rearranger:
         self.changed = True
         while spent < max_work and self._vain < len(self.MOVES):
             k, how = self.MOVES[self._move % len(self.MOVES)]
-            marks = self._kernel.Marks(*np.zeros((2, len(self.tree.kids)), dtype=np.bool_))
             self.seed += 1
-            saved, work = self._kernel.improve(self.tree, self.first, k, how, self.seed, max_work - spent, marks)
+            saved, work = self._rearrange(self.tree, k, how, 0, max_work - spent)
             spent += work + len(self.tree.kids)
             if saved < 1e-3 * self.seconds:
                 self._move += 1
@@ -243,7 +254,8 @@ class Rearranger:
         if spent < max_work:
             self.seed += 1
             k, kick = self.KICKS
-            spent += self._kernel.iterate(self.tree, self.first, k, kick, self.seed, max_work - spent)
+            best = self.tree._replace(**{name: getattr(self.tree, name).copy() for name in self.CHANGED})
+            spent += self._rearrange(best, k, 0, kick, max_work - spent)[1]
         return spent
 
     def forest(self) -> Forest:

@@ -16,39 +16,56 @@ from .greedy_orders import random_unit
 from .subtree_dp import (
     BREADTH,
     LARGEST,
+    PRICE,
     RANDOM,
     Binary,
     SubtreeChoice,
     best_splits,
     grow,
-    new_choice,
     patterns,
+    price_tree,
     replace,
 )
 
+#: Spreads the bits of a seed (Knuth 1998, section 6.4).
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
 
 class Marks(NamedTuple):
-    """What is known of the nodes of a tree.
+    """What is known of the nodes of a tree, and room to work in.
 
     ``clean[i]`` tells that nothing near node i has changed since it was last looked at in vain, ``changed[i]`` that
-    the node is not what it was when this was last taken back.
+    the node is not what it was when this was last taken back. The rest is overwritten: nodes that wait for their turn,
+    their ranks and whether they wait or waited, all of shape (n,), and tables and inner nodes of a subtree.
     """
 
     clean: NDArray[np.bool_]
     changed: NDArray[np.bool_]
+    before: NDArray[np.bool_]
+    queued: NDArray[np.bool_]
+    queue: NDArray[np.int64]
+    rank: NDArray[np.float64]
+    frontier: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    state: NDArray[np.uint64]
 
 
-@njit(cache=True, nogil=True)
-def _rearranged(
-    t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, levels: int, marks: Marks
-) -> None:
+def new_marks(n: int, k: int) -> Marks:
+    """Return marks of n nodes of which none is clean, and room for subtrees of up to k tables."""
+    clean, changed, before, queued = np.zeros((4, n), dtype=np.bool_)
+    queue, frontier, inner = (np.empty(size, dtype=np.int64) for size in (n, k, k))
+    return Marks(clean, changed, before, queued, queue, np.empty(n), frontier, inner, np.empty(1, dtype=np.uint64))
+
+
+@njit(nogil=True)
+def _rearranged(t: Binary, count: int, levels: int, marks: Marks) -> None:
     """Mark the nodes of a subtree that was replaced, and its nearest ancestors as worth looking at again."""
     for i in range(count - 1):
-        marks.clean[inner[i]] = False
-        marks.changed[inner[i]] = True
+        marks.clean[marks.inner[i]] = False
+        marks.changed[marks.inner[i]] = True
     for i in range(count):
-        marks.changed[frontier[i]] = True
-    node = inner[0]
+        marks.changed[marks.frontier[i]] = True
+    node = marks.inner[0]
     for _ in range(levels):
         node = t.parent[node]
         if node < 0:
@@ -56,24 +73,34 @@ def _rearranged(
         marks.clean[node] = False
 
 
-@njit(cache=True, nogil=True)
-def _dirty(marks: Marks, first: int, rank: NDArray[np.float64], queue: NDArray[np.int64]) -> int:
-    """Put the nodes that are not clean into a queue, dearest first; return how many there are."""
+@njit(nogil=True)
+def _dirty(t: Binary, first: int, marks: Marks) -> int:
+    """Rank all nodes, and put those that are not clean into the queue, dearest first; return how many there are."""
+    rank, queue = marks.rank, marks.queue
     count = 0
-    for node in range(first, len(rank)):
-        if not marks.clean[node]:
+    for node in range(rank.shape[0]):
+        rank[node] = t.seconds[node]
+        marks.queued[node] = not marks.clean[node]
+        if node >= first and not marks.clean[node]:
             queue[count] = node
             count += 1
-    queue[:count] = queue[:count][np.argsort(-rank[queue[:count]])]
+    gap = count // 2
+    while gap > 0:  # Shell 1959: most queues are short
+        for i in range(gap, count):
+            node, at = queue[i], i
+            while at >= gap and rank[queue[at - gap]] < rank[node]:
+                queue[at] = queue[at - gap]
+                at -= gap
+            queue[at] = node
+        gap = 1 if gap == 2 else gap * 5 // 11
     return count
 
 
-@njit(cache=True, nogil=True)
-def _insert(
-    queue: NDArray[np.int64], at: int, count: int, node: int, rank: NDArray[np.float64], queued: NDArray[np.bool_]
-) -> int:
-    """Let a node wait behind place ``at`` of a queue if its turn is still to come; return how many are in it."""
-    if queued[node] or rank[node] >= rank[queue[at]]:
+@njit(nogil=True)
+def _insert(marks: Marks, at: int, count: int, node: int) -> int:
+    """Let a node wait behind place ``at`` of the queue if its turn is still to come; return how many are in it."""
+    queue, rank = marks.queue, marks.rank
+    if marks.queued[node] or rank[node] >= rank[queue[at]]:
         return count
     low, high = at + 1, count
     while low < high:
@@ -84,12 +111,22 @@ def _insert(
             high = middle
     for i in range(count, low, -1):
         queue[i] = queue[i - 1]
-    queue[low], queued[node] = node, True
+    queue[low], marks.queued[node] = node, True
     return count + 1
 
 
-@njit(cache=True, nogil=True)
-def improve(t: Binary, first: int, k: int, how: int, seed: int, max_work: int, marks: Marks) -> tuple[float, int]:
+@njit(nogil=True)
+def _total(values: NDArray[np.float64]) -> float:
+    total = 0.0
+    for i in range(values.shape[0]):
+        total += values[i]
+    return total
+
+
+@njit(nogil=True)
+def _improve(
+    t: Binary, first: int, k: int, how: int, seed: int, max_work: int, marks: Marks, choice: SubtreeChoice
+) -> tuple[float, int]:
     """Rearrange the subtree below every node that matters once, dearest first; return seconds saved and work.
 
     Parameters
@@ -104,14 +141,14 @@ def improve(t: Binary, first: int, k: int, how: int, seed: int, max_work: int, m
         Splits that are looked at before no further subtree is begun.
     marks : Marks
         Nodes around which nothing changed since they were looked at in vain; updated.
+    choice : SubtreeChoice
+        Room for subtrees of k tables.
     """
-    choice = new_choice(k)
-    state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    frontier, inner = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.int64)
-    floor = 1e-6 * np.sum(t.seconds)
+    frontier, inner, queue, state = marks.frontier, marks.inner, marks.queue, marks.state
+    state[0] = np.uint64(seed * 2 + 1) * _GOLDEN
+    floor = 1e-6 * _total(t.seconds)
     saved, work = 0.0, 0
-    rank, queued, queue = t.seconds.copy(), ~marks.clean, np.empty(len(t.seconds), dtype=np.int64)
-    waiting, at = _dirty(marks, first, rank, queue), -1
+    waiting, at = _dirty(t, first, marks), -1
     while at + 1 < waiting and work <= max_work:
         at += 1
         top = queue[at]
@@ -135,33 +172,36 @@ def improve(t: Binary, first: int, k: int, how: int, seed: int, max_work: int, m
         if gain > 1e-9 * now:
             saved += gain
             replace(t, frontier, inner, count, choice)
-            _rearranged(t, frontier, inner, count, k, marks)
+            _rearranged(t, count, k, marks)
             for i in range(used):
-                waiting = _insert(queue, at, waiting, inner[i], rank, queued)
+                waiting = _insert(marks, at, waiting, inner[i])
             node = t.parent[top]
             for _ in range(k):
                 if node < 0:
                     break
-                waiting = _insert(queue, at, waiting, node, rank, queued)
+                waiting = _insert(marks, at, waiting, node)
                 node = t.parent[node]
     return saved, work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _kick(t: Binary, first: int, k: int, state: NDArray[np.uint64], choice: SubtreeChoice, marks: Marks) -> None:
     """Rearrange a small subtree at random; dear steps are likelier to be its top."""
-    weight = np.sqrt(t.seconds[first:])
-    aim = random_unit(state) * weight.sum()
+    n, total = t.seconds.shape[0], 0.0
+    for i in range(first, n):
+        total += np.sqrt(t.seconds[i])
+    aim = random_unit(state) * total
     top = first
-    for i in range(len(weight)):
-        aim -= weight[i]
-        if aim <= 0.0 and weight[i] > 0.0:
-            top = first + i
+    for i in range(first, n):
+        weight = np.sqrt(t.seconds[i])
+        aim -= weight
+        if aim <= 0.0 and weight > 0.0:
+            top = i
             break
     if t.virtual[top]:
         return
-    frontier, inner = np.empty(k, dtype=np.int64), np.empty(k, dtype=np.int64)
-    count, _ = grow(t, first, top, k, RANDOM, state, frontier, inner)
+    # numbers that the compiler knows would have it compile a function once for each
+    count, _ = grow(t, first, top, k, int(np.int64(RANDOM)), state, marks.frontier, marks.inner)
     for s in range(1, 1 << count):
         low = s & -s
         choice.lazy[s], choice.split[s] = False, low
@@ -169,18 +209,19 @@ def _kick(t: Binary, first: int, k: int, state: NDArray[np.uint64], choice: Subt
             others = s ^ low
             part = low | (others & np.int64(random_unit(state) * (1 << count)))
             choice.split[s] = low if part == s else part
-    replace(t, frontier, inner, count, choice)
-    _rearranged(t, frontier, inner, count, 3, marks)
+    replace(t, marks.frontier, marks.inner, count, choice)
+    _rearranged(t, count, int(np.int64(3)), marks)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _copy(source: Binary, target: Binary, changed: NDArray[np.bool_]) -> None:
     """Copy all that a rearrangement changes, of the nodes where something did."""
-    for i in range(len(changed)):
+    for i in range(changed.shape[0]):
         if changed[i]:
-            target.kids[i] = source.kids[i]
+            target.kids[i, 0], target.kids[i, 1] = source.kids[i, 0], source.kids[i, 1]
             target.parent[i] = source.parent[i]
-            target.masks[i] = source.masks[i]
+            for w in range(source.masks.shape[1]):
+                target.masks[i, w] = source.masks[i, w]
             target.virtual[i] = source.virtual[i]
             target.seconds[i] = source.seconds[i]
             target.reads[i] = source.reads[i]
@@ -188,57 +229,75 @@ def _copy(source: Binary, target: Binary, changed: NDArray[np.bool_]) -> None:
             changed[i] = False
 
 
-@njit(cache=True, nogil=True)
-def iterate(t: Binary, first: int, k: int, kick: int, seed: int, max_work: int) -> int:
-    """Kick and improve again and again, keeping what is not worse; return the work.
+@njit(cache=True, nogil=True, _nrt=False)
+def rearrange(
+    t: Binary,
+    best_tree: Binary,
+    first: int,
+    k: int,
+    how: int,
+    kick: int,
+    seed: int,
+    max_work: int,
+    marks: Marks,
+    choice: SubtreeChoice,
+) -> tuple[float, int]:
+    """Price a tree, improve it once, or kick and improve it again and again; return seconds saved and work.
 
-    Iterated local search (Lourenço, Martin and Stützle 2003). After each kick only what is near it is improved.
+    With kicks it is iterated local search (Lourenço, Martin and Stützle 2003): what is not worse is kept, and after
+    each kick only what is near it is improved. All in one, as each function that is compiled takes seconds; and what
+    it works in is given, as code that allocates nothing is compiled in half the time.
 
     Parameters
     ----------
     t : Binary
         Changed in place; the best tree at the end.
+    best_tree : Binary
+        A copy of it, changed in place; where it is not kicked any tree.
     first : int
         Number of given tables.
-    k, kick : int
-        Inputs of the subtrees that are improved, and of the one that is rearranged at random.
+    k, how : int
+        Inputs of the subtrees that are improved, up to 10, and how they are grown: ``BREADTH``, ``LARGEST``,
+        ``RANDOM``; or ``PRICE`` for a tree that is not priced yet, which is all that is done.
+    kick : int
+        Inputs of the subtree that is rearranged at random again and again; 0 to improve once.
+    seed : int
     max_work : int
-        Splits that are looked at before no further kick is made.
+        Splits that are looked at before nothing further is begun.
+    marks : Marks
+        Of a tree of which nothing is clean yet; with kicks, all is at first.
+    choice : SubtreeChoice
+        Room for subtrees of k and of ``kick`` tables.
     """
-    n = t.kids.shape[0]
-    state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    best_tree = Binary(
-        t.kids.copy(),
-        t.parent.copy(),
-        t.masks.copy(),
-        t.virtual.copy(),
-        t.seconds.copy(),
-        t.reads.copy(),
-        t.size.copy(),
-        t.logs,
-        t.rates,
-    )
-    marks = Marks(np.ones(n, dtype=np.bool_), np.zeros(n, dtype=np.bool_))
-    clean = marks.clean
-    choice = new_choice(kick)
-    best, work = np.sum(t.seconds), 0
+    if how == PRICE:
+        price_tree(t, first)
+        return 0.0, 0
+    if kick == 0:
+        return _improve(t, first, k, how, seed, max_work, marks, choice)
+    n, clean, before = t.kids.shape[0], marks.clean, marks.before
+    kicked = np.uint64(seed * 2 + 1) * _GOLDEN
+    best, work = _total(t.seconds), 0
     while work < max_work:
-        _kick(t, first, kick, state, choice, marks)
+        marks.state[0] = kicked
+        _kick(t, first, kick, marks.state, choice, marks)
+        kicked = marks.state[0]
         work += 2 * n
         for turn in range(6):
-            how = LARGEST if turn & 1 else BREADTH
-            before = clean.copy()
-            saved, more = improve(t, first, k, how, seed, max_work, marks)
+            for i in range(n):
+                before[i] = clean[i]
+            saved, more = _improve(t, first, k, LARGEST if turn & 1 else BREADTH, seed, max_work, marks, choice)
             work += more + n
             if saved == 0.0 and turn:
                 break
             if saved == 0.0:
-                clean[:] = before
-        total = np.sum(t.seconds)
+                for i in range(n):
+                    clean[i] = before[i]
+        total = _total(t.seconds)
         if total <= best:
             best = total
             _copy(t, best_tree, marks.changed)
         else:
             _copy(best_tree, t, marks.changed)
-        clean[:] = True
-    return work
+        for i in range(n):
+            clean[i] = True
+    return 0.0, work

@@ -32,6 +32,13 @@ class OrderPolicy(Policy):
         The cheapest tree may need too much memory, so so many are remembered.
     compiled_seconds, loaded_cells : float, int
         Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
+    compiling_seconds, uncompiled_table_cells : float, int
+        CPU seconds that compiling a search takes. Where it is not compiled the first tree is kept if that is predicted
+        to take less, and no table of it has more cells: a grid of 2^31 cells took 30 to 46 CPU-s at first, 1.8 of them
+        with its first tree and .6 with the tree that was searched.
+    compiled_first_cells : int
+        Orders that are not for a sweep are searched for, though that has to be compiled, where the buckets of the first
+        one have more cells.
     first_work : int
         Neighbours that a first order looks at where a search that is compiled can follow: one that takes longer is
         worse.
@@ -72,6 +79,9 @@ class OrderPolicy(Policy):
     kept_trees: int = 8
     compiled_seconds: float = 0.5
     loaded_cells: int = 1 << 22
+    compiling_seconds: float = 16.0
+    uncompiled_table_cells: int = 1 << 26
+    compiled_first_cells: int = 1 << 26
     first_work: int = 100_000
     both_ways_tiny_cells: int = 1 << 23
     both_ways_step_seconds: float = 5e-6

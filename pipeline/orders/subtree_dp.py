@@ -29,6 +29,8 @@ _SHORT, _LONG, _DEPTH = min(LEAST[:2]), max(LEAST[:2]), LEAST[2]
 
 #: Ways to grow a subtree from its top.
 BREADTH, LARGEST, RANDOM = range(3)
+#: Asks to price a tree.
+PRICE = 3
 
 
 class Binary(NamedTuple):
@@ -51,15 +53,21 @@ class Binary(NamedTuple):
 
 
 class SubtreeChoice(NamedTuple):
-    """Tables of the dynamic programme, indexed by sets of subtree inputs as bit patterns."""
+    """Tables of the dynamic programme, indexed by sets of subtree inputs as bit patterns; and room for those of a tree.
+
+    ``sets`` is by inner nodes of a subtree, ``above`` as long as a bit set of variables.
+    """
 
     private: NDArray[np.float64]
     shared: NDArray[np.float64]
+    shrink: NDArray[np.float64]
     size: NDArray[np.float64]
     cost: NDArray[np.float64]
     reads: NDArray[np.float64]
     lazy: NDArray[np.bool_]
     split: NDArray[np.int64]
+    sets: NDArray[np.int64]
+    above: NDArray[np.uint64]
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -76,47 +84,49 @@ def split_seconds(
     return seconds
 
 
-@njit(cache=True, nogil=True)
-def log_size(mask: NDArray[np.uint64], logs: NDArray[np.float64]) -> float:
-    """Sum the log2 domain sizes of a bit set."""
+@njit(nogil=True)
+def log_size(masks: NDArray[np.uint64], a: int, b: int, logs: NDArray[np.float64]) -> float:
+    """Sum the log2 domain sizes of two bit sets together, 1000 at most."""
     total = 0.0
-    for w in range(mask.shape[0]):
-        bits = mask[w]
+    for w in range(masks.shape[1]):
+        bits = masks[a, w] | masks[b, w]
         while bits:
             total += logs[w * 64 + np.int64(trailing_zeros(bits))]
             bits &= bits - _ONE
-    return total
+    return min(total, 1000.0)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _price(t: Binary, i: int) -> None:
     """Predict the step of node i from its children; ``virtual`` is already decided."""
-    a, b = t.kids[i]
-    t.size[i] = np.exp2(min(log_size(t.masks[i], t.logs), 1000.0))
+    a, b = t.kids[i, 0], t.kids[i, 1]
+    t.size[i] = np.exp2(log_size(t.masks, i, i, t.logs))
     moved = t.reads[a] + t.reads[b]
     if t.virtual[i]:
         t.seconds[i], t.reads[i] = 0.0, moved
         return
-    cells = np.exp2(min(log_size(t.masks[a] | t.masks[b], t.logs), 1000.0))
+    cells = np.exp2(log_size(t.masks, a, b, t.logs))
     plain = not (t.virtual[a] or t.virtual[b])
     t.seconds[i] = split_seconds(cells, t.size[a], t.size[b], t.size[i], moved + t.size[i], plain, t.rates)
     t.reads[i] = t.size[i]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def price_tree(t: Binary, first: int) -> None:
     """Price every node, children first; joins that eliminate nothing start virtual."""
     for i in range(t.kids.shape[0]):
         if i < first:
-            t.size[i] = np.exp2(min(log_size(t.masks[i], t.logs), 1000.0))
+            t.size[i] = np.exp2(log_size(t.masks, i, i, t.logs))
             t.reads[i] = t.size[i]
             continue
-        a, b = t.kids[i]
-        t.virtual[i] = t.parent[i] >= 0 and bool(np.all(t.masks[i] == t.masks[a] | t.masks[b]))
+        t.virtual[i] = t.parent[i] >= 0
+        for w in range(t.masks.shape[1]):
+            if t.masks[i, w] != t.masks[t.kids[i, 0], w] | t.masks[t.kids[i, 1], w]:
+                t.virtual[i] = False
         _price(t, i)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def grow(
     t: Binary,
     first: int,
@@ -141,7 +151,7 @@ def grow(
     frontier, inner : ndarray, shape (k,), int64
         Receive the tables, and the nodes between them and ``top``, which is the first.
     """
-    frontier[0], frontier[1] = t.kids[top]
+    frontier[0], frontier[1] = t.kids[top, 0], t.kids[top, 1]
     inner[0] = top
     count, used = 2, 1
     while count < k:
@@ -177,12 +187,12 @@ def grow(
     return count, used
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choice: SubtreeChoice) -> None:
     """Sum the log2 sizes by the set of tables that have a variable, apart for those needed above."""
     private, shared = choice.private, choice.shared
-    private[: 1 << count] = 0.0
-    shared[: 1 << count] = 0.0
+    for s in range(1 << count):
+        private[s], shared[s] = 0.0, 0.0
     for w in range(t.masks.shape[1]):
         union = np.uint64(0)
         for i in range(count):
@@ -206,7 +216,7 @@ def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choic
                 shared[s] += shared[s ^ (1 << i)]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def best_splits(choice: SubtreeChoice, count: int, bound: float, rates: NDArray[np.float64]) -> int:
     """Fill the tables of the dynamic programme over sets of tables; return the splits looked at.
 
@@ -222,11 +232,13 @@ def best_splits(choice: SubtreeChoice, count: int, bound: float, rates: NDArray[
     rates : ndarray, shape (5,), float64
         As in :class:`Binary`.
     """
-    private, shared, size, cost, reads, lazy, split = choice
+    private, shared, size, shrink = choice.private, choice.shared, choice.size, choice.shrink
+    cost, reads, lazy, split = choice.cost, choice.reads, choice.lazy, choice.split
     full = (1 << count) - 1
     total = private[full] + shared[full]
     huge = total > _HUGE_LOG
-    shrink = np.exp2(-private[: full + 1])
+    for s in range(full + 1):
+        shrink[s] = np.exp2(-private[s])
     work = 0
     for s in range(1, full + 1):
         rest = full ^ s
@@ -269,7 +281,7 @@ def best_splits(choice: SubtreeChoice, count: int, bound: float, rates: NDArray[
     return work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def replace(
     t: Binary, frontier: NDArray[np.int64], inner: NDArray[np.int64], count: int, choice: SubtreeChoice
 ) -> None:
@@ -284,8 +296,9 @@ def replace(
     choice : SubtreeChoice
         Of :func:`best_splits`, for the same tables.
     """
-    above = t.masks[inner[0]].copy()
-    sets = np.empty(count, dtype=np.int64)
+    sets, above = choice.sets, choice.above
+    for w in range(t.masks.shape[1]):
+        above[w] = t.masks[inner[0], w]
     sets[0] = (1 << count) - 1
     used = 1
     for i in range(count - 1):
@@ -300,7 +313,7 @@ def replace(
                 used += 1
             t.kids[node, side] = child
             t.parent[child] = node
-        for w in range(above.shape[0]):
+        for w in range(t.masks.shape[1]):
             inside, outside = np.uint64(0), above[w]
             for f in range(count):
                 if s >> f & 1:
@@ -313,16 +326,10 @@ def replace(
         _price(t, inner[i])
 
 
-@njit(cache=True, nogil=True)
-def new_choice(k: int) -> SubtreeChoice:
-    """Allocate the tables for up to ``k`` inputs."""
+def new_choice(k: int, words: int) -> SubtreeChoice:
+    """Allocate the tables for up to ``k`` inputs, of bit sets of so many words."""
     n = 1 << k
-    return SubtreeChoice(
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n, dtype=np.bool_),
-        np.empty(n, dtype=np.int64),
-    )
+    private, shared, shrink, size, cost, reads = np.empty((6, n))
+    lazy, split = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.int64)
+    sets, above = np.empty(k, dtype=np.int64), np.empty(words, dtype=np.uint64)
+    return SubtreeChoice(private, shared, shrink, size, cost, reads, lazy, split, sets, above)

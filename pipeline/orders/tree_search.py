@@ -27,7 +27,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.compiler.code_cache import seconds_to_compile
 from ...tasks.compiler.compile_limits import NotCompiledError
+from ...tasks.compiler.working_time import compiling_seconds, working_seconds
 from ..errors import BudgetError, ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
@@ -160,6 +162,7 @@ class TreeSearch:
         budget = self.longest if self.seconds is None else self.seconds
         plain = not isinstance(self.order, str) or self.order in ("auto", "min-fill")
         small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and self.automatic and plain)
+        small = small or (plain and not search.compiling_pays)
         with suppress(NotCompiledError):  # what is known by then has to do
             if not small and isinstance(self.order, str):
                 search.run(checked_rule(self.order), budget)
@@ -184,7 +187,9 @@ class TreeSearch:
         dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
         asked = replace(self, dims=dims, scopes=tree.leaves, tree="refined")
         search = _OrderSearch(asked, Starts(dims, tree.leaves))
-        search.refine(Tree(dims, tree.leaves, tree.children), self.longest if self.seconds is None else self.seconds)
+        search.keep(Tree(dims, tree.leaves, tree.children))
+        if search.compiling_pays:
+            search.refine(search.best, self.longest if self.seconds is None else self.seconds)
         return Tree(tree.dims, tree.leaves, search.best.children)
 
 
@@ -311,16 +316,27 @@ class _OrderSearch:
         """What it is predicted to take."""
         return self.found[0][0]
 
+    @property
+    def compiling_pays(self) -> bool:
+        """Whether the loops of a search are compiled, or the run is so long that they had better be."""
+        policy = OrderPolicy.current()
+        seconds = seconds_to_compile("pipeline.orders.local_moves", "rearrange", policy.compiling_seconds)
+        if not seconds:
+            return True
+        if self.asked.seconds is not None:
+            return self.asked.seconds >= policy.compiled_seconds
+        return self.best_seconds >= seconds or max(self.best.cells, default=0) > policy.uncompiled_table_cells
+
     def consider(self, order: tuple[int, ...]) -> None:
         """Price the trees that an order gives at once."""
         starts = self.starts
         if self.kind == "junction":
-            self._keep(starts.cliques(order))
+            self.keep(starts.cliques(order))
             return
-        self._keep(starts.buckets(order))
+        self.keep(starts.buckets(order))
         beyond = self.automatic and self.best_seconds > MOST_SAVED * HOPELESS_SECONDS
         if self.kind == "refined" and not beyond:
-            self._keep(starts.cliques(order))
+            self.keep(starts.cliques(order))
             self._keep_forest(starts.pairwise(order))
 
     def run(self, order: OrderName, budget: float) -> None:
@@ -352,7 +368,7 @@ class _OrderSearch:
             tried = list(orders.take(policy.starts))
             beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
-                self._keep(self.starts.buckets(tried[0]))
+                self.keep(self.starts.buckets(tried[0]))
                 return
             if self.kind != "refined":
                 for one in tried:
@@ -369,7 +385,7 @@ class _OrderSearch:
 
     def refine(self, tree: Tree, budget: float) -> None:
         """Refine a given tree."""
-        self._keep(tree)
+        self.keep(tree)
         rearranger = self._rearranger(split_steps(tree, self.starts.units, self.starts.sizer))
         self._work(rearranger, self._budget(budget) - self.spent)
         self._keep_forest(rearranger.forest())
@@ -403,17 +419,19 @@ class _OrderSearch:
         return min(budget, max(policy.share * seconds, min(policy.short_share * seconds, policy.short_seconds)))
 
     def _clock(self) -> float:
-        """Seconds that users asked for pass by the wall; others by what this thread takes, whatever else runs."""
-        return time.thread_time() if self.automatic else time.monotonic()
+        """Seconds that users asked for pass by the wall; others by what this thread takes; compiling is neither."""
+        if self.automatic:
+            return time.thread_time() - (time.process_time() - working_seconds())
+        return time.monotonic() - compiling_seconds()
 
     def _late(self, budget: float) -> bool:
         return self._clock() - self.started > OrderPolicy.current().emergency * budget + 10.0
 
     def _keep_forest(self, forest: Forest) -> None:
         tree = forest_tree(forest, self.starts.units, self.dims, self.scopes)
-        self._keep(merge_steps(tree, self.starts.sizer, self.rates, self.itemsize))
+        self.keep(merge_steps(tree, self.starts.sizer, self.rates, self.itemsize))
 
-    def _keep(self, tree: Tree) -> None:
+    def keep(self, tree: Tree) -> None:
         """Remember a tree if it is one of the best; cells decide where seconds are beyond counting."""
         cost = tree_cost(tree, self.rates, self.itemsize)
         if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):

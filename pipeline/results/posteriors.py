@@ -102,7 +102,7 @@ class Marginals(Mapping[str, Array]):
         found: dict[str, Any] = {
             "status": self.status,
             "log10_evidence": _finite(self.log10_evidence),
-            "marginals": {name: _plain(table) for name, table in self.tables.items()},
+            "marginals": {name: plain_table(table) for name, table in self.tables.items()},
         }
         shown = dict.fromkeys([*self.tables, *(name for names in self.joint for name in names)])
         if shown:
@@ -110,9 +110,9 @@ class Marginals(Mapping[str, Array]):
         if self.value is not None:
             found["value"] = plain_number(self.value)
         if self.joint:
-            found["joint"] = [{"variables": list(names), "table": _plain(t)} for names, t in self.joint.items()]
+            found["joint"] = [{"variables": list(names), "table": plain_table(t)} for names, t in self.joint.items()]
         if self.families:
-            found["families"] = {str(f): _plain(table) for f, table in self.families.items()}
+            found["families"] = {str(f): plain_table(table) for f, table in self.families.items()}
         found["tried"] = [vars(turn) for turn in self.tried]
         if self.notes:
             found["notes"] = list(self.notes)
@@ -254,7 +254,7 @@ def _finite(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else float(value)
 
 
-def _plain(table: Array) -> Any:
+def plain_table(table: Array) -> Any:
     """Nested lists, with None for infinite costs."""
     plain = table.astype(object)
     if table.dtype == object:

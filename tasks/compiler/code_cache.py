@@ -22,6 +22,7 @@ from pathlib import Path
 from ...storage.files import cache_folder
 from ...storage.trust import UntrustedError, check_entry, check_folder, read_trusted
 from .compile_limits import may_compile
+from .compiler_policy import CompilerPolicy
 from .numba_parts import unknown_numba
 
 PACKAGE = Path(__file__).parents[2]
@@ -170,6 +171,12 @@ def _imported(source: Path) -> tuple[Path, ...]:
             yield from (base / f"{name.strip()}.py" for name in names.split(","))
 
     return tuple(path for path in named() if path.is_file())
+
+
+def seconds_to_compile(module: str, function: str, seconds: float) -> float:
+    """Return what compiling loops takes: so many CPU seconds, as they are weighed; 0 where they are compiled."""
+    known = f"{PACKAGE.name}.{module}" in sys.modules or is_compiled(module, function)
+    return 0.0 if known else seconds * CompilerPolicy.current().weight
 
 
 _impatient = [False]

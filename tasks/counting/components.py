@@ -29,6 +29,20 @@ from .count_state import (
 _FACTOR = 0x5851F42D4C957F2D
 
 
+@njit(nogil=True)
+def _sort(numbers: Array, first: int, count: int) -> None:
+    """Sort some of an array's numbers in place (Shell 1959): a few, for which NumPy's sort takes seconds to compile."""
+    gap = count // 2
+    while gap > 0:
+        for i in range(first + gap, first + count):
+            number, at = numbers[i], i
+            while at >= first + gap and numbers[at - gap] > number:
+                numbers[at] = numbers[at - gap]
+                at -= gap
+            numbers[at] = number
+        gap = 1 if gap == 2 else gap * 5 // 11
+
+
 @njit(nogil=True, cache=True)
 def component(clauses: Clauses, state: CountState, variable: int) -> int:
     """Write the component of an open variable behind the last part; return how many clauses it has, counted or not.
@@ -63,9 +77,12 @@ def component(clauses: Clauses, state: CountState, variable: int) -> int:
                     members[end] = w
                     end += 1
     middle = first + end
-    store[first:middle] = np.sort(members[:end])
-    if short:
-        store[middle : middle + short] = np.sort(store[first + len(value) : first + len(value) + short])
+    _sort(members, 0, end)
+    for k in range(end):
+        store[first + k] = members[k]
+    _sort(store, first + len(value), short)
+    for k in range(short):
+        store[middle + k] = store[first + len(value) + k]
     state.part_middle[p] = middle
     state.part_first[p + 1] = middle + short
     return n_clauses
@@ -133,7 +150,7 @@ def remember(state: CountState, known: ComponentCache, p: int, f: int) -> None:
         known.keys[counters[KEYS] + k] = state.store[state.part_first[p] + k]
     for k in range(n_limbs):
         known.limbs[counters[LIMBS] + k] = state.sums[f, k]
-    known.floats[e] = state.float_sums[f]
+    known.floats[e, 0], known.floats[e, 1] = state.float_sums[f, 0], state.float_sums[f, 1]
     known.hashes[e] = hash_of(state, p)
     counters[ENTRIES] += 1
     counters[KEYS] += length
@@ -150,12 +167,27 @@ def _enter(known: ComponentCache, e: int) -> None:
     known.slots[slot] = e + 1
 
 
+@njit(nogil=True)
+def _median(entries: Array, count: int, most: int) -> int:
+    """Return when half of the entries were used last: the least such number, between 0 and ``most``, by bisection."""
+    low, high = 0, most
+    while low < high:
+        middle, fewer = (low + high) // 2, 0
+        for e in range(count):
+            fewer += entries[e, USED] <= middle
+        if 2 * fewer >= count:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
 @njit(nogil=True, cache=True)
 def forget(state: CountState, known: ComponentCache) -> None:
     """Forget the half of the entries that were of no use for longest."""
     counters, entries = state.counters, known.entries
     count = counters[ENTRIES]
-    limit = np.median(entries[:count, USED])
+    limit = _median(entries, count, counters[NODES])
     kept = keys = limbs = 0
     for e in range(count):
         entry = entries[e]
@@ -166,9 +198,10 @@ def forget(state: CountState, known: ComponentCache) -> None:
             known.keys[keys + k] = known.keys[entry[KEY] + k]
         for k in range(entry[N_LIMBS]):
             known.limbs[limbs + k] = known.limbs[entry[LIMB] + k]
-        entries[kept] = entry
+        for k in range(entries.shape[1]):
+            entries[kept, k] = entry[k]
         entries[kept, KEY], entries[kept, LIMB] = keys, limbs
-        known.floats[kept] = known.floats[e]
+        known.floats[kept, 0], known.floats[kept, 1] = known.floats[e, 0], known.floats[e, 1]
         known.hashes[kept] = known.hashes[e]
         kept, keys, limbs = kept + 1, keys + length, limbs + entries[kept, N_LIMBS]
     counters[ENTRIES], counters[KEYS], counters[LIMBS] = kept, keys, limbs
@@ -179,6 +212,7 @@ def forget(state: CountState, known: ComponentCache) -> None:
 @njit(nogil=True, cache=True)
 def enter_all(state: CountState, known: ComponentCache) -> None:
     """Fill the slots anew."""
-    known.slots[:] = 0
+    for slot in range(len(known.slots)):
+        known.slots[slot] = 0
     for e in range(state.counters[ENTRIES]):
         _enter(known, e)

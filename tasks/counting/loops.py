@@ -199,7 +199,7 @@ def _down(clauses: Clauses, state: CountState, p: int) -> int:
     frame[NEXT] = frame[FIRST] = frame[LAST] = counters[PARTS]
     frame[SIGN] = _sign(clauses, state, best)
     state.lengths[f, 0] = 0
-    state.float_sums[f] = 0.0
+    state.float_sums[f, 0] = state.float_sums[f, 1] = 0.0
     return int(f)
 
 
@@ -286,5 +286,5 @@ def _is_zero(clauses: Clauses, state: CountState, f: int) -> bool:
 @njit(nogil=True, cache=True)
 def _set_zero(state: CountState, f: int) -> None:
     state.lengths[f, 1] = 0
-    state.float_products[f] = 0.0
+    state.float_products[f, 0] = state.float_products[f, 1] = 0.0
     state.frames[f, NEXT] = state.frames[f, LAST] = state.frames[f, FIRST]

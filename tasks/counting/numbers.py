@@ -17,7 +17,8 @@ def multiply(number: Array, length: int, factor: Array, n_factor: int, scratch: 
     """Multiply a number, in place; return its length, which is 0 for 0."""
     if length == 0 or n_factor == 0:
         return 0
-    scratch[: length + n_factor] = 0
+    for i in range(length + n_factor):
+        scratch[i] = 0
     for i in range(length):
         carry = 0
         for j in range(n_factor):
@@ -28,7 +29,8 @@ def multiply(number: Array, length: int, factor: Array, n_factor: int, scratch: 
     length += n_factor
     if scratch[length - 1] == 0:
         length -= 1
-    number[:length] = scratch[:length]
+    for i in range(length):
+        number[i] = scratch[i]
     return length
 
 
@@ -36,7 +38,8 @@ def multiply(number: Array, length: int, factor: Array, n_factor: int, scratch: 
 def add(number: Array, length: int, other: Array, n_other: int) -> int:
     """Add to a number, in place; return its length."""
     if length < n_other:
-        number[length:n_other] = 0
+        for i in range(length, n_other):
+            number[i] = 0
         length = n_other
     carry = 0
     for i in range(length):
@@ -68,7 +71,8 @@ def double(number: Array, length: int, times: int) -> int:
     if limbs:
         for i in range(length - 1, -1, -1):
             number[i + limbs] = number[i]
-        number[:limbs] = 0
+        for i in range(limbs):
+            number[i] = 0
     return length + limbs
 
 

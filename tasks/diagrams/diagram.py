@@ -133,8 +133,9 @@ def packed(pairing: Pairing, states: Any, nodes: Any) -> Diagram:
     child, weight = np.empty(total, np.int32), np.empty(total, states.weight.dtype)
     for i in range(k):
         at, count = pairing.edges[i], nodes[i] * pairing.sizes[i]
-        child[start[i] : start[i] + count] = states.child[at : at + count]
-        weight[start[i] : start[i] + count] = states.weight[at : at + count]
+        for e in range(count):  # a slice that is assigned takes three seconds to compile
+            child[start[i] + e] = states.child[at + e]
+            weight[start[i] + e] = states.weight[at + e]
     return Diagram(pairing.scope[:k].copy(), nodes, start, child, weight)
 
 

@@ -19,7 +19,8 @@ def turn() -> tuple[int, np.uint64]:
 @njit(cache=True, nogil=True)
 def longer(array: Any, length: int) -> Any:
     grown = np.empty(length, array.dtype)
-    grown[: len(array)] = array
+    for i in range(len(array)):
+        grown[i] = array[i]
     return grown
 
 

@@ -44,15 +44,18 @@ class EnginePrice:
     certainty : {"unknown", "rough", "searched", "planned"}
     device : {"host", "gpu", "workers"}
         What it keeps busy.
-    planning : float
-        Seconds that a plan is predicted to take, where a short search tells; infinite where nothing does.
+    planning_seconds : float
+        What planning is predicted to take, where a short search tells; infinite where nothing does.
+    compiling_seconds : float
+        What compiling takes before its first turn.
     """
 
     seconds: float = inf
     nbytes: int = 0
     certainty: Certainty = "unknown"
     device: Device = "host"
-    planning: float = inf
+    planning_seconds: float = inf
+    compiling_seconds: float = 0.0
 
     @property
     def known(self) -> bool:

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 
+from ....tasks.compiler.code_cache import seconds_to_compile
 from ...errors import BudgetError
 from ..model_counting import SearchedSum
 from ..running import Answer
@@ -19,6 +20,13 @@ from .offers import Bid, Certainty, EnginePrice
 _WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**23 / 0.3, 2.0**21 / 0.2
 #: A turn that takes so many times its nominal time is ended by the clock.
 _SLOWER = 1.25
+#: Loops of both, and CPU seconds that compiling them takes.
+_SEARCHING = ("tasks.counting.loops", "count", 20.0)
+_ELIMINATING = ("tasks.diagrams.sum_product_loops", "merge", 20.0)
+
+
+def _unknown(module: str, function: str, compiling_seconds: float) -> EnginePrice:
+    return EnginePrice(compiling_seconds=seconds_to_compile(module, function, compiling_seconds))
 
 
 def _late(seconds: float, stop: Stop) -> Stop:
@@ -65,7 +73,7 @@ class SearchEngine(_SumEngine):
             return EnginePrice()
         if not self.search.suits:
             return "the model is neither clauses nor mostly zero"
-        return EnginePrice() if self.diagrams.sums_all else "finite costs may add up to the top"
+        return _unknown(*_SEARCHING) if self.diagrams.sums_all else "finite costs may add up to the top"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the search."""
@@ -97,7 +105,7 @@ class DiagramEngine(_SumEngine):
             return EnginePrice()
         if not self.diagrams.fits:
             return "tables of the model do not fit memory"
-        return EnginePrice() if self.diagrams.sums_all else "finite costs may add up to the top"
+        return _unknown(*_ELIMINATING) if self.diagrams.sums_all else "finite costs may add up to the top"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the elimination."""

@@ -77,7 +77,8 @@ class TurnAccount:
     """What the engines of a strategy took so far.
 
     The rule: engines without a price take turns, the one with fewer turns first, that double; all of them together
-    take no more than a share of the cheapest known price, or the patience where there is none. A price is made better
+    take no more than a share of the cheapest known price, or the patience where there is none. One whose loops are not
+    compiled begins once that fits in, too. A price is made better
     once as much was spent as that takes, or where nobody else may go on. Then the cheapest engine runs to its end; if
     it is refused, the others go on.
     """
@@ -195,7 +196,8 @@ class TurnAccount:
                 return 0.0
             return lengths.part * cheapest.price.seconds
         wanted = first * 2.0**standing.turns
-        return wanted if wanted <= self._left else 0.0
+        compiling = 0.0 if standing.turns else standing.price.compiling_seconds
+        return wanted if wanted + compiling <= self._left else 0.0
 
     @property
     def _left(self) -> float:
@@ -220,4 +222,4 @@ class TurnAccount:
             return True
         if price.certainty == "rough":
             return self.spent >= policy.short_search_seconds
-        return self.spent >= policy.planning_seconds(price.seconds, price.planning)
+        return self.spent >= policy.planning_seconds(price.seconds, price.planning_seconds)

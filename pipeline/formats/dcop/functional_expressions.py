@@ -69,8 +69,11 @@ class _Operator:
     values: Callable[[Sequence[Column], Column], Column]
 
 
-def parse_functional(text: str, parameters: Sequence[str]) -> ExpressionTerm:
+def parse_functional(text: str, parameters: Sequence[str], *, mixed: bool = False) -> ExpressionTerm:
     """Read an expression of integer parameters.
+
+    With ``mixed``, as in XCSP3, truth values are 1 and 0 where numbers are expected, numbers but 0 are true, and there
+    are more operators: ``imp``, ``dist``, ``sqr``, ``in(x,set(1,2))``, and ``eq`` of more than two.
 
     Raises
     ------
@@ -79,15 +82,15 @@ def parse_functional(text: str, parameters: Sequence[str]) -> ExpressionTerm:
     """
     if len(text) > _MAX_LENGTH:
         raise ExpressionError(f"{len(text)} characters, more than {_MAX_LENGTH}")
-    return _ExpressionParser(text, frozenset(parameters)).whole()
+    return _ExpressionParser(text, frozenset(parameters), mixed).whole()
 
 
 class _ExpressionParser:
     """Reads tokens one after the other."""
 
-    def __init__(self, text: str, parameters: frozenset[str]) -> None:
+    def __init__(self, text: str, parameters: frozenset[str], mixed: bool) -> None:
         self.tokens = list(_tokens(text))
-        self.parameters = parameters
+        self.parameters, self.mixed = parameters, mixed
         self.at = self.depth = 0
 
     def whole(self) -> ExpressionTerm:
@@ -127,7 +130,23 @@ class _ExpressionParser:
                 raise ExpressionError(f"{shorten(self.tokens[self.at - 1])!r} among the arguments of {shorten(name)}")
             arguments.append(self.term())
         self.depth -= 1
-        return _conditional(arguments) if name == "if" else _applied(name, arguments)
+        if self.mixed and name == "set" and arguments:
+            return _Choice("integer", lambda _: (0, 0), lambda _, where: where, 1, tuple(arguments))
+        if self.mixed and name == "in" and len(arguments) == 2 and isinstance(arguments[1], _Choice):
+            equal = [_applied("eq", [arguments[0], each]) for each in arguments[1].among]
+            return equal[0] if len(equal) == 1 else _applied("or", equal)
+        if any(isinstance(argument, _Choice) for argument in arguments):
+            raise ExpressionError("a set that does not stand behind in")
+        if not self.mixed:
+            return _conditional(arguments) if name == "if" else _applied(name, arguments)
+        if name == "if" and len(arguments) == 3:
+            test, *both = arguments
+            kind: Kind = "boolean" if all(each.kind == "boolean" for each in both) else "integer"
+            return _conditional([_as(test, "boolean"), *(_as(each, kind) for each in both)])
+        operator = (_OPERATORS | _MIXED).get(name)
+        if operator is not None:
+            arguments = [_as(each, operator.takes) for each in arguments]
+        return _applied(name, arguments, _OPERATORS | _MIXED)
 
 
 def _tokens(text: str) -> Iterator[str]:
@@ -144,10 +163,29 @@ def _constant(value: int, kind: Kind) -> ExpressionTerm:
     return ExpressionTerm(kind, lambda _: (value, value), lambda _, __: column)
 
 
-def _applied(name: str, arguments: Sequence[ExpressionTerm]) -> ExpressionTerm:
-    operator = _OPERATORS.get(name)
+@dataclass(frozen=True)
+class _Choice(ExpressionTerm):
+    """A set of expressions, which stands behind ``in`` only."""
+
+    among: tuple[ExpressionTerm, ...] = ()
+
+
+def _as(term: ExpressionTerm, kind: Kind) -> ExpressionTerm:
+    """Return an expression as one of another kind: true is 1, and what is not 0 is true."""
+    if term.kind == kind:
+        return term
+    if kind == "integer":
+        return ExpressionTerm(kind, lambda _: (0, 1), lambda c, w: np.asarray(term.values(c, w)).astype(int), term.size)
+    return ExpressionTerm(kind, lambda r: (term.bounds(r), (0, 1))[1], lambda c, w: term.values(c, w) != 0, term.size)
+
+
+def _applied(
+    name: str, arguments: Sequence[ExpressionTerm], operators: Mapping[str, _Operator] | None = None
+) -> ExpressionTerm:
+    operators = _OPERATORS if operators is None else operators
+    operator = operators.get(name)
     if operator is None:
-        known = ", ".join((*_OPERATORS, "if"))
+        known = ", ".join((*operators, "if"))
         raise ExpressionError(f"the operator {shorten(name)!r}, which is none of {known}")
     if len(arguments) < operator.least or (operator.most is not None and len(arguments) > operator.most):
         raise ExpressionError(f"{name} of {len(arguments)} arguments")
@@ -291,4 +329,23 @@ _OPERATORS = {
     "xor": _truth(np.logical_xor, "boolean"),
     "iff": _truth(np.equal, "boolean"),
     "not": _Operator("boolean", "boolean", 1, 1, lambda _: (0, 1), lambda c, _: np.asarray(~c[0])),
+}
+
+
+def _all_equal(columns: Sequence[Column], _: Column) -> Column:
+    found = columns[0] == columns[1]
+    for column in columns[2:]:
+        found = found & (columns[0] == column)
+    return np.asarray(found)
+
+
+#: What XCSP3 has besides, or takes more arguments of.
+_MIXED = {
+    "imp": _truth(lambda x, y: np.asarray(~x | y), "boolean"),
+    "xor": _truth(np.logical_xor, "boolean", most=None),
+    "eq": _Operator("integer", "boolean", 2, None, lambda _: (0, 1), _all_equal),
+    "dist": _arithmetic(
+        lambda r: (0, max(abs(r[0][1] - r[1][0]), abs(r[1][1] - r[0][0]))), lambda c, _: np.asarray(np.abs(c[0] - c[1]))
+    ),
+    "sqr": _arithmetic(lambda r: (0, _largest(r[0]) ** 2), lambda c, _: np.asarray(c[0] * c[0]), 1, 1),
 }

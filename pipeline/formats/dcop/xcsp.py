@@ -33,6 +33,7 @@ from ..text.xml import Element, root_element
 from .draft import Draft, Given
 from .predicates import Intension, read_intensions, tabulated
 from .xcsp_elements import check_arity, check_count, check_elements, read_presentation
+from .xcsp_globals import all_different, is_all_different
 
 _RANGE = re.compile(r"([+-]?\d+)\.\.([+-]?\d+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?")
@@ -81,8 +82,8 @@ def read_xcsp(source: Source) -> Dcop:
     Raises
     ------
     FormatError
-        If the file is malformed, a variable has no agent, a constraint is a global one, or something else is there
-        that changes the problem.
+        If the file is malformed, a variable has no agent, a constraint is another global one than allDifferent, or
+        something else is there that changes the problem.
     """
     root = root_element(source, "instance")
     draft = Draft(source)
@@ -101,9 +102,11 @@ def read_xcsp(source: Source) -> Dcop:
     relations = {name: _relation(e, draft) for name, e in _named(root, "relations", "relation", draft)}
     intensions = read_intensions(root, draft)
     _read_bounds(root, draft)
-    for constraint in _inside(root, "constraints", "constraint"):
-        draft.given.append(_constraint(constraint, relations, intensions, draft))
-    check_arity(root, max((len(given.scope) for given in draft.given), default=0), draft)
+    constraints = _inside(root, "constraints", "constraint")
+    for constraint in constraints:
+        draft.given += _constraint(constraint, relations, intensions, draft)
+    largest = max((len(c.attributes.get("scope", "").split()) for c in constraints), default=0)
+    check_arity(root, largest, draft)
     return draft.dcop()
 
 
@@ -221,18 +224,21 @@ def _relation(element: Element, draft: Draft) -> _Relation:
 
 def _constraint(
     element: Element, relations: Mapping[str, _Relation], intensions: Mapping[str, Intension], draft: Draft
-) -> Given:
+) -> Sequence[Given]:
     attributes = element.attributes
     reference = attributes.get("reference", "")
     name = attributes.get("name", reference)
-    if reference not in relations and reference not in intensions:
+    different = is_all_different(reference)
+    if reference not in relations and reference not in intensions and not different:
         raise draft.fail(element.line, "a relation, predicate or function of the file", _unknown(reference))
     scope = draft.scope(element.line, attributes.get("scope", "").split())
     _check_constraint(element, draft)
     if (arity := attributes.get("arity", str(len(scope)))).strip() != str(len(scope)):
         raise draft.fail(element.line, f"a scope of {shorten(arity)} variables, as its arity says", f"{len(scope)}")
+    if different:
+        return [*all_different(name, element, scope, draft)]
     if reference in intensions:
-        return tabulated(name, element, scope, intensions[reference], draft)
+        return [tabulated(name, element, scope, intensions[reference], draft)]
     relation = relations[reference]
     if len(scope) != relation.arity:
         raise draft.fail(element.line, f"a scope of {relation.arity} variables", f"{len(scope)} variables")
@@ -249,7 +255,7 @@ def _constraint(
             "the attribute 'defaultCost' of <relation>",
             "is not there: what it does not list costs 0",
         )
-    return Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)
+    return [Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)]
 
 
 def _check_constraint(element: Element, draft: Draft) -> None:

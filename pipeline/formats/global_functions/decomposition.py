@@ -106,10 +106,9 @@ class Decomposition:
         try:
             self.layers(scope, self.minimal(scope, machine))
         except TooManyStatesError as error:
-            most = FormatPolicy.current().machine_states
             raise BudgetError(
-                f"{self.allowance.path}: {self.what} over {len(scope)} variables needs at least {error} states between "
-                f"two of them, and at most {most} are made; give it as several functions of fewer variables"
+                f"{self.allowance.path}: {self.what} over {len(scope)} variables needs {error}, which are not made; "
+                "give it as several functions of fewer variables"
             ) from None
 
     def exclusive(self, scope: Sequence[int], sets: Sequence[Collection[int]]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import shorten
+from ...models.function import FORBIDDEN
 from ..decimal_costs import Number, read_numbers
 from ..text.tokens import Tokens, unquote
 from .decomposition import GlobalFunctionError
@@ -113,7 +114,8 @@ class ParamReader:
         if letter == "V":
             named = self.variables.get(word)
             return tokens.integer(at, "a variable, by name or", 0, len(self.variables) - 1) if named is None else named
-        return tokens.integer(at, "an integer" if letter == "N" else "a value, from 0", -(1 << 62) * (letter == "N"))
+        what, low = ("an integer", -FORBIDDEN) if letter == "N" else ("the index of a value", 0)
+        return tokens.integer(at, what, low)
 
 
 def skipped(tokens: Tokens, at: int) -> int:

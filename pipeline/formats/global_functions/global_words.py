@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...models.function import FORBIDDEN
 from ..text.tokens import Tokens
 from .global_kinds import KINDS, Field
 
 _GRAMMARS = ("sgrammar", "sgrammardp")
-_WHAT = {"v": "a value, from 0", "V": "a variable", "N": "an integer", "K": "a word"}
+_WHAT = {"v": "the index of a value", "V": "a variable", "N": "an integer", "K": "a word"}
 
 
 @dataclass
@@ -72,7 +73,7 @@ class WordReader:
         if letter in "cC":
             self.at += 1
             return self.cost(self.at - 1)
-        low = {"N": -(1 << 62)}.get(letter, 0)
+        low = {"N": -FORBIDDEN}.get(letter, 0)
         return self._integer(_WHAT[letter], low, self.variables - 1 if letter == "V" else None)
 
     def _integer(self, what: str, low: int, high: int | None = None) -> int:

@@ -103,7 +103,7 @@ def layers_of(machine: Machine, dims: Sequence[int], limit: int, most: int | Non
     Raises
     ------
     TooManyStatesError
-        With their number, if there are more states, or moves between them, than the policy allows.
+        If there are more states, or moves between them, than the policy allows; it says which, and how many.
     OverflowError
         If costs add up beyond 62 bits.
     """
@@ -123,10 +123,10 @@ def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int)
         for key in current:
             entries: list[Entry] = []
             for value in range(size):
-                reached = _reached(machine, key, place, value, limit)
+                reached, moves = _reached(machine, key, place, value, limit)
                 if place == len(dims) - 1:
                     reached = _ended(machine, reached, limit)
-                work += len(key) + len(reached)
+                work += moves
                 if not reached:
                     entries.append(None)
                     continue
@@ -134,22 +134,26 @@ def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int)
                 ahead = frozenset((state, cost - low) for state, cost in reached.items())
                 entries.append((numbers.setdefault(ahead, len(numbers)), low))
             reading.append(entries)
-            if len(numbers) > most or work > policy.machine_moves:
-                raise TooManyStatesError(max(len(numbers), most + 1))
+            if len(numbers) > most:
+                raise TooManyStatesError(f"more than {most} states between two variables")
+            if work > policy.machine_moves:
+                raise TooManyStatesError(f"more than {policy.machine_moves} moves between states")
         readings.append(reading)
         current = [*numbers]
     return readings
 
 
-def _reached(machine: Machine, key: Key, place: int, value: int, limit: int) -> dict[State, int]:
-    """Return the states that follow those of a set, with the least cost of each."""
+def _reached(machine: Machine, key: Key, place: int, value: int, limit: int) -> tuple[dict[State, int], int]:
+    """Return the states that follow those of a set, with the least cost of each, and how many moves were tried."""
     reached: dict[State, int] = {}
+    tried = 0
     for state, before in key:
         for to, cost in machine.moves(state, place, value):
+            tried += 1
             total = before + cost
             if cost < limit and (to not in reached or total < reached[to]):
                 reached[to] = total
-    return reached
+    return reached, tried
 
 
 def _ended(machine: Machine, reached: Mapping[State, int], limit: int) -> dict[State, int]:

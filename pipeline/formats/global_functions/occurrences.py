@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ..format_policy import FormatPolicy
 from .decomposition import Decomposition, GlobalFunctionError
-from .machine import Machine, State, TooManyStatesError
+from .machine import Machine, Moves, State, TooManyStatesError
 from .measures import gap_beyond, priced
 
 Given = dict[str, Any]
@@ -22,7 +23,8 @@ class ValueCount:
     ----------
     value : int
     step : callable
-        Called with the number (or numbers) so far and the place of a variable that has the value; returns the next.
+        Called with the number (or numbers) so far and the place of a variable that has the value; returns the next, and
+        what it costs at once.
     price : callable
         Called with the number at the end; returns a cost.
     start : state
@@ -30,21 +32,33 @@ class ValueCount:
     """
 
     value: int
-    step: Callable[[Any, int], Any]
+    step: Callable[[Any, int], tuple[Any, int]]
     price: Callable[[Any], int]
     start: Any = 0
 
     def machine(self) -> Machine:
         """Return the machine that counts this value alone."""
 
-        def step(state: Any, place: int, value: int) -> State:
-            return self.step(state, place) if value == self.value else state
+        def moves(state: State, place: int, value: int) -> Moves:
+            return (self.step(state, place) if value == self.value else (state, 0),)
 
-        return Machine.counting(self.start, step, self.price)
+        return Machine({self.start: 0}, moves, self.price)
 
 
-def _one_more(count: int, place: int) -> int:
-    return count + 1
+def number_of(value: int, most: int, price: Callable[[int], int]) -> ValueCount:
+    """Charge for how many variables have a value, of ``most``.
+
+    It is counted up to where each further one costs as much as the next; these are charged at once.
+    """
+    prices = [price(number) for number in range(most + 1)]
+    rises = [after - before for before, after in pairwise(prices)]
+    last = max(rises[-1:], default=0)
+    enough = next((n for n in range(most) if all(rise == last for rise in rises[n:])), most) if last >= 0 else most
+
+    def step(number: int, place: int) -> tuple[int, int]:
+        return (number, last) if number == enough else (number + 1, 0)
+
+    return ValueCount(value, step, prices.__getitem__)
 
 
 def add_counts(parts: Decomposition, scope: Sequence[int], counts: Sequence[ValueCount]) -> None:
@@ -53,14 +67,16 @@ def add_counts(parts: Decomposition, scope: Sequence[int], counts: Sequence[Valu
         return
     places = {count.value: k for k, count in enumerate(counts)}
 
-    def step(state: tuple[Any, ...], place: int, value: int) -> State:
-        k = places.get(value)
-        return state if k is None else (*state[:k], counts[k].step(state[k], place), *state[k + 1 :])
+    def moves(state: State, place: int, value: int) -> Moves:
+        if (k := places.get(value)) is None:
+            return ((state, 0),)
+        number, cost = counts[k].step(state[k], place)
+        return (((*state[:k], number, *state[k + 1 :]), cost),)
 
-    def end(state: tuple[Any, ...]) -> int:
+    def end(state: State) -> int:
         return sum(count.price(own) for count, own in zip(counts, state, strict=True))
 
-    joint = Machine.counting(tuple(count.start for count in counts), step, end)
+    joint = Machine({tuple(count.start for count in counts): 0}, moves, end)
     try:
         parts.layers(scope, parts.minimal(scope, joint, FormatPolicy.current().joint_machine_states))
     except TooManyStatesError:
@@ -81,8 +97,8 @@ def add_alldifferent(parts: Decomposition, scope: tuple[int, ...], given: Given)
     if cost >= parts.limit or metric in ("dec", "decbi"):
         parts.unequal(scope, cost)
         return
-    prices = [ValueCount(v, _one_more, priced(metric, cost, gap_beyond(0, 1))) for v in _every_value(parts, scope)]
-    add_counts(parts, scope, prices)
+    price = priced(metric, cost, gap_beyond(0, 1))
+    add_counts(parts, scope, [number_of(v, len(scope), price) for v in _every_value(parts, scope)])
 
 
 def _bounds(given: Given) -> dict[int, tuple[int, ...]]:
@@ -102,10 +118,10 @@ def add_cardinality(parts: Decomposition, scope: tuple[int, ...], given: Given) 
     if metric == "var" and not given.get("by_value"):
         _add_least_changes(parts, scope, cost, bounds)
     elif metric == "wdec":
-        add_counts(parts, scope, [ValueCount(v, _one_more, _weighted(*own)) for v, own in bounds.items()])
+        add_counts(parts, scope, [number_of(v, len(scope), _weighted(*own)) for v, own in bounds.items()])
     else:
         prices = {v: priced(metric, cost, gap_beyond(low, high)) for v, (low, high) in bounds.items()}
-        add_counts(parts, scope, [ValueCount(v, _one_more, price) for v, price in prices.items()])
+        add_counts(parts, scope, [number_of(v, len(scope), price) for v, price in prices.items()])
 
 
 def _weighted(low: int, high: int, shortage: int, excess: int) -> Callable[[int], int]:
@@ -180,7 +196,7 @@ def add_same(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None
     bounds = _bounds(given) if "bounds" in given else {}
     if not bounds:
         add_counts(parts, scope, [
-            ValueCount(v, lambda n, place: n + (1 if place < half else -1), priced(metric, cost, abs))
+            ValueCount(v, lambda n, place: (n + (1 if place < half else -1), 0), priced(metric, cost, abs))
             for v in _every_value(parts, scope)
         ])  # fmt: skip
         return
@@ -191,7 +207,7 @@ def add_same(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None
         return lambda n: same(n[0] - n[1]) + each(n[0]) + each(n[1])
 
     add_counts(parts, scope, [
-        ValueCount(v, lambda n, place: (n[0] + (place < half), n[1] + (place >= half)),
+        ValueCount(v, lambda n, place: ((n[0] + (place < half), n[1] + (place >= half)), 0),
                    both(*bounds.get(v, (0, len(scope)))), (0, 0))
         for v in _every_value(parts, scope)
     ])  # fmt: skip
@@ -212,7 +228,7 @@ def add_soft_same(parts: Decomposition, scope: tuple[int, ...], given: Given) ->
         raise GlobalFunctionError("two lists of the variables of the scope", "others")
     both, cost = (*first, *second), given["cost"]
     add_counts(parts, both, [
-        ValueCount(v, lambda n, place: n + (1 if place < len(first) else -1), lambda n: max(0, n) * cost)
+        ValueCount(v, lambda n, place: (n + (1 if place < len(first) else -1), 0), lambda n: max(0, n) * cost)
         for v in _every_value(parts, both)
     ])  # fmt: skip
 
@@ -235,14 +251,7 @@ def add_variable_among(parts: Decomposition, scope: tuple[int, ...], given: Give
 
 
 def add_clique(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
-    """Forbid that more variables than ``rhs`` have one of their values; where it is 1, by pairs of variables."""
-    sets, most = [{*values} for values in given["values"]], given["rhs"]
-    if most == 1:
-        parts.exclusive(scope, sets)
-        return
-
-    def step(n: int, place: int, value: int) -> State | None:
-        n += value in sets[place]
-        return n if n <= most else None
-
-    parts.machine(scope, Machine.counting(0, step, lambda _: 0))
+    """Forbid that two variables have one of their values, by pairs of variables."""
+    if given["rhs"] != 1:
+        raise GlobalFunctionError("a clique of right-hand side 1", str(given["rhs"]))
+    parts.exclusive(scope, [{*values} for values in given["values"]])

@@ -211,7 +211,26 @@ def unquote(token: str) -> str:
 # A file as words between white space, split block by block: nothing but the text itself is kept.
 
 _WORD = re.compile(r"\S+")
+#: Characters of a word that any int64 has, its sign too.
+_PLAIN_DIGITS = 18
 _IS_SPACE = np.array([chr(code).isspace() for code in range(256)])
+_IS_PLAIN_SPACE = np.array([chr(code) in " \t\n\r\v\f" for code in range(256)])
+
+
+def plain_integers(data: bytes | bytearray, count: int) -> NDArray[np.int64] | None:
+    """Return so many integers in decimal, of at most 18 digits, between white space; None of any other text."""
+    codes = np.frombuffer(data, dtype=np.uint8)
+    digits, minus, space = codes - np.uint8(48) < 10, codes == 45, _IS_PLAIN_SPACE[codes]
+    if not (digits | minus | space).all() or not space.any():
+        return None
+    # a minus begins a word that goes on
+    if (minus[1:] & ~space[:-1]).any() or (minus[:-1] & ~digits[1:]).any() or minus[-1]:
+        return None
+    spaces = np.flatnonzero(space)
+    if max(int(np.diff(spaces).max(initial=0)), int(spaces[0]) + 1, len(codes) - int(spaces[-1])) > _PLAIN_DIGITS:
+        return None
+    numbers = np.fromstring(bytes(data), dtype=np.int64, sep=" ")
+    return numbers if len(numbers) == count else None
 
 
 class WordStream(Tokens):
@@ -231,6 +250,7 @@ class WordStream(Tokens):
         longest = max((stop - start for start, stop in self._ranges), default=0)
         self.allowance.take(0, "a block of words", for_now=(4 if self._data.isascii() else 10) * longest)
         self._block, self._words = -1, [""][:0]
+        self._parsed: tuple[int, NDArray[np.int64] | None] = -1, None
         self._starts = [0]
         for block in range(len(self._ranges)):
             self._starts.append(self._starts[-1] + self._count(block))
@@ -260,6 +280,27 @@ class WordStream(Tokens):
             start = end
 
     _first = _end = 0
+
+    def integer_array(self, start: int, stop: int, what: str) -> NDArray[np.int64]:
+        """Return the words of a range, which exist, as int64; larger numbers as the largest of these."""
+        if stop - start < FormatPolicy.current().parsed_words:
+            return super().integer_array(start, stop, what)
+        values, at = np.empty(stop - start, dtype=np.int64), start
+        while at < stop:
+            block = bisect_right(self._starts, at) - 1
+            first, end = self._starts[block], min(stop, self._starts[block + 1])
+            numbers = self._numbers(block)
+            part = super().integer_array(at, end, what) if numbers is None else numbers[at - first : end - first]
+            values[at - start : end - start] = part
+            at = end
+        return values
+
+    def _numbers(self, block: int) -> NDArray[np.int64] | None:
+        """Return a block of plain integers, parsed at once; None where some word may be anything else."""
+        if block != self._parsed[0]:
+            start, stop = self._ranges[block]
+            self._parsed = block, plain_integers(self._data[start:stop], self._starts[block + 1] - self._starts[block])
+        return self._parsed[1]
 
     def _split(self, block: int) -> None:
         if block != self._block:

@@ -64,13 +64,9 @@ _ARCHIVES = {
     ".br": "a Brotli file",
 }
 _BY_SUFFIX = {
-    ".pre": Unread("a pedigree of linkage analysis", _BY_TOULBAR2),
-    ".qpbo": Unread("a quadratic pseudo-Boolean problem", _BY_TOULBAR2),
     ".bep": Unread("a photo selection problem of toulbar2", _BY_TOULBAR2),
-    ".opb": Unread("a pseudo-Boolean problem", _BY_TOULBAR2),
-    ".wbo": Unread("a weighted pseudo-Boolean problem", _BY_TOULBAR2),
     ".spot": Unread("a SPOT5 problem", _TABLES),
-    **dict.fromkeys((".lp", ".mps"), Unread("a linear program", _TABLES)),
+    ".mps": Unread("a linear program", "save it as .lp"),
     **dict.fromkeys((".mzn", ".fzn", ".dzn"), Unread("a MiniZinc model", _TABLES)),
     ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
@@ -101,15 +97,10 @@ _BESIDE = {
     ".ub": "an upper bound, which goes with a model, as --upper-bound",
 }
 # What a file is whatever its name says,
-_SURE = (
-    (re.compile(r"\s*<(?s:.*<)?instance\s[^>]*XCSP3"), Unread("a constraint problem of XCSP3", _BY_TOULBAR2)),
-    (re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),
-    (re.compile(r"\*\s*#variable="), _BY_SUFFIX[".opb"]),
-)
+_SURE = ((re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),)
 # and where its name says nothing.
 _MINIZINC = r"(?:array\s*\[[^\]\n]*\]\s*of\s+)?(?:var|int|par)\b[^;\n]*:|(?:predicate|constraint|include)\s"
 _LIKELY = (
-    (re.compile(r"(?:\s|\\[^\n]*\n)*+(?:minimi[sz]e|maximi[sz]e|subject to)\s*:?\s*\n", re.I), _BY_SUFFIX[".lp"]),
     (re.compile(r"(?:\s|\*[^\n]*\n)*+NAME\b[^\n]*\n(?:\*[^\n]*\n)*(?:OBJSENSE|ROWS)"), _BY_SUFFIX[".mps"]),
     (re.compile(r"(?:\s|c[^\n]*\n)*+p[ \t]+(?:edge|col|tw|sp|max|min|asn|td|htd)\s"), _BY_SUFFIX[".col"]),
     (re.compile(r"(?:\s|;[^\n]*\n)*+\((?:set-logic|declare-fun|declare-const|assert)\b"), _BY_SUFFIX[".smt2"]),

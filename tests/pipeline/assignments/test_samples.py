@@ -291,7 +291,10 @@ def test_the_command_writes_files(tmp_path: Path) -> None:
         (["diagnosis", "--samples", "3"], "goes with --query sample only"),
         (["diagnosis", "--query", "sample", "--samples", "3"], "needs --samples and --out"),
         (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.txt"], "use .csv or .jsonl"),
-        (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--gap", "1"], "--gap is for optima"),
+        (
+            ["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--gap", "1"],
+            "--gap is for one optimum",
+        ),
         (["satellite", "--query", "sample", "--samples", "3", "--out", "a.csv"], "at a temperature"),
     ],
 )

@@ -34,7 +34,7 @@ def test_bounds_take_some_of_them() -> None:
     ("function", "keywords"),
     [
         *((function, Keywords) for function in (bucketflow.solve, bucketflow.plan, bucketflow.marginals)),
-        (bucketflow.compile, Keywords),
+        *((function, Keywords) for function in (bucketflow.compile, bucketflow.sample, bucketflow.best)),
         (bucketflow.submit, Sharing),
         (bucketflow.bound, Bounding),
         *((function, Where) for function in (bucketflow.resume, bucketflow.Compiled.marginals_batch)),
@@ -131,6 +131,8 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.plan(PAIR, presentation="rows"), "plan", "presentation", "representation"),
     (lambda: bucketflow.marginals(PAIR, gpu=1), "marginals", "gpu", "gpus"),
     (lambda: bucketflow.bound(PAIR, orders="min-fill"), "bound", "orders", "order"),
+    (lambda: bucketflow.sample(PAIR, 1, temprature=1), "sample", "temprature", "temperature"),
+    (lambda: bucketflow.best(PAIR, 1, withing=1), "best", "withing", "within"),
     (lambda: bucketflow.compile(PAIR, thread=1), "compile", "thread", "threads"),
     (lambda: bucketflow.submit(PAIR, most_worker=1), "submit", "most_worker", "most_workers"),
     (lambda: bucketflow.batch("list.csv", "out", maxtime=1), "batch", "maxtime", "max_time"),

@@ -287,7 +287,7 @@ def test_agents_of_other_formats(tmp_path: Path) -> None:
 WRONG_XML = [
     (xml().replace(' agent="B"', ""), ":8: expected the agent of variable 'Y', found no owner"),
     (xml(agent="C"), ":8: expected an agent of the problem, found the unknown agent 'C'"),
-    (xml(reference="global:allDifferent"), "found the global constraint 'allDifferent', which is not read"),
+    (xml(reference="global:weightedSum"), "found the global constraint 'weightedSum', which is not read"),
     (xml(default="x"), "expected a cost, a number or infinity, found 'x'"),
     (xml(maximize="true"), "expected a cost that is not infinitely good"),
     (xml().replace("2.5: 1 1", "1 1"), ":11: expected a cost before the first tuple"),
@@ -308,7 +308,7 @@ WRONG_XML = [
     (xml().replace('domain="E"', 'domain="F"'), "expected a domain of variable 'Y', found 'F'"),
     (xml().replace('semantics="supports"', 'semantics="fuzzy"'), "found 'fuzzy'"),
     (xml().replace("</instance>", ""), "well-formed XML"),
-    (xml().replace("<instance>", '<instance format="XCSP3">'), "a constraint problem of XCSP3, which is not read"),
+    (xml().replace("<instance>", '<instance format="XCSP3">'), "<presentation>, which is not read"),
 ]
 
 

@@ -192,7 +192,7 @@ WRONG = [
     ({"parameters": "X Y"}, "expected 3 parameters of 'P', found 2"),
     ({"parameters": "X Y V"}, "expected variables of the scope, and numbers, found 'V'"),
     ({"parameters": "X Y add(X,1)"}, "expected variables of the scope, and numbers, found 'add(X,1)'"),
-    ({"reference": "global:allDifferent"}, "found the global constraint 'allDifferent', which is not read"),
+    ({"reference": "global:cumulative"}, "found the global constraint 'cumulative', which is not read"),
     ({"reference": "Q"}, "expected a relation, predicate or function of the file, found 'Q', which is none"),
 ]
 

@@ -226,7 +226,7 @@ REFUSED = [
     ('return="int"', 'return="boolean"', "expected a function that returns int, found 'boolean'"),
     ('semantics="supports">1<', 'semantics="supports">4:1<', "expected tuples without costs, found '4:1'"),
     ('semantics="supports"', 'semantics="fuzzy"', "found 'fuzzy'"),
-    ('reference="R"', 'reference="global:allDifferent"', "the global constraint 'allDifferent', which is not read"),
+    ('reference="R"', 'reference="global:element"', "the global constraint 'element', which is not read"),
     ("<constraints ", '<constraints initialCost="-infinity" ', "a cost that is not infinitely good"),
     ("<constraints ", '<constraints initialCost="cheap" ', "a cost, a number or infinity, found 'cheap'"),
     ("0..1", f"{'9' * 2000}..{'9' * 2000}", "numbers of at most 1000 digits in a range"),

@@ -148,7 +148,7 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
 
 KNOWN = (
     "a .cfn, .uai, .LG, .bif, .bifxml, .xml, .xdsl, .net, .jgum, .dsl, .dne, .dsc, "
-    ".cnf, .wcnf, .yaml, .wcsp or .erg model"
+    ".cnf, .wcnf, .opb, .wbo, .lp, .qpbo, .pre, .yaml, .wcsp or .erg model"
 )
 
 BAD_WCSP = [

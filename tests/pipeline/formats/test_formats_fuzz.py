@@ -53,6 +53,12 @@ SAMPLES = {
     "a.dsc": 'belief network "n"\nnode A { type : discrete [ 2 ] = { "x", "y" }; }\nnode B { name: "b"; '
     'type : discrete[2] = { "u", "v" }; }\nprobability ( A ) { 0.5, 0.5; }\n'
     "probability ( B | A ) { (0) : 0.25, 0.75; (1) : 1, 0; }\n",
+    "a.opb": "* #variable= 4 #constraint= 2\nmin: +2 x1 -3 x2 ~x3 ;\n+1 x1 +2 ~x2 -1 x3 x4 >= 1 ;\n+1 x2 = 1 ;\n",
+    "a.wbo": "soft: 9 ;\n[2] +1 a +2 b >= 1 ;\n-1 a -1 b >= -1 ;\n",
+    "a.lp": "\\ c\nMinimize\n o: 3 x - .5 y + [ x ^ 2 + 2 x * y ] / 2\nSubject To\n c: -1 <= x - 2 y <= 3\n "
+    "x + z >= 1\nBounds\n -2 <= x <= 3\n y <= 2\nGenerals\n x y\nBinaries\n z\nEnd\n",
+    "a.qpbo": "-3 4\n1 1 2\n1 2 -1.5\n2 3 4\n3 3 1\n",
+    "a.pre": "1 1 0 0 1 3 4\n1 2 0 0 2 1 3\n1 3 1 2 2 0 0\n1 4 1 0 1 1 3\n",
     "a.xml": '<instance><agents><agent name="A"/></agents><domains><domain name="D">1..3 5</domain></domains>'
     '<variables><variable name="x" domain="D" agent="A"/><variable name="y" domain="D" agent="A"/></variables>'
     '<relations><relation name="R" arity="1"'

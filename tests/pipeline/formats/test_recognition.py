@@ -90,13 +90,8 @@ def test_what_holds_no_text(tmp_path: Path, name: str, data: bytes, what: str) -
 
 
 NAMED = {
-    "a.pre": "a pedigree of linkage analysis, which is not read: toulbar2 reads it",
-    "a.qpbo": "a quadratic pseudo-Boolean problem, which is not read: toulbar2 reads it",
     "a.bep": "a photo selection problem of toulbar2, which is not read: toulbar2 reads it",
-    "a.opb": "a pseudo-Boolean problem, which is not read: toulbar2 reads it",
-    "a.wbo": "a weighted pseudo-Boolean problem, which is not read: toulbar2 reads it",
-    "a.lp": "a linear program, which is not read: write its functions as tables",
-    "a.mps": "a linear program, which is not read: write its functions as tables",
+    "a.mps": "a linear program, which is not read: save it as .lp",
     "a.fg": "a factor graph of libDAI, which is not read: write it as .uai",
     "a.o3prm": "a relational model (O3PRM), which is not read: let pyAgrum save it as .bif or .net",
     "a.bgum": "a packed network of aGrUM, which is not read: let pyAgrum save it as .jgum",
@@ -139,10 +134,7 @@ def test_what_a_name_says(tmp_path: Path, name: str) -> None:
 
 
 NAMELESS = [
-    ('<?xml version="1.0"?>\n<instance format="XCSP3" type="CSP">\n</instance>', "a constraint problem of XCSP3"),
     ('<?xml version="1.0"?>\n<ANALYSISNOTEBOOK NAME="n"/>', "a network of Microsoft's tools"),
-    ("* #variable= 3 #constraint= 1\nmin: 1 x1 ;\n", "a pseudo-Boolean problem"),
-    ("\\ a comment\nMinimize\n obj: x + y\nSubject To\n", "a linear program"),
     ("NAME test\nROWS\n N cost\n", "a linear program"),
     ("c a graph\np edge 3 2\ne 1 2\n", "a graph"),
     ("p tw 3 2\n1 2\n", "a graph"),

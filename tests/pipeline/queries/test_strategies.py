@@ -195,7 +195,7 @@ def test_prices_become_better_once_as_much_was_spent() -> None:
 
 def test_a_plan_that_is_soon_made_is_not_waited_for() -> None:
     account = TurnAccount.of(strategy("count", Wishes(), diagrams=UNKNOWN, sweep=rough(50.0)))
-    account.reprice(SWEEP, EnginePrice(50.0, certainty="searched", planning=1.0))
+    account.reprice(SWEEP, EnginePrice(50.0, certainty="searched", planning_seconds=1.0))
     spent = 0.0
     while (move := account.next()) is not None and move.kind == "turn":
         spent += move.seconds

@@ -1,0 +1,133 @@
+"""Options of ``bucketflow marginals`` for what variables tell of each other, and what answers them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import Command
+
+if TYPE_CHECKING:
+    from ..compiled.compiled import Compiled
+    from ..models.model import Model
+
+# Text shows so many variables.
+_SHOWN = 20
+_OPTIONS: dict[str, Callable[[Command], Command]] = {
+    "entropy": click.option(
+        "--entropy", multiple=True, metavar="a,b", help="Entropy of the joint of these variables, in bits."
+    ),
+    "mutual": click.option(
+        "--mutual", multiple=True, metavar="a,b:c[|d]", help="Mutual information of two sets, given a third, in bits."
+    ),
+    "conditional": click.option(
+        "--conditional", multiple=True, metavar="a|b,c", help="The table of some variables given others: P(a | b, c)."
+    ),
+    "voi": click.option(
+        "--voi", metavar="x", help="Value of information: what observing each variable says of x, in bits."
+    ),
+    "conflict": click.option("--conflict", is_flag=True, help="How much the findings contradict each other."),
+}
+
+
+def informing(command: Command) -> Command:
+    """Options of `marginals` that ask what variables tell of each other."""
+    for option in reversed(_OPTIONS.values()):
+        command = option(command)
+    return command
+
+
+def information_asked(options: dict[str, Any]) -> dict[str, Any]:
+    """Take what is asked of information out of a command's options; nothing where nothing is."""
+    asked = {name: options.pop(name) for name in _OPTIONS}
+    return asked if any(asked.values()) else {}
+
+
+def print_information(
+    model: Model, evidence: Any, asked: dict[str, Any], options: dict[str, Any], as_json: bool
+) -> None:
+    """Answer what is asked on a compiled model, and print it."""
+    from ..answering.question import split_evidence
+    from ..compiled.compiled import compile_model
+
+    compiled = compile_model(model, **options)
+    hard, soft = split_evidence(model, evidence)
+    compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
+    found = _found(compiled, asked)
+    if as_json:
+        click.echo(json.dumps({"status": "ok", **found}, allow_nan=False))
+        return
+    for line in _lines(found):
+        click.echo(line)
+
+
+def _found(compiled: Compiled, asked: dict[str, Any]) -> dict[str, Any]:
+    """Return what was asked, in plain types; null for what is undefined or infinite."""
+    found: dict[str, Any] = {}
+    if asked["entropy"]:
+        sets = [_names(text) for text in asked["entropy"]]
+        found["entropy"] = [{"variables": names, "bits": compiled.entropy(names)} for names in sets]
+    if asked["mutual"]:
+        found["mutual_information"] = [_mutual(compiled, text) for text in asked["mutual"]]
+    if asked["conditional"]:
+        found["conditional"] = [_conditional(compiled, text) for text in asked["conditional"]]
+    if asked["voi"]:
+        found["value_of_information"] = {"of": asked["voi"], "bits": compiled.value_of_information(asked["voi"])}
+    if asked["conflict"]:
+        conflict = compiled.conflict()
+        found["conflict"] = {
+            "log10": _finite(conflict.log10),
+            "findings": {name: _finite(log10) for name, log10 in conflict.findings.items()},
+            "log10_evidence": _finite(conflict.log10_evidence),
+        }
+    return found
+
+
+def _mutual(compiled: Compiled, text: str) -> dict[str, Any]:
+    sets, _, given = text.partition("|")
+    first, colon, second = sets.partition(":")
+    if not (colon and first.strip() and second.strip()):
+        raise click.UsageError(f"--mutual takes two sets, as a,b:c or a,b:c|d, not {text!r}")
+    parts = _names(first), _names(second), _names(given)
+    return {**dict(zip(("first", "second", "given"), parts, strict=True)), "bits": compiled.mutual_information(*parts)}
+
+
+def _conditional(compiled: Compiled, text: str) -> dict[str, Any]:
+    from ..results.posteriors import plain_table
+
+    wanted, _, given = text.partition("|")
+    names, others = _names(wanted), _names(given)
+    table = compiled.conditional(names, others)
+    return {"given": others, "variables": names, "table": plain_table(table)}
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    """Return what was found as lines for a person."""
+    lines = [f"entropy  {', '.join(each['variables'])}  {each['bits']:.6g} bits" for each in found.get("entropy", ())]
+    for each in found.get("mutual_information", ()):
+        given = f" given {', '.join(each['given'])}" if each["given"] else ""
+        sets = f"{', '.join(each['first'])} and {', '.join(each['second'])}{given}"
+        lines.append(f"mutual information  {sets}  {each['bits']:.6g} bits")
+    for each in found.get("conditional", ()):
+        given = f" given {', '.join(each['given'])}" if each["given"] else ""
+        lines += [f"conditional  {', '.join(each['variables'])}{given}", json.dumps(each["table"])]
+    if told := found.get("value_of_information"):
+        lines.append(f"value of information of {told['of']}, bits")
+        rows = list(told["bits"].items())
+        lines += [f"  {name}  {bits:.6g}" for name, bits in rows[:_SHOWN]]
+        lines += [f"  … and {len(rows) - _SHOWN} more, which --json has"] * (len(rows) > _SHOWN)
+    if told := found.get("conflict"):
+        shown = "the findings exclude each other" if told["log10"] is None else f"log10 {told['log10']:.6g}"
+        lines.append(f"conflict  {shown}")
+    return lines

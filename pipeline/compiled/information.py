@@ -1,0 +1,172 @@
+"""Joints of any variables of a compiled model, and what they say: entropy, conditionals, value of information.
+
+The joint of a set takes a batch of cases: every joint state of all of its variables but one is a case, whose
+probability is the joint's, and whose posterior of the one left says how that is divided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..answering.question import Names, asked_of
+from ..errors import BudgetError, ModelError
+from ..models.cases import CaseMarginals, Cases, joined
+from ..results.information_measures import conditional_table, entropy_bits, gained_bits, mutual_bits
+from .case_run import answer_cases
+from .compiled_policy import CompiledPolicy
+from .state import CompiledState, one_at_a_time
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """How much findings contradict each other (Jensen, Chamberlain, Nordahl and Jensen, UAI 1990).
+
+    Parameters
+    ----------
+    log10 : float
+        log10 of the product of the findings' own probabilities over that of all together: above 0 they are less
+        probable together than if they were independent. Infinite if they exclude each other.
+    findings : dict of str to float
+        log10 of the probability of each by itself.
+    log10_evidence : float
+        log10 of the probability of all together.
+    """
+
+    log10: float
+    findings: dict[str, float]
+    log10_evidence: float
+
+
+class InformedState(CompiledState):
+    """A compiled model that also says what variables tell of each other, under its present findings."""
+
+    @one_at_a_time
+    def joint(self, names: Sequence[str]) -> Array:
+        """Return the joint posterior of any variables, an axis for each in this order.
+
+        Raises
+        ------
+        ModelError
+            If a name is unknown or comes twice, or the findings are impossible.
+        BudgetError
+            If it has more states than :class:`.CompiledPolicy` allows.
+        """
+        variables = self._variables(names)
+        if not variables:
+            return np.ones(())
+        dims = [self.model.dims[v] for v in variables]
+        states, allowed = math.prod(dims), CompiledPolicy.current().joint_states
+        if states > allowed:
+            raise BudgetError(f"the joint of {len(dims)} variables has {states:,} states, allowed {allowed:,}")
+        last = max(range(len(dims)), key=lambda place: dims[place])
+        others = [place for place in range(len(dims)) if place != last]
+        found = self._cases([variables[place] for place in others], [variables[last]])
+        logs = found.log10_evidence
+        if (top := logs.max()) == -math.inf:
+            raise ModelError("the findings are impossible: nothing has a distribution under them")
+        table = 10.0 ** (logs - top)[:, None] * found[self.model.names[variables[last]]]
+        shaped = table.reshape([*(dims[place] for place in others), dims[last]])
+        return np.ascontiguousarray(np.moveaxis(shaped, -1, last) / shaped.sum())
+
+    @one_at_a_time
+    def conditional(self, names: Sequence[str], given: Sequence[str] = ()) -> Array:
+        """Return the distribution of some variables given others, and the findings: P(A | B, C, e).
+
+        Returns
+        -------
+        ndarray
+            An axis for each of ``given``, then one for each of ``names``: each row is a distribution, NaN where what is
+            given is impossible.
+        """
+        wanted = _listed(given)
+        return conditional_table(self.joint([*wanted, *_listed(names)]), len(wanted))
+
+    @one_at_a_time
+    def entropy(self, names: Sequence[str]) -> float:
+        """Return the entropy of the joint posterior of some variables, in bits."""
+        return entropy_bits(self.joint(_listed(names)))
+
+    @one_at_a_time
+    def mutual_information(self, first: Sequence[str], second: Sequence[str], given: Sequence[str] = ()) -> float:
+        """Return what two sets of variables say of each other, given a third and the findings, in bits: I(A; B | C)."""
+        sets = [_listed(names) for names in (first, second, given)]
+        table = self.joint([name for names in sets for name in names])
+        ends = np.cumsum([0, *map(len, sets)]).tolist()
+        axes = [range(start, end) for start, end in pairwise(ends)]
+        return mutual_bits(table, *axes)
+
+    @one_at_a_time
+    def value_of_information(self, name: str, query_vars: Names = "all") -> dict[str, float]:
+        """Return for each unobserved variable what observing it says of a variable, in bits, the greatest first.
+
+        That is their mutual information under the present findings: by how much the entropy of ``name`` is expected to
+        fall.
+        """
+        (target,) = self._variables([name])
+        asked = asked_of(self.model, query_vars, (), False).variables
+        observed = {v for v, finding in self.findings.items() if np.count_nonzero(finding) <= 1}
+        if target in observed:
+            raise ModelError(f"{name!r} is observed: nothing is left to be told of it")
+        others = [v for v in asked if v != target and v not in observed]
+        found = self._cases([target], others)
+        logs = found.log10_evidence
+        if (top := logs.max()) == -math.inf:
+            raise ModelError("the findings are impossible: nothing has a distribution under them")
+        weights = 10.0 ** (logs - top)
+        names, weights = [self.model.names[v] for v in others], weights / weights.sum()
+        gained = {own: gained_bits(weights, found[own]) for own in names}
+        return dict(sorted(gained.items(), key=lambda item: -item[1]))
+
+    @one_at_a_time
+    def conflict(self) -> Conflict:
+        """Return how much the present findings contradict each other."""
+        model, findings = self.model, self.findings
+        free = self._log10({})
+        own = {model.names[v]: self._log10({v: finding}) - free for v, finding in findings.items()}
+        together = self._log10(findings) - free
+        possible = together > -math.inf
+        log10 = math.fsum(own.values()) - together if possible else math.inf
+        return Conflict(log10, own, together)
+
+    def _log10(self, findings: Any) -> float:
+        """Return log10 of the sum under some findings."""
+        found = self._marginals((), findings).log10_evidence
+        assert found is not None
+        return found
+
+    def _variables(self, names: Sequence[str]) -> tuple[int, ...]:
+        """Return indices of variables, each named once."""
+        listed = _listed(names)
+        variables = asked_of(self.model, listed, (), False).variables
+        if len(variables) < len(listed):
+            twice = next(name for name in listed if listed.count(name) > 1)
+            raise ModelError(f"{twice!r} is named twice")
+        return variables
+
+    def _cases(self, chosen: Sequence[int], asked: Sequence[int]) -> CaseMarginals:
+        """Answer a case for each joint state of some variables, the last of which varies fastest.
+
+        What is known of these variables holds too: it is their likelihood in each case.
+        """
+        dims = [self.model.dims[v] for v in chosen]
+        places = np.indices(dims).reshape(len(dims), -1) if dims else np.zeros((0, 1), np.intp)
+        columns: dict[int, Array] = {}
+        for v, states in zip(chosen, places, strict=True):
+            finding = self.findings.get(v)
+            columns[v] = states if finding is None else np.eye(self.model.dims[v])[states] * finding
+        cases = Cases(places.shape[1], columns)
+        return joined(self.model, list(answer_cases(self, self.findings, cases, asked)))
+
+
+def _listed(names: Iterable[str]) -> list[str]:
+    """Return names as a list: one name, or several."""
+    return [names] if isinstance(names, str) else list(names)

@@ -1,0 +1,215 @@
+"""Linear problems as they are read: sums of products of integer variables, in constraints and in an objective."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from itertools import product
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import BudgetError, FormatError, format_count, shorten
+from ...models.model import FORBIDDEN, Function, Model
+from ..decimal_costs import MAX_DECIMALS, decimal_places
+from ..format_policy import FormatPolicy
+from ..global_functions.decomposition import Decomposition
+from ..text.source import Source
+from .linear_machine import decided, linear_machine
+
+P = TypeVar("P")
+_MOST_DIGITS = 18
+_STATE_BYTES = 96
+
+Factor = tuple[str, bool]
+"""A variable by name, and whether it is the complement of a variable of 0 and 1 that is meant."""
+
+
+@dataclass(frozen=True)
+class LinearTerm:
+    """A number times a product of variables; of none it is a constant."""
+
+    coefficient: Decimal
+    factors: tuple[Factor, ...]
+
+
+@dataclass(frozen=True)
+class LinearConstraint(Generic[P]):
+    """A sum in relation to a number; hard, or what a violation of it costs."""
+
+    at: P
+    terms: Sequence[LinearTerm]
+    relation: str
+    right: Decimal
+    cost: Decimal | None = None
+
+
+@dataclass
+class LinearDraft(Generic[P]):
+    """What was read of a problem.
+
+    Parameters
+    ----------
+    source : Source
+    refuse : callable
+        Makes the error at a place of the file, of what is expected and what is found.
+    """
+
+    source: Source
+    refuse: Callable[[P, str, str], FormatError]
+    domains: dict[str, tuple[int, int]] = field(default_factory=dict)
+    constraints: list[LinearConstraint[P]] = field(default_factory=list)
+    objective: list[LinearTerm] = field(default_factory=list)
+    maximize: bool = False
+    top: Decimal | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def model(self, name: str = "") -> Model:
+        """Return the model: costs of the objective, and chains of hidden sums for constraints of many variables.
+
+        Raises
+        ------
+        FormatError
+            If numbers are too long for 64 bits.
+        BudgetError
+            If a domain or a constraint is too large, with its size.
+        """
+        build = _Build(self)
+        build.costs(self.objective)
+        for constraint in self.constraints:
+            build.constraint(constraint)
+        parts, own = build.parts, [*self.domains]
+        states = [None if low == 0 else tuple(map(str, range(low, high + 1))) for low, high in self.domains.values()]
+        return Model(
+            kind="cost",
+            names=parts.names(own),
+            dims=tuple(parts.dims),
+            states=(*states, *[None] * parts.hidden),
+            functions=tuple(parts.functions),
+            top=None if self.top is None else build.stored(self.top),
+            decimals=build.decimals,
+            maximize=self.maximize,
+            name=name or self.source.stem,
+            hidden=parts.hidden,
+            notes=tuple(self.notes),
+        )
+
+
+class _Build(Generic[P]):
+    """Makes functions of what was read."""
+
+    def __init__(self, draft: LinearDraft[P]) -> None:
+        self.draft = draft
+        for name, (low, high) in draft.domains.items():
+            count = high - low + 1
+            draft.source.allowance.take(_STATE_BYTES * count, f"{format_count(count)} values of {shorten(name)!r}")
+        self.index = {name: v for v, name in enumerate(draft.domains)}
+        self.numbers = [np.arange(low, high + 1) for low, high in draft.domains.values()]
+        self.parts = Decomposition([len(own) for own in self.numbers], FORBIDDEN, draft.source.allowance)
+        numbers = [term.coefficient for term in draft.objective]
+        numbers += [c.cost for c in draft.constraints if c.cost is not None]
+        self.decimals = decimal_places([*numbers, *([] if draft.top is None else [draft.top])])
+        if self.decimals > MAX_DECIMALS:
+            raise FormatError(draft.source.path, None, f"costs of at most {MAX_DECIMALS} decimals", f"{self.decimals}")
+        self.products: dict[tuple[Factor, ...], int] = {}
+
+    def stored(self, number: Decimal) -> int:
+        """Return a cost as it is stored, without its sign for what is maximised."""
+        return self._whole(number, self.decimals)
+
+    def _whole(self, number: Decimal, decimals: int) -> int:
+        if number.adjusted() + decimals > _MOST_DIGITS:
+            raise FormatError(self.draft.source.path, None, f"numbers of at most {_MOST_DIGITS} digits", str(number))
+        return int(number.scaleb(decimals))
+
+    def _values(self, factor: Factor) -> NDArray[np.int64]:
+        """Return the number that each state of a factor's variable means."""
+        name, complement = factor
+        own = self.numbers[self.index[name]]
+        return 1 - own if complement else own
+
+    def costs(self, terms: Sequence[LinearTerm]) -> None:
+        """Add what the objective costs: one function for each set of variables that are multiplied."""
+        sign = -1 if self.draft.maximize else 1
+        by_scope: dict[tuple[int, ...], NDArray[np.int64]] = {}
+        for term in terms:
+            cost = sign * self.stored(term.coefficient)
+            scope = tuple(sorted({self.index[name] for name, _ in term.factors}))
+            sizes = [self.parts.dims[v] for v in scope]
+            self._check_cells(sizes, term.factors)
+            table = np.full(sizes, cost, np.int64)
+            reach = abs(cost)
+            for factor in term.factors:
+                values = self._values(factor)
+                reach *= int(np.abs(values).max())
+                if reach >= 10**_MOST_DIGITS:
+                    raise FormatError(self.draft.source.path, None, f"costs below 10^{_MOST_DIGITS}", "greater ones")
+                at = scope.index(self.index[factor[0]])
+                table *= values.reshape([-1 if axis == at else 1 for axis in range(len(scope))])
+            by_scope[scope] = by_scope[scope] + table if scope in by_scope else table
+        for scope, table in by_scope.items():
+            self.parts.add(Function(scope, table))
+
+    def _check_cells(self, sizes: Sequence[int], factors: Sequence[Factor]) -> None:
+        most = FormatPolicy.current().predicate_cells
+        if (cells := math.prod(sizes)) > most:
+            shown = shorten(" ".join(name for name, _ in factors))
+            raise BudgetError(
+                f"{self.draft.source.path}: the product of {shown} has a table of {format_count(cells)} entries, and "
+                f"at most {format_count(most)} are made; give it as a product of fewer variables"
+            )
+
+    def constraint(self, given: LinearConstraint[P]) -> None:
+        """Add a constraint: a table where that is small, or a chain of hidden sums."""
+        decimals = decimal_places([given.right, *(term.coefficient for term in given.terms)])
+        right, weights = self._whole(given.right, decimals), dict[int, NDArray[np.int64]]()
+        for term in given.terms:
+            coefficient = self._whole(term.coefficient, decimals)
+            if not term.factors:
+                right -= coefficient
+                continue
+            variable, values = self._product(term.factors)
+            added = coefficient * values.astype(object)
+            weights[variable] = weights[variable] + added if variable in weights else added
+        scope = [v for v, own in weights.items() if any(own)]
+        sums = [[int(number) for number in weights[v]] for v in scope]
+        if max((abs(number) for own in sums for number in own), default=0) * max(1, len(sums)) >= 10**_MOST_DIGITS:
+            raise self.draft.refuse(given.at, f"sums below 10^{_MOST_DIGITS}", "greater ones")
+        cost = None if given.cost is None else self.stored(given.cost)
+        holds = decided(sum(map(min, sums)), sum(map(max, sums)), given.relation, right)
+        if holds is None:
+            line = self.draft.refuse(given.at, "", "").line
+            self.parts.what = f"the linear constraint of line {line}"
+            self.parts.machine(scope, linear_machine(sums, given.relation, right, cost))
+        elif not holds and cost is None:
+            self.parts.forbid()
+        elif not holds:
+            self.parts.add(Function((), np.array(cost)))
+
+    def _product(self, factors: tuple[Factor, ...]) -> tuple[int, NDArray[np.int64]]:
+        """Return a variable whose states are a product of others, and the number that each of its states means."""
+        if len({name for name, _ in factors}) == 1:
+            values = np.prod([self._values(factor) for factor in factors], axis=0)
+            return self.index[factors[0][0]], values
+        key = tuple(sorted({*factors} if all(self._is_binary(name) for name, _ in factors) else factors))
+        scope = [*dict.fromkeys(self.index[name] for name, _ in key)]
+        sizes = [self.parts.dims[v] for v in scope]
+        self._check_cells([*sizes, 2], key)
+        whole = np.ones(sizes, np.int64)
+        for factor in key:
+            at = scope.index(self.index[factor[0]])
+            whole = whole * self._values(factor).reshape([-1 if axis == at else 1 for axis in range(len(scope))])
+        numbers, places = np.unique(whole, return_inverse=True)
+        if key not in self.products:
+            self.products[key] = self.parts.variable(len(numbers))
+            rows = np.array([[*at, places.reshape(sizes)[at]] for at in product(*map(range, sizes))])
+            costs = np.full((*sizes, len(numbers)), FORBIDDEN)
+            costs[tuple(rows.T)] = 0
+            self.parts.table([*scope, self.products[key]], costs)
+        return self.products[key], numbers
+
+    def _is_binary(self, name: str) -> bool:
+        return self.draft.domains[name] == (0, 1)

@@ -1,0 +1,133 @@
+"""Pseudo-Boolean problems: .opb with an objective, and .wbo with constraints that may be violated at a cost."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from ...errors import shorten
+from ...models.model import Model
+from ..text.source import Source
+from ..text.tokens import Tokens
+from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
+from .linear_machine import RELATIONS
+
+_TOKEN = re.compile(
+    r"(?:min|max|soft)\s*:|[;\[\]]|[<>!]=|=|[+-]?(?:\d+\.?\d*|\.\d+)(?=[\s;\]~A-Za-z_]|\Z)|[+-]|~?[A-Za-z_][^\s;~\]<>=!]*|\S"
+)
+_COMMENT = re.compile(rb"^[ \t]*\*[^\n]*", re.MULTILINE)
+_HEADER = re.compile(r"\*\s*#variable=\s*(\d+)")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
+_VARIABLE = re.compile(r"~?[A-Za-z_]\S*")
+_NUMBERED = re.compile(r"x([1-9]\d*)")
+_TERM_BYTES = 512
+_WORD_BYTES = 64
+
+
+class _OpbReader:
+    def __init__(self, source: Source) -> None:
+        self.head = source.head(1 << 12)
+        self.tokens = tokens = Tokens(source.blank(_COMMENT), _TOKEN, _WORD_BYTES)
+        self.draft = LinearDraft[int](source, lambda at, *what: tokens.fail(at, *what))
+
+    def problem(self) -> None:
+        """Read the objective and all constraints."""
+        at, first = 0, True
+        while at < len(self.tokens):
+            word = "".join(self.tokens.items[at].split())
+            if word in ("min:", "max:"):
+                if not first:
+                    raise self.tokens.fail(at, "the objective before all constraints")
+                self.draft.maximize = word == "max:"
+                self.draft.objective, at = self.terms(at + 1)
+                at = self.tokens.expect(at, ";")
+            elif word == "soft:":
+                at = self._top(at + 1)
+            else:
+                at = self._constraint(at)
+            first = False
+
+    def _top(self, at: int) -> int:
+        """Read from where on the sum of violations is forbidden, if anywhere."""
+        if self.tokens.peek(at) != ";":
+            self.draft.top, at = self.number(at), at + 1
+        return self.tokens.expect(at, ";")
+
+    def number(self, at: int) -> Decimal:
+        """Return the number at an index."""
+        if not _NUMBER.fullmatch(self.tokens.peek(at)):
+            raise self.tokens.fail(at, "a number")
+        return Decimal(self.tokens.items[at])
+
+    def terms(self, at: int) -> tuple[list[LinearTerm], int]:
+        """Read terms up to something else; a term without a number has 1."""
+        tokens, found = self.tokens, [LinearTerm(Decimal(0), ())][:0]
+        while True:
+            start, coefficient = at, Decimal(1)
+            if tokens.peek(at) in ("+", "-"):
+                coefficient, at = Decimal(f"{tokens.peek(at)}1"), at + 1
+            if _NUMBER.fullmatch(tokens.peek(at)):
+                coefficient, at = coefficient * Decimal(tokens.peek(at)), at + 1
+            factors: list[Factor] = []
+            while _VARIABLE.fullmatch(word := tokens.peek(at)):
+                name = word.removeprefix("~")
+                if name not in self.draft.domains:
+                    tokens.allowance.take(_TERM_BYTES, "its variables")
+                    self.draft.domains[name] = 0, 1
+                factors.append((name, word != name))
+                at += 1
+            if at == start:
+                return found, at
+            tokens.allowance.take(_TERM_BYTES, "its terms")
+            found.append(LinearTerm(coefficient, tuple(factors)))
+
+    def _constraint(self, start: int) -> int:
+        tokens, at, cost = self.tokens, start, None
+        if tokens.peek(at) == "[":
+            cost, at = self.number(at + 1), tokens.expect(at + 2, "]")
+            if cost < 0:
+                raise tokens.fail(start + 1, "a cost of at least 0")
+        terms, at = self.terms(at)
+        if tokens.peek(at) not in RELATIONS:
+            raise tokens.fail(at, f"a term, or one of {', '.join(RELATIONS)}")
+        relation, right = tokens.items[at], self.number(at + 1)
+        self.draft.constraints.append(LinearConstraint(start, terms, relation, right, cost))
+        return tokens.expect(at + 2, ";")
+
+
+def read_opb(source: Source) -> Model:
+    """Read a pseudo-Boolean problem (.opb), or one whose constraints may be violated at a cost (.wbo).
+
+    Literals may be complements (``~x1``), and products of literals in objectives and constraints. Variables are in the
+    order of the file; where they are called x1, x2 and so on, and the header counts them, all that it counts are there.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed.
+    BudgetError
+        If a product or a constraint is too large.
+    """
+    reader = _OpbReader(source)
+    reader.problem()
+    draft = reader.draft
+    if any(c.cost is not None for c in draft.constraints) and draft.objective:
+        raise reader.tokens.fail(0, "an objective or constraints with costs", "both")
+    _number(draft, reader.head)
+    return draft.model()
+
+
+def _number(draft: LinearDraft[int], head: str) -> None:
+    """Put variables that are numbered in the order of their numbers, with those that the header counts alone."""
+    numbers = [_NUMBERED.fullmatch(name) for name in draft.domains]
+    header = _HEADER.search(head)
+    if header is None or not all(numbers):
+        return
+    count, seen = int(header[1]), {int(found[1]) for found in numbers if found}
+    if count < max(seen, default=0):
+        draft.notes.append(f"the header says {count} variables, the file has x{max(seen)}")
+        return
+    draft.source.allowance.take(_TERM_BYTES * count, f"{shorten(header[1])} variables")
+    draft.domains = {f"x{k}": (0, 1) for k in range(1, count + 1)}
+    if free := count - len(seen):
+        draft.notes.append(f"{free} of the {count} variables that the header says are in no constraint: they are free")

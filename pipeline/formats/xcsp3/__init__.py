@@ -1,0 +1,1 @@
+"""XCSP3, core: variables, constraints and objectives over integers."""

@@ -1,0 +1,133 @@
+"""XCSP3, core: constraint problems over integers, with an objective or without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from ...errors import shorten
+from ...models.model import FORBIDDEN, Function, Model
+from ..global_functions.decomposition import Decomposition
+from ..global_functions.machine import State
+from ..text.source import Source
+from ..text.xml import Element, root_element
+from .xcsp3_constraints import Xcsp3Constraints
+from .xcsp3_machines import Xcsp3Functions
+from .xcsp3_variables import Xcsp3Variables
+
+_LARGEST = 10**18
+_SECTIONS = ("variables", "constraints", "objectives", "annotations")
+
+
+def read_xcsp3(source: Source) -> Model:
+    """Read a problem of XCSP3 (.xml): what is allowed costs 0, or what its objective says.
+
+    Raises
+    ------
+    FormatError
+        If the file is malformed, or has variables, constraints or objectives that are not of the core.
+    BudgetError
+        If a constraint has too many states.
+    """
+    root = root_element(source, "instance")
+    variables = Xcsp3Variables(source)
+    for section in root.children:
+        if section.tag not in _SECTIONS:
+            raise variables.fail(section, f"<{'>, <'.join(_SECTIONS)}>", f"<{shorten(section.tag)}>, which is not read")
+    for section in root.every("variables"):
+        variables.read(section)
+    if not variables.values:
+        raise variables.fail(root, "a problem with variables", "none")
+    parts = Decomposition([*map(len, variables.values)], FORBIDDEN, source.allowance)
+    functions = Xcsp3Functions(parts, variables.values)
+    constraints = Xcsp3Constraints(variables, functions)
+    for section in root.every("constraints"):
+        constraints.section(section)
+    objectives = [each for section in root.every("objectives") for each in section.children]
+    if len(objectives) > 1:
+        raise variables.fail(objectives[1], "one objective", "another")
+    for objective in objectives:
+        _Objective(constraints, objective).add()
+    numbered = [own == (*range(len(own)),) for own in variables.values]
+    states = [None if n else tuple(map(str, own)) for n, own in zip(numbered, variables.values, strict=True)]
+    return Model(
+        kind="cost",
+        names=parts.names([*variables.index]),
+        dims=tuple(parts.dims),
+        states=(*states, *[None] * parts.hidden),
+        functions=tuple(parts.functions),
+        maximize=any(objective.tag == "maximize" for objective in objectives),
+        name=source.stem,
+        hidden=parts.hidden,
+    )
+
+
+class _Objective:
+    """Adds what an objective costs, negated where it is maximised."""
+
+    def __init__(self, constraints: Xcsp3Constraints, element: Element) -> None:
+        self.constraints, self.element = constraints, element
+        self.functions = constraints.functions
+        if element.tag not in ("minimize", "maximize"):
+            raise constraints.variables.fail(element, "<minimize> or <maximize>", f"<{shorten(element.tag)}>")
+        self.sign = -1 if element.tag == "maximize" else 1
+
+    def add(self) -> None:
+        """Add its costs."""
+        kind = self.element.attributes.get("type", "expression")
+        lists = [*self.element.every("list")]
+        at = lists[0] if lists else self.element
+        self.functions.parts.what = f"the objective of line {self.element.line}"
+        if kind in ("expression", "sum"):
+            terms = [*self._terms(at.text, at)] if kind == "sum" else [*self._terms(at.text, at)][:2]
+            if kind == "expression" and len(terms) != 1:
+                raise self.constraints.variables.fail(at, "one expression", "several variables: a type is missing")
+            self._sum(terms, at)
+        elif kind in ("maximum", "minimum"):
+            self._extreme(at, max if kind == "maximum" else min)
+        elif kind == "nValues":
+            scope = self.constraints.variables.scope(at.text, at)
+            self.functions.machine(
+                scope, frozenset(), lambda seen, _, value: seen | {value}, lambda seen: self.sign * len(seen)
+            )
+        else:
+            found = f"one of type {shorten(kind)!r}, which is not read"
+            raise self.constraints.variables.fail(
+                self.element, "an objective of type expression, sum, maximum, minimum or nValues", found
+            )
+
+    def _terms(self, text: str, at: Element) -> Iterator[str]:
+        """Yield the variables and expressions of a list, one by one."""
+        depth, word = 0, ""
+        for sign in f"{text} ":
+            depth += (sign == "(") - (sign == ")")
+            if sign.isspace() and depth == 0:
+                if "(" in word:
+                    yield word
+                elif word:
+                    names = [*self.constraints.variables.index]
+                    yield from (names[v] for v in self.constraints.variables.scope(word, at))
+                word = ""
+            elif not sign.isspace():
+                word += sign
+
+    def _sum(self, terms: Sequence[str], at: Element) -> None:
+        coefficients = [1] * len(terms)
+        if [*self.element.every("coeffs")]:
+            coefficients = self.constraints.values(self.element, "coeffs")
+        if len(coefficients) != len(terms) or not terms:
+            raise self.constraints.variables.fail(at, f"{len(terms)} coefficients", f"{len(coefficients)}")
+        for coefficient, text in zip(coefficients, terms, strict=True):
+            scope, term = self.constraints.expression(text, at)
+            values = self.constraints.tabulated(scope, term, at)
+            if int(np.abs(values).max()) * abs(coefficient) >= _LARGEST:
+                raise self.constraints.variables.fail(at, "costs below 10^18", "greater ones")
+            self.functions.parts.add(Function(tuple(scope), values * (self.sign * coefficient)))
+
+    def _extreme(self, at: Element, choose: Callable[[int, int], int]) -> None:
+        def step(state: State, _: int, value: int) -> State:
+            return value if state is None else choose(state, value)
+
+        scope = self.constraints.variables.scope(at.text, at)
+        self.functions.machine(scope, None, step, lambda state: self.sign * state)

@@ -1,0 +1,159 @@
+"""Constraints of XCSP3 over many variables, as machines that read the values of one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.model import FORBIDDEN
+from ..global_functions.decomposition import Decomposition
+from ..global_functions.machine import Machine, State
+from ..linear.linear_machine import decided, linear_machine
+
+RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!=", "in": "in", "notin": "notin"}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What a number is compared with: an integer or a variable (by its index, in a tuple), or a set of integers."""
+
+    operator: str
+    operand: int | tuple[int] | frozenset[int]
+
+    def holds(self, number: int, other: int = 0) -> bool:
+        """Whether a number fulfils it; ``other`` is the value of the variable, if the operand is one."""
+        operand = self.operand
+        if isinstance(operand, frozenset):
+            return (number in operand) == (self.operator == "in")
+        right = other if isinstance(operand, tuple) else operand
+        return {
+            "lt": number < right,
+            "le": number <= right,
+            "ge": number >= right,
+            "gt": number > right,
+            "eq": number == right,
+            "ne": number != right,
+        }[self.operator]
+
+
+@dataclass
+class Xcsp3Functions:
+    """The functions of a problem that is being read.
+
+    Parameters
+    ----------
+    parts : Decomposition
+    values : sequence of tuple of int
+        The value of each state, of the problem's own variables.
+    """
+
+    parts: Decomposition
+    values: Sequence[tuple[int, ...]]
+
+    def machine(
+        self, scope: Sequence[int], start: State, step: Callable[[State, int, int], State | None], end: State
+    ) -> None:
+        """Add a constraint: ``step`` is called with a state, a place in the scope and a value; None forbids."""
+        places = [self.values[v] for v in scope]
+
+        def read(state: State, place: int, own: int) -> State | None:
+            return step(state, place, places[place][own])
+
+        self.parts.machine(scope, Machine.counting(start, read, end))
+
+    def conditioned(
+        self,
+        scope: Sequence[int],
+        start: State,
+        step: Callable[[State, int], State],
+        number: Callable[[State], int],
+        condition: Condition,
+    ) -> None:
+        """Compare what is known behind the last variable; a variable in the condition is read at the end."""
+        operand, last = condition.operand, len(scope)
+
+        def read(state: State, place: int, value: int) -> State | None:
+            return (state, value) if place == last else step(state, value)
+
+        def end(state: State) -> int:
+            found, other = state if isinstance(operand, tuple) else (state, 0)
+            return 0 if condition.holds(number(found), other) else FORBIDDEN
+
+        self.machine([*scope, *(operand if isinstance(operand, tuple) else ())], start, read, end)
+
+    def total(self, scope: Sequence[int], weights: Sequence[Sequence[int]], condition: Condition) -> None:
+        """Compare a sum of what states add; of one variable named twice both are added."""
+        operand = condition.operand
+        own: dict[int, NDArray[np.int64]] = {}
+        pairs = [*zip(scope, weights, strict=True)]
+        if isinstance(operand, tuple):
+            pairs.append((operand[0], [-value for value in self.values[operand[0]]]))
+        for v, added in pairs:
+            own[v] = own[v] + np.array(added, np.int64) if v in own else np.array(added, np.int64)
+        kept = {v: added.tolist() for v, added in own.items() if added.any()}
+        sums, right = [*kept.values()], 0 if isinstance(operand, tuple) else operand
+        if isinstance(right, frozenset):
+            ends = min(right, default=1), max(right, default=0)
+            if condition.operator == "in" and len(right) == ends[1] - ends[0] + 1:
+                self._linear([*kept], sums, ">=", ends[0])
+                self._linear([*kept], sums, "<=", ends[1])
+                return
+
+            def end(total: int) -> int:
+                return 0 if condition.holds(total) else FORBIDDEN
+
+            self.parts.machine([*kept], Machine.counting(0, lambda total, at, s: total + sums[at][s], end))
+            return
+        relation = RELATIONS[condition.operator]
+        right += {"<": -1, ">": 1}.get(relation, 0)
+        self._linear([*kept], sums, {"<": "<=", ">": ">="}.get(relation, relation), right)
+
+    def _linear(self, scope: Sequence[int], sums: Sequence[Sequence[int]], relation: str, right: int) -> None:
+        holds = decided(sum(map(min, sums)), sum(map(max, sums)), relation, right)
+        if holds is None:
+            self.parts.machine(scope, linear_machine(sums, relation, right, None))
+        elif not holds:
+            self.parts.forbid()
+
+    def table(self, scope: Sequence[int], allowed: Callable[..., bool]) -> None:
+        """Add a small constraint by trying all values of a scope."""
+        sizes = [len(self.values[v]) for v in scope]
+        costs = np.empty(sizes, np.int64)
+        for at in np.ndindex(*sizes):
+            costs[at] = 0 if allowed(*(self.values[v][s] for v, s in zip(scope, at, strict=True))) else FORBIDDEN
+        if (costs == FORBIDDEN).any():
+            self.parts.table(scope, costs)
+
+    def different(self, scope: Sequence[int], but: frozenset[int]) -> None:
+        """Let no two variables have one value, but for those that are excepted."""
+        for k, x in enumerate(scope):
+            for y in scope[k + 1 :]:
+                if x == y:
+                    self.table([x], lambda value: value in but)
+                elif {*self.values[x]} & {*self.values[y]} - but:
+                    equal = np.equal.outer(self.values[x], self.values[y]) & ~np.isin(self.values[x], [*but])[:, None]
+                    self.parts.table([x, y], np.where(equal, FORBIDDEN, 0))
+
+    def element(self, scope: Sequence[int], index: int, condition: Condition) -> None:
+        """Compare the variable at an index; variables of other places may have any value."""
+        places = [place for place in self.values[index] if 0 <= place < len(scope)]
+
+        def step(state: State, place: int, value: int) -> State | None:
+            if state is None or place == 0:
+                return ("at", value) if value in places else None
+            known, at = state
+            return ("is", value) if known == "at" and at == place - 1 else state
+
+        operand, last = condition.operand, len(scope) + 1
+
+        def read(state: State, place: int, value: int) -> State | None:
+            return (state, value) if place == last else step(state, place, value)
+
+        def end(state: State) -> int:
+            (known, number), other = state if isinstance(operand, tuple) else (state, 0)
+            return 0 if known == "is" and condition.holds(number, other) else FORBIDDEN
+
+        self.machine([index, *scope, *(operand if isinstance(operand, tuple) else ())], ("", 0), read, end)

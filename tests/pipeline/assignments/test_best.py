@@ -1,0 +1,204 @@
+"""The best assignments in order: against brute force, and against toulbar2, which enumerates by search."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import islice
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import BudgetError, Model, ModelError, best
+from bucketflow.pipeline.cli.main import main
+from tests.exact import Weights, costs
+from tests.models import bayes_models, cost_models, grid, markov_models
+
+SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def states_of(assignment: dict[str, Any], model: Model) -> tuple[int, ...]:
+    """An assignment as state indices."""
+    return tuple(assignment[name] for name in model.names)
+
+
+@given(cost_models(), st.integers(0, 30), st.booleans())
+@SLOW
+def test_costs_in_order_each_once(model: Model, m: int, hard: bool) -> None:
+    evidence = {"x0": 0} if hard else {}
+    exact = costs(model, evidence)
+    found = [*best(model, m, evidence=evidence)]
+    assert [each.value for each in found] == sorted(exact.values())[:m]
+    assert [each.rank for each in found] == [*range(1, len(found) + 1)]
+    chosen = [states_of(each.assignment, model) for each in found]
+    assert len({*chosen}) == len(chosen)
+    assert [exact[states] for states in chosen] == [each.value for each in found]
+
+
+@given(cost_models(), st.integers(0, 6))
+@SLOW
+def test_all_within_a_distance_and_the_number_of_optima(model: Model, within: int) -> None:
+    exact = costs(model, {})
+    least = min(exact.values(), default=0)
+    found = best(model, within=within, count=True)
+    assert found.optimal_count == sum(cost == least for cost in exact.values())
+    expected = {states for states, cost in exact.items() if cost <= least + within}
+    listed = [states_of(each.assignment, model) for each in found]
+    assert sorted(listed) == sorted(expected)
+
+
+@given(st.one_of(markov_models(), bayes_models()), st.sampled_from([0.0, 0.5, 3.0]))
+@SLOW
+def test_probabilities_in_order_each_once(model: Model, within: float) -> None:
+    weights = Weights(model, {})
+    exact = {states: weights.log10(weight) for states, weight in weights.weights.items()}
+    found = [*best(model)]
+    listed = [states_of(each.assignment, model) for each in found]
+    assert sorted(listed) == sorted(exact)
+    values = [each.log10 for each in found]
+    assert values == pytest.approx(sorted(exact.values(), reverse=True), abs=1e-8)
+    assert all(each.log10 == pytest.approx(exact[s], abs=1e-8) for each, s in zip(found, listed, strict=True))
+    near = [*best(model, within=within)]
+    top = max(exact.values(), default=0.0)
+    assert len(near) == pytest.approx(sum(value >= top - within for value in exact.values()), abs=0) or any(
+        abs(value - (top - within)) < 1e-7 for value in exact.values()
+    )
+
+
+def test_slices_are_listed_together() -> None:
+    model = grid(6, 6, 3)
+    whole, tight = best(model, 200), best(model, 200, memory=20_000)
+    assert whole.plan is not None
+    assert tight.plan is not None
+    assert whole.plan.slices == 1 < tight.plan.slices
+    costs_of_whole, listed = [each.value for each in whole], [*tight]
+    assert [each.value for each in listed] == costs_of_whole
+    assert len({states_of(each.assignment, model) for each in listed}) == 200
+    assert costs_of_whole[0] == bucketflow.solve(model).value
+    flat = Model.build("cost", {f"x{i}": 3 for i in range(9)}, [(("x0", "x1"), [[0, 1, 0]] * 3)])
+    assert best(flat, 0, count=True).optimal_count == 6 * 3**7
+
+
+def test_optima_of_slices_are_counted_together() -> None:
+    names = [f"x{i}" for i in range(36)]
+    whole = grid(6, 6, 3)
+    model = Model.build(
+        "cost",
+        dict.fromkeys(names, 3),
+        [(tuple(names[v] for v in f.scope), f.values % 2) for f in whole.functions],
+    )
+    counts = [best(model, 0, count=True, **asked).optimal_count for asked in ({}, {"memory": 20_000})]
+    top = bucketflow.solve(model).value
+    assert isinstance(top, int)
+    below = Model.build("cost", dict.fromkeys(names, 3), [(tuple(names[v] for v in f.scope), f.values % 2)
+                        for f in whole.functions], top=top + 1)  # fmt: skip
+    assert counts == [bucketflow.solve(below, "count").value] * 2
+
+
+def test_it_is_lazy() -> None:
+    found = best(bucketflow.load("grid"))
+    assert [each.rank for each in islice(found, 3)] == [1, 2, 3]
+    assert next(found).rank == 4
+
+
+def test_decimals_and_maximisation_keep_their_signs() -> None:
+    model = bucketflow.load("meetings")
+    found = [*best(model, 4)]
+    assert found[0].value == bucketflow.solve(model).value
+    values = [each.value for each in found]
+    assert values == sorted(values, reverse=model.maximize)  # type: ignore[type-var]
+
+
+def test_toulbar2_agrees() -> None:
+    pytoulbar2 = pytest.importorskip("pytoulbar2")
+    model, m = grid(4, 4, 3), 25
+    peer = pytoulbar2.CFN(ubinit=10**6, verbose=-1)
+    for name, size in zip(model.names, model.dims, strict=True):
+        peer.AddVariable(name, range(size))
+    for f in model.functions:
+        peer.AddFunction([model.names[v] for v in f.scope], f.values.reshape(-1).tolist())
+    listed = [each.value for each in best(model, m)]
+    limit = int(listed[-1])  # type: ignore[arg-type]
+    peer.SetUB(limit + 1)
+    peer.Option.allSolutions = 100_000
+    peer.Solve(allSolutions=100_000)
+    theirs = sorted((int(cost), tuple(states)) for cost, states in peer.GetSolutions())
+    found = best(model, within=limit - int(listed[0]))  # type: ignore[arg-type]
+    ours = sorted((each.value, states_of(each.assignment, model)) for each in found)
+    assert ours == theirs
+    assert [cost for cost, _ in theirs][:m] == listed
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"m": -1}, "m is -1"),
+        ({"within": -0.5}, "within is -0.5"),
+        ({"within": math.inf}, "within is inf"),
+        ({"workdir": "x"}, "'workdir' does not apply"),
+        ({"fit": "spill"}, "'fit' does not apply"),
+    ],
+)
+def test_what_does_not_apply_is_refused(asked: dict[str, Any], why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        best(grid(2, 2, 2), **asked)
+
+
+def test_budgets_are_refused_with_both_numbers() -> None:
+    with pytest.raises(BudgetError, match=r"needs .* allowed"):
+        best(grid(7, 7, 6), 1, memory=100_000, fit="refuse")
+
+
+def test_nothing_possible_is_nothing_listed() -> None:
+    model = Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), [[5, 5], [5, 5]])], top=5)
+    found = best(model, count=True)
+    assert (found.optimal_count, [*found]) == (0, [])
+
+
+def test_probabilities_are_not_counted_and_that_is_said() -> None:
+    found = best(grid(2, 2, 2, "markov"), 1, count=True)
+    assert found.optimal_count is None
+    assert any("not counted" in note for note in found.notes)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(main, ["solve", *arguments])
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_the_command_lists_them() -> None:
+    code, out, _ = run("satellite", "--best", "3", "--json")
+    told = json.loads(out)
+    assert (code, [each["value"] for each in told["assignments"]]) == (0, [49, 49, 49])
+    code, out, _ = run("satellite", "--all-optimal", "--best", "2")
+    lines = out.splitlines()
+    assert (code, lines[0], len(lines)) == (0, "144 assignments are as good as the best", 3)
+    code, out, _ = run("satellite", "--within", "0", "--json")
+    assert len(json.loads(out)["assignments"]) == 144
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["satellite", "--best", "2", "--query", "count"], "--best goes with --query optimum only"),
+        (["satellite", "--best", "2", "--query", "sample"], "--best goes with --query optimum only"),
+        (["satellite", "--best", "2", "--time", "2"], "--time is for one optimum"),
+        (["satellite", "--all-optimal", "--within", "2"], "leave out --within"),
+        (["satellite", "--within", "x"], "within is 'x'"),
+        (["satellite", "--best", "0"], "--best"),
+    ],
+)
+def test_the_command_refuses(arguments: list[str], why: str) -> None:
+    code, _, said = run(*arguments)
+    assert code == 2
+    assert why in said
+
+
+def test_the_command_refuses_what_does_not_fit() -> None:
+    code, _, said = run("fields", "--best", "2", "--memory", "1MB", "--order-time", "0.1")
+    assert code == 3
+    assert "allowed" in said

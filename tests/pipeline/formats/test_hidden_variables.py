@@ -1,0 +1,116 @@
+"""Hidden variables of global cost functions: counted where they must be, and shown nowhere."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import bucketflow
+from bucketflow import Model
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.errors import FormatError, ModelError
+from bucketflow.pipeline.formats.read import load, load_dcop, load_evidence
+from bucketflow.pipeline.models.function import FORBIDDEN, Function
+
+N = 12
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Twelve variables of two states, of which two to four are 1; too many for a table."""
+    scope = " ".join(map(str, range(N)))
+    text = f"p {N} 2 2 100\n{' '.join(['2'] * N)}\n{N} {scope} -1 wamong hard 100 1 1 2 4\n1 0 0 1\n1 5\n"
+    (tmp_path / "among.wcsp").write_text(text)
+    return tmp_path / "among.wcsp"
+
+
+def test_hidden_variables_are_in_no_answer(path: Path) -> None:
+    model = load(path)
+    assert model.hidden == N - 1
+    assert model.own_names == tuple(f"x{v}" for v in range(N))
+    result = bucketflow.solve(model)
+    assert result.value == 0
+    assert [*(result.assignment or {})] == [*model.own_names]
+    assert bucketflow.solve(model, "count").value == 66 + 220 + 495
+    assert [*bucketflow.marginals(model, maximum=True)] == [*model.own_names]
+    assert [*bucketflow.marginals(model, maximum=True, query_vars=["x3"])] == ["x3"]
+
+
+def test_costs_of_assignments_without_hidden_variables(path: Path) -> None:
+    model = load(path)
+    assert model.cost([1, 1] + [0] * (N - 2)) == 5
+    assert model.cost([1] + [0] * (N - 1)) is None
+    whole = model.completed([0, 1, 1] + [0] * (N - 3))
+    assert whole is not None
+    assert len(whole) == len(model.dims)
+    assert model.cost(whole) == 0
+
+
+def test_hidden_variables_have_no_evidence(path: Path, tmp_path: Path) -> None:
+    model = load(path)
+    with pytest.raises(ModelError, match="'hidden0', which is not a variable of the model"):
+        bucketflow.solve(model, evidence={"hidden0": 1})
+    with pytest.raises(ModelError, match="'hidden0' is not a variable of the model"):
+        bucketflow.marginals(model, maximum=True, query_vars=["hidden0"])
+    (tmp_path / "a.evid").write_text(f"1 {N} 0")
+    with pytest.raises(FormatError, match=f"a variable from 0 to {N - 1}"):
+        load_evidence(tmp_path / "a.evid", model)
+    assert bucketflow.solve(model, "count", evidence={"x0": 1, "x1": 1, "x2": 1}).value == 1 + 9
+
+
+def test_hidden_variables_are_written_behind_the_others(path: Path, tmp_path: Path) -> None:
+    model = load(path)
+    for name in ("a.wcsp", "a.cfn"):
+        notes = bucketflow.save(model, tmp_path / name)
+        assert notes[-1] == "11 hidden variables, the last ones, are variables of the file"
+        written = load(tmp_path / name)
+        assert (len(written.own_names), written.hidden) == (2 * N - 1, 0)
+        assert bucketflow.solve(written, "count").value == 781
+
+
+def test_agents_own_no_hidden_variables(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"agents own no hidden variables, .* need 11; solve and count answer"):
+        load_dcop(path)
+    with pytest.raises(ModelError, match="agents own no hidden variables"):
+        bucketflow.save(load(path), tmp_path / "a.xml")
+
+
+def test_the_command_line_says_how_many_there_are(path: Path) -> None:
+    found = json.loads(CliRunner().invoke(main, ["info", str(path), "--json"]).stdout)
+    assert (found["variables"], found["hidden_variables"], found["max_domain"]) == (N, 11, 2)
+    found = json.loads(CliRunner().invoke(main, ["solve", str(path), "--json"]).stdout)
+    assert [*found["assignment"]] == [f"x{v}" for v in range(N)]
+    refused = CliRunner().invoke(main, ["dpop", str(path)])
+    assert refused.exit_code == 2
+
+
+def test_runs_on_disk_go_on_from_assignments_without_them(path: Path, tmp_path: Path) -> None:
+    first = bucketflow.solve(load(path), workdir=tmp_path / "run")
+    again = bucketflow.solve(load(path), workdir=tmp_path / "run")
+    assert first.value == again.value == 0
+    assert first.assignment == again.assignment
+
+
+def test_names_of_hidden_variables_are_new(tmp_path: Path) -> None:
+    scope = " ".join(f"hidden{v}" for v in range(N))
+    variables = " ".join(f"hidden{v}: 2" for v in range(N))
+    (tmp_path / "a.cfn").write_text(
+        f"{{problem: {{name: p mustbe: <9}} variables: {{{variables}}} functions: {{f: {{scope: [{scope}] type: wsum "
+        "params: {metric: hard cost: 9 comparator: == to: 3}}}}"
+    )
+    model = load(tmp_path / "a.cfn")
+    assert model.own_names == tuple(f"hidden{v}" for v in range(N))
+    assert bucketflow.solve(model, "count").value == 220
+
+
+def test_what_does_not_follow_is_an_error() -> None:
+    free = Model("cost", ("a", "b"), (2, 2), (None, None), (Function((0, 1), np.zeros((2, 2), int)),), hidden=1)
+    with pytest.raises(ModelError, match="the states of 1 hidden variables do not follow from the others"):
+        free.cost([0])
+    told = np.array([[0, FORBIDDEN], [FORBIDDEN, FORBIDDEN]])
+    model = Model("cost", ("a", "b"), (2, 2), (None, None), (Function((0, 1), told),), hidden=1)
+    assert (model.cost([0]), model.cost([1])) == (0, None)

@@ -1,0 +1,179 @@
+"""Entropies, conditionals, conflict and value of information of compiled models: brute force, and pyAgrum."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bucketflow
+from bucketflow import BudgetError, Model, ModelError
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
+from tests.exact import Weights
+from tests.models import bayes_models, markov_models
+
+Array = NDArray[Any]
+SLOW = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def exact_joint(model: Model, findings: dict[str, Any], names: Sequence[str]) -> Array:
+    """The joint of some variables, by enumeration."""
+    dims = [model.dims[model.index[name]] for name in names]
+    return np.array(Weights(model, findings).table(names, sum)).reshape(dims)
+
+
+def bits(table: Array) -> float:
+    """Entropy, by its definition."""
+    return -sum(p * math.log2(p) for p in table.reshape(-1).tolist() if p > 0)
+
+
+def findings_for(model: Model, hard: bool, soft: bool) -> dict[str, Any]:
+    """A state of the first variable and likelihoods of the second."""
+    findings: dict[str, Any] = {"x0": 0} if hard else {}
+    if soft and len(model.names) > 1:
+        findings["x1"] = [0.25 * (k + 1) for k in range(model.dims[1])]
+    return findings
+
+
+@given(st.one_of(bayes_models(), markov_models()), st.booleans(), st.booleans(), st.randoms(use_true_random=False))
+@SLOW
+def test_information_is_that_of_the_joint(model: Model, hard: bool, soft: bool, random: Any) -> None:
+    findings = findings_for(model, hard, soft)
+    compiled = bucketflow.compile(model)
+    compiled.set_evidence(findings)
+    names = random.sample(model.names, len(model.names))
+    if not Weights(model, findings).weights:
+        with pytest.raises(ModelError, match="impossible"):
+            compiled.joint(names)
+        return
+    joint = exact_joint(model, findings, names)
+    assert compiled.joint(names) == pytest.approx(joint, abs=1e-9)
+    assert compiled.entropy(names) == pytest.approx(bits(joint), abs=1e-7)
+    given_names, rest = names[: len(names) // 3], names[len(names) // 3 :]
+    first, second = rest[::2], rest[1::2]
+    wide = exact_joint(model, findings, [*given_names, *first, *second])
+    g, f = len(given_names), len(first)
+    axes = tuple(range(wide.ndim))
+
+    def summed(kept: Sequence[int]) -> float:
+        return bits(wide.sum(axis=tuple(a for a in axes if a not in kept)))
+
+    apart = summed([*axes[:g], *axes[g : g + f]]) + summed([*axes[:g], *axes[g + f :]])
+    expected = apart - bits(wide) - summed(axes[:g])
+    assert compiled.mutual_information(first, second, given_names) == pytest.approx(expected, abs=1e-7)
+    table = compiled.conditional(rest, given_names)
+    flat = wide.reshape(-1, max(1, wide[(0,) * g].size))
+    sums = flat.sum(axis=1)
+    plain = exact_joint(model, findings, [*given_names, *rest]).reshape(flat.shape)
+    for row, total, found in zip(plain, sums, table.reshape(flat.shape), strict=True):
+        if total > 1e-9:
+            assert found == pytest.approx(row / total, abs=1e-6)
+        elif total == 0:
+            assert np.isnan(found).all()
+
+
+@given(st.one_of(bayes_models(), markov_models()), st.booleans(), st.booleans())
+@settings(SLOW, max_examples=12)
+def test_value_of_information_and_conflict(model: Model, hard: bool, soft: bool) -> None:
+    findings = findings_for(model, hard, soft)
+    compiled = bucketflow.compile(model)
+    compiled.set_evidence(findings)
+    together = Weights(model, findings).log10_sum
+    free = Weights(model, {}).log10_sum
+    if free == -math.inf:
+        return
+    conflict = compiled.conflict()
+    own = [Weights(model, {name: finding}).log10_sum - free for name, finding in findings.items()]
+    assert [*conflict.findings.values()] == pytest.approx(own, abs=1e-7)
+    expected = math.inf if together == -math.inf else sum(own) - (together - free)
+    assert conflict.log10 == pytest.approx(expected, abs=1e-6)
+    target = model.names[-1]
+    if together == -math.inf or (target in findings and isinstance(findings[target], int)):
+        with pytest.raises(ModelError, match=r"impossible|is observed"):
+            compiled.value_of_information(target)
+        return
+    found = compiled.value_of_information(target)
+    observed = {"x0"} if hard else set()
+    assert {*found} == {*model.names} - {target} - observed - {
+        name for name, f in findings.items() if not isinstance(f, int) and len(f) == 1
+    }
+    for name, value in found.items():
+        joint = exact_joint(model, findings, [target, name])
+        exact = bits(joint.sum(axis=0)) + bits(joint.sum(axis=1)) - bits(joint)
+        assert value == pytest.approx(exact, abs=1e-7)
+    assert [*found.values()] == sorted(found.values(), reverse=True)
+
+
+def test_pyagrum_agrees() -> None:
+    gum = pytest.importorskip("pyagrum")
+    model = bucketflow.load("diagnosis")
+    compiled = bucketflow.compile(model)
+    compiled.set_evidence({"Flow": "none"})
+    peer = gum.LazyPropagation(bucketflow.to_pyagrum(model))
+    peer.setEvidence({"Flow": "none"})
+    for name in ("PanelPower", "Vibration"):
+        assert compiled.entropy([name]) == pytest.approx(peer.H(name), abs=1e-6)
+    pair = gum.InformationTheory(peer, ["PanelPower"], ["MotorState"])
+    value = pair.mutualInformationXY()
+    assert compiled.entropy(["PanelPower", "MotorState"]) == pytest.approx(pair.entropyXY(), abs=1e-6)
+    assert compiled.mutual_information(["PanelPower"], ["MotorState"]) == pytest.approx(value, abs=1e-6)
+    assert compiled.value_of_information("PanelPower")["MotorState"] == pytest.approx(value, abs=1e-6)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    compiled = bucketflow.compile(bucketflow.load("diagnosis"))
+    with pytest.raises(ModelError, match="'storm' is not a variable"):
+        compiled.entropy(["storm"])
+    with pytest.raises(ModelError, match="'Storm' is named twice"):
+        compiled.mutual_information(["Storm"], ["Storm"])
+    with CompiledPolicy.using(joint_states=5), pytest.raises(BudgetError, match="has 8 states, allowed 5"):
+        compiled.joint(["Storm", "Season"])
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    found = CliRunner().invoke(main, ["marginals", *arguments])
+    return found.exit_code, found.stdout, found.stderr
+
+
+def test_the_command_answers_them() -> None:
+    asked = ("--entropy", "Season,Storm", "--mutual", "Season:Storm|Flow", "--conditional", "Storm|Season")
+    asked = (*asked, "--voi", "PanelPower", "--conflict")
+    code, out, _ = run("diagnosis", "--evidence", "Flow=none,PanelLamp=lit", *asked, "--json")
+    told = json.loads(out)
+    compiled = bucketflow.compile(bucketflow.load("diagnosis"))
+    compiled.set_evidence({"Flow": "none", "PanelLamp": "lit"})
+    assert code == 0
+    assert told["entropy"] == [{"variables": ["Season", "Storm"], "bits": compiled.entropy(["Season", "Storm"])}]
+    assert told["mutual_information"][0]["given"] == ["Flow"]
+    assert told["conditional"][0]["table"] == compiled.conditional(["Storm"], ["Season"]).tolist()
+    assert told["value_of_information"]["bits"] == compiled.value_of_information("PanelPower")
+    assert told["conflict"]["log10"] == pytest.approx(compiled.conflict().log10)
+    code, out, _ = run("diagnosis", "--evidence", "Flow=none", *asked)
+    words = ("entropy  Season, Storm", "mutual information", "conditional", "value of information", "conflict")
+    assert code == 0
+    assert all(word in out for word in words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--mutual", "Season"], "--mutual takes two sets"),
+        (["--entropy", "Nothing"], "not a variable"),
+        (["--voi", "Flow", "--evidence", "Flow=none"], "'Flow' is observed"),
+        (["--conflict", "--joint", "Season,Storm"], "go with none of"),
+        (["--conflict", "--workdir", "x"], "'workdir' does not apply"),
+    ],
+)
+def test_the_command_refuses(arguments: list[str], why: str) -> None:
+    code, _, said = run("diagnosis", *arguments)
+    assert code == 2
+    assert why in said
