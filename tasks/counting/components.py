@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..compiler.jit import njit
 from .count_state import (
     ENTRIES,
@@ -21,6 +19,7 @@ from .count_state import (
     STAMP,
     USED,
     WORK,
+    Array,
     Clauses,
     ComponentCache,
     CountState,
