@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ...cost_networks.cost_network import CostTable
-from ...errors import BudgetError
+from ...errors import BudgetError, ModelError
 from ...minibuckets.joins import BucketTable, ordered
 from ...minibuckets.log_sums import inner_sums
 from ...minibuckets.partition import Partition, Size, partition
@@ -26,10 +26,11 @@ from ...options import ProofOptions
 from ...orders.depth_first import depth_first_order
 from ...preprocessing.leaf_tables import energy_leaves, in_scopes
 from ...preprocessing.preprocess import Leaf
+from ...preprocessing.wide_tables import with_links
 from ...results.bounds import relative_gap
 from ...results.proof import Proof
 from ...results.result import Result
-from ..question import question_of
+from ..question import Question, question_of
 from ..question_sizes import spare_bytes
 from .asking import Asking
 from .left_question import options_of_left, sum_observed
@@ -67,6 +68,7 @@ class InnerBounds:
         question = self.asking.question
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
+        self.names = frozenset([question.model.names[v] for v in self.outer.outer])
         self.until = self.asking.started + (_SECONDS if self.asking.effort.time is None else self.asking.effort.time)
 
     def run(self) -> Result:
@@ -77,6 +79,7 @@ class InnerBounds:
         BudgetError
             If even the smallest do not fit memory.
         """
+        self._begin()
         before = -1
         for split, count in self._splits():
             cells = sum(mini.cells for bucket in split.buckets[:count] for mini in bucket)
@@ -146,14 +149,28 @@ class InnerBounds:
         near = self.upper - self.best.log10 <= 2 * _OUTWARD * (1 + abs(self.upper))
         return near or (gap is not None and relative_gap(self.best.log10, self.upper) <= gap)
 
+    def _optimum(self, question: Question) -> Result:
+        """Return an optimum, or the best that a part of the time finds."""
+        asking = self.asking
+        assert asking.ask is not None
+        seconds = max(_PART * (self.until - time.perf_counter()), 0.1)
+        effort = ProofOptions(method=asking.effort.method, time=seconds)
+        found = asking.ask(question, options_of_left(asking.options), effort, None, None)
+        assert isinstance(found, Result)
+        return found
+
+    def _begin(self) -> None:
+        """Begin with the states of a best assignment of all variables: their sum is above 0."""
+        asked = self.asking.question
+        with suppress(BudgetError, ModelError):  # hidden chance has no best states
+            found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft))
+            states = {name: state for name, state in (found.assignment or {}).items() if name in self.names}
+            if states:
+                self._take(sum_observed(self.asking, states), states)
+
     def _improve(self, model: Model) -> None:
         """Take the optimum of a model that is worth at least the sums, and the sum of its states."""
-        asking, start = self.asking, time.perf_counter()
-        assert asking.ask is not None
-        seconds = max(_PART * (self.until - start), 0.1)
-        effort = replace(ProofOptions(method=asking.effort.method), time=seconds)
-        found = asking.ask(question_of(model, "optimum"), options_of_left(asking.options), effort, None, None)
-        assert isinstance(found, Result)
+        asking, found = self.asking, self._optimum(question_of(model, "optimum"))
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
         if above is not None:
