@@ -67,7 +67,7 @@ class SweepEngine:
             self._refuse_late()
             return self._price_of(self.plan())
         except BudgetError as error:
-            return EnginePrice(self.asking.seconds, certainty="planned") if self._may_bound else str(error)
+            return EnginePrice(self.asking.seconds, certainty="planned") if self._may_bound else self._advised(error)
 
     def plan(self) -> Prepared:
         """Plan the sweep, once."""
@@ -147,10 +147,15 @@ class SweepEngine:
             return answered_left(asking, prepared)
         except BudgetError as error:
             if not self._may_bound:
-                raise
+                raise BudgetError(self._advised(error)) from None
             from .inner_bounds import InnerBounds
 
             return InnerBounds(asking, str(error)).run()
+
+    def _advised(self, error: BudgetError) -> str:
+        """Return why a sweep was refused; of marginal MAP with what would answer it all the same."""
+        is_mmap = self.asking.question.query == "mmap"
+        return f"{error}; with --time it is answered between two bounds" if is_mmap else str(error)
 
     def _refuse_late(self) -> None:
         """Refuse to plan sums that no search for a tree brings within the time that is given.
