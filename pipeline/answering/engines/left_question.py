@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
@@ -39,7 +40,7 @@ def answered_left(asking: Asking, prepared: Prepared) -> Result:
     assert asking.ask is not None
     found = asking.ask(
         question_of(left, QUERIES[query].left or query),
-        _options_of_left(asking.options),
+        options_of_left(asking.options),
         asking.effort,
         asking.progress,
         asking.watch,
@@ -51,7 +52,7 @@ def answered_left(asking: Asking, prepared: Prepared) -> Result:
     return _evaluated(asking, found) if query == "mmap" else found
 
 
-def _options_of_left(options: Options) -> Options:
+def options_of_left(options: Options) -> Options:
     """Return how what is left is planned: not in the run directory, nor in an order of all variables."""
     order = options.order if isinstance(options.order, str) else "auto"
     return replace(options, workdir=None, keep_tables=None, order=order)
@@ -67,15 +68,26 @@ def _evaluated(asking: Asking, found: Result) -> Result:
     """
     if found.assignment is None or found.log10 is None:
         return found
-    question, options = asking.question, _options_of_left(asking.options)
-    observed = replace(question.model, evidence=question.hard).observe(found.assignment)
-    assert asking.ask is not None
-    again = asking.ask(
-        Question(question.model, "partition", observed, question.soft), options, ProofOptions(), None, None
-    )
-    assert isinstance(again, Result)
+    again = sum_observed(asking, found.assignment)
     value = -math.inf if again.log10 is None else again.log10
     if not abs(value - found.log10) <= _LOG_TOLERANCE * max(1.0, abs(value)):
         raise InternalError(f"the states that were found have log10 {value}, the sweep found {found.log10}")
     seconds = {**found.seconds, "check": sum(again.seconds.values())}
     return replace(found, log10=value, seconds=seconds)
+
+
+def sum_observed(asking: Asking, states: Mapping[str, str | int]) -> Result:
+    """Return the sum over all other variables, with these states observed.
+
+    Raises
+    ------
+    BudgetError
+        If no engine finds it.
+    """
+    question = asking.question
+    observed = replace(question.model, evidence=question.hard).observe(states)
+    summed = Question(question.model, "partition", observed, question.soft)
+    assert asking.ask is not None
+    found = asking.ask(summed, options_of_left(asking.options), ProofOptions(), None, None)
+    assert isinstance(found, Result)
+    return found

@@ -64,9 +64,10 @@ class SweepEngine:
         if aim == "searched" and self.prepared is None and self.asking.question.outer is None:
             return self._searched_price()
         try:
+            self._refuse_late()
             return self._price_of(self.plan())
         except BudgetError as error:
-            return str(error)
+            return EnginePrice(self.asking.seconds, certainty="planned") if self._may_bound else self._advised(error)
 
     def plan(self) -> Prepared:
         """Plan the sweep, once."""
@@ -115,9 +116,9 @@ class SweepEngine:
                 asking.progress(done, planned)
 
         progress = look if stop is not bool else asking.progress
-        prepared = self.plan()
         if asking.question.outer is not None:
-            return self._left(prepared)
+            return self._left()
+        prepared = self.plan()
         if asking.folder is not None and self.in_folder:
             return in_run_folder(asking.folder, prepared, progress)
         while True:
@@ -129,14 +130,53 @@ class SweepEngine:
                 asking.notes.append(f"the device ran out of memory ({error}); planned again within {within}")
                 prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
 
-    def _left(self, prepared: Prepared) -> Answer:
+    def _left(self) -> Answer:
         """Eliminate the inner variables and answer what is left; a run directory keeps the answer."""
+        folder = self.asking.folder
+        return self._answered_left() if folder is None else written(folder, self._answered_left)
+
+    def _answered_left(self) -> Answer:
         from .left_question import answered_left
 
         asking = self.asking
-        if asking.folder is None:
+        try:
+            self._refuse_late()
+            prepared = self.plan()
+            if self._may_bound and prepared.plan is not None and prepared.plan.seconds > asking.seconds:
+                raise BudgetError(f"sums take {prepared.plan.seconds:.3g} s, allowed {asking.seconds:.3g} s")
             return answered_left(asking, prepared)
-        return written(asking.folder, lambda: answered_left(asking, prepared))
+        except BudgetError as error:
+            if not self._may_bound:
+                raise BudgetError(self._advised(error)) from None
+            from .inner_bounds import InnerBounds
+
+            return InnerBounds(asking, str(error)).run()
+
+    def _advised(self, error: BudgetError) -> str:
+        """Return why a sweep was refused; of marginal MAP with what would answer it all the same."""
+        is_mmap = self.asking.question.query == "mmap"
+        return f"{error}; with --time it is answered between two bounds" if is_mmap else str(error)
+
+    def _refuse_late(self) -> None:
+        """Refuse to plan sums that no search for a tree brings within the time that is given.
+
+        Raises
+        ------
+        BudgetError
+            With both numbers.
+        """
+        allowed = self.asking.seconds
+        if not self._may_bound or self.prepared is not None or not math.isfinite(allowed):
+            return
+        price = self.bid()
+        assert isinstance(price, EnginePrice)
+        if price.seconds > self.asking.policy.most_saved * allowed:
+            raise BudgetError(f"sums would take some {price.seconds:.2g} s, allowed {allowed:.3g} s")
+
+    @property
+    def _may_bound(self) -> bool:
+        """Whether marginal MAP may be answered by two bounds."""
+        return self.asking.question.query == "mmap" and self.asking.effort.limited
 
     @property
     def _last(self) -> frozenset[int]:

@@ -18,7 +18,13 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError
+from bucketflow.pipeline.answering.door import solved
+from bucketflow.pipeline.answering.engines.asking import Asking
+from bucketflow.pipeline.answering.engines.inner_bounds import InnerBounds
+from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
+from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.options import Options, ProofOptions
 from tests.models import assignments, bayes_models, grid, markov_models
 from tests.strategies import NEVER_QUICK, solve_by
 
@@ -64,7 +70,7 @@ def test_the_best_states_and_their_sum(model: Model, data: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["markov", "steep"])
-@pytest.mark.parametrize("policy", [NEVER_QUICK, bucketflow.pipeline.answering.engines.strategy_policy.POLICY])
+@pytest.mark.parametrize("policy", [NEVER_QUICK, POLICY])
 def test_grids(kind: str, policy: Any) -> None:
     model, wanted = grid(3, 4, 2, kind), (0, 5, 7, 11)
     found = solve_by(policy, model, "mmap", maximize=[model.names[v] for v in wanted])
@@ -154,3 +160,53 @@ def test_files_that_are_no_lists_of_variables(text: str, tmp_path: Path) -> None
     listed.write_text(text)
     with pytest.raises(bucketflow.FormatError, match=r"x\.map"):
         bucketflow.solve(grid(2, 2, 2, "markov"), "mmap", maximize=listed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(markov_models(), bayes_models()), st.data())
+def test_bounds_hold_the_best_sum(model: Model, data: Any) -> None:
+    """Mini-buckets of every size, as if the sums did not fit."""
+    wanted = data.draw(st.sets(st.integers(0, len(model.dims) - 1), min_size=1))
+    question = question_of(model, "mmap", maximize=[model.names[v] for v in wanted])
+    if not question.reduced[0].leaves or not question.reduced[0].feasible:
+        return
+    asking = Asking(question, Options(), ProofOptions(gap=data.draw(st.sampled_from([0.0, 0.5]))), ask=solved)
+    found = InnerBounds(asking, "it was asked for").run()
+    best = max(sums_by_states(model, wanted, {}).values())
+    if best == -math.inf:
+        assert found.status == "infeasible" or found.assignment is None
+        return
+    assert found.proof is not None
+    assert found.proof.upper >= best - 1e-9 * (1 + abs(best))
+    if found.log10 is not None:
+        assert found.log10 <= best + 1e-9 * (1 + abs(best))
+        states = tuple(int((found.assignment or {})[model.names[v]]) for v in sorted(wanted))
+        assert sums_by_states(model, wanted, {})[states] == pytest.approx(found.log10, rel=1e-9, abs=1e-9)
+    if found.status == "optimal":
+        assert found.log10 == pytest.approx(best, rel=1e-8, abs=1e-8)
+
+
+def test_a_time_is_answered_with_two_bounds(tmp_path: Path) -> None:
+    """A grid of which the states of one diagonal are summed out: a table over more than fits."""
+    bucketflow.save(grid(9, 9, 2, "markov"), tmp_path / "grid.uai")
+    model = bucketflow.load(tmp_path / "grid.uai")
+    maximize = [f"x{v}" for v in range(81) if v % 3]
+    with pytest.raises(BudgetError, match=r"allowed 5 MB.*; with --time it is answered between two bounds"):
+        bucketflow.solve(model, "mmap", maximize=maximize, memory="5MB")
+    found = bucketflow.solve(model, "mmap", maximize=maximize, memory="5MB", gap=0.9)
+    assert found.proof is not None
+    assert found.log10 is not None
+    assert found.log10 <= found.proof.upper
+    assert any("the sums are bounded" in note for note in found.notes) or found.status == "optimal"
+    asked = [
+        "solve",
+        str(tmp_path / "grid.uai"),
+        "--query",
+        "mmap",
+        "--maximize",
+        ",".join(maximize),
+        "--memory",
+        "5MB",
+    ]
+    assert CliRunner().invoke(main, asked).exit_code == 3
+    assert CliRunner().invoke(main, [*asked, "--gap", "0.9"]).exit_code == 0
