@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..compiler.jit import njit
 from .count_state import (
     ENTRIES,
@@ -21,6 +19,7 @@ from .count_state import (
     STAMP,
     USED,
     WORK,
+    Array,
     Clauses,
     ComponentCache,
     CountState,
@@ -43,7 +42,7 @@ def _sort(numbers: Array, first: int, count: int) -> None:
         gap = 1 if gap == 2 else gap * 5 // 11
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def component(clauses: Clauses, state: CountState, variable: int) -> int:
     """Write the component of an open variable behind the last part; return how many clauses it has, counted or not.
 
@@ -88,7 +87,7 @@ def component(clauses: Clauses, state: CountState, variable: int) -> int:
     return n_clauses
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def hash_of(state: CountState, p: int) -> int:
     """Return the hash of a part, int64."""
     found = state.part_middle[p] - state.part_first[p]
@@ -123,7 +122,7 @@ def find(state: CountState, known: ComponentCache, p: int, hashed: int) -> int:
     return -1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def is_crowded(state: CountState, known: ComponentCache) -> bool:
     """Whether one more component may not find room."""
     counters = state.counters
