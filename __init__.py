@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ModelError,
         StoppedError,
     )
+    from .pipeline.formats.format_table import formats
     from .pipeline.formats.write import save
     from .pipeline.jobs.job import Job, jobs
     from .pipeline.jobs.submit import submit
@@ -78,6 +79,7 @@ __all__ = [
     "bound",
     "compile",
     "dpop",
+    "formats",
     "from_networkx",
     "from_pandas",
     "from_pgmpy",
@@ -122,6 +124,7 @@ _HOME = {
         "StoppedError",
     ),
     "api.marginals": ("marginals",),
+    "formats.format_table": ("formats",),
     "formats.write": ("save",),
     "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),

@@ -166,7 +166,8 @@ def check_projection(model: Model, query: str) -> None:
         Naming where the file says so.
     """
     if model.summed and QUERIES[query].swept != "partition":
-        raise ModelError(f"{model.summed}: such a network has sums and marginals, and no {query}")
+        instead = "; the best of some variables is mmap" if QUERIES[query].swept == "optimum" else ""
+        raise ModelError(f"{model.summed}: such a network has sums and marginals, and no {query}{instead}")
     if model.projection is None or QUERIES[query].swept == "optimum":
         return
     raise ModelError(

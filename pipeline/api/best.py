@@ -84,7 +84,7 @@ def best(
     """
     start = time.perf_counter()
     most = None if m is None else integer(m, "m", 0)
-    question = question_of(model, "optimum", evidence)
+    question = question_of(model, "optimum", evidence).chained
     network = question.reduced[0]
     listing = _Listing(question.model, network, within, most)
     if listing.fixed is None:

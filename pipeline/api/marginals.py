@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Unpack
 
 from ..answering.door import solved
-from ..answering.question import Findings, Names, question_of
+from ..answering.question import Findings, Names, Question, question_of
 from ..errors import ModelError, checks_keywords
 from ..models.model import Model
 from ..options import Keywords, Options
@@ -21,6 +22,7 @@ def marginals(
     query_vars: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
+    derivatives: bool = False,
     maximum: bool = False,
     progress: Callable[[int, int], None] | None = None,
     **options: Unpack[Keywords],
@@ -41,6 +43,10 @@ def marginals(
         Sets of variables whose joint distribution is wanted.
     families : bool
         Whether the joint of every function's scope is wanted too.
+    derivatives : bool
+        Whether the derivatives of the natural logarithm of the partition function, or of the probability of the
+        evidence, by each entry of each function are wanted too, and the joints that they follow from. A function with
+        entries of 0 takes one more propagation.
     maximum : bool
         Max-marginals instead: for each state the best assignment that has it.
     progress : callable, optional
@@ -64,8 +70,20 @@ def marginals(
     """
     chosen = Options(**options)
     query = "max-marginals" if maximum else "marginals"
-    question = question_of(model, query, evidence, query_vars, joint, families)
-    found = solved(question, chosen, progress=progress)
+    if derivatives and maximum:
+        raise ModelError("derivatives are those of a sum, not of max-marginals")
+    question = question_of(model, query, evidence, query_vars, joint, families or derivatives)
+    found = _propagated(question, chosen, progress)
+    if not derivatives:
+        return found
+    from .derivatives import derivatives_of
+
+    again = replace(chosen, workdir=None, keep_tables=None)
+    return replace(found, derivatives=derivatives_of(question, found, lambda other: _propagated(other, again)))
+
+
+def _propagated(question: Question, options: Options, progress: Callable[[int, int], None] | None = None) -> Marginals:
+    found = solved(question, options, progress=progress)
     assert isinstance(found, Marginals)
     return found
 

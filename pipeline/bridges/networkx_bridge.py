@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError, shorten
+from ..errors import ModelError, checks_keywords, shorten
 from ..models.model import Kind, Model
 from .labelled_tables import Table, labelled_model
 
 States = int | Sequence[Any]
 
 
+@checks_keywords
 def from_networkx(
     graph: Any, kind: Kind = "markov", *, states: States | None = None, nodes: Any = None, edges: Any = None
 ) -> Model:

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError, shorten
+from ..errors import ModelError, checks_keywords, shorten
 from ..models.model import Kind, Model
 from .labelled_tables import labelled_model
 
 
+@checks_keywords
 def from_pandas(
     frames: Iterable[Any],
     kind: Kind = "markov",

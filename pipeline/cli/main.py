@@ -225,3 +225,23 @@ def examples() -> None:
     from .show_run import print_examples
 
     print_examples()
+
+
+@main.command("formats")
+@click.option("--markdown", is_flag=True, help="Print the table of what is read as Markdown.")
+@json_option
+def formats_command(as_json: bool, markdown: bool) -> None:
+    """List the formats of models: read, written, and what for; and what is known, but not read."""
+    import json
+
+    from ..formats.format_table import formats, markdown_table, unread_formats
+    from .show_run import print_formats
+
+    if as_json and markdown:
+        raise click.UsageError("--json and --markdown are two forms of one table")
+    if as_json:
+        click.echo(json.dumps({"formats": formats(), "unread": unread_formats()}))
+    elif markdown:
+        click.echo(markdown_table())
+    else:
+        print_formats()

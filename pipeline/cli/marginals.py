@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Compute max-marginals: the best assignment that is possible with each state.",
 )
+@click.option(
+    "--derivatives", is_flag=True, help="Also d ln Z / d entry of every table, which --json prints, and the joints."
+)
 @informing
 @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
 @click.option(
@@ -43,17 +46,19 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
     wanted = information_asked(options)
     model, read_seconds = load(file, options)
     _, evidence, rest = keywords_of(model, options)
-    asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out")}
+    asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out", "derivatives")}
+    tables = [name for name in ("joint", "maximum", "uai_out", "derivatives") if asked[name]]
     if wanted:
-        if cases or asked["joint"] or asked["maximum"] or asked["uai_out"] or asked["query_vars"] != "all":
+        if cases or tables or asked["query_vars"] != "all":
             raise click.UsageError(
                 "--entropy, --mutual, --conditional, --voi and --conflict go with none of --cases, --query-vars, "
-                "--joint, --max and --uai-out"
+                "--joint, --max, --uai-out and --derivatives"
             )
         print_information(model, evidence, wanted, rest, as_json)
     elif cases is not None and out is not None:
-        if asked["joint"] or asked["maximum"] or asked["uai_out"]:
-            raise click.UsageError("--cases goes with --query-vars only, not with --joint, --max or --uai-out")
+        if tables:
+            others = "--joint, --max, --uai-out or --derivatives"
+            raise click.UsageError(f"--cases goes with --query-vars only, not with {others}")
         _answer_cases(model, evidence, asked["query_vars"], cases, out, as_json, rest)
     else:
         _answer_one(model, evidence, asked, read_seconds, as_json, rest)
@@ -77,6 +82,7 @@ def _answer_one(
             query_vars=wanted,
             joint=joint,
             maximum=asked["maximum"],
+            derivatives=asked["derivatives"],
             progress=progress,
             **options,
         )

@@ -22,6 +22,7 @@ from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
 from ..examples import examples
+from ..formats.format_table import formats, unread_formats
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..preprocessing.preprocess import absorb, components
@@ -152,6 +153,23 @@ def print_examples() -> None:
             show(Padding(Text(text), (0, 0, 0, 4)))
         for command in example.commands:
             show(Padding(Text(f"bucketflow {command}"), (0, 0, 0, 4)))
+
+
+def print_formats() -> None:
+    """List the formats of models, and kinds of files that are known and not read."""
+    shown = table("formats of models", "suffixes")
+    for column in ("read", "written", "what for"):
+        shown.add_column(column)
+    for row in formats():
+        cells = ["yes" if row[key] else "no" for key in ("read", "written")]
+        shown.add_row(" ".join(row["suffixes"]), *cells, row["about"])
+    show(shown)
+    unread = table("known, and not read", "suffixes")
+    for column in ("what it is", "instead"):
+        unread.add_column(column)
+    for row in unread_formats():
+        unread.add_row(" ".join(row["suffixes"]), row["what"], row["instead"])
+    show(unread)
 
 
 def print_calibration(found: dict[str, Any]) -> None:

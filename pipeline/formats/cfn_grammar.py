@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..models.function import state_dtype
 from .decimal_costs import Number, read_numbers
-from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
 from .global_functions.global_params import ParamReader, skipped
 from .text.tables import cell_count, first_bad_state
 from .text.tokens import MAX_DOMAIN, Tokens, unquote
@@ -87,6 +87,8 @@ class Reader:
     tables: list[CfnTable | CfnGlobal] = field(default_factory=list)
     borrowers: dict[str, list[int]] = field(default_factory=dict)
     """Tables whose costs are those of a function by name that comes later."""
+    depth: int = 0
+    """In how many networks this one is nested."""
 
     def sections(self) -> None:
         """Read the whole file."""
@@ -260,7 +262,9 @@ class Reader:
         given = ParamReader(tokens, len(scope), self.names).given(kind, places["params"])
         if kind not in NESTED:
             return CfnGlobal(at, kind, scope, given)
-        nested = Reader(tokens)
+        if self.depth == MOST_NESTED:
+            raise tokens.fail(at, f"networks nested in {MOST_NESTED} others at most")
+        nested = Reader(tokens, depth=self.depth + 1)
         nested.network(given["cfn"])
         return CfnGlobal(at, kind, scope, given, nested)
 

@@ -17,6 +17,8 @@ Number = int | Decimal
 MAX_DECIMALS = 18
 # A cost of 1e18 or more, before scaling, is meant as infinity, unless the file's own bound is higher.
 _INFINITE_EXPONENT = 18
+# No number of more digits fits 64 bits.
+_LARGEST_EXPONENT = 18
 _EXACT = Context(prec=80)
 _INTEGERS = re.compile(r"[-+0-9]*")
 
@@ -128,7 +130,7 @@ def scaled_bound(bound: Number, decimals: int, maximize: bool) -> int | None:
         If it does not fit, or forbids everything.
     """
     exact, sign = Decimal(bound), -1 if maximize else 1
-    if exact.is_finite() and exact.adjusted() >= _INFINITE_EXPONENT:
+    if exact.is_finite() and _INFINITE_EXPONENT <= exact.adjusted() <= _LARGEST_EXPONENT - decimals:
         value = sign * int(exact.scaleb(decimals, _EXACT))
         if 0 < value < FORBIDDEN:
             return value
@@ -145,7 +147,8 @@ def _stored(number: Number, decimals: int, sign: int, bound: Number | None) -> i
         if (exact > 0) == (sign > 0):
             return FORBIDDEN
         raise ValueError("a cost that is not infinitely good")
-    value = sign * int(exact.scaleb(decimals, _EXACT))
+    # first as it is: a number of a million digits takes minutes to become an integer
+    value = FORBIDDEN if exact.adjusted() + decimals > _LARGEST_EXPONENT else sign * int(exact.scaleb(decimals, _EXACT))
     if abs(value) >= FORBIDDEN:
         raise ValueError(f"costs of at most 18 digits (here with {decimals} decimals)")
     return value

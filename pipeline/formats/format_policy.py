@@ -39,7 +39,7 @@ class FormatPolicy(Policy):
     joint_machine_states : int
         Values are counted together where that takes at most this many states, or else each by itself.
     machine_moves : int
-        Most moves between such states that are tried; more would take seconds.
+        Most moves between such states that are tried, of a counter or as long as its; more would take seconds.
     head_bytes : int
         Bytes of a file's beginning that tell its format.
     chunk_bytes : int
@@ -72,7 +72,7 @@ class FormatPolicy(Policy):
     global_table_cells: int = 1 << 10
     machine_states: int = 1 << 14
     joint_machine_states: int = 1 << 9
-    machine_moves: int = 1 << 19
+    machine_moves: int = 1 << 21
     head_bytes: int = 1 << 16
     chunk_bytes: int = 1 << 20
     token_block_bytes: int = 1 << 17

@@ -45,6 +45,8 @@ class Format:
         :class:`~.text.written_words.WrittenFile`; empty if the format is not written.
     keeps : frozenset of {"names", "agents"}
         What a written file has of a problem, beside its functions.
+    about : str
+        What it is for and what of it is read, in Markdown, for tables of formats.
     """
 
     name: str
@@ -56,6 +58,7 @@ class Format:
     model: str = ""
     writer: str = ""
     keeps: frozenset[str] = frozenset()
+    about: str = ""
 
     def read(self, source: Source) -> Model | Dcop:
         """Read a model, or a distributed problem."""
@@ -98,13 +101,22 @@ FORMATS = (
         model=r"\s*\{(?s:.*?)[\"']?(?:variables|functions)[\"']?\s*:",
         writer="cfn:cfn_file",
         keeps=frozenset({"names"}),
+        about="JSON; tables, tuples, default costs, shared tables and [global cost "
+        "functions](docs/global-functions.md) as in toulbar2, decimals exact",
     ),
     Format(
         "a model of the UAI format (.uai)",
         "uai:read_uai",
-        suffixes=(".uai", ".LG"),
+        suffixes=(".uai",),
         signature=r"\s*(?i:MARKOV|BAYES)\b",
         writer="uai:uai_file",
+        about="MARKOV and BAYES; all dialects of `.evid`; the order in which pgmpy lists tables is recognised",
+    ),
+    Format(
+        "a model of natural logarithms (.LG)",
+        "uai:read_uai",
+        suffixes=(".LG",),
+        about="as `.uai`, of natural logarithms",
     ),
     Format(
         "a network of the interchange format (.bif)",
@@ -112,6 +124,7 @@ FORMATS = (
         suffixes=(".bif",),
         signature=r"(?:\s|//[^\n]*\n)*+(?:(?:network|variable)\b[^{};\n]*\{|probability\s*\()",
         beginnings=(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b",),
+        about="interchange format 0.15: rows or whole tables, labels as bnlearn writes them",
     ),
     Format(
         "XMLBIF (.bifxml)",
@@ -119,6 +132,7 @@ FORMATS = (
         suffixes=(".bifxml", ".xmlbif"),
         shared=(".xml",),
         signature=r"\s*<(?s:.*<)?BIF[\s>]",
+        about="XMLBIF 0.3, full tables",
     ),
     Format(
         "a GeNIe network (.xdsl)",
@@ -126,6 +140,7 @@ FORMATS = (
         suffixes=(".xdsl",),
         shared=(".xml",),
         signature=r"\s*<(?s:.*<)?smile[\s>]",
+        about="GeNIe: nodes with full tables, functions of their parents, noisy maxima",
     ),
     Format(
         "a Hugin network (.net)",
@@ -133,30 +148,35 @@ FORMATS = (
         suffixes=(".net",),
         signature=r"(?:\s|%[^\n]*\n)*+net\s*\{",
         beginnings=(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)",),
+        about="Hugin: discrete chance nodes, tables of probabilities or counts",
     ),
     Format(
         "a network of aGrUM (.jgum)",
         "bayesian.agrum_json:read_jgum",
-        suffixes=(".jgum",),
+        suffixes=(".jgum", ".bgum"),
         signature=r'\s*\{(?s:.*)"GumJsonVersion"\s*:',
+        about="networks that aGrUM saves: tables, noisy-OR and noisy-AND, aggregators",
     ),
     Format(
         "a network of GeNIe or aGrUM (.dsl)",
         "bayesian.block_networks:read_dsl",
         suffixes=(".dsl",),
         signature=r"(?:\s|//[^\n]*\n)*+net\s+[^\s{]+\s*\{",
+        about="GeNIe's and aGrUM's: tables, truth tables, noisy maxima",
     ),
     Format(
         "a Netica network (.dne)",
         "bayesian.block_networks:read_dne",
         suffixes=(".dne", ".dnet"),
         signature=r"\s*//\s*~->\[DNET|(?:\s|//[^\n]*\n)*+bnet\s+\w+\s*\{",
+        about="Netica: tables and functions; equations once Netica made tables of them",
     ),
     Format(
         "a network of Microsoft's tools (.dsc)",
         "bayesian.dsc:read_dsc",
         suffixes=(".dsc",),
         signature=r"(?:\s|//[^\n]*\n)*+belief\s+network\b",
+        about="Microsoft's, as bnlearn writes it",
     ),
     Format(
         "DIMACS clauses (.cnf or .wcnf)",
@@ -164,30 +184,36 @@ FORMATS = (
         suffixes=(".cnf", ".wcnf"),
         signature=r"(?:\s|c[^\n]*\n)*+p[ \t]+\w*cnf\+?\s",
         beginnings=(r"(?:\s|c[^\n]*\n)*+h(?:[ \t]+-?\d+)*[ \t]+0[ \t]*\r?\n",),
+        about="DIMACS: clauses, weights of literals as in model counting, Cachet and miniC2D, weighted MaxSAT "
+        "with `p wcnf` or lines `h`, decimals exact; projections (`c p show`, `c ind`)",
     ),
     Format(
         "a pseudo-Boolean problem (.opb or .wbo)",
         "linear.opb:read_opb",
         suffixes=(".opb", ".wbo"),
         signature=r"(?:\s|\*(?!\s*#variable=)[^\n]*\n)*+(?:\*\s*#variable=|(?:min|max|soft)\s*:)",
+        about="pseudo-Boolean: products of literals, constraints hard or at a cost",
     ),
     Format(
         "a linear problem of integers (.lp)",
         "linear.lp:read_lp",
         suffixes=(".lp",),
         signature=r"(?:\s|\\[^\n]*\n)*+(?i:minimi[sz]e|maximi[sz]e)\s*:?\s*\n",
+        about="CPLEX's: bounded integers, linear and quadratic objective and constraints",
     ),
     Format(
         "a quadratic pseudo-Boolean problem (.qpbo)",
         "linear.qpbo:read_qpbo",
         suffixes=(".qpbo", ".bqp"),
         beginnings=(r"\s*-?\d+[ \t]+-?\d+[ \t]*\r?\n\s*\d+[ \t]+\d+[ \t]+-?[\d.]+[ \t]*\r?\n",),
+        about="toulbar2's quadratic problems of 0 and 1, or 1 and -1",
     ),
     Format(
         "a pedigree (.pre)",
         "linear.pedigree:read_pedigree",
         suffixes=(".pre",),
         beginnings=(r"\s*(?:\d+[ \t]+){6}\d+[ \t]*\r?\n",),
+        about="toulbar2's pedigrees of one locus: the fewest genotypings that are wrong",
     ),
     Format(
         "XCSP (.xml)",
@@ -196,12 +222,14 @@ FORMATS = (
         signature=r"\s*<(?s:.*<)?instance(?=[\s>])(?![^>]*XCSP3)",
         writer="dcop.xcsp:xcsp_file",
         keeps=frozenset({"names", "agents"}),
+        about="XCSP 2.1 as FRODO has it, XDisCSP: soft and hard relations of agents, allDifferent",
     ),
     Format(
         "XCSP3 (.xml)",
         "xcsp3.xcsp3:read_xcsp3",
         shared=(".xml",),
         signature=r"\s*<(?s:.*<)?instance\s[^>]*XCSP3",
+        about="XCSP3, core: integers, tables, expressions, sums, counts, extremes, elements, automata; an objective",
     ),
     Format(
         "a problem of pyDCOP (.yaml)",
@@ -211,6 +239,7 @@ FORMATS = (
         model=r"(?s:.*?)^(?:domains|variables)[ \t]*:",
         writer="dcop.pydcop:pydcop_file",
         keeps=frozenset({"names", "agents"}),
+        about="pyDCOP: intention (evaluated, never run), extension, agents and what they cost",
     ),
     Format(
         "a cost network (.wcsp)",
@@ -218,19 +247,24 @@ FORMATS = (
         suffixes=(".wcsp",),
         beginnings=(r"\s*\S+(?:[ \t]+\d+){4}\s*\n", r"\s*\S+(?:\s+\d+){4}"),
         writer="wcsp:wcsp_file",
+        about="default costs, shared functions, [global cost functions](docs/global-functions.md), interval domains",
     ),
     Format(
         "a Markov network without a header (.erg)",
         "uai:read_erg",
         suffixes=(".erg",),
         beginnings=(r"\s*\d+[ \t]*\r?\n\s*\d",),
+        about="Markov and Bayesian networks of the first evaluations",
     ),
 )
 _SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
 _NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml", ".dnet", ".bqp"))
 _KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
-# Names of formats of which one may be called as the other: JSON is YAML.
-_ALIKE = {("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is")}
+# Names of formats of which one may be called as the other: JSON is YAML, and logarithms are told by the name alone.
+_ALIKE = {
+    ("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is"),
+    ("a model of natural logarithms (.LG)", "a model of the UAI format (.uai)"),
+}
 
 
 def _called(suffix: str) -> tuple[Format, ...]:

@@ -15,7 +15,7 @@ from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
-from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
 from .global_functions.global_words import WordReader
 from .global_functions.nested_network import NestedNetwork, add_nested
 from .text.source import Source
@@ -51,6 +51,7 @@ class _WcspReader:
     dims: tuple[int, ...] = ()
     file_top: int = 0
     at: int = 0
+    depth: int = 0
     shared: list[_Shared] = field(default_factory=list)
     unlike: int = 0
     """How many functions reuse one of another default cost."""
@@ -106,7 +107,9 @@ class _WcspReader:
         tokens = self.tokens
         low, high = (tokens.integer(at + k, "a bound of a nested network") for k in range(2))
         _, only_optimum = (tokens.integer(at + k, "0 or 1", 0, 1) for k in (2, 3))
-        inner = _read_network(tokens, at + 4)
+        if self.depth == MOST_NESTED:
+            raise tokens.fail(at - 1, f"networks nested in {MOST_NESTED} others at most")
+        inner = _read_network(tokens, at + 4, self.depth + 1)
         self.at = inner.at
         if inner.parts.hidden:
             raise GlobalFunctionError("a nested network of tables", "global cost functions of hidden variables")
@@ -202,7 +205,7 @@ def read_wcsp(source: Source) -> Model:
     )
 
 
-def _read_network(tokens: Tokens, at: int) -> _WcspReader:
+def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:
     """Read a network from its name to its last function."""
     if at >= len(tokens):
         raise tokens.fail(at, "the name of a problem")
@@ -210,7 +213,7 @@ def _read_network(tokens: Tokens, at: int) -> _WcspReader:
     tokens.integer(at + 2, "the largest domain size", -MAX_DOMAIN if tokens.peek(at + 2).startswith("-") else 0)
     n_functions = tokens.integer(at + 3, "the number of functions", 0, len(tokens))
     top = tokens.integer(at + 4, "the top cost", 0)
-    reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars)
+    reader = _WcspReader(tokens, _domains(tokens, at + 5, n_vars), top, at + 5 + n_vars, depth)
     for _ in range(n_functions):
         reader.function()
     return reader

@@ -127,7 +127,8 @@ def _lost(model: Model) -> Iterator[str]:
 
 def _lost_questions(model: Model) -> Iterator[str]:
     if model.hidden:
-        yield f"{model.hidden} hidden variables, the last ones, are variables of the file"
+        over = ", over which an optimum of the file would be too" if model.summed else ""
+        yield f"{model.hidden} hidden variables, the last ones, are variables of the file{over}"
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
     if model.projection:

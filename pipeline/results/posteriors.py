@@ -59,6 +59,9 @@ class Marginals(Mapping[str, Array]):
         The engines that had a turn, for how long, and why each ended; the last one answered.
     dask : DaskWork or None
         What was sent to the cluster, or why nothing was; None where none was asked for.
+    derivatives : dict of int to ndarray
+        Those of the natural logarithm of the partition function, or of the probability of the evidence, by each entry
+        of each function, by the index of the function; only if they were asked for.
     """
 
     model: Model
@@ -76,6 +79,7 @@ class Marginals(Mapping[str, Array]):
     rows_work: RowsWork | None = None
     tried: tuple[Tried, ...] = ()
     dask: DaskWork | None = None
+    derivatives: dict[int, Array] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
@@ -113,6 +117,8 @@ class Marginals(Mapping[str, Array]):
             found["joint"] = [{"variables": list(names), "table": plain_table(t)} for names, t in self.joint.items()]
         if self.families:
             found["families"] = {str(f): plain_table(table) for f, table in self.families.items()}
+        if self.derivatives:
+            found["derivatives"] = {str(f): plain_table(table) for f, table in self.derivatives.items()}
         found["tried"] = [vars(turn) for turn in self.tried]
         if self.notes:
             found["notes"] = list(self.notes)

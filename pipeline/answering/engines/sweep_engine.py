@@ -197,8 +197,9 @@ class SweepEngine:
         planning = spent * (policy.large_planning_searches if large else policy.planning_searches)
         here = planning + overhead * self._sweeps(Rates()) * seconds
         found = self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
-        # slices are searched for as long as they pay
-        return found if large else replace(found, planning_seconds=planning)
+        return (
+            found if large else replace(found, planning_seconds=planning)
+        )  # slices are searched for as long as they pay
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan

@@ -1,10 +1,11 @@
-"""Networks that aGrUM saves as JSON (.jgum): tables, and nodes that it makes of their parents."""
+"""Networks that aGrUM saves as JSON (.jgum), or packed (.bgum): tables, and nodes that it makes of their parents."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
@@ -13,11 +14,12 @@ import numpy as np
 from ...errors import FormatError, shorten
 from ...models.model import Model
 from ...models.parent_chains import ParentChain, capped_sum, noisy_extreme
-from ..text.source import Source
+from ..text.source import BINARY, Source
 from .network_draft import NetworkDraft
 
 # What a value takes as an object of Python, for each byte of its text.
 _JSON_BYTES = 40
+_LENGTH_BYTES = 8
 _MOST_STATES = 1 << 20
 _NODE = re.compile(r"(?P<name>[^\[{]+)(?:\[(?P<range>[^\]]*)\]|\{(?P<labels>.*)\})?", re.DOTALL)
 
@@ -26,7 +28,7 @@ Refuse = Callable[[str, str, str], FormatError]
 
 
 def read_jgum(source: Source) -> Model:
-    """Read a network of aGrUM as JSON: tables, aggregators, and noisy nodes of independent causes.
+    """Read a network of aGrUM, as JSON or packed: tables, aggregators, and noisy nodes of independent causes.
 
     Raises
     ------
@@ -62,15 +64,31 @@ def read_jgum(source: Source) -> Model:
 
 def _content(source: Source, refuse: Refuse) -> Mapping[str, Any]:
     source.allowance.take(_JSON_BYTES * len(source.data), "its values")
-    try:
-        content = json.loads(source.text)
-    except (ValueError, RecursionError) as error:
-        line = getattr(error, "lineno", None)
-        raise FormatError(source.path, line, "well-formed JSON", shorten(str(error), 60)) from None
+    content = _unpacked(source) if source.suffix in BINARY else _parsed(source)
     if not isinstance(content, Mapping) or content.get("type", "BN") != "BN":
         kind = content.get("type") if isinstance(content, Mapping) else content
         raise refuse("", 'a Bayesian network ("type": "BN")', f"{shorten(str(kind))!r}, which is not read")
     return content
+
+
+def _parsed(source: Source) -> Any:
+    try:
+        return json.loads(source.text)
+    except (ValueError, RecursionError) as error:
+        line = getattr(error, "lineno", None)
+        raise FormatError(source.path, line, "well-formed JSON", shorten(str(error), 60)) from None
+
+
+def _unpacked(source: Source) -> Any:
+    """Return what a file holds as MessagePack, behind its length in eight bytes."""
+    msgpack = import_module("msgpack")
+    try:
+        if int.from_bytes(source.data[:_LENGTH_BYTES], "little") != len(source.data) - _LENGTH_BYTES:
+            raise ValueError("another length than it says")
+        return msgpack.unpackb(bytes(source.data[_LENGTH_BYTES:]))
+    except (ValueError, TypeError, RecursionError) as error:
+        what = "a network of aGrUM as it packs it"
+        raise FormatError(source.path, None, what, shorten(str(error) or "others", 60)) from None
 
 
 def _part(content: Mapping[str, Any], name: str, kind: type[Any], refuse: Refuse) -> Any:

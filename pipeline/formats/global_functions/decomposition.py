@@ -85,6 +85,7 @@ class Decomposition:
 
     def unequal(self, scope: Sequence[int], cost: int) -> None:
         """Charge a cost for every two variables of one state."""
+        self._take_pairs(len(scope))
         for x, y in combinations(scope, 2):
             key = self.dims[x], self.dims[y], cost
             if x == y or key not in self._equal:
@@ -93,7 +94,6 @@ class Decomposition:
                     self._equal[key] = self.functions[-1]
             else:
                 self.functions.append(self._equal[key].changed(scope=(x, y)))
-                self.allowance.take(_FUNCTION_BYTES, "functions of global cost functions")
 
     def machine(self, scope: Sequence[int], machine: Machine) -> None:
         """Add what a machine charges for the states of a scope: a table where that is small, or a chain.
@@ -111,8 +111,13 @@ class Decomposition:
                 "give it as several functions of fewer variables"
             ) from None
 
+    def _take_pairs(self, count: int) -> None:
+        """Count the memory of a function of every two variables of so many."""
+        self.allowance.take(_FUNCTION_BYTES * count * (count - 1) // 2, f"functions of every two of {count} variables")
+
     def exclusive(self, scope: Sequence[int], sets: Sequence[Collection[int]]) -> None:
         """Forbid that two variables of a scope have states of their sets."""
+        self._take_pairs(len(scope))
         for (x, first), (y, second) in combinations(zip(scope, sets, strict=True), 2):
             inside = [[s in own for s in range(self.dims[v])] for v, own in ((x, first), (y, second))]
             self.table((x, y), np.where(np.multiply.outer(*map(np.array, inside)), FORBIDDEN, 0))

@@ -152,5 +152,7 @@ KINDS = {
 }
 # Functions of two variables, whose parameters stand in a list without names.
 PAIRS = (*COMPARISONS, "disj", "sdisj")
+# Networks are nested in at most so many others.
+MOST_NESTED = 4
 NESTED_FIELDS = _fields("cfn:W lb:C ub:C duplicatehard:N strongduality:N")
 NESTED = ("wcsp", "cfnconstraint", "weightedcspconstraint")

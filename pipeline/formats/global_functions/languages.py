@@ -11,6 +11,7 @@ from .machine import Machine, Moves
 
 Given = dict[str, Any]
 Stack = tuple[int, ...]
+_GRAMMAR_WORK = 8
 
 
 def _check_states(given: Given, starts: Iterable[int], ends: Iterable[int]) -> None:
@@ -52,7 +53,8 @@ def add_regular(parts: Decomposition, scope: tuple[int, ...], given: Given) -> N
     arcs: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for state, value, to in given["transitions"]:
         arcs[state].append((value, to))
-    inserted = [_insertions(arcs, state) if edits else {state: 0} for state in range(given["nb_states"])]
+    named = {*given["starts"], *arcs, *(to for own in arcs.values() for _, to in own)}
+    inserted = {state: _insertions(arcs, state) if edits else {state: 0} for state in named}
 
     def moves(state: Any, _: int, value: int) -> Moves:
         changed = [(to, 0 if symbol == value else cost) for symbol, to in arcs[state]]
@@ -71,7 +73,7 @@ def _insertions(arcs: dict[int, list[tuple[int, int]]], state: int) -> dict[int,
     """Return how few symbols lead from a state to each."""
     steps, queue = {state: 0}, [state]
     for at in queue:
-        for _, to in arcs[at]:
+        for _, to in arcs.get(at, ()):
             if to not in steps:
                 steps[to] = steps[at] + 1
                 queue.append(to)
@@ -112,7 +114,7 @@ def add_grammar(parts: Decomposition, scope: tuple[int, ...], given: Given) -> N
                     queue.append(derived)
 
     end = [parts.limit, 0]
-    _add_words(parts, scope, Machine({(given["start"],): 0}, moves, lambda stack: end[stack == ()]))
+    _add_words(parts, scope, Machine({(given["start"],): 0}, moves, lambda stack: end[stack == ()], _GRAMMAR_WORK))
 
 
 def _check_symbols(given: Given, symbols: Sequence[int]) -> None:

@@ -43,15 +43,18 @@ class Machine:
         Called with a state, the place of a variable in the scope and its state; returns what may follow and its cost.
     end : callable
         Called with a state behind the last reading; returns what it costs to end there.
+    work : int
+        How many moves of a counter take as long as one.
     """
 
     starts: Mapping[State, int]
     moves: Callable[[State, int, int], Moves]
     end: Callable[[State], int]
+    work: int = 1
 
     @classmethod
     def counting(
-        cls, start: State, step: Callable[[State, int, int], State | None], end: Callable[[State], int]
+        cls, start: State, step: Callable[[State, int, int], State | None], end: Callable[[State], int], work: int = 1
     ) -> Machine:
         """Return a machine of one run, which costs where it ends; a step to None is forbidden."""
 
@@ -59,7 +62,7 @@ class Machine:
             to = step(state, place, value)
             return () if to is None else ((to, 0),)
 
-        return cls({start: 0}, moves, end)
+        return cls({start: 0}, moves, end, work)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +129,7 @@ def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int)
                 reached, moves = _reached(machine, key, place, value, limit)
                 if place == len(dims) - 1:
                     reached = _ended(machine, reached, limit)
-                work += moves
+                work += moves * machine.work
                 if not reached:
                     entries.append(None)
                     continue

@@ -79,7 +79,7 @@ def _machine(nested: NestedNetwork) -> Machine:
             return None
         return total, tuple([states[v] for v in needed[place]])
 
-    return Machine.counting((0, ()), step, lambda _: 0)
+    return Machine.counting((0, ()), step, lambda _: 0, work=1 + len(functions))
 
 
 def _rests(costs: Sequence[Sequence[int]]) -> list[int]:

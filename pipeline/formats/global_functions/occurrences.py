@@ -51,14 +51,18 @@ def number_of(value: int, most: int, price: Callable[[int], int]) -> ValueCount:
     It is counted up to where each further one costs as much as the next; these are charged at once.
     """
     prices = [price(number) for number in range(most + 1)]
+    step = _step_of(prices)
+    return ValueCount(value, lambda number, _: step(number), prices.__getitem__)
+
+
+def _step_of(prices: Sequence[int]) -> Callable[[int], tuple[int, int]]:
+    """Return how to count on: a number, up to where prices rise evenly, and what one more costs at once."""
     rises = [after - before for before, after in pairwise(prices)]
     last = max(rises[-1:], default=0)
-    enough = next((n for n in range(most) if all(rise == last for rise in rises[n:])), most) if last >= 0 else most
-
-    def step(number: int, place: int) -> tuple[int, int]:
-        return (number, last) if number == enough else (number + 1, 0)
-
-    return ValueCount(value, step, prices.__getitem__)
+    enough = len(rises)
+    while last >= 0 and enough and rises[enough - 1] == last:
+        enough -= 1
+    return lambda number: (number, last) if number == enough else (number + 1, 0)
 
 
 def add_counts(parts: Decomposition, scope: Sequence[int], counts: Sequence[ValueCount]) -> None:
@@ -236,8 +240,13 @@ def add_soft_same(parts: Decomposition, scope: tuple[int, ...], given: Given) ->
 def add_among(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Charge where fewer or more variables than the bounds have one of some values."""
     values, low, high = {*given["values"]}, given["min"], given["max"]
-    end = priced(given["metric"], given["cost"], gap_beyond(low, high))
-    parts.machine(scope, Machine.counting(0, lambda n, _, value: n + (value in values), end))
+    price = priced(given["metric"], given["cost"], gap_beyond(low, high))
+    step = _step_of([price(number) for number in range(len(scope) + 1)])
+
+    def moves(number: State, place: int, value: int) -> Moves:
+        return (step(number) if value in values else (number, 0),)
+
+    parts.machine(scope, Machine({0: 0}, moves, price))
 
 
 def add_variable_among(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:

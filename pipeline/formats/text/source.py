@@ -26,6 +26,8 @@ _LEAST_XZ_MEMORY_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _BOM = b"\xef\xbb\xbf"
+#: Suffixes of formats that are no text.
+BINARY = (".bgum",)
 _BREAK = re.compile(rb"[ \t\n\r\f\v]")
 BLOCK_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)", re.DOTALL)
 _BLANK = bytes(code if code == ord("\n") else ord(" ") for code in range(256))
@@ -123,7 +125,10 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     shown = os.fspath(path)
     allowance = Allowance(shown, memory)
     data = _read(shown, allowance)
-    if what := packed_or_binary(data, strip_compression(Path(shown).name)):
+    name = strip_compression(Path(shown).name)
+    if name.lower().endswith(BINARY):
+        return Source(shown, name, data, "latin-1", allowance)
+    if what := packed_or_binary(data, name):
         raise FormatError(shown, None, "a file of text, plain, .gz or .xz", what)
     nul = data.find(b"\x00")
     if nul >= 0:
@@ -131,7 +136,7 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     if data.startswith(_BOM):
         del data[: len(_BOM)]
     encoding = "utf-8" if _is_utf8(data) else "latin-1"
-    return Source(shown, strip_compression(Path(shown).name), data, encoding, allowance)
+    return Source(shown, name, data, encoding, allowance)
 
 
 def beginning(path: Path, size: int) -> str | None:

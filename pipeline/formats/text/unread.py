@@ -70,7 +70,6 @@ _BY_SUFFIX = {
     **dict.fromkeys((".mzn", ".fzn", ".dzn"), Unread("a MiniZinc model", _TABLES)),
     ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
-    ".bgum": Unread("a packed network of aGrUM", "let pyAgrum save it as .jgum"),
     ".neta": Unread("a packed Netica network", "let Netica save it as text, .dne"),
     ".xbn": Unread("a network of Microsoft's tools", _BY_GENIE),
     **dict.fromkeys(
@@ -118,6 +117,14 @@ def packed_or_binary(data: bytearray, name: str) -> str | None:
         return f"{packed}: {_UNPACK}"
     kind = next((kind for begins, kind in _BINARY if begins.match(data)), own)
     return None if kind is None else kind.sentence
+
+
+def unread_kinds() -> dict[Unread, tuple[str, ...]]:
+    """Return what is known by its suffix and not read, with its suffixes."""
+    found: dict[Unread, tuple[str, ...]] = {}
+    for suffix, kind in _BY_SUFFIX.items():
+        found[kind] = (*found.get(kind, ()), suffix)
+    return found
 
 
 def unread_by_name(suffix: str) -> str | None:

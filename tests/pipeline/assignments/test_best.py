@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError, best
+from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, grid, markov_models
@@ -131,6 +133,29 @@ def test_toulbar2_agrees() -> None:
     ours = sorted((each.value, states_of(each.assignment, model)) for each in found)
     assert ours == theirs
     assert [cost for cost, _ in theirs][:m] == listed
+
+
+def test_hidden_variables_of_wide_functions_are_not_listed_or_drawn() -> None:
+    names, rng = [f"x{i}" for i in range(17)], np.random.default_rng(0)
+    wide = (names, np.array([[0] * 17, [1] * 17]), [0, 1], 5)
+    pairs = [(pair, rng.integers(0, 4, (2, 2))) for pair in pairwise(names)]
+    model = Model.build("cost", dict.fromkeys(names, 2), [wide, *pairs], top=30)
+    assert question_of(model, "optimum").chained.model.hidden
+    every = np.indices((2,) * 17).reshape(17, -1).T
+    exact = np.full(len(every), 5)
+    exact[0], exact[-1] = 0, 1
+    for f in model.functions[1:]:
+        exact += f.values[every[:, f.scope[0]], every[:, f.scope[1]]]
+    allowed = np.sort(exact[exact < 30])
+    found = best(model, 300, count=True)
+    assert found.optimal_count == (allowed == allowed[0]).sum()
+    listed = [(each.value, states_of(each.assignment, model)) for each in found]
+    assert [cost for cost, _ in listed] == allowed[:300].tolist()
+    assert len({*listed}) == 300
+    drawn = bucketflow.sample(model, 4000, temperature=1.0, seed=1)
+    weights = np.exp(-exact.astype(float)) * (exact < 30)
+    ones = weights @ every / weights.sum()
+    assert (np.abs(drawn.states.mean(axis=0) - ones) < 4.9 * np.sqrt(ones * (1 - ones) / 4000)).all()
 
 
 @pytest.mark.parametrize(

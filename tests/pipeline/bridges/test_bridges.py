@@ -236,3 +236,22 @@ def test_networks_of_pytoulbar2() -> None:
     assert float(str(found.value)) == pytest.approx(cost)
     with pytest.raises(ModelError, match="a CFN of pytoulbar2 is expected, found dict"):
         bucketflow.from_pytoulbar2({})
+
+
+def test_linear_constraints_of_pytoulbar2() -> None:
+    tb2 = pytest.importorskip("pytoulbar2", reason="pytoulbar2 is not installed")
+    network = tb2.CFN(ubinit=1000)
+    names = [f"v{k}" for k in range(8)]
+    for k, name in enumerate(names):
+        network.AddVariable(name, range(3))
+        network.AddFunction([name], [0, (3 * k + 2) % 5, (5 * k + 1) % 7])
+    network.AddLinearConstraint([1, 2, 3, 1, 2, 3, 1, 2], names, ">=", 17)
+    model = bucketflow.from_pytoulbar2(network)
+    totals = [
+        sum((0, (3 * k + 2) % 5, (5 * k + 1) % 7)[s] for k, s in enumerate(states))
+        for states in itertools.product(range(3), repeat=8)
+        if sum(c * s for c, s in zip((1, 2, 3, 1, 2, 3, 1, 2), states, strict=True)) >= 17
+    ]
+    assert bucketflow.solve(model).value == min(totals)
+    assert bucketflow.solve(model, "count").value == len(totals)
+    assert model.own_names == tuple(names)

@@ -143,6 +143,13 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.save(PAIR, pat="a.uai"), "save", "pat", "path"),
     (lambda: bucketflow.jobs(schedule="tcp://host:1"), "jobs", "schedule", "scheduler"),
     (lambda: bucketflow.generate("grid", variable=9), "generate", "variable", "variables"),
+    (lambda: bucketflow.from_pgmpy(PAIR, netwrk=1), "from_pgmpy", "netwrk", "network"),
+    (lambda: bucketflow.from_pyagrum(PAIR, netwrk=1), "from_pyagrum", "netwrk", "network"),
+    (lambda: bucketflow.from_pytoulbar2(PAIR, netwrk=1), "from_pytoulbar2", "netwrk", "network"),
+    (lambda: bucketflow.from_networkx(PAIR, edge=1), "from_networkx", "edge", "edges"),
+    (lambda: bucketflow.from_pandas([], defalt=1), "from_pandas", "defalt", "default"),
+    (lambda: bucketflow.to_pgmpy(PAIR, modell=1), "to_pgmpy", "modell", "model"),
+    (lambda: bucketflow.to_pyagrum(PAIR, modell=1), "to_pyagrum", "modell", "model"),
     (lambda: Model.build("cost", {}, [], tops=3), "build", "tops", "top"),
     (
         lambda: bucketflow.compile(bucketflow.load("diagnosis")).marginals_batch({}, memori=1),

@@ -429,8 +429,6 @@ def test_printed_digits_of_uai_are_kept(read: Read) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "what"),
     [
-        ("a.bgum", "\0\1\2", "a packed network of aGrUM"),
-        ("a.bgum.gz", "\0\1\2", "a packed network of aGrUM"),
         ("a.neta", "text", "a packed Netica network"),
         ("a.o3prm", "class A { boolean x { [0.5, 0.5] }; }", "a relational model (O3PRM)"),
     ],

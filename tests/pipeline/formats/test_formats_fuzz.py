@@ -23,6 +23,19 @@ from .written import ODD, WRONG, file_of, network
 EXAMPLES = int(os.environ.get("BUCKETFLOW_FUZZ", "300"))
 SAMPLES = {
     "a.wcsp": "p 3 3 4 10\n2 3 2\n2 0 1 1 2\n0 0 4\n1 2 99\n-1 2 0 1\n1 3\n1 0 0 -1\n0 2 0\n",
+    "globals.wcsp": "p 4 3 17 50\n3 3 3 -3\n3 0 1 2 -1 salldiff var 3\n4 0 1 2 3 -1 sgcc wdec 3 2 0 1 2 1 1 1 0 3 2 2\n"
+    "4 0 1 2 3 -1 ssame 3 2 2 0 1 2 3\n4 0 1 2 3 -1 wsamegcc lin 3 1 0 0 1\n3 0 1 2 -1 samong var 5 1 2 2 1 2\n"
+    "3 0 1 2 -1 sregular edit 3 2 1 0 2 0 1 3 0 0 0 0 1 1 1 1 1\n3 0 1 2 -1 wregular 2 1 0 1 1 1 0 2 0 0 1 2 1 1 1 1\n"
+    "3 0 1 2 -1 sgrammar weight 7 3 3 0 3 2 1 0 5 3 0 1 1 1 1 0 0 0\n3 0 1 2 -1 wsum quad 2 < 4\n"
+    "4 0 1 2 3 -1 woverlap hard 5 < 1\n3 0 1 2 -1 wdiverse 2 1 1 0\n3 0 1 2 -1 smaxdp 9 2 0 0 4 1 1 3\n3 0 1 2 -1 MST\n"
+    "3 0 1 2 -1 clique 1 1 1 1 1 1 1\n3 0 1 2 -1 knapsackp 2 1 0 2 1 1 3 2 0 1 2 4\n2 0 1 -1 sdisj 1 2 2 2 4 6\n"
+    "2 0 1 -1 wcsp 1 5 0 0 q 2 3 1 9 3 3 2 0 1 2 1 1 1 4\n",
+    "globals.cfn": '{problem: {name: p, mustbe: "<50.5"} variables: {a: 3 b: [u v w] c: -3} functions: {'
+    "{scope: [a b c] type: sgcc params: {metric: dec cost: 1.5 bounds: [[0 1 2] [1 0 1]]}} "
+    "{scope: [a b c] type: knapsackp params: {capacity: 3 weights: [[[0 1] [1 2]] [[2 4]] []]}} "
+    "{scope: [a b] type: disj params: [1 1 2.5]} {scope: [a b] type: cfnconstraint params: {cfn: {problem: {name: q} "
+    "variables: {a: 3 b: 3} functions: {{scope: [a] costs: [0 1 2.5]}}} lb: 0 ub: 2 duplicatehard: 0 strongduality: 0}}"
+    " {scope: [a b c] type: max params: {defaultcost: 1 tuples: [[a 0 4] [1 1 3]]}}}}",
     "a.cfn": '{problem: {name: "p", mustbe: "<12.5"} variables: {a: [u v], b: 3} functions: {f: {scope: [a b]'
     ' costs: [0 1.5 -2 inf 3 4]} {scope: [1] costs: g} g: {scope: ["b"] defaultcost: 1 costs: [0 2 1 3]}}}',
     "a.uai": "BAYES\n2\n2 3\n2\n1 0\n2 0 1\n2\n .5 .5\n6\n .1 .2 .7 1 0 0\n",

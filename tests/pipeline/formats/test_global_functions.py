@@ -286,3 +286,12 @@ def test_what_explodes_is_refused_with_its_number(read: Read) -> None:
         caught.value
     )
     assert caught.value.exit_code == 3
+
+
+def test_networks_are_nested_in_few_others(read: Read) -> None:
+    inner = "q 1 2 1 9 2 1 0 0 1 1 3"
+    for _ in range(4):
+        inner = f"q 1 2 1 9 2 1 0 -1 wcsp 0 3 0 0 {inner}"
+    assert read(inner, "a.wcsp").cost([0]) == 0
+    with pytest.raises(FormatError, match="expected networks nested in 4 others at most"):
+        read(f"q 1 2 1 9 2 1 0 -1 wcsp 0 3 0 0 {inner}", "b.wcsp")

@@ -40,6 +40,17 @@ def test_hidden_variables_are_in_no_answer(path: Path) -> None:
     assert [*bucketflow.marginals(model, maximum=True, query_vars=["x3"])] == ["x3"]
 
 
+def test_projected_counts_and_best_assignments_have_none(path: Path) -> None:
+    model = load(path)
+    # eleven others make up for whatever one of these is, but for three of them to be 1 four may be at most
+    assert bucketflow.solve(model, "count", project=["x0", "x1"]).value == 4
+    assert bucketflow.solve(model, "count", project=["x0", "x1", "x2", "x3", "x4"]).value == 31
+    found = [result for result, _ in zip(bucketflow.best(model), range(3), strict=False)]
+    assert [result.value for result in found] == [0, 0, 0]
+    assert all([*(result.assignment or {})] == [*model.own_names] for result in found)
+    assert len({tuple((result.assignment or {}).values()) for result in found}) == 3
+
+
 def test_costs_of_assignments_without_hidden_variables(path: Path) -> None:
     model = load(path)
     assert model.cost([1, 1] + [0] * (N - 2)) == 5

@@ -94,7 +94,6 @@ NAMED = {
     "a.mps": "a linear program, which is not read: save it as .lp",
     "a.fg": "a factor graph of libDAI, which is not read: write it as .uai",
     "a.o3prm": "a relational model (O3PRM), which is not read: let pyAgrum save it as .bif or .net",
-    "a.bgum": "a packed network of aGrUM, which is not read: let pyAgrum save it as .jgum",
     "a.xbn": "a network of Microsoft's tools, which is not read: let GeNIe save it as .xdsl",
     "a.rds": "an R data file, which is not read: let bnlearn's write.bif or write.net save it",
     "a.rda": "an R data file, which is not read: let bnlearn's write.bif or write.net save it",

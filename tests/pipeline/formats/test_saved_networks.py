@@ -227,6 +227,21 @@ def test_what_is_wrong_with_a_jgum_is_said(read: Read, changes: dict[str, Any], 
         read(jgum()[:-1], "a.jgum")
 
 
+def test_a_damaged_packed_network_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.bgum"
+    for data, told in (
+        (b"\x02\0\0\0\0\0\0\0\x80", "another length than it says"),
+        (b"\x01\0\0\0\0\0\0\0\xc1", "a network of aGrUM as it packs it"),
+        (b"\x01\0\0\0\0\0\0\0\x80", "'nodes', as aGrUM writes it"),
+        (b"\x01\0\0\0\0\0\0\0\x05", "a Bayesian network"),
+        (b"text", "a network of aGrUM as it packs it"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(FormatError) as caught:
+            load(path)
+        assert told in str(caught.value)
+
+
 gum = pytest.importorskip("pyagrum", reason="pyAgrum, whose files these are, is not installed")
 
 
@@ -242,7 +257,7 @@ def agree(model: Model, network: Any, evidence: dict[str, int] | None = None) ->
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("suffix", ["jgum", "dsl"])
+@pytest.mark.parametrize("suffix", ["jgum", "bgum", "dsl"])
 def test_networks_that_agrum_saves(tmp_path: Path, suffix: str, seed: int) -> None:
     gum.initRandom(seed + 1)
     network = gum.randomBN(n=8, ratio_arc=1.6, domain_size=3)

@@ -1,0 +1,63 @@
+"""Derivatives of log Z by the entries of tables, from the beliefs of a two-way sweep (Darwiche, JACM 2003)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..answering.question import Question
+from ..errors import ModelError
+from ..queries.beliefs import BeliefRequest
+from ..results.posteriors import Marginals
+
+Array = NDArray[Any]
+Answer = Callable[[Question], Marginals]
+"""Propagates a question."""
+
+
+def derivatives_of(question: Question, found: Marginals, answer: Answer) -> dict[int, Array]:
+    """Return d ln Z / d entry for every entry of every function that has variables, by the index of the function.
+
+    Where an entry is above 0 that is the probability of its states over the entry. A function with entries of 0 takes
+    a propagation of its own, of the model without it: what its entries would be multiplied by.
+
+    Parameters
+    ----------
+    question : Question
+    found : Marginals
+        With the families of all functions.
+    answer : callable
+
+    Raises
+    ------
+    ModelError
+        If the evidence is impossible: ln Z is that of 0, and has no derivatives.
+    """
+    if found.status == "infeasible":
+        raise ModelError("the evidence is impossible: the logarithm of 0 has no derivatives")
+    made = {}
+    for f, belief in found.families.items():
+        values = question.model.functions[f].dense(question.model.dims)
+        if (values > 0.0).all():
+            made[f] = belief / values
+        else:
+            made[f] = _without(question, f, found, answer)
+    return made
+
+
+def _without(question: Question, f: int, found: Marginals, answer: Answer) -> Array:
+    """Return what the entries of a function are multiplied by, over Z: the joint of its scope without it."""
+    model = question.model
+    scope, functions = model.functions[f].scope, [*model.functions]
+    del functions[f]
+    # a network without one of its distributions is none; projections and what follows from others do not matter here
+    rest = replace(model, kind="markov", functions=tuple(functions), projection=None)
+    own = answer(replace(question, model=rest, asked=BeliefRequest((), (scope,), ())))
+    assert own.log10_evidence is not None
+    assert found.log10_evidence is not None
+    (joint,) = own.joint.values()
+    return np.asarray(joint * 10.0 ** (own.log10_evidence - found.log10_evidence))

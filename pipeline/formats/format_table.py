@@ -1,0 +1,51 @@
+"""The table of formats: what is read and written, and what for; and what is known, but not read."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .registry import FORMATS, Format
+from .text.unread import unread_kinds
+
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+def formats() -> list[dict[str, Any]]:
+    """Return a row for each format of models, in the order in which they are told apart.
+
+    Returns
+    -------
+    list of dict
+        ``suffixes`` of its files, whether it is ``read`` and ``written``, and ``about`` it, what it is for.
+    """
+    return [
+        {
+            "suffixes": list(_suffixes(form)),
+            "read": True,
+            "written": bool(form.writer),
+            "about": _LINK.sub(r"\1", form.about).replace("`", ""),
+        }
+        for form in FORMATS
+    ]
+
+
+def unread_formats() -> list[dict[str, Any]]:
+    """Return a row for each kind of file that is known and not read: its suffixes, what it is, what to do instead."""
+    return [
+        {"suffixes": list(suffixes), "what": kind.what, "instead": kind.instead}
+        for kind, suffixes in unread_kinds().items()
+    ]
+
+
+def markdown_table() -> str:
+    """Return the table of formats as the README has it."""
+    rows = ["| format | read | written | what for |", "|---|---|---|---|"]
+    for form in FORMATS:
+        named = ", ".join(f"`{suffix}`" for suffix in _suffixes(form))
+        rows.append(f"| {named} | yes | {'yes' if form.writer else 'no'} | {form.about} |")
+    return "\n".join(rows)
+
+
+def _suffixes(form: Format) -> tuple[str, ...]:
+    return form.suffixes or form.shared

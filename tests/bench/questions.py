@@ -1,0 +1,172 @@
+"""Questions about many assignments and about information, each beside a peer that has it.
+
+``python tests/bench/questions.py [--network alarm] [--samples 10000] [--repeat 3]``: one table, CPU seconds of one
+thread, the best of some repetitions; reading and making a peer's model are not counted. A dash where a peer is not
+installed or has no such question. ``agree`` says what was compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from parts.needs import data_folder
+from rich.console import Console
+from rich.table import Table
+
+import bucketflow
+from bucketflow import Model
+
+# Wall seconds that a peer's rejection of draws may take, and functions with entries of 0 that derivatives may.
+_PATIENCE, _MOST_ZEROS = 10, 50
+Asked = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A question, how it is asked here and of a peer, and what two answers have in common."""
+
+    question: str
+    ours: Asked
+    peer: str = ""
+    theirs: Asked | None = None
+    agree: Callable[[Any, Any], str] = lambda ours, theirs: ""
+
+
+def measured(ask: Asked, repeat: int) -> tuple[float, Any]:
+    """Return the least CPU seconds, and the answer."""
+    least, answer = float("inf"), None
+    for _ in range(repeat):
+        start = time.process_time()
+        answer = ask()
+        least = min(least, time.process_time() - start)
+    return least, answer
+
+
+def evidence_of(model: Model, count: int) -> dict[str, int]:
+    """Evidence that is possible: some variables of a draw."""
+    drawn = bucketflow.sample(model, 1, seed=1)
+    names = np.random.default_rng(0).choice(model.names, min(count, len(model.names) // 3), replace=False)
+    return {str(name): int(drawn[name][0]) for name in names}
+
+
+def network_rows(model: Model, draws: int) -> Iterator[Row]:
+    """Questions about a Bayesian network, beside pyAgrum where it is there."""
+    evidence = evidence_of(model, 5)
+    free = [name for name in model.names if name not in evidence]
+    target, other = free[0], free[-1]
+    gum: Any = __import__("pyagrum") if find_spec("pyagrum") else None
+    peer = None if gum is None else bucketflow.to_pyagrum(model)
+
+    def theirs(ask: Callable[[Any], Any]) -> Asked | None:
+        return None if peer is None else lambda: ask(peer)
+
+    def forward(network: Any) -> Any:
+        return gum.BNDatabaseGenerator(network).drawSamples(draws)
+
+    def conditioned(network: Any) -> Any:
+        """By rejection, which takes long where evidence is rare."""
+        drawn = gum.BNDatabaseGenerator(network)
+        seen = gum.Instantiation()
+        for name, state in evidence.items():
+            seen.add(network.variable(name))
+            seen.chgVal(network.variable(name), state)
+        drawn.drawSamples(draws // 100, seen, _PATIENCE)
+        return drawn.samplesNbRows()
+
+    def informed(network: Any) -> Any:
+        engine = gum.LazyPropagation(network)
+        engine.setEvidence(evidence)
+        return gum.InformationTheory(engine, [target], [other]).mutualInformationXY()
+
+    def compiled() -> Any:
+        found = bucketflow.compile(model)
+        found.set_evidence(evidence)
+        return found
+
+    size = f"{draws:,} of {len(model.names):,} variables"
+    yield Row(f"samples, {size}", lambda: bucketflow.sample(model, draws), "pyAgrum", theirs(forward))
+    rare = f"samples given {len(evidence)} states, {draws // 100:,}"
+    yield Row(
+        *(rare, lambda: bucketflow.sample(model, draws // 100, evidence=evidence), "pyAgrum", theirs(conditioned)),
+        lambda ours, drawn: f"{len(ours)} and {drawn} drawn",
+    )
+    yield Row("the optimum", lambda: bucketflow.solve(model, evidence=evidence))
+    yield Row("the 10 best", lambda: [*bucketflow.best(model, 10, evidence=evidence)])
+    yield Row(
+        "mutual information of two",
+        lambda: compiled().mutual_information([target], [other]),
+        *("pyAgrum", theirs(informed)),
+        lambda a, b: f"to {abs(a - b):.0e} bits",
+    )
+    yield Row("value of information, all", lambda: compiled().value_of_information(target))
+    yield Row("conflict of evidence", lambda: compiled().conflict())
+    if sum(not (f.values > 0).all() for f in model.functions) > _MOST_ZEROS:
+        return  # each of these takes a propagation
+    yield Row("derivatives of ln Z", lambda: bucketflow.marginals(model, evidence=evidence, derivatives=True))
+
+
+def cost_rows() -> Iterator[Row]:
+    """Questions about a cost network, beside toulbar2 where it is there."""
+    model = bucketflow.load("satellite")
+    draws, optima = 1000, Row("all optima, counted and listed", lambda: _all_optima(model))
+    if find_spec("pytoulbar2"):
+        optima = Row(
+            *("all optima, counted and listed", lambda: _all_optima(model), "toulbar2", lambda: _toulbar2(model)),
+            lambda a, b: f"{a} and {b}",
+        )
+    yield Row(f"samples at a temperature, {draws:,}", lambda: bucketflow.sample(model, draws, temperature=1.0))
+    yield optima
+
+
+def _all_optima(model: Model) -> int:
+    return sum(1 for _ in bucketflow.best(model, within=0, count=True))
+
+
+def _toulbar2(model: Model) -> int:
+    """Solve for the optimum, then enumerate what is as good, as its option ``-a`` does."""
+    best = bucketflow.solve(model).value
+    peer: Any = bucketflow_cfn(model, int(best or 0) + 1)
+    peer.Solve(allSolutions=1 << 20)
+    return len(peer.GetSolutions())
+
+
+def bucketflow_cfn(model: Model, upper: int) -> Any:
+    """A model of dense costs as toulbar2 has it."""
+    import pytoulbar2
+
+    peer = pytoulbar2.CFN(ubinit=upper, verbose=-1)
+    for name, size in zip(model.names, model.dims, strict=True):
+        peer.AddVariable(name, range(size))
+    for f in model.functions:
+        peer.AddFunction([model.names[v] for v in f.scope], f.dense(model.dims).reshape(-1).tolist())
+    peer.Option.allSolutions = 1 << 20
+    return peer
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--network", default="alarm", help="a .bif.gz of the folder bn, without the ending")
+    parser.add_argument("--samples", type=int, default=10_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    asked = parser.parse_args()
+    model = bucketflow.load(data_folder() / "bn" / f"{asked.network}.bif.gz")
+    table = Table("question", "here, CPU s", "peer", "its CPU s", "agree")
+    for row in (*network_rows(model, asked.samples), *cost_rows()):
+        seconds, ours = measured(row.ours, asked.repeat)
+        if row.theirs is None:
+            table.add_row(row.question, f"{seconds:.4f}", "–", "–", "")
+            continue
+        theirs_seconds, theirs = measured(row.theirs, asked.repeat)
+        table.add_row(row.question, f"{seconds:.4f}", row.peer, f"{theirs_seconds:.4f}", row.agree(ours, theirs))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

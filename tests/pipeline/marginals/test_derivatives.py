@@ -1,0 +1,95 @@
+"""Derivatives of log Z by the entries of tables, against differences and against enumeration."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import bucketflow
+from bucketflow import Model, ModelError
+from bucketflow.pipeline.cli.main import main
+from tests.exact import Weights
+from tests.models import bayes_models, grid, markov_models
+
+
+def enumerated(model: Model, findings: dict[str, Any], f: int, entry: tuple[int, ...]) -> float:
+    """What an entry is multiplied by over Z: Z is linear in it, so the difference to any other value is exact."""
+
+    def weight(value: float) -> int:
+        function = model.functions[f]
+        values = function.dense(model.dims).copy()
+        values[entry] = value
+        changed = replace(function, values=values, rows=None, child=None)
+        return sum(Weights(replace(model.with_functions({f: changed}), kind="markov"), findings).weights.values())
+
+    total = sum(Weights(model, findings).weights.values())
+    return (weight(1.0) - weight(0.0)) / total
+
+
+@given(st.one_of(bayes_models(), markov_models()), st.booleans(), st.data())
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_derivatives_are_exact(model: Model, hard: bool, data: st.DataObject) -> None:
+    findings: dict[str, Any] = {"x0": 0} if hard else {}
+    if not Weights(model, findings).weights:
+        with pytest.raises(ModelError, match="has no derivatives"):
+            bucketflow.marginals(model, evidence=findings, derivatives=True)
+        return
+    found = bucketflow.marginals(model, evidence=findings, derivatives=True).derivatives
+    assert {*found} == {f for f, function in enumerate(model.functions) if function.scope}
+    for f, table in found.items():
+        assert table.shape == model.functions[f].dense(model.dims).shape
+        cells = list(np.ndindex(table.shape))
+        for entry in data.draw(st.lists(st.sampled_from(cells), min_size=1, max_size=2)):
+            assert table[entry] == pytest.approx(enumerated(model, findings, f, entry), rel=1e-6, abs=1e-9)
+
+
+def test_differences_of_a_larger_model() -> None:
+    model = grid(5, 5, 3, "markov")
+    evidence = {"x3": 1, "x7": [0.2, 0.5, 0.9]}
+    found = bucketflow.marginals(model, evidence=evidence, derivatives=True).derivatives
+    for f, entry in ((0, (0, 1)), (11, (2, 2)), (30, (1, 0))):
+        step, logs = 1e-5, []
+        for sign in (1.0, -1.0):
+            values = model.functions[f].values.copy()
+            values[entry] += sign * step
+            moved = model.with_functions({f: replace(model.functions[f], values=values)})
+            log10 = bucketflow.solve(moved, "partition", evidence=evidence).log10
+            assert log10 is not None
+            logs.append(log10 * math.log(10))
+        assert found[f][entry] == pytest.approx((logs[0] - logs[1]) / (2 * step), rel=1e-5, abs=1e-7)
+
+
+def test_derivatives_beside_a_run_directory(tmp_path: Path) -> None:
+    model = bucketflow.load("diagnosis")
+    plain = bucketflow.marginals(model, evidence={"Flow": "none"}, derivatives=True)
+    stored = bucketflow.marginals(model, evidence={"Flow": "none"}, derivatives=True, workdir=tmp_path / "run")
+    assert {*plain.derivatives} == {*stored.derivatives} == {*range(len(model.functions))}
+    assert all(np.allclose(plain.derivatives[f], stored.derivatives[f]) for f in plain.derivatives)
+    assert not bucketflow.marginals(model).derivatives
+
+
+def test_only_sums_have_derivatives() -> None:
+    with pytest.raises(ModelError, match="not of max-marginals"):
+        bucketflow.marginals(grid(2, 2, 2, "markov"), derivatives=True, maximum=True)
+    with pytest.raises(ModelError, match="no marginal probabilities"):
+        bucketflow.marginals(grid(2, 2, 2), derivatives=True)
+
+
+def test_the_command_prints_them() -> None:
+    found = CliRunner().invoke(main, ["marginals", "diagnosis", "--evidence", "Flow=none", "--derivatives", "--json"])
+    exact = bucketflow.marginals(bucketflow.load("diagnosis"), evidence={"Flow": "none"}, derivatives=True).derivatives
+    told = json.loads(found.stdout)["derivatives"]
+    assert found.exit_code == 0
+    assert {int(f): np.array(table).shape for f, table in told.items()} == {f: t.shape for f, t in exact.items()}
+    assert np.allclose(told["3"], exact[3])
+    refused = CliRunner().invoke(main, ["marginals", "diagnosis", "--derivatives", "--voi", "Flow"])
+    assert (refused.exit_code, "go with none of" in refused.stderr) == (2, True)
