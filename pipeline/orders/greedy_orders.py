@@ -170,7 +170,7 @@ def eliminate(
     return degree, work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _score(rule: int, fill: float, clique: float, own: float, mix: float) -> float:
     """Rate a vertex; the lowest goes next."""
     if rule <= WEIGHTED_MIN_FILL:

@@ -174,8 +174,8 @@ def _imported(source: Path) -> tuple[Path, ...]:
 
 
 def seconds_to_compile(module: str, function: str, seconds: float) -> float:
-    """Return what compiling loops takes: so many CPU seconds, as they are weighed; 0 where they are compiled."""
-    known = f"{PACKAGE.name}.{module}" in sys.modules or is_compiled(module, function)
+    """Return what compiling loops takes: so many CPU seconds, as they are weighed; 0 where they are, or shall be."""
+    known = _impatient[0] or f"{PACKAGE.name}.{module}" in sys.modules or is_compiled(module, function)
     return 0.0 if known else seconds * CompilerPolicy.current().weight
 
 

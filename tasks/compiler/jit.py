@@ -84,4 +84,7 @@ class _Clock(event.Listener):
 _register: Callable[..., None] = event.register
 _register("numba:compile", _Clock())
 if not unknown_numba():
+    from .inner_functions import optimise_once
+
     signals.survive_interruptions()
+    optimise_once()

@@ -25,7 +25,7 @@ _PARTS: Final = {
     "numba.core.codegen": (
         *("JITCodeLibrary.enable_object_caching", "JITCodeLibrary.get_pointer_to_function"),
         *("JITCodeLibrary._set_compiled_object", "JITCodeLibrary._finalize_final_module"),
-        *("JITCPUCodegen.magic_tuple", "JITCPUCodegen.set_env"),
+        *("JITCPUCodegen.magic_tuple", "JITCPUCodegen.set_env", "CPUCodeLibrary._optimize_final_module"),
     ),
     "numba.core.compiler": ("CompileResult._reduce", "CompileResult.reload_init", "CompileResult.referenced_envs"),
     "numba.core.environment": ("Environment._memo", "lookup_environment", "_rebuild_env"),

@@ -42,7 +42,7 @@ def _sort(numbers: Array, first: int, count: int) -> None:
         gap = 1 if gap == 2 else gap * 5 // 11
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def component(clauses: Clauses, state: CountState, variable: int) -> int:
     """Write the component of an open variable behind the last part; return how many clauses it has, counted or not.
 
@@ -87,7 +87,7 @@ def component(clauses: Clauses, state: CountState, variable: int) -> int:
     return n_clauses
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def hash_of(state: CountState, p: int) -> int:
     """Return the hash of a part, int64."""
     found = state.part_middle[p] - state.part_first[p]
@@ -122,7 +122,7 @@ def find(state: CountState, known: ComponentCache, p: int, hashed: int) -> int:
     return -1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def is_crowded(state: CountState, known: ComponentCache) -> bool:
     """Whether one more component may not find room."""
     counters = state.counters

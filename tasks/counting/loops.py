@@ -250,7 +250,7 @@ def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: 
         state.lengths[f, 1] = double(state.products[f], state.lengths[f, 1], free)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _end_branch(clauses: Clauses, state: CountState, f: int) -> None:
     """Add what was counted of a branch, and take its decisions back."""
     frame = state.frames[f]
@@ -264,12 +264,12 @@ def _end_branch(clauses: Clauses, state: CountState, f: int) -> None:
     frame[NEXT] = frame[LAST] = frame[FIRST]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _times(state: CountState, f: int, limbs: Array, length: int) -> None:
     state.lengths[f, 1] = multiply(state.products[f], state.lengths[f, 1], limbs, length, state.scratch)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _times_sum(clauses: Clauses, state: CountState, f: int, g: int) -> None:
     """Multiply the branch of a frame by the sum of another."""
     if len(clauses.weights):
@@ -278,12 +278,12 @@ def _times_sum(clauses: Clauses, state: CountState, f: int, g: int) -> None:
         _times(state, f, state.sums[g], state.lengths[g, 0])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _is_zero(clauses: Clauses, state: CountState, f: int) -> bool:
     return bool(state.float_products[f, 0] == 0.0 if len(clauses.weights) else state.lengths[f, 1] == 0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _set_zero(state: CountState, f: int) -> None:
     state.lengths[f, 1] = 0
     state.float_products[f, 0] = state.float_products[f, 1] = 0.0

@@ -113,7 +113,7 @@ class Crossing(NamedTuple):
     pairs: Any
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def crossing(a: Diagram, b: Diagram, pairing: Pairing, i: int) -> Crossing:
     """Return level ``i`` of the union of two diagrams."""
     la, lb, next_a, next_b = pairing.passed_a[i], pairing.passed_b[i], pairing.passed_a[i + 1], pairing.passed_b[i + 1]

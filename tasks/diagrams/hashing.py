@@ -24,7 +24,7 @@ def longer(array: Any, length: int) -> Any:
     return grown
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def filled(length: int) -> Any:
     return np.full(length, -1, np.int32)
 
@@ -40,7 +40,7 @@ def place(table: Any, pairs: Any, pair: int, scatter: Any) -> Any:
     return p
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def rehashed(pairs: Any, count: int, scatter: Any) -> Any:
     """A hash table, a power of two long, that stays at most half full until ``pairs`` is full."""
     length = 4096
@@ -52,7 +52,7 @@ def rehashed(pairs: Any, count: int, scatter: Any) -> Any:
     return table
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def same(child: Any, weight: Any, x: int, y: int, d: int) -> bool:
     v = 0
     while v < d and weight[x + v] == weight[y + v] and child[x + v] == child[y + v]:
@@ -60,7 +60,7 @@ def same(child: Any, weight: Any, x: int, y: int, d: int) -> bool:
     return v == d
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def hash_row(child: Any, weight: Any, at: int, d: int, scatter: Any) -> Any:
     h = np.uint64(0x243F6A8885A308D3)
     for v in range(d):
@@ -69,7 +69,7 @@ def hash_row(child: Any, weight: Any, at: int, d: int, scatter: Any) -> Any:
     return np.int64(h >> np.uint64(33))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def wider(table: Any) -> Any:
     """Twice as large a hash table; entries hold 31 bits of hash above the index."""
     grown = np.full(2 * len(table), -1, np.int64)
@@ -83,7 +83,7 @@ def wider(table: Any) -> Any:
     return grown
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def node_of(child: Any, content: Any, count: int, d: int, table: Any, scatter: Any) -> Any:
     """Return the first of ``count`` nodes that equals the row behind them, or that row's number: it is kept then."""
     row = count * d

@@ -26,7 +26,7 @@ from .diagram import (
 from .hashing import filled, longer, node_of, place, rehashed, wider
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _expand_level(
     a: Diagram,
     b: Diagram,
@@ -178,7 +178,7 @@ def minimise_last(a: Diagram, b: Diagram, pairing: Pairing, states: States, coun
 # Compiled loops over decision diagrams: merge equal nodes from the bottom, within a budget.
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _merge_level(
     child: Any,
     weight: Any,

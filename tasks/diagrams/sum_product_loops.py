@@ -44,7 +44,7 @@ class Reached(NamedTuple):
     pairs: Any
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _times(a: Any, b: Any, modulus: int, counts: Any) -> Any:
     """Multiply two weights; tell if the product of floats is too small to be right."""
     if modulus:
@@ -55,7 +55,7 @@ def _times(a: Any, b: Any, modulus: int, counts: Any) -> Any:
     return product
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _expand_level(
     a: Diagram,
     b: Diagram,
@@ -177,7 +177,7 @@ def sum_last(a: Diagram, b: Diagram, pairing: Pairing, reached: Reached, counts:
     return sums
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _inverses(values: Any, modulus: int, counts: Any) -> Any:
     """Return inverses modulo a prime, of all values but 0, by one power (Montgomery's trick)."""
     inverses = np.empty(len(values))
@@ -210,7 +210,7 @@ def _cell(classes: Any, bits: int, scatter: Any) -> Any:
     return p
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _roomier(classes: Any, scatter: Any) -> Any:
     """Twice as large a hash table of floats."""
     grown = np.full(2 * len(classes), -1, np.int64)
@@ -220,7 +220,7 @@ def _roomier(classes: Any, scatter: Any) -> Any:
     return grown
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _representative(classes: Any, bits: int, counts: Any, scatter: Any) -> Any:
     """The float, by its bits, that stands for all near this one; this one, if there is none yet."""
     p = _cell(classes, bits, scatter)
@@ -235,7 +235,7 @@ def _representative(classes: Any, bits: int, counts: Any, scatter: Any) -> Any:
     return classes[p]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, counts: Any) -> Any:
     """Multiply edges by the factors below, in place; return by what states are divided, 0 for dead ones."""
     leads = np.empty(n)
@@ -251,7 +251,7 @@ def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, coun
     return leads
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _merge_level(
     child: Any, weight: Any, bits: Any, d: int, ids: Any, low: Any, counts: Any, modulus: int, scatter: Any
 ) -> Any:

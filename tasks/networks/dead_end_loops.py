@@ -99,7 +99,7 @@ def _remove(flat: Any, x: int, a: int) -> None:
                 flat.costs[q] = np.inf
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _dominated(flat: Any, x: int) -> int:
     """Remove the dominated values of a variable whose tables hold no cost that a value has anyway."""
     begin, d, died = flat.first[x], flat.first[x + 1] - flat.first[x], 0
@@ -114,7 +114,7 @@ def _dominated(flat: Any, x: int) -> int:
     return died
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _excess(flat: Any, x: int, a: int, b: int) -> float:
     """What choosing ``b`` for ``a`` costs more at worst, inf as soon as that is positive."""
     d = flat.first[x + 1] - flat.first[x]

@@ -210,7 +210,7 @@ def decode(flat: Any, order: Any, states: Any) -> None:
         states[x] = best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _condition(flat: Any, f: int, x: int, states: Any, state: Any, least: Any) -> None:
     """The least cost of each value of ``x`` in a function, of the cells that agree with the states of others.
 

@@ -116,7 +116,7 @@ def _add(costs: Any, more: Any, room: float) -> None:
         costs[a] = cost if cost <= room else np.inf
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _settle(held: Any, gathered: Any, costs: Any, share: Any, takes: bool) -> None:
     """Take from what a triangle holds what was gathered, and give it its share; the forbidden stays so."""
     for a in range(len(held)):
@@ -126,7 +126,7 @@ def _settle(held: Any, gathered: Any, costs: Any, share: Any, takes: bool) -> No
             held[a] -= gathered[a] - (share[a] if takes else 0.0)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def least_through(flat: Any, triangles: Any, held: Any, t: int, f: int, least: Any, turned: Any) -> None:
     """Write to ``least`` what a triangle costs at least with each cell of one of its functions."""
     sides, begin, cells, stride, edges = triangles.sides, triangles.begin, flat.cells, flat.stride, flat.edges
@@ -150,7 +150,7 @@ def least_through(flat: Any, triangles: Any, held: Any, t: int, f: int, least: A
         least[a] += held[own + a]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _least_sums(one: Any, at: int, by_row: int, by_middle: int, other: Any, begin: int, rows: int, middles: int,
                 columns: int, least: Any) -> None:  # fmt: skip
     """Write the least sum of an entry of a row and one of a column, over what is between: four at a time.

@@ -67,7 +67,7 @@ FINISHED, FOUND, PAUSED, FULL = range(4)
 NEW, GOING_ON, SOLVED = range(3)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def choose(s: Array) -> int:
     """Return the variable to branch on, or -1 if every one has a single value."""
     best, best_score, best_span = -1, np.inf, -1
@@ -89,7 +89,7 @@ def choose(s: Array) -> int:
     return best
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def largest(s: Array, x: int) -> int:
     """Return the largest cost of a value that is left."""
     most = 0
@@ -99,7 +99,7 @@ def largest(s: Array, x: int) -> int:
     return most
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def cheapest(s: Array, x: int) -> int:
     """Return the value that costs least; among equals the one with full support, or that of the best assignment."""
     value, least, support, best = -1, INF, s[x + SUPPORT], s[x + BEST]
@@ -112,7 +112,7 @@ def cheapest(s: Array, x: int) -> int:
     return value
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def decide(s: Array, x: int) -> None:
     """Leave a variable its cheapest value, or of many the half with that; note which, so that they can be denied."""
     at = s[DECISIONS] + DECISION * s[DEPTH]
@@ -136,7 +136,7 @@ def decide(s: Array, x: int) -> None:
                 remove(s, x, a)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def take_half(s: Array, x: int, chosen: int) -> int:
     """Write the values of the half that the first chosen one is in; return how many there are."""
     start, first, half = s[x + START], s[chosen], s[x + LEFT] // 2
@@ -153,7 +153,7 @@ def take_half(s: Array, x: int, chosen: int) -> int:
     return taken
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def backtrack(s: Array, entries: Array, upper: int) -> bool:
     """Take decisions back until one can be denied; False if none is left."""
     while s[DEPTH] > 0:
@@ -171,7 +171,7 @@ def backtrack(s: Array, entries: Array, upper: int) -> bool:
     return False
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def blame(s: Array) -> None:
     """Remember what pair a conflict was found at."""
     k = s[CAUSE]
@@ -180,7 +180,7 @@ def blame(s: Array) -> None:
         s[s[k + MIRROR] + WEIGHT] += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def has_room(s: Array) -> bool:
     """Whether another node, and another two propagations, fit into the trails."""
     blocks = (s[PAIRS] - s[VARIABLES]) // VARIABLE + (s[WIDE] - s[PAIRS]) // PAIR + (s[COSTS] - s[WIDE])

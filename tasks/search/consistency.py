@@ -39,7 +39,7 @@ from .state import (
 )
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
     """Move to the values of ``x`` what the table of its pair ``k`` costs each of them at least.
 
@@ -74,7 +74,7 @@ def supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
     return lift(s, x, upper)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def add_moved(s: Array, y: int, k: int, beside: int, free: bool) -> None:
     """Write what each value of a neighbour adds to the pair's entries; its own costs too unless ``free``."""
     e = s[y + DIM]
@@ -87,7 +87,7 @@ def add_moved(s: Array, y: int, k: int, beside: int, free: bool) -> None:
             sums[b] = costs[b] - back[b]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def fully_supported(s: Array, entries: Array, k: int, x: int, upper: int) -> bool:
     """The same together with the costs of the neighbour's own values, which are moved into the table first."""
     y, start, moved, hint = s[k + NEIGHBOUR], s[x + START], s[k + MOVED], s[k + HINT]
@@ -131,7 +131,7 @@ def fully_supported(s: Array, entries: Array, k: int, x: int, upper: int) -> boo
     return lift(s, x, upper)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def note_needed(s: Array, entries: Array, row: int, back: int, needed: int, e: int, least: int) -> None:
     """Raise what the values of the neighbour have to give for a row to cost ``least`` everywhere."""
     values, moved, most = entries[row : row + e], s[back : back + e], s[needed : needed + e]
@@ -139,7 +139,7 @@ def note_needed(s: Array, entries: Array, row: int, back: int, needed: int, e: i
         most[b] = max(most[b], least + moved[b] - values[b])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def extend(s: Array, y: int, k: int, needed: int) -> None:
     """Move from the values of ``y`` into the table of its pair ``k`` what is needed there."""
     e = s[y + DIM]
@@ -156,7 +156,7 @@ def extend(s: Array, y: int, k: int, needed: int) -> None:
         moved[b] -= amount
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def existential(s: Array, entries: Array, x: int, upper: int) -> bool:
     """Where no value of ``x`` is free of cost given all neighbours, move those costs to ``x``."""
     smallest, d = INF, s[x + DIM]
@@ -175,7 +175,7 @@ def existential(s: Array, entries: Array, x: int, upper: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def with_neighbours(s: Array, entries: Array, x: int, a: int, most: int) -> int:
     """Return what a value costs with the neighbours of smaller rank at their best, or something from ``most`` on."""
     total, beside = s[s[x + START] + a], s[WORK]
@@ -198,7 +198,7 @@ def with_neighbours(s: Array, entries: Array, x: int, a: int, most: int) -> int:
     return int(total)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def propagate(s: Array, entries: Array, upper: int) -> bool:
     """Make the problem consistent; False if it was found to cost ``upper`` or more.
 

@@ -51,7 +51,7 @@ from .state import (
 )
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def keep(s: Array, place: int, length: int, x: int) -> None:
     """Write a block of costs on the trail; ``x`` is the variable if it is a variable's."""
     at, save = s[SAVED], s[TRAILS] + SAVE * s[TRAIL]
@@ -63,7 +63,7 @@ def keep(s: Array, place: int, length: int, x: int) -> None:
     s[TRAIL] += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def keep_costs(s: Array, x: int) -> None:
     """Save the costs of a variable's values, once a node, as they are about to change."""
     if s[x + CHANGED] != s[STAMP]:
@@ -71,7 +71,7 @@ def keep_costs(s: Array, x: int) -> None:
         keep(s, s[x + START], s[x + DIM], x)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def keep_moved(s: Array, k: int, dim: int) -> None:
     """Save what was moved from a pair, or along an axis, to its variable."""
     if s[k + MOVES] != s[STAMP]:
@@ -79,7 +79,7 @@ def keep_moved(s: Array, k: int, dim: int) -> None:
         keep(s, s[k + MOVED], dim, -1)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def undo(s: Array, trail: int, constant: int) -> None:
     """Take back all changes since the trail had this length; nothing is left to be made consistent."""
     for i in range(s[TRAIL] - 1, trail - 1, -1):
@@ -96,7 +96,7 @@ def undo(s: Array, trail: int, constant: int) -> None:
     forget_flags(s)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def count_left(s: Array, x: int) -> None:
     """Count the values of a variable."""
     left = 0
@@ -106,7 +106,7 @@ def count_left(s: Array, x: int) -> None:
     s[x + LEFT] = left
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def forget_flags(s: Array) -> None:
     """Take everything for consistent."""
     for x in range(s[VARIABLES], s[PAIRS], VARIABLE):
@@ -115,7 +115,7 @@ def forget_flags(s: Array) -> None:
         s[f + FLAG] = 0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def remove(s: Array, x: int, a: int) -> None:
     """Remove a value."""
     keep_costs(s, x)
@@ -127,7 +127,7 @@ def remove(s: Array, x: int, a: int) -> None:
     rose(s, x)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def rose(s: Array, x: int) -> None:
     """Note that costs of ``x`` rose: it, and variables that it supports, may now have a larger least cost."""
     s[x + EXISTENTIAL] = 1
@@ -135,7 +135,7 @@ def rose(s: Array, x: int) -> None:
         s[s[k + NEIGHBOUR] + EXISTENTIAL] = 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def lift(s: Array, x: int, upper: int) -> bool:
     """Move the least cost of a variable's values to the constant; remove values that reach ``upper``.
 
@@ -164,7 +164,7 @@ def lift(s: Array, x: int, upper: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def least_in_row(entries: Array, row: int, s: Array, beside: int, e: int) -> int:
     """Return the least sum of an entry of a row and what stands beside it."""
     values, others = entries[row : row + e], s[beside : beside + e]
@@ -174,7 +174,7 @@ def least_in_row(entries: Array, row: int, s: Array, beside: int, e: int) -> int
     return least
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def place_in_row(entries: Array, row: int, s: Array, beside: int, e: int, least: int) -> int:
     """Return where that sum is."""
     for b in range(e):
@@ -189,7 +189,7 @@ def place_in_row(entries: Array, row: int, s: Array, beside: int, e: int, least:
 CELLS = 1024
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def project_wide(s: Array, entries: Array, upper: int) -> bool:
     """Project the functions that lost values of their variables; False where ``upper`` is reached."""
     for f in range(s[WIDE], s[AXES], FUNCTION):
@@ -206,7 +206,7 @@ def project_wide(s: Array, entries: Array, upper: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def open_cells(s: Array, f: int) -> int:
     """Return how many cells the values that are left leave of a function, or a number that is too large."""
     cells = 1
@@ -217,7 +217,7 @@ def open_cells(s: Array, f: int) -> int:
     return cells
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def project(s: Array, entries: Array, f: int, axis: int, upper: int) -> bool:
     """Move to the values of one of its variables what a function costs each at least; False if ``upper`` is reached."""
     x, moved = s[axis + OF], s[axis + MOVED]
@@ -244,7 +244,7 @@ def project(s: Array, entries: Array, f: int, axis: int, upper: int) -> bool:
     return lift(s, x, upper)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def least_costs(s: Array, entries: Array, f: int, kept: int) -> None:
     """Find what a function costs at least with each value of one of its variables: at the beginning of the work."""
     x, stride = s[kept + OF], s[kept + STRIDE]
@@ -265,7 +265,7 @@ def least_costs(s: Array, entries: Array, f: int, kept: int) -> None:
         more = go_on(s, f, kept)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def go_on(s: Array, f: int, kept: int) -> bool:
     """Go to the next combination of values of all variables but one; False after the last."""
     for axis in range(s[f + FROM], s[f + TO], AXIS):
@@ -278,7 +278,7 @@ def go_on(s: Array, f: int, kept: int) -> bool:
     return False
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def first_value(s: Array, x: int, a: int) -> int:
     """Return the first value from ``a`` on that is left, or the number of values."""
     while a < s[x + DIM] and s[s[x + START] + a] == INF:

@@ -51,7 +51,7 @@ FAR = 1 << 55
 LEAST_CELLS, MOST_CELLS = 256, 1 << 60
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def solve_rest(s: Array, entries: Array, upper: int) -> int:
     """Find the best of what is left below ``upper``, if that is likely to be quick."""
     n = gather(s)
@@ -66,7 +66,7 @@ def solve_rest(s: Array, entries: Array, upper: int) -> int:
     return found
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def gather(s: Array) -> int:
     """List the open variables, fewest values first, and where their values begin; 0 if they are too many."""
     n, cells, values = 0, 1.0, 0
@@ -87,7 +87,7 @@ def gather(s: Array) -> int:
     return n
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def any_wide(s: Array) -> bool:
     """Whether a function of three or more variables has two that are open."""
     for f in range(s[WIDE], s[AXES], FUNCTION):
@@ -100,7 +100,7 @@ def any_wide(s: Array) -> bool:
     return False
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def copy_costs(s: Array, entries: Array, n: int) -> None:
     """Copy the values that are left, what each costs, and what each pair of them does."""
     ends, values, sums, table = places(s)
@@ -131,7 +131,7 @@ def copy_costs(s: Array, entries: Array, n: int) -> None:
                 copy_pair(s, entries, k, i, s[y + AT])
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def note_assigned(s: Array) -> None:
     """Note the values of the other variables."""
     for x in range(s[VARIABLES], s[PAIRS], VARIABLE):
@@ -142,7 +142,7 @@ def note_assigned(s: Array) -> None:
             s[x + BEST] = a
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def places(s: Array) -> tuple[int, int, int, int]:
     """Return where the variables' ends, the values, their costs a level, and the table of pairs begin."""
     ends = s[REST] + REST_VARIABLES
@@ -151,7 +151,7 @@ def places(s: Array) -> tuple[int, int, int, int]:
     return ends, values, sums, sums + REST_VALUES * REST_VARIABLES
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def add_assigned(s: Array, entries: Array, k: int, y: int, begin: int, end: int) -> None:
     """Add what a pair with a variable of one value costs."""
     _, values, sums, _ = places(s)
@@ -164,7 +164,7 @@ def add_assigned(s: Array, entries: Array, k: int, y: int, begin: int, end: int)
         s[sums + u] = min(s[sums + u] + min(cost, FAR), FAR)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def copy_pair(s: Array, entries: Array, k: int, i: int, j: int) -> None:
     """Copy what the values of two open variables cost together."""
     ends, values, _, table = places(s)
@@ -177,7 +177,7 @@ def copy_pair(s: Array, entries: Array, k: int, i: int, j: int) -> None:
             s[to + v] = min(entries[row + b] - free - s[back + b], FAR)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def enumerate_rest(s: Array, n: int, upper: int) -> int:
     """Try the combinations of values below ``upper``; note the best.
 
@@ -226,7 +226,7 @@ def enumerate_rest(s: Array, n: int, upper: int) -> int:
     return found
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def least_between(s: Array, sums: int, begin: int, end: int) -> int:
     """Return the least of some costs."""
     costs = s[sums + begin : sums + end]
@@ -236,7 +236,7 @@ def least_between(s: Array, sums: int, begin: int, end: int) -> int:
     return int(least)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def add_row(s: Array, own: int, row: int, end: int, last: int, room: int) -> int:
     """Write the costs one level down; return what the variables there cost at least, or something from ``room`` on."""
     total = 0

@@ -137,7 +137,7 @@ def _axes(flat: Any, free: Any, buckets: Any, i: int) -> int:
     return count + 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _is_first(flat: Any, free: Any, f: int, i: int) -> bool:
     """Whether no variable of a function is eliminated before."""
     before = 0
@@ -182,7 +182,7 @@ def _join(flat: Any, place: Any, free: Any, buckets: Any, i: int, axes: int, cel
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _axis(free: Any, i: int, y: int, axes: int) -> int:
     """The axis of a variable in a bucket."""
     for k in range(axes - 1):
@@ -223,7 +223,7 @@ def _spread(buckets: Any, block: int, axis: int) -> int:
     return int(block * buckets.sizes[axis])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _decode(flat: Any, place: Any, free: Any, buckets: Any) -> None:
     """Go to a best assignment, variable by variable."""
     for i in range(free.counters[0] - 1, -1, -1):
@@ -249,7 +249,7 @@ def _decode(flat: Any, place: Any, free: Any, buckets: Any) -> None:
         go(flat, place, x, best)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add_messages(flat: Any, place: Any, free: Any, buckets: Any, i: int, d: int) -> None:
     """Add the messages of a bucket to its row."""
     j = buckets.child[i]

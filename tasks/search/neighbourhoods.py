@@ -126,13 +126,13 @@ def _grow(flat: Any, random: Any, free: Any, size: int) -> int:
     return taken
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _bits(flat: Any, x: int) -> float:
     """log2 of the values of a variable; at least 1, so that few fit into a bucket."""
     return math.log2(max(2, flat.first[x + 1] - flat.first[x]))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _link(flat: Any, free: Any, n: int) -> None:
     """Note which members share functions."""
     for i in range(n):
@@ -151,7 +151,7 @@ def _link(flat: Any, free: Any, n: int) -> None:
                     free.bits[i] += _bits(flat, y)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _smallest(random: Any, free: Any, n: int) -> int:
     """The member of the smallest bucket, one of them from a random place on."""
     best, i = -1, draw(random, n)
@@ -162,7 +162,7 @@ def _smallest(random: Any, free: Any, n: int) -> int:
     return best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _crowded(random: Any, free: Any, n: int) -> int:
     """The member of the largest bucket among a few random ones."""
     best = -1
@@ -175,7 +175,7 @@ def _crowded(random: Any, free: Any, n: int) -> int:
     return best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _take_out(flat: Any, free: Any, n: int, i: int, eliminated: bool) -> None:
     """Fix a member, or eliminate it: its neighbours become neighbours of each other."""
     free.open[i] = False

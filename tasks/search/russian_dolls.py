@@ -123,7 +123,7 @@ def decide(s: Any, x: int, a: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def take_back(s: Any, x: int) -> None:
     """Take back what was added since the variable was to be decided."""
     numbers = s.numbers
@@ -138,7 +138,7 @@ def take_back(s: Any, x: int) -> None:
     numbers[RISEN] = s.risen[x]
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def reaches(s: Any, x: int, cost: int, upper: int) -> bool:
     """Whether everything costs ``upper`` or more once variables before ``x`` are decided, and cost so much."""
     risen = s.numbers[RISEN]
