@@ -431,15 +431,15 @@ def test_large_joins_that_leave_next_to_nothing_are_made_in_bricks(output: tuple
     assert kinds[-1] is not BrickPass
 
 
-@pytest.mark.parametrize("states", [2, 3, 5, 7, 11])
-def test_axes_of_few_states_in_any_order_are_taken_in_bricks(states: int) -> None:
-    """Streams of single cells over axes that no table has in the output's order took up to 159 times their floor."""
+@pytest.mark.parametrize(("states", "gone"), [(2, 1), (2, 7), (3, 1), (5, 1), (7, 1), (11, 1)])
+def test_axes_of_few_states_in_any_order_are_taken_in_bricks(states: int, gone: int) -> None:
+    """Streams of single cells over axes that no table has in the output's order took up to 415 times their floor."""
     rng = np.random.default_rng(states)
     axes = math.ceil(28 / math.log2(states))
     sizes = dict.fromkeys(range(axes), states)
     for _ in range(8):
-        output = tuple(map(int, rng.permutation(axes)[1:]))
+        output = tuple(map(int, rng.permutation(axes)[gone:]))
         scopes = [tuple(map(int, rng.permutation(axes)[: round(share * axes)])) for share in (0.8, 0.7, 0.6)]
         scopes[-1] += tuple(sorted(set(range(axes)).difference(*scopes)))
         passes = device_step(lower(scopes, output, sizes, "int32", min_plus("int32", 4))).passes
-        assert isinstance(passes[-1], BrickPass)
+        assert any(isinstance(each, BrickPass) for each in passes)

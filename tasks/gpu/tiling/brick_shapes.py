@@ -71,10 +71,21 @@ def count(parts: Iterable[BrickAxis]) -> int:
     return math.prod([part.size for part in parts])
 
 
-def choose_shape(axes: Sequence[Axis], itemsize: int, room: int) -> BrickShape | None:
-    """Choose a brick, with ``room`` cells of shared memory for large inputs; None where none is worth it."""
+def choose_shape(axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> BrickShape | None:
+    """Choose a brick; None where none is worth it.
+
+    Parameters
+    ----------
+    axes : sequence of Axis
+    itemsize : int
+        Bytes of a cell.
+    room : int
+        Cells of shared memory for large inputs.
+    parts : int
+        Axes that it has more than one cell of, at most.
+    """
     policy = TilingPolicy.current()
-    taken = _Taken(axes, itemsize, room)
+    taken = _Taken(axes, itemsize, room, parts)
     taken.along_output()
     taken.grow_to(taken.gone, policy.brick_states_before)
     taken.grow_to(taken.kept, MAX_THREADS * taken.columns_cells // 2)
@@ -87,9 +98,10 @@ def choose_shape(axes: Sequence[Axis], itemsize: int, room: int) -> BrickShape |
 class _Taken:
     """Cells of every axis in the brick so far."""
 
-    def __init__(self, axes: Sequence[Axis], itemsize: int, room: int) -> None:
+    def __init__(self, axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> None:
         policy = TilingPolicy.current()
         self.axes = axes
+        self.parts = parts
         self.itemsize = itemsize
         self.room = room
         self.cells = [1] * len(axes)
@@ -146,6 +158,7 @@ class _Taken:
         return (
             math.prod([cells[i] for i in self.kept]) <= self.most_kept
             and math.prod([cells[i] for i in self.gone]) <= MAX_STATES
+            and sum([n > 1 for n in cells]) <= self.parts
             and self._slices() <= self.room
         )
 

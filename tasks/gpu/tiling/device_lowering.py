@@ -12,12 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import Final
 
 from ...steps.lowering import Lowered
 from ...steps.products import Product
 from ...steps.semiring import Semiring
 from .brick_joins import brick_groups, brick_order, worth_a_copy
-from .brick_layout import kind, lay_out, with_partial
+from .brick_layout import MAX_PLACES, kind, lay_out, with_partial
 from .brick_shapes import SHARED_BYTES, choose_shape
 from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
 from .pass_axes import (
@@ -50,6 +51,9 @@ from .passes import (
 )
 from .streams import Axis, divisor, stream_tiles
 from .tiling_policy import TilingPolicy
+
+# Axes of a brick: those of places, columns and rows; only where that is too many places for the kernel are fewer tried.
+_MOST_PARTS: Final = MAX_PLACES + 8
 
 
 @lru_cache(maxsize=4096)
@@ -116,7 +120,11 @@ class _PassBuilder:
             return False
         if out_cells < policy.brick_least_output_cells:
             return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
-        return any(self.bricks_in(axes, inputs, out_cells, share) for share in (0.75, 0.6, 0.45, 0.3))
+        return any(
+            self.bricks_in(axes, inputs, out_cells, share, parts)
+            for parts in (_MOST_PARTS, MAX_PLACES)
+            for share in (0.75, 0.6, 0.45, 0.3)
+        )
 
     def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""
@@ -135,9 +143,9 @@ class _PassBuilder:
             del self.temporaries[table - self.inputs :]
         return found
 
-    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float) -> bool:
-        """Try it with a share of the shared memory for large inputs."""
-        shape = choose_shape(axes, self.itemsize, int(share * SHARED_BYTES / self.itemsize))
+    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float, parts: int) -> bool:
+        """Try it with a share of the shared memory for large inputs, and parts of so many axes."""
+        shape = choose_shape(axes, self.itemsize, int(share * SHARED_BYTES / self.itemsize), parts)
         if shape is None:
             return False
         groups = brick_groups(axes, shape, MAX_INPUTS)
