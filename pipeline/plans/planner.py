@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ..errors import BudgetError, ModelError, format_bytes, format_count
+from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
 from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, Starts, TreeSearch
@@ -287,8 +287,6 @@ class Planner:
         return Sizing(tree.dims, self.problem.itemsize, self.options.threads, self.options.device)
 
     def _laid_out(self, whole: Tree, sliced: frozenset[int]) -> _LaidOut:
-        if self.problem.last_semiring is not None and (sliced or self.options.by_rows or self.options.device):
-            raise ModelError("the best of sums is swept as a whole, over all cells and without GPUs")
         if whole.last and not sliced <= whole.last:
             raise BudgetError(
                 "slices would fix variables that have to be eliminated before the last ones; try a larger --memory"

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from ...tasks.steps.semiring import Semiring
-from ..errors import ModelError
 from ..models.query import TreeKind
 from ..orders.tree_search import OrderName
 from ..trees.tree import Target
@@ -88,14 +87,6 @@ class Problem:
     keeps_last : bool
         Whether these are not eliminated at all: what is left are tables over them. Each has a scope of its own then,
         which no step reads.
-    last_semiring : Semiring or None
-        The operations of steps that join last variables alone, such as the best of sums; None where all steps have
-        the same.
-
-    Raises
-    ------
-    ModelError
-        If steps of two semirings are asked for both ways.
     """
 
     dims: tuple[int, ...]
@@ -109,17 +100,6 @@ class Problem:
     evaluated: int = 0
     last: frozenset[int] = frozenset()
     keeps_last: bool = False
-    last_semiring: Semiring | None = None
-
-    def __post_init__(self) -> None:
-        if self.last_semiring is not None and self.targets is not None:
-            raise ModelError("beliefs are swept in one semiring: no step of theirs is the best of sums")
-
-    def semiring_of(self, joined: Iterable[Sequence[int]]) -> Semiring:
-        """Return the operations of a step, given the variables of each table that it joins."""
-        if self.last_semiring is None or not all(map(self.last.issuperset, joined)):
-            return self.semiring
-        return self.last_semiring
 
 
 def sliced_dims(dims: Sequence[int], sliced: Iterable[int]) -> tuple[int, ...]:

@@ -53,4 +53,4 @@ def lowered_step(
     problem: Problem,
 ) -> Step:
     """Fix the loops of one step for the given domain sizes."""
-    return make_step(node, inputs, input_axes, axes, sizes, problem.semiring_of(input_axes))
+    return make_step(node, inputs, input_axes, axes, sizes, problem.semiring)

@@ -145,7 +145,7 @@ class StepBuilder:
         """Lower one step."""
         self.axes[node] = axes
         joined = tuple([self.axes[i] for i in inputs])
-        key, semiring = (node, inputs, joined, axes), self.problem.semiring_of(joined)
+        key, semiring = (node, inputs, joined, axes), self.problem.semiring
         if self._lowered is None:
             return make_step(*key, self.sizes, semiring)
         if key not in self._lowered:

@@ -41,8 +41,7 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
         found: Decoded[T] = run.pool.get(run.pool.submit(decode_swept, *where, *swept.made.values()))
         return found.states
     if not plan.cuts:
-        semiring = run.problem.last_semiring or run.problem.semiring
-        decode(plan.steps, swept.tables, sizes, semiring, assignment, run.compiled, run.room)  # type: ignore[arg-type]
+        decode(plan.steps, swept.tables, sizes, run.problem.semiring, assignment, run.compiled, run.room)  # type: ignore[arg-type]
         return assignment
     ready = [-1]
     while ready:
@@ -53,10 +52,7 @@ def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
             handles.append(run.pool.submit(decode_part, *args, *swept.picked(swept.inputs[head, True])))
         for handle in handles:
             assignment.update(run.pool.get(handle).states)
-        below = [i for head in ready for i in swept.inputs[head, True]]
-        # parts below that sum have no states to find
-        summed = run.problem.last_semiring is not None
-        ready = [i for i in below if not summed or run.problem.last.issuperset(plan.tree.scopes[i])]
+        ready = [i for head in ready for i in swept.inputs[head, True]]
     return assignment
 
 
@@ -123,6 +119,5 @@ def _decoded(
     start = time.perf_counter()
     choice: Representation | None = getattr(program.algebra, "choice", None)  # which algebras of rows have
     room = None if choice is None else choice.room
-    semiring = problem.last_semiring or problem.semiring
-    decode(steps, tables, sizes, semiring, states, program.algebra.compiled, room)
+    decode(steps, tables, sizes, problem.semiring, states, program.algebra.compiled, room)
     return Decoded(states, roots, time.perf_counter() - start)
