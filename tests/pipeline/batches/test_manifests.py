@@ -68,7 +68,7 @@ def test_columns_hold_no_lists(column: str, value: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value", "phrase"),
     [
-        ("query", "foo", "unknown query 'foo'; one of optimum, partition, count, marginals, max-marginals"),
+        ("query", "foo", "unknown query 'foo'; one of optimum, partition, count, mmap, marginals, max-marginals"),
         ("query", 3, "unknown query '3'"),
         ("memory", "much", "'much' is not a size"),
         ("time", "soon", "a number is expected, found 'soon'"),
