@@ -201,7 +201,9 @@ def test_a_gpu_answers_as_the_cpu_does(
 ) -> None:
     """Small questions, and large ones that get a run directory; the stand-in sweeps one way only."""
     kinds = VALUES if isinstance(gpu, StandIn) else tuple(QUERIES)
-    queries = [("a.uai", query) for query in kinds if query != "mmap"] + [("b.wcsp", query) for query in ("optimum", "count")]
+    queries = [("a.uai", query) for query in kinds if query != "mmap"] + [
+        ("b.wcsp", query) for query in ("optimum", "count")
+    ]
     lines = [{"model": model, "query": query, "evidence": "x0=1"} for model, query in queries]
     (folder / "list.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     alone = bucketflow.batch(folder / "list.jsonl", folder / "out")

@@ -41,7 +41,13 @@ def test_examples_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert bucketflow.load("diagnosis").dims == (2,)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/marginals.md", "docs/bounds.md", "docs/dcop.md"])
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("marginals", "bounds", "dcop", "plans", "samples", "outer-variables")),
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_documented_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (Path(__file__).parents[3] / page).read_text()
     monkeypatch.chdir(tmp_path)
