@@ -155,8 +155,7 @@ class EditableModel:
         for level in reversed(self._levels):
             answer = level.answers.get(key)
             if answer is not None and answer.assignment is not None:
-                since = self.model.functions[len(level.model.functions) :]
-                if any(int(f.values.min(initial=0)) < 0 or f.default < 0 for f in since):
+                if any(low < 0 for low in self.model.lowest[len(level.model.functions) :]):
                     return None
                 states = self.model.observe(answer.assignment)
                 return answer, self.model.cost([states[v] for v in range(len(self.model.own_names))])

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.version import install_hint
 from ..errors import logarithm, printable, writing
 from ..models.model import Model
 from ..plans.plan import Plan
+from .frames import imported_pandas
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
 Array = NDArray[Any]
@@ -157,10 +157,7 @@ class Marginals(Mapping[str, Array]):
         ImportError
             If pandas is not installed; the extra ``frames`` brings it.
         """
-        try:
-            import pandas  # type: ignore[import-untyped,unused-ignore]
-        except ImportError:
-            raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
+        pandas = imported_pandas()
 
         rows = [
             (name, label, p)

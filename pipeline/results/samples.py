@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...cluster.version import install_hint
 from ..errors import ModelError, format_bytes
 from ..models.model import Model
+from .frames import imported_pandas
 from .proof import plan_dict
 
 if TYPE_CHECKING:
@@ -78,10 +78,7 @@ class Samples:
         ImportError
             If pandas is not installed; the extra ``frames`` brings it.
         """
-        try:
-            import pandas  # type: ignore[import-untyped,unused-ignore]
-        except ImportError:
-            raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
+        pandas = imported_pandas()
         labelled = zip(self.names, self.model.states, self.states.T, strict=False)
         return pandas.DataFrame(
             {

@@ -232,7 +232,7 @@ class _Taken:
     def shape(self) -> BrickShape | None:
         """Give every axis of the brick its use."""
         in_columns = {part.axis: part.size for part in self.columns}
-        while not (options := self._row_options(in_columns)):
+        while not (options := self._ways_to_take_rows(in_columns)):
             if not self._give_back(in_columns):
                 return None
         share = self._share(in_columns)
@@ -259,7 +259,7 @@ class _Taken:
         """Cells of the output's axes that are left to threads and their rows."""
         return {i: self.cells[i] // in_columns.get(i, 1) for i in self.kept if self.cells[i] > in_columns.get(i, 1)}
 
-    def _row_options(self, in_columns: dict[int, int]) -> list[dict[int, int]]:
+    def _ways_to_take_rows(self, in_columns: dict[int, int]) -> list[dict[int, int]]:
         """Ways to take rows that leave no more threads than a block has, and enough of them."""
         share = self._share(in_columns)
         threads = math.prod(share.values())

@@ -13,20 +13,9 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.errors import FormatError
-from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]
-
-
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def read(text: str, name: str) -> Model:
-        path = tmp_path / name
-        path.write_text(text)
-        return load(path)
-
-    return read
 
 
 def joint(model: Model) -> np.ndarray:

@@ -20,16 +20,6 @@ from bucketflow.pipeline.models.parent_chains import ParentChain, capped_sum, no
 Read = Callable[[str, str], Model]
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def read(text: str, name: str) -> Model:
-        path = tmp_path / name
-        path.write_text(text)
-        return load(path)
-
-    return read
-
-
 def distribution(rng: np.random.Generator, *shape: int) -> np.ndarray:
     found = rng.random(shape) + 0.05
     whole: np.ndarray = found / found.sum(axis=-1, keepdims=True)

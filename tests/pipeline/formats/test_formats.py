@@ -25,16 +25,6 @@ ONE = "one distribution of each variable"
 HINT = " (to read it as it is: --no-check, or check=False)"
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def read(text: str, name: str) -> Model:
-        path = tmp_path / name
-        path.write_bytes(text.encode())
-        return load(path)
-
-    return read
-
-
 def optimum(model: Model) -> int | None:
     costs = (model.cost(a) for a in itertools.product(*map(range, model.dims)))
     return min((c for c in costs if c is not None), default=None)

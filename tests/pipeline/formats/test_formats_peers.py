@@ -17,16 +17,6 @@ Read = Callable[[str, str], Model]
 REVERSED = ("uai", "xdsl")
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def read(text: str, name: str) -> Model:
-        path = tmp_path / name
-        path.write_text(text)
-        return load(path)
-
-    return read
-
-
 @pytest.mark.parametrize("suffix", REVERSED)
 def test_tables_in_another_order_are_refused(tmp_path: Path, suffix: str) -> None:
     agrum = pytest.importorskip("pyagrum")

@@ -105,15 +105,6 @@ def check_every_answer(model: Model, wanted: Costs, dims: Sequence[int]) -> None
             assert found[name][state] == best
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Callable[[str, str], Model]:
-    def read(text: str, name: str) -> Model:
-        (tmp_path / name).write_text(text)
-        return load(tmp_path / name)
-
-    return read
-
-
 Read = Callable[[str, str], Model]
 
 

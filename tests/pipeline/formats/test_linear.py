@@ -29,16 +29,6 @@ RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def read(text: str, name: str) -> Model:
-        path = tmp_path / name
-        path.write_text(text)
-        return load(path)
-
-    return read
-
-
 @pytest.fixture(params=[1 << 10, 1], ids=["tables", "chains"])
 def cells(request: pytest.FixtureRequest) -> Iterator[int]:
     """Constraints of at most so many assignments are tables, others chains of hidden sums."""

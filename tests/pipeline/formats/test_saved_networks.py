@@ -19,16 +19,6 @@ from bucketflow.pipeline.models.model import Model
 Read = Callable[[str, str], Model]
 
 
-@pytest.fixture
-def read(tmp_path: Path) -> Read:
-    def read(text: str, name: str) -> Model:
-        path = tmp_path / name
-        path.write_text(text)
-        return load(path)
-
-    return read
-
-
 def check(model: Model, expected: dict[str, list[float]], **evidence: str) -> None:
     found = bucketflow.marginals(model, evidence=evidence)
     assert set(expected) <= set(found)
