@@ -62,7 +62,7 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     bounds = bounds_of(run) if plan.slices > 1 else None
     if at_once or plan.slices > 1:
         slices = slices_of(run)
-        sent = run.pool.put(slices)
+        sent = run.shared(slices)
     if plan.slices > 1:
         if bounds is not None:
             best = least_slice(run, slices, bounds, sent)
