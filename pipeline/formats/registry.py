@@ -216,6 +216,19 @@ FORMATS = (
         about="toulbar2's pedigrees of one locus: the fewest genotypings that are wrong",
     ),
     Format(
+        "photographs of SPOT 5 (.spot)",
+        "linear.photographs:read_spot",
+        suffixes=(".spot",),
+        about="SPOT 5's photographs: profits, cameras, tuples that are forbidden, the recorder's capacity",
+    ),
+    Format(
+        "photographs of an agile satellite (.bep)",
+        "linear.photographs:read_bep",
+        suffixes=(".bep",),
+        beginnings=(r"#[^\n]*\bbep\b",),
+        about="toulbar2's photographs of an agile satellite: when each is taken, with delays between every two",
+    ),
+    Format(
         "XCSP (.xml)",
         "dcop.xcsp:read_xcsp",
         shared=(".xml",),
