@@ -245,6 +245,13 @@ FORMATS = (
         about="XCSP3, core: integers, tables, expressions, sums, counts, extremes, elements, automata; an objective",
     ),
     Format(
+        "FlatZinc (.fzn)",
+        "flatzinc.flatzinc:read_flatzinc",
+        suffixes=(".fzn",),
+        about="what MiniZinc compiles to: integers and booleans, sums, tables, elements, counts, reified comparisons, "
+        "an objective",
+    ),
+    Format(
         "a problem of pyDCOP (.yaml)",
         "dcop.pydcop:read_pydcop",
         shared=(".yaml", ".yml"),

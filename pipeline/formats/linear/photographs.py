@@ -111,7 +111,7 @@ class _SpotReader:
 
     def start(self, line: int) -> int:
         """Where a line begins."""
-        return self.starts[min(line, len(self.lines))]
+        return int(self.starts[min(line, len(self.lines))])
 
     def photograph(self, v: int) -> _Photograph:
         """Read the line of a photograph: its number, its profit, and its cameras with what they record."""

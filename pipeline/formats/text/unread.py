@@ -64,7 +64,7 @@ _ARCHIVES = {
 }
 _BY_SUFFIX = {
     ".mps": Unread("a linear program", "save it as .lp"),
-    **dict.fromkeys((".mzn", ".fzn", ".dzn"), Unread("a MiniZinc model", _TABLES)),
+    **dict.fromkeys((".mzn", ".dzn"), Unread("a MiniZinc model", "compile it to .fzn: minizinc -c --solver std")),
     ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
     ".neta": Unread("a packed Netica network", "let Netica save it as text, .dne"),

@@ -138,7 +138,7 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
 
 KNOWN = (
     "a .cfn, .uai, .LG, .bif, .bifxml, .xml, .xdsl, .net, .jgum, .bgum, .dsl, .dne, .dsc, "
-    ".cnf, .wcnf, .opb, .wbo, .lp, .qpbo, .pre, .spot, .bep, .yaml, .wcsp or .erg model"
+    ".cnf, .wcnf, .opb, .wbo, .lp, .qpbo, .pre, .spot, .bep, .fzn, .yaml, .wcsp or .erg model"
 )
 
 BAD_WCSP = [
