@@ -329,7 +329,7 @@ class Model:
         ModelError
             If a hidden variable does not follow from the others.
         """
-        return assignment if len(assignment) == len(self.dims) else completed(self.functions, assignment, self.hidden)
+        return assignment if len(assignment) == len(self.dims) else completed(self.functions, assignment, self.dims)
 
     def cost(self, assignment: Sequence[int]) -> int | None:
         """Return the total cost of an assignment (state indices), or None if it is forbidden.

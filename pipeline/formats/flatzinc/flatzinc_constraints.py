@@ -13,7 +13,7 @@ import numpy as np
 from ...errors import shorten
 from ...models.model import FORBIDDEN
 from ..xcsp3.xcsp3_machines import Condition
-from .flatzinc_functions import FlatZincFunctions, Literal, Numbers
+from .flatzinc_functions import FlatZincFunctions, Numbers
 from .flatzinc_syntax import FlatConstraint, Given, Operand, is_variable
 
 _PREFIX = re.compile(r"^(?:fzn|gecode|chuffed|ortools|or_tools|pumpkin|huub|choco)_")
@@ -178,13 +178,8 @@ def _any(positive: bool, both: bool = True) -> Handler:
     def add(functions: FlatZincFunctions, operands: list[Operand], told: Operand) -> None:
         if positive:
             functions.disjunction([(each, True) for each in operands], told, both=both)
-            return
-        # all are true unless one is false: its negation is that some is false
-        literals: list[Literal] = [(each, False) for each in operands]
-        for operand, _ in literals:
-            functions.clause([(operand, True), (told, False)])
-        if both:
-            functions.clause([*literals, (told, True)])
+        else:
+            functions.conjunction([(each, True) for each in operands], told, both=both)
 
     return add
 
@@ -372,6 +367,21 @@ def _but_zero(functions: FlatZincFunctions, operands: list[Operand]) -> None:
     functions.among_different(operands, frozenset((0,)))
 
 
+#: Functions by name: what they compute of arrays, and where they have a value if that is not everywhere.
+COMPUTED: Mapping[str, tuple[Callable[..., Numbers], Callable[..., Numbers] | None]] = {
+    "int_plus": (np.add, None),
+    "int_minus": (np.subtract, None),
+    "int_times": (np.multiply, None),
+    "int_div": (_quotient, lambda x, y: y != 0),
+    "int_mod": (lambda x, y: x - y * _quotient(x, y), lambda x, y: y != 0),
+    "int_pow": (_power, _has_power),
+    "int_min": (np.minimum, None),
+    "int_max": (np.maximum, None),
+    "int_abs": (np.abs, None),
+    "int_negate": (np.negative, None),
+}
+
+
 def _comparisons() -> dict[str, FlatKind]:
     """Return comparisons of integers and booleans, with booleans that tell or imply them, and of sums."""
     kinds: dict[str, FlatKind] = {}
@@ -396,16 +406,10 @@ def _in_set(told: Callable[[Callable[..., Numbers]], Handler]) -> Handler:
 
 KINDS: Mapping[str, FlatKind] = {
     **_comparisons(),
-    "int_plus": FlatKind("iii", _resulting(np.add)),
-    "int_minus": FlatKind("iii", _resulting(np.subtract)),
-    "int_times": FlatKind("iii", _resulting(np.multiply)),
-    "int_div": FlatKind("iii", _resulting(_quotient, lambda x, y: y != 0)),
-    "int_mod": FlatKind("iii", _resulting(lambda x, y: x - y * _quotient(x, y), lambda x, y: y != 0)),
-    "int_pow": FlatKind("iii", _resulting(_power, _has_power)),
-    "int_min": FlatKind("iii", _resulting(np.minimum)),
-    "int_max": FlatKind("iii", _resulting(np.maximum)),
-    "int_abs": FlatKind("ii", _resulting(np.abs)),
-    "int_negate": FlatKind("ii", _resulting(np.negative)),
+    **{
+        name: FlatKind("ii" if name in ("int_abs", "int_negate") else "iii", _resulting(*computed))
+        for name, computed in COMPUTED.items()
+    },
     "bool2int": FlatKind("ii", _related(np.equal)),
     "bool_not": FlatKind("ii", _related(np.not_equal)),
     "bool_xor": FlatKind("iii", _told(np.not_equal)),

@@ -120,6 +120,13 @@ class FlatZincFunctions(Xcsp3Functions):
         for operand, positive in literals if both else ():
             self.clause([(operand, not positive), (told, True)])
 
+    def conjunction(self, literals: Sequence[Literal], told: Operand, *, both: bool = True) -> None:
+        """Let a boolean say whether all literals are true, or, not both ways, imply it."""
+        for literal in literals:
+            self.clause([literal, (told, False)])
+        if both:
+            self.clause([*((operand, not positive) for operand, positive in literals), (told, True)])
+
     def parity(self, operands: Sequence[Operand], odd: int) -> None:
         """Let the number of true operands be odd, or even."""
         odd ^= sum(each for each in operands if not isinstance(each, tuple)) & 1
