@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
     from .pipeline.bridges.agrum_bridge import from_pyagrum, to_pyagrum
+    from .pipeline.bridges.arrays_bridge import from_arrays
+    from .pipeline.bridges.cpmpy_bridge import from_cpmpy
     from .pipeline.bridges.networkx_bridge import from_networkx
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
@@ -80,6 +82,8 @@ __all__ = [
     "compile",
     "dpop",
     "formats",
+    "from_arrays",
+    "from_cpmpy",
     "from_networkx",
     "from_pandas",
     "from_pgmpy",
@@ -108,6 +112,8 @@ _HOME = {
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
+    "bridges.arrays_bridge": ("from_arrays",),
+    "bridges.cpmpy_bridge": ("from_cpmpy",),
     "bridges.networkx_bridge": ("from_networkx",),
     "bridges.pandas_bridge": ("from_pandas",),
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
