@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
+    from .pipeline.circuits.circuit_check import check_circuit
+    from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
@@ -57,6 +59,7 @@ __all__ = [
     "BucketflowError",
     "BudgetError",
     "CaseMarginals",
+    "Circuit",
     "Compiled",
     "Dcop",
     "DpopMetrics",
@@ -77,6 +80,8 @@ __all__ = [
     "batch",
     "best",
     "bound",
+    "check_circuit",
+    "circuit",
     "compile",
     "dpop",
     "formats",
@@ -88,6 +93,7 @@ __all__ = [
     "generate",
     "jobs",
     "load",
+    "load_circuit",
     "load_dcop",
     "marginals",
     "plan",
@@ -112,6 +118,8 @@ _HOME = {
     "bridges.pandas_bridge": ("from_pandas",),
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
+    "circuits.circuit_check": ("check_circuit",),
+    "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (
