@@ -54,6 +54,21 @@ class CircuitLayer:
     nodes: Any
     children: Any
 
+    @cached_property
+    def scatters(self) -> list[tuple[Array | None, Array, Array]]:
+        """For each column of children how rows of nodes are added to theirs: in which order, from where, to which.
+
+        None in place of an order where no child comes twice.
+        """
+        made: list[tuple[Array | None, Array, Array]] = []
+        for column in self.children.T:
+            order = np.argsort(column, kind="stable")
+            ordered = column[order]
+            starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+            once = len(starts) == len(column)
+            made.append((None, starts, column) if once else (order, starts, ordered[starts]))
+        return made
+
 
 @dataclass(frozen=True, eq=False)
 class CircuitVariables:

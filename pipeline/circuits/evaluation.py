@@ -32,24 +32,34 @@ def log_values(circuit: CircuitGraph, layers: Sequence[CircuitLayer], leaves: An
     values = xp.empty((circuit.nodes, leaves.shape[1]))
     values[: circuit.n_leaves] = leaves
     for layer in layers:
-        known = values[layer.children]
+        children = layer.children.T
         if not layer.is_sum:
-            values[layer.nodes] = known.sum(axis=1)
-        elif not layer.children.shape[1]:
-            values[layer.nodes] = -np.inf
-        elif maximum:
-            values[layer.nodes] = known.max(axis=1)
-        else:
-            values[layer.nodes] = log_sums(known, xp)
+            values[layer.nodes] = reduced(values, children, xp.add, 0.0)
+            continue
+        top = reduced(values, children, xp.maximum, -np.inf)
+        values[layer.nodes] = (
+            top if maximum or len(children) < 2 else top + xp.log(_relative(values, children, top, xp))
+        )
     return values
 
 
-def log_sums(logs: Any, xp: Any) -> Any:
-    """Return logarithms of sums over the second axis."""
-    top = logs.max(axis=1)
-    finite = xp.where(top == -np.inf, 0.0, top)
-    with np.errstate(divide="ignore"):
-        return finite + xp.log(xp.exp(logs - finite[:, np.newaxis]).sum(axis=1))
+def reduced(values: Any, children: Any, combine: Any, neutral: float) -> Any:
+    """Combine the rows of children, shape (arity, nodes), one child of all nodes after the other."""
+    if not len(children):
+        return neutral
+    found = values[children[0]]
+    for own in children[1:]:
+        combine(found, values[own], out=found)
+    return found
+
+
+def _relative(values: Any, children: Any, top: Any, xp: Any) -> Any:
+    """Return sums of children over the greatest of each; 1 where all are 0."""
+    shift = xp.where(top == -np.inf, 0.0, top)
+    total = (top == -np.inf).astype(top.dtype)
+    for own in children:
+        total += xp.exp(values[own] - shift)
+    return total
 
 
 def flows(circuit: CircuitGraph, layers: Sequence[CircuitLayer], values: Any, xp: Any) -> Any:
@@ -64,24 +74,23 @@ def flows(circuit: CircuitGraph, layers: Sequence[CircuitLayer], values: Any, xp
         nodes, children = layer.nodes, layer.children
         if not children.shape[1]:
             continue
-        given = xp.broadcast_to(found[nodes][:, np.newaxis], (*children.shape, values.shape[1]))
+        given = found[nodes]
         if layer.is_sum:
             own = values[nodes]
             shift = xp.where(own == -np.inf, 0.0, own)
-            given = given * xp.exp(values[children] - shift[:, np.newaxis])
-        scatter_add(found, children.reshape(-1), given.reshape(-1, values.shape[1]), xp)
+        for column in range(children.shape[1]):
+            part = given * xp.exp(values[children[:, column]] - shift) if layer.is_sum else given
+            scatter_add(found, layer, column, part, xp)
     return found
 
 
-def scatter_add(target: Any, places: Any, added: Any, xp: Any) -> None:
-    """Add rows to the rows of a target, of which one may be named several times."""
+def scatter_add(target: Any, layer: CircuitLayer, column: int, added: Any, xp: Any) -> None:
+    """Add a row for each node of a layer to that of its child in a column, which several may have."""
     if xp is not np:
-        xp.add.at(target, places, added)
+        xp.add.at(target, layer.children[:, column], added)
         return
-    order = np.argsort(places, kind="stable")
-    ordered = places[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    target[ordered[starts]] += np.add.reduceat(added[order], starts, axis=0)
+    order, starts, children = layer.scatters[column]
+    target[children] += added if order is None else np.add.reduceat(added[order], starts, axis=0)
 
 
 def walk_down(
