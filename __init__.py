@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
+    from .pipeline.circuits import jax_functions as jax
+    from .pipeline.circuits import torch_functions as torch
     from .pipeline.circuits.circuit_check import check_circuit
     from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
     from .pipeline.compiled.compiled import Compiled
@@ -91,6 +93,7 @@ __all__ = [
     "from_pyagrum",
     "from_pytoulbar2",
     "generate",
+    "jax",
     "jobs",
     "load",
     "load_circuit",
@@ -104,6 +107,7 @@ __all__ = [
     "submit",
     "to_pgmpy",
     "to_pyagrum",
+    "torch",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -150,6 +154,8 @@ _HOME = {
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
 }
+# Functions for other frameworks, imported when they are named.
+_FRAMEWORKS = {"jax": "circuits.jax_functions", "torch": "circuits.torch_functions"}
 # `compile` is a builtin, so the function has another name where it is written.
 _RENAMED = {"compile": "compile_model"}
 
@@ -161,6 +167,8 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(f".pipeline.{module}", __name__), wanted)
             globals()[name] = value
             return value
+    if name in _FRAMEWORKS:
+        return import_module(f".pipeline.{_FRAMEWORKS[name]}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
