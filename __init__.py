@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
+    from .pipeline.circuits import jax_functions as jax
+    from .pipeline.circuits import torch_functions as torch
+    from .pipeline.circuits.circuit_check import check_circuit
+    from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
@@ -59,6 +63,7 @@ __all__ = [
     "BucketflowError",
     "BudgetError",
     "CaseMarginals",
+    "Circuit",
     "Compiled",
     "Dcop",
     "DpopMetrics",
@@ -79,6 +84,8 @@ __all__ = [
     "batch",
     "best",
     "bound",
+    "check_circuit",
+    "circuit",
     "compile",
     "dpop",
     "formats",
@@ -90,8 +97,10 @@ __all__ = [
     "from_pyagrum",
     "from_pytoulbar2",
     "generate",
+    "jax",
     "jobs",
     "load",
+    "load_circuit",
     "load_dcop",
     "marginals",
     "plan",
@@ -102,6 +111,7 @@ __all__ = [
     "submit",
     "to_pgmpy",
     "to_pyagrum",
+    "torch",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -118,6 +128,8 @@ _HOME = {
     "bridges.pandas_bridge": ("from_pandas",),
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
+    "circuits.circuit_check": ("check_circuit",),
+    "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
     "errors": (
@@ -148,6 +160,8 @@ _HOME = {
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
 }
+# Functions for other frameworks, imported when they are named.
+_FRAMEWORKS = {"jax": "circuits.jax_functions", "torch": "circuits.torch_functions"}
 # `compile` is a builtin, so the function has another name where it is written.
 _RENAMED = {"compile": "compile_model"}
 
@@ -159,6 +173,8 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(f".pipeline.{module}", __name__), wanted)
             globals()[name] = value
             return value
+    if name in _FRAMEWORKS:
+        return import_module(f".pipeline.{_FRAMEWORKS[name]}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

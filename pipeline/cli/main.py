@@ -36,6 +36,9 @@ _BOUNDED = 4
 _HOMES = {
     "bound": "bound",
     "calibrate": "calibrate",
+    "check": "circuits",
+    "compile": "circuits",
+    "evaluate": "circuits",
     "marginals": "marginals",
     "warm": "calibrate",
     "dpop": "dcop",
