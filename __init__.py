@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
+    from .pipeline.dynamic.dynamic import DynamicNetwork, dynamic
     from .pipeline.errors import (
         BucketflowError,
         BudgetError,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
+    from .pipeline.results.dynamic_answers import StatePath, StepMarginals
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
@@ -61,6 +63,7 @@ __all__ = [
     "Dcop",
     "DpopMetrics",
     "DpopResult",
+    "DynamicNetwork",
     "EditableModel",
     "FormatError",
     "Function",
@@ -73,12 +76,15 @@ __all__ = [
     "RankedAssignment",
     "Result",
     "Samples",
+    "StatePath",
+    "StepMarginals",
     "StoppedError",
     "batch",
     "best",
     "bound",
     "compile",
     "dpop",
+    "dynamic",
     "formats",
     "from_networkx",
     "from_pandas",
@@ -114,6 +120,7 @@ _HOME = {
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
+    "dynamic.dynamic": ("DynamicNetwork", "dynamic"),
     "errors": (
         "BucketflowError",
         "BudgetError",
@@ -132,6 +139,7 @@ _HOME = {
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
+    "results.dynamic_answers": ("StatePath", "StepMarginals"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "results.samples": ("Samples",),

@@ -50,6 +50,7 @@ FLOORS = {
             "assignments",
             "api",
             "compiled",
+            "dynamic",
             "batches",
             "jobs",
             "reproduce",

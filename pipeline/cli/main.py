@@ -39,6 +39,7 @@ _HOMES = {
     "marginals": "marginals",
     "warm": "calibrate",
     "dpop": "dcop",
+    "dynamic": "dynamic",
     "generate": "dcop",
     "batch": "batch",
     "report": "batch",
