@@ -27,7 +27,7 @@ from ..results.dynamic_answers import StatePath, StepMarginals
 from .dynamic_policy import DynamicPolicy
 from .slice_optimum import SliceOptimum, optimum_plan
 from .slice_plan import SliceLeaves, SlicePlan, slice_leaves, sums_plan
-from .slice_sums import SliceSums
+from .slice_sums import SliceBeliefs, SliceSums
 from .slice_template import Factor, SliceTemplate, Suffixes, template_of
 from .step_findings import StepFindings, evidence_by_step
 from .walks import ImpossibleError, OptimumWalk, SumWalk, block_steps
@@ -206,9 +206,7 @@ class DynamicNetwork:
             )
         return block
 
-    def _blocks(
-        self, walk: SumWalk, found: Iterator[tuple[float, dict[int, Array]]], asked: Sequence[int]
-    ) -> Iterator[StepMarginals]:
+    def _blocks(self, walk: SumWalk, found: Iterator[SliceBeliefs], asked: Sequence[int]) -> Iterator[StepMarginals]:
         """Gather steps into blocks; those that are impossible have zeros."""
         model, count, rows = self.template.slice, walk.findings.count, DynamicPolicy.current().rows
         impossible: int | None = None
@@ -216,16 +214,12 @@ class DynamicNetwork:
             size = min(rows, count - start)
             tables = {v: np.zeros((size, model.dims[v])) for v in asked}
             logs = np.full(size, -math.inf)
-            done = 0
             try:
-                for k, (total, beliefs) in enumerate(islice(found, size)):
-                    logs[k] = total / math.log(10)
-                    for v, belief in beliefs.items():
+                for k, step in enumerate(islice(found, size)):
+                    logs[k] = step.log / math.log(10)
+                    for v, belief in step.posteriors.items():
                         tables[v][k] = belief
-                    done = k + 1
             except ImpossibleError:
-                pass
-            if done < size and impossible is None:
                 impossible, found = walk.impossible_step(), iter(())
             named = {model.names[v]: table for v, table in tables.items()}
             yield StepMarginals(model, named, logs, impossible, self.template.notes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,24 @@ class SumMessage:
     log: float
 
 
+class SliceBeliefs(NamedTuple):
+    """What is found of a slice between two messages.
+
+    Attributes
+    ----------
+    log : float
+        ln of the sum over all slices.
+    posteriors : dict of int to ndarray
+        Of the variables that are asked for; none where the sum is 0.
+    leaving : SumMessage or None
+        What this slice and those before it say of its interface.
+    """
+
+    log: float
+    posteriors: dict[int, Array]
+    leaving: SumMessage | None
+
+
 class SliceSums:
     """The kept tables of a slice, for one walk along the steps.
 
@@ -56,6 +74,7 @@ class SliceSums:
         self._tables = kept_steps(plan.steps, len(plan.steps), scaled, plan.leaves.dims, compiled)
         self._apart = {leaf: plan.apart(leaf) for leaf in plan.leaving}
         self._results = tuple(plan.results.values())
+        self._wanted = (*plan.tree.roots, *self._results, plan.leaving[plan.leaves.after][0])
 
     def enter(self, findings: Sequence[tuple[int, Scaled]]) -> None:
         """Enter what a step observes: a likelihood for each state of some variables, always the same ones."""
@@ -84,23 +103,23 @@ class SliceSums:
         self._set_after(after)
         return self._leaving(self.leaves.before, self.leaves.past, after)
 
-    def beliefs(self, before: SumMessage | None, after: SumMessage | None) -> tuple[float, dict[int, Array]]:
-        """Return ln of the sum over all slices, and the posteriors of what is asked, none where that is 0."""
+    def beliefs(self, before: SumMessage | None, after: SumMessage | None) -> SliceBeliefs:
+        """Return what is asked of this slice, and what leaves it forward."""
         self._set_before(before)
         self._set_after(after)
         tables, roots = self._tables, self.plan.tree.roots
-        tables.refresh(roots)
+        tables.refresh(self._wanted)
         logs = [tables.table(root).log_value() for root in roots]
         logs += [message.log for message in (before, after) if message is not None]
         total = math.fsum(logs) + self.leaves.log_constant if -math.inf not in logs else -math.inf
         if total == -math.inf:
-            return total, {}
-        tables.refresh(self._results)
+            return SliceBeliefs(total, {}, None)
         flat = tables.posteriors(self._results)
         if flat is None:
             found = posteriors({(v,): tables.table(n) for v, n in self.plan.results.items()}, self.leaves.dims)
             flat = [found[v,] for v in self.plan.results]
-        return total, dict(zip(self.plan.results, flat, strict=True))
+        posterior = dict(zip(self.plan.results, flat, strict=True))
+        return SliceBeliefs(total, posterior, self._left(self.leaves.after, self.leaves.interface, before))
 
     def _set_before(self, message: SumMessage | None) -> None:
         if self.leaves.past:
@@ -122,15 +141,20 @@ class SliceSums:
             self._tables.set_leaf(leaf, table)
 
     def _leaving(self, leaf: int, axes: tuple[int, ...], entered: SumMessage | None) -> SumMessage | None:
-        """Return the message to a leaf, in some order of axes, and on a scale of its own."""
-        tables, apart = self._tables, self._apart[leaf]
+        """Bring the message to a leaf up to date and return it."""
+        self._tables.refresh((self.plan.leaving[leaf][0], *self._apart[leaf]))
+        return self._left(leaf, axes, entered)
+
+    def _left(self, leaf: int, axes: tuple[int, ...], entered: SumMessage | None) -> SumMessage | None:
+        """Return the message to a leaf, in some order of axes, and on a scale of its own; None if it is impossible."""
+        tables = self._tables
         node, made = self.plan.leaving[leaf]
-        tables.refresh((node, *apart))
         table = tables.table(node)
         values = moved_axes(table.values, made, axes, self.leaves.dims)
         found = from_logs(values, table.log_scale, LOWEST) if table.logs else measured(values, table.log_scale)
-        logs = [found.log_scale, self.leaves.log_constant, *(tables.table(root).log_value() for root in apart)]
-        if -math.inf in logs or (not found.logs and float(found.values.max()) == 0.0):
+        logs = [found.log_scale, self.leaves.log_constant]
+        logs += [tables.table(root).log_value() for root in self._apart[leaf]]
+        if -math.inf in logs or (not found.logs and not found.values.any()):
             return None
         found.log_scale = 0.0
         return SumMessage(found, math.fsum(logs) + (0.0 if entered is None else entered.log))

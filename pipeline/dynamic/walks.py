@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from .slice_optimum import EnergyMessage, SliceOptimum
-from .slice_sums import SliceSums, SumMessage
+from .slice_sums import SliceBeliefs, SliceSums, SumMessage
 from .step_findings import StepFindings
 
 Array = NDArray[Any]
@@ -94,37 +94,32 @@ class SumWalk:
     def _backward(self, step: int, after: SumMessage | None) -> SumMessage | None:
         return self.entered(step).backward(after)
 
-    def smoothed(self, block: int) -> Iterator[tuple[float, dict[int, Array]]]:
-        """Yield for each step ln of the sum over all, and the posteriors given all that is observed."""
+    def smoothed(self, block: int) -> Iterator[SliceBeliefs]:
+        """Yield what is found of each step given all that is observed."""
         before: SumMessage | None = None
         for step, after in enumerate(from_later(self.findings.count, block, self._backward)):
-            sums = self.entered(step)
-            found = sums.beliefs(before, after)
-            if not found[1]:
+            found = self.entered(step).beliefs(before, after)
+            if not found.posteriors:
                 raise ImpossibleError
             yield found
-            if step < self.findings.count - 1:
-                before = sums.forward(before)
+            before = found.leaving
 
-    def filtered(self, lag: int) -> Iterator[tuple[float, dict[int, Array]]]:
-        """Yield for each step ln of the sum, and the posteriors, given what is observed up to ``lag`` steps later.
+    def filtered(self, lag: int) -> Iterator[SliceBeliefs]:
+        """Yield what is found of each step given what is observed up to ``lag`` steps later.
 
-        From the first step on at which that is impossible there is nothing more.
+        Raises
+        ------
+        ImpossibleError
+            At the first step at which that is impossible.
         """
         before: SumMessage | None = None
         for step in range(self.findings.count):
-            try:
-                after = self._from_next(step, lag)
-            except ImpossibleError:
-                return
-            sums = self.entered(step)
-            found = sums.beliefs(before, after)
-            if not found[1]:
-                return
+            after = self._from_next(step, lag)
+            found = self.entered(step).beliefs(before, after)
+            if not found.posteriors:
+                raise ImpossibleError
             yield found
-            before = sums.forward(before)
-            if before is None:
-                return
+            before = found.leaving
 
     def _from_next(self, step: int, lag: int) -> SumMessage | None:
         """Return what comes from the next steps, so many of them."""
