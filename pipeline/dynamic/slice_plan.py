@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -16,10 +16,9 @@ from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
+from ..plans.leaf_messages import LeafMessages, leaf_messages
 from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
-from ..plans.two_way_steps import StepBuilder, choose_readings, table_layouts
-from ..trees.tree import Tree
 from .slice_template import Factor
 
 Array = NDArray[Any]
@@ -100,39 +99,39 @@ class SlicePlan:
     Parameters
     ----------
     leaves : SliceLeaves
-    tree : Tree
-    layouts : tuple of tuple of int
-    up, back : tuple of Step
-    results : dict of int to int
-        The table of the belief of each variable that is asked for.
-    leaving : dict of int to (int, tuple of int)
-        For the leaves of what comes after and before, the table of all that the others say of it, and its axes.
+    messages : LeafMessages
+        To the leaves of what comes after and before.
     """
 
     leaves: SliceLeaves
-    tree: Tree
-    layouts: tuple[Axes, ...]
-    up: tuple[Step, ...]
-    back: tuple[Step, ...]
-    results: Mapping[int, int]
-    leaving: Mapping[int, tuple[int, Axes]]
+    messages: LeafMessages
 
-    @cached_property
+    @property
     def steps(self) -> tuple[Step, ...]:
         """All steps."""
-        return (*self.up, *self.back)
+        return self.messages.steps
+
+    @cached_property
+    def results(self) -> dict[int, int]:
+        """The table of the belief of each variable that is asked for."""
+        return {target[0]: table for target, table in self.messages.results.items()}
+
+    def leaving(self, leaf: int) -> tuple[int, Axes]:
+        """Return the table of all that the others say of a leaf, and its axes."""
+        found = self.messages.leaving[leaf]
+        assert found is not None  # each variable has a leaf of its own besides
+        return found
 
     def apart(self, leaf: int) -> tuple[int, ...]:
         """Return the roots of those parts of the forest that a leaf is not in: what they sum to multiplies its own."""
-        node = leaf
-        while self.tree.parent[node] >= 0:
-            node = self.tree.parent[node]
-        return tuple([root for root in self.tree.roots if root != node])
+        own = self.messages.root(leaf)
+        return tuple([root for root in self.messages.tree.roots if root != own])
 
     @cached_property
     def kept_bytes(self) -> int:
         """Bytes of all its tables."""
-        cells = sum(step.lowered.out_cells for step in self.steps) + sum(self.tree.cells[: self.tree.n_leaves])
+        tree = self.messages.tree
+        cells = sum(step.lowered.out_cells for step in self.steps) + sum(tree.cells[: tree.n_leaves])
         return 2 * 8 * cells
 
     @cached_property
@@ -152,19 +151,8 @@ def sums_plan(leaves: SliceLeaves, asked: Sequence[int], resources: Resources) -
     problem = Problem(leaves.dims, leaves.scopes, SUM_PRODUCT, 8, targets=tuple([(v,) for v in asked]))
     tree = planner_of_slice(problem, resources).tree()
     verify_memory(2 * 8 * sum(tree.cells), resources)
-    layouts = table_layouts(tree)
-    builder = StepBuilder(tree, layouts, problem)
-    up = tuple([builder.forward(node) for node in tree.schedule])
     ends = [leaves.after, *([leaves.before] if leaves.past else [])]
-    back = tuple(builder.backward(choose_readings(tree, problem.targets or ()), ends=ends))
-    leaving = {}
-    for end in ends:
-        (table,) = builder.above[end]
-        leaving[end] = table, builder.axes[table]
-    results = {target[0]: table for target, table in builder.results.items()}
-    found = SlicePlan(
-        leaves, tree, tuple([builder.axes[n] for n in range(len(tree.scopes))]), up, back, results, leaving
-    )
+    found = SlicePlan(leaves, leaf_messages(tree, problem, ends))
     verify_memory(found.kept_bytes, resources)
     return found
 

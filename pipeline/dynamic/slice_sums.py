@@ -64,17 +64,17 @@ class SliceSums:
 
     def __init__(self, plan: SlicePlan, compiled: bool) -> None:
         self.plan, self.leaves = plan, plan.leaves
-        tables = plan.leaves.tables(plan.layouts)
+        tables = plan.leaves.tables(plan.messages.layouts)
         scaled = {leaf: measured(values) for leaf, values in tables.items()}
         if plan.leaves.past:
-            scaled[plan.leaves.before] = measured(np.ones(plan.tree.cells[plan.leaves.before]))
+            scaled[plan.leaves.before] = measured(np.ones(plan.messages.tree.cells[plan.leaves.before]))
         self._ones = dict(scaled)
         self._there = dict(scaled)
         # everything counts with its scale, as messages leave on the way back
         self._tables = kept_steps(plan.steps, len(plan.steps), scaled, plan.leaves.dims, compiled)
-        self._apart = {leaf: plan.apart(leaf) for leaf in plan.leaving}
+        self._apart = {leaf: plan.apart(leaf) for leaf in plan.messages.leaving}
         self._results = tuple(plan.results.values())
-        self._wanted = (*plan.tree.roots, *self._results, plan.leaving[plan.leaves.after][0])
+        self._wanted = (*plan.messages.tree.roots, *self._results, plan.leaving(plan.leaves.after)[0])
 
     def enter(self, findings: Sequence[tuple[int, Scaled]]) -> None:
         """Enter what a step observes: a likelihood for each state of some variables, always the same ones."""
@@ -107,7 +107,7 @@ class SliceSums:
         """Return what is asked of this slice, and what leaves it forward."""
         self._set_before(before)
         self._set_after(after)
-        tables, roots = self._tables, self.plan.tree.roots
+        tables, roots = self._tables, self.plan.messages.tree.roots
         tables.refresh(self._wanted)
         logs = [tables.table(root).log_value() for root in roots]
         logs += [message.log for message in (before, after) if message is not None]
@@ -130,7 +130,7 @@ class SliceSums:
 
     def _put_message(self, leaf: int, axes: tuple[int, ...], message: SumMessage | None) -> None:
         table = self._ones[leaf] if message is None else message.table
-        layout = self.plan.layouts[leaf]
+        layout = self.plan.messages.layouts[leaf]
         if layout != axes and message is not None:
             table = table.with_values(moved_axes(table.values, axes, layout, self.leaves.dims))
         self._put(leaf, table)
@@ -142,13 +142,13 @@ class SliceSums:
 
     def _leaving(self, leaf: int, axes: tuple[int, ...], entered: SumMessage | None) -> SumMessage | None:
         """Bring the message to a leaf up to date and return it."""
-        self._tables.refresh((self.plan.leaving[leaf][0], *self._apart[leaf]))
+        self._tables.refresh((self.plan.leaving(leaf)[0], *self._apart[leaf]))
         return self._left(leaf, axes, entered)
 
     def _left(self, leaf: int, axes: tuple[int, ...], entered: SumMessage | None) -> SumMessage | None:
         """Return the message to a leaf, in some order of axes, and on a scale of its own; None if it is impossible."""
         tables = self._tables
-        node, made = self.plan.leaving[leaf]
+        node, made = self.plan.leaving(leaf)
         table = tables.table(node)
         values = moved_axes(table.values, made, axes, self.leaves.dims)
         found = from_logs(values, table.log_scale, LOWEST) if table.logs else measured(values, table.log_scale)

@@ -26,8 +26,8 @@ from rich.table import Table
 import bucketflow
 from bucketflow import Model
 
-# Wall seconds that a peer's rejection of draws may take, and functions with entries of 0 that derivatives may.
-_PATIENCE, _MOST_ZEROS = 10, 50
+# Wall seconds that a peer's rejection of draws may take.
+_PATIENCE = 10
 Asked = Callable[[], Any]
 
 
@@ -110,8 +110,6 @@ def network_rows(model: Model, draws: int) -> Iterator[Row]:
     )
     yield Row("value of information, all", lambda: compiled().value_of_information(target))
     yield Row("conflict of evidence", lambda: compiled().conflict())
-    if sum(not (f.values > 0).all() for f in model.functions) > _MOST_ZEROS:
-        return  # each of these takes a propagation
     yield Row("derivatives of ln Z", lambda: bucketflow.marginals(model, evidence=evidence, derivatives=True))
 
 
