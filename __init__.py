@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
+    from .pipeline.dynamic.dynamic import DynamicNetwork, dynamic
     from .pipeline.errors import (
         BucketflowError,
         BudgetError,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
+    from .pipeline.results.dynamic_answers import StatePath, StepMarginals
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
@@ -68,6 +70,7 @@ __all__ = [
     "Dcop",
     "DpopMetrics",
     "DpopResult",
+    "DynamicNetwork",
     "EditableModel",
     "FormatError",
     "Function",
@@ -80,6 +83,8 @@ __all__ = [
     "RankedAssignment",
     "Result",
     "Samples",
+    "StatePath",
+    "StepMarginals",
     "StoppedError",
     "batch",
     "best",
@@ -88,6 +93,7 @@ __all__ = [
     "circuit",
     "compile",
     "dpop",
+    "dynamic",
     "formats",
     "from_arrays",
     "from_cpmpy",
@@ -132,6 +138,7 @@ _HOME = {
     "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
+    "dynamic.dynamic": ("DynamicNetwork", "dynamic"),
     "errors": (
         "BucketflowError",
         "BudgetError",
@@ -150,6 +157,7 @@ _HOME = {
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
+    "results.dynamic_answers": ("StatePath", "StepMarginals"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "results.samples": ("Samples",),

@@ -42,6 +42,7 @@ _HOMES = {
     "marginals": "marginals",
     "warm": "calibrate",
     "dpop": "dcop",
+    "dynamic": "dynamic",
     "generate": "dcop",
     "batch": "batch",
     "report": "batch",
