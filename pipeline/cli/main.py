@@ -38,6 +38,7 @@ _HOMES = {
     "calibrate": "calibrate",
     "marginals": "marginals",
     "warm": "calibrate",
+    **dict.fromkeys(("completion", "man"), "manual"),
     "dpop": "dcop",
     "generate": "dcop",
     "batch": "batch",

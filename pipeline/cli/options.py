@@ -232,13 +232,16 @@ _GROUPS = {
 class Grouped(click.Command):
     """A command of many options."""
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group that has options; the last one has those of none."""
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return names and help of the options of each group that has some; the last group has those of none."""
         records = {param.name or "": param.get_help_record(ctx) for param in self.get_params(ctx)}
         grouped = {name for names in _GROUPS.values() for name in names}
-        sections = {**_GROUPS, "Options": tuple(name for name in records if name not in grouped)}
-        for title, names in sections.items():
-            rows = [record for name in names if (record := records.get(name)) is not None]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        groups = {**_GROUPS, "Options": tuple(name for name in records if name not in grouped)}
+        rows = {title: [row for name in names if (row := records.get(name))] for title, names in groups.items()}
+        return {title: found for title, found in rows.items() if found}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group."""
+        for title, rows in self.sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
