@@ -116,3 +116,20 @@ def test_completion_of_another_shell_is_refused() -> None:
     done = CliRunner().invoke(main, ["completion", "csh"])
     assert done.exit_code == 2
     assert "'csh' is not one of 'bash', 'zsh', 'fish'" in done.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("bucketflow dp", ["plain,dpop"]),
+        ("bucketflow solve sat", ["plain,satellite", "file,sat"]),
+        ("bucketflow solve grid --query part", ["plain,partition"]),
+        ("bucketflow solve grid --workdir ru", ["file,ru"]),
+        ("bucketflow resume ru", ["file,ru"]),
+        ("bucketflow batch questions", ["file,questions"]),
+    ],
+)
+def test_completion_offers_commands_options_examples_and_files(typed: str, offered: list[str]) -> None:
+    words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_BUCKETFLOW_COMPLETE": "bash_complete"}
+    done = CliRunner().invoke(main, [], prog_name="bucketflow", env=words)
+    assert done.output.split() == offered
