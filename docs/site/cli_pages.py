@@ -16,7 +16,7 @@ def table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 def code(text: str) -> str:
     """Return a text as code that may stand in a table."""
-    return f"`{text}`".replace("|", "\\|")
+    return f"`{text}`"
 
 
 def plain(text: str) -> str:
