@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -15,12 +16,15 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT.parent)]
 
 from cli_pages import code, command_list, command_page, exit_codes, plain, table  # noqa: E402
+from notebook_pages import notebook_page  # noqa: E402
 from python_pages import names_by_page, python_page, title_of  # noqa: E402
 
 import bucketflow  # noqa: E402
 from bucketflow.pipeline.cli.manual import command_texts  # noqa: E402
 from bucketflow.pipeline.formats.format_table import markdown_table, unread_formats  # noqa: E402
 
+# Notebooks are run, and their results shown, where this is set; that takes a minute, and the extra `test`.
+_RUN = bool(os.environ.get("BUCKETFLOW_RUN_NOTEBOOKS"))
 _TOP = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 
 
@@ -34,6 +38,8 @@ def generated_pages() -> Iterator[tuple[str, str]]:
     yield "reference/cli/index.md", command_list(texts)
     for text in texts:
         yield f"reference/cli/{text.name}.md", command_page(text)
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        yield f"notebooks/{path.stem}.md", notebook_page(path, run=_RUN)
     yield "reference/exit-codes.md", exit_codes()
     yield "reference/formats.md", formats_page()
 
@@ -78,6 +84,11 @@ def on_files(files: Files, config: Any) -> Files:
     for path, text in generated_pages():
         files.append(File.generated(config, path, content=text))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Let links to notebooks lead to their pages."""
+    return re.sub(r"(\]\((?:\.\./)?notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)
 
 
 def on_post_build(config: Any) -> None:
