@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -24,12 +25,13 @@ from tests.test_structure import ROOT
 SITE = ROOT / "docs" / "site"
 
 
-@pytest.fixture
-def pages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
     """Pages that are made from the code, by their paths."""
     pytest.importorskip("mkdocs", reason="the site is built with the extra docs")
-    monkeypatch.setattr(sys, "path", [str(SITE), *sys.path])
-    return dict(import_module("site_hooks").generated_pages())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(SITE), *sys.path])
+        return dict(import_module("site_hooks").generated_pages())
 
 
 def nav_pages(nav: list[Any]) -> Iterator[str]:
@@ -85,6 +87,17 @@ def test_formats_and_exit_codes_are_those_of_the_code(pages: dict[str, str]) -> 
     for row in bucketflow.formats():
         assert all(f"`{suffix}`" in pages["reference/formats.md"] for suffix in row["suffixes"])
     assert re.findall(r"^\| (\d+) \|", pages["reference/exit-codes.md"], re.MULTILINE) == [*map(str, EXIT_STATUS)]
+
+
+@pytest.mark.parametrize("asked", ["solve frequency", "marginals diagnosis --evidence Storm=yes", "info grid"])
+def test_other_answers_fit_the_schemas(asked: str, pages: dict[str, str]) -> None:
+    validate = pytest.importorskip("jsonschema").validate
+    command = asked.split()[0]
+    schema = re.search(rf"^## {command}\n.*?^```json\n(.*?)^```", pages["reference/json.md"], re.MULTILINE | re.DOTALL)
+    assert schema is not None
+    answer = json.loads(CliRunner().invoke(main, [*asked.split(), "--json"]).stdout)
+    assert set(answer) <= set(json.loads(schema[1])["properties"])
+    validate(answer, json.loads(schema[1]))
 
 
 def test_the_manual_has_every_command_and_is_roff() -> None:

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT.parent)]
 
 from cli_pages import code, command_list, command_page, exit_codes, plain, table  # noqa: E402
+from json_pages import json_page  # noqa: E402
 from notebook_pages import notebook_page  # noqa: E402
 from python_pages import names_by_page, python_page, title_of  # noqa: E402
 
@@ -41,6 +42,7 @@ def generated_pages() -> Iterator[tuple[str, str]]:
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         yield f"notebooks/{path.stem}.md", notebook_page(path, run=_RUN)
     yield "reference/exit-codes.md", exit_codes()
+    yield "reference/json.md", json_page()
     yield "reference/formats.md", formats_page()
 
 
