@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import sys
@@ -93,8 +94,18 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     return re.sub(r"(\]\((?:\.\./)?notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)
 
 
+def public_names() -> Iterator[str]:
+    """Yield the public names, and the methods of public classes, inherited ones too."""
+    for name in bucketflow.__all__:
+        yield name
+        value = getattr(bucketflow, name)
+        for method, function in inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else ():
+            if not method.startswith("_") and function.__module__.startswith("bucketflow."):
+                yield f"{name}.{method}"
+
+
 def on_post_build(config: Any) -> None:
-    """Refuse a site that lacks a public name."""
+    """Refuse a site that lacks a public name, or a method of a public class."""
     pages = "".join(path.read_text() for path in Path(config.site_dir, "reference", "python").glob("*.html"))
-    if missing := [name for name in bucketflow.__all__ if f'id="bucketflow.{name}"' not in pages]:
+    if missing := [name for name in public_names() if f'id="bucketflow.{name}"' not in pages]:
         raise PluginError(f"the reference has no text about {', '.join(missing)}")
