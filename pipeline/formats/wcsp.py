@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from math import prod
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model

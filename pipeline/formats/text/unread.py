@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-
-from ....values import dataclass
 
 _UNPACK = "unpack it first"
 _BY_PYAGRUM = "let pyAgrum save it as .bif or .net"
