@@ -245,7 +245,7 @@ def on_cluster(command: Command) -> Command:
 _GROUPS = {
     "Question": (
         *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "entropy"),
-        *("mutual", "conditional", "voi", "conflict", "samples", "temperature"),
+        *("mutual", "conditional", "voi", "conflict", "samples", "temperature", "steps", "lag", "suffixes"),
         *("best", "within", "all_optimal", "no_check"),
     ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
