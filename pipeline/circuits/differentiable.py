@@ -65,20 +65,16 @@ class LogPartition:
     model : Model
     plan : Plan
     framework : Framework
-    findings : tuple of ndarray
-        The logarithm of the likelihood of each state of each variable, by the evidence it was made with.
+    logs, findings : list of arrays of the framework
+        Logarithms of the model's own tables, -inf for 0; and of the likelihood of each state of each variable, by the
+        evidence it was made with.
     """
 
     model: Model
     plan: Plan
     framework: Framework
-    findings: tuple[Array, ...]
-
-    @cached_property
-    def logs(self) -> list[Any]:
-        """The logarithms of the model's own tables, an array for each function; -inf for 0."""
-        with np.errstate(divide="ignore"):
-            return [self.framework.array(np.log(f.dense(self.model.dims))) for f in self.model.functions]
+    logs: list[Any]
+    findings: list[Any]
 
     def __call__(self, logs: Sequence[Any] | None = None, evidence: Mapping[str, Any] | None = None) -> Any:
         """Return ln Z.
@@ -86,7 +82,7 @@ class LogPartition:
         Parameters
         ----------
         logs : sequence of arrays, optional
-            Logarithms of a table for each function, an axis for each variable of its scope; by default :attr:`logs`.
+            Logarithms of a table for each function, an axis for each variable of its scope; by default the model's own.
         evidence : mapping of str to array, optional
             Logarithms of likelihoods of a variable's states, in place of what it was made with.
         """
@@ -116,7 +112,7 @@ class LogPartition:
         return tables
 
     def _findings(self, evidence: Mapping[str, Any] | None) -> list[Any]:
-        found = [self.framework.array(own) for own in self.findings]
+        found = [*self.findings]
         for name, own in (evidence or {}).items():
             if (v := self.model.index.get(name, -1)) < 0 or tuple(np.shape(own)) != (self.model.dims[v],):
                 raise ModelError(
@@ -180,7 +176,9 @@ def partition_in(framework: Framework, model: Model, evidence: Findings, options
         raise BudgetError(
             f"ln Z and its derivatives need {format_bytes(needed)}, allowed {format_bytes(allowed)}; give more memory"
         )
-    return LogPartition(model, plan, framework, _log_findings(model, evidence))
+    with np.errstate(divide="ignore"):
+        logs = [framework.array(np.log(f.dense(model.dims))) for f in model.functions]
+    return LogPartition(model, plan, framework, logs, [*map(framework.array, _log_findings(model, evidence))])
 
 
 def _order(model: Model, order: Any) -> Any:
@@ -198,7 +196,7 @@ def _order(model: Model, order: Any) -> Any:
     return (*[model.index[name] for name in order], *range(len(model.own_names), len(model.dims)))
 
 
-def _log_findings(model: Model, evidence: Findings) -> tuple[Array, ...]:
+def _log_findings(model: Model, evidence: Findings) -> list[Array]:
     """Return the logarithm of each state's likelihood, for each variable."""
     hard, soft = split_evidence(model, evidence)
     found = [np.zeros(dim) for dim in model.dims]
@@ -207,4 +205,4 @@ def _log_findings(model: Model, evidence: Findings) -> tuple[Array, ...]:
     with np.errstate(divide="ignore"):
         for v, likelihoods in soft.items():
             found[v] = found[v] + np.log(likelihoods)
-    return tuple(found)
+    return found
