@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
     from .pipeline.bridges.agrum_bridge import from_pyagrum, to_pyagrum
+    from .pipeline.bridges.arrays_bridge import from_arrays
+    from .pipeline.bridges.cpmpy_bridge import from_cpmpy
     from .pipeline.bridges.networkx_bridge import from_networkx
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
+    from .pipeline.dynamic.dynamic import DynamicNetwork, dynamic
     from .pipeline.errors import (
         BucketflowError,
         BudgetError,
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
+    from .pipeline.results.dynamic_answers import StatePath, StepMarginals
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
@@ -66,6 +70,7 @@ __all__ = [
     "Dcop",
     "DpopMetrics",
     "DpopResult",
+    "DynamicNetwork",
     "EditableModel",
     "FormatError",
     "Function",
@@ -78,6 +83,8 @@ __all__ = [
     "RankedAssignment",
     "Result",
     "Samples",
+    "StatePath",
+    "StepMarginals",
     "StoppedError",
     "batch",
     "best",
@@ -86,7 +93,10 @@ __all__ = [
     "circuit",
     "compile",
     "dpop",
+    "dynamic",
     "formats",
+    "from_arrays",
+    "from_cpmpy",
     "from_networkx",
     "from_pandas",
     "from_pgmpy",
@@ -118,6 +128,8 @@ _HOME = {
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
+    "bridges.arrays_bridge": ("from_arrays",),
+    "bridges.cpmpy_bridge": ("from_cpmpy",),
     "bridges.networkx_bridge": ("from_networkx",),
     "bridges.pandas_bridge": ("from_pandas",),
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
@@ -126,6 +138,7 @@ _HOME = {
     "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
+    "dynamic.dynamic": ("DynamicNetwork", "dynamic"),
     "errors": (
         "BucketflowError",
         "BudgetError",
@@ -144,6 +157,7 @@ _HOME = {
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
+    "results.dynamic_answers": ("StatePath", "StepMarginals"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "results.samples": ("Samples",),

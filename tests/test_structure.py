@@ -51,6 +51,7 @@ FLOORS = {
             "api",
             "compiled",
             "circuits",
+            "dynamic",
             "batches",
             "jobs",
             "reproduce",

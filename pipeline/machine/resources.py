@@ -178,6 +178,8 @@ class Resources:
     @property
     def distributed(self) -> bool:
         """Whether a Dask cluster was asked for."""
-        return (
-            self.asked.remote or bool(self.asked.workers) or (self.asked.gpus not in (None, 1) and self.gpu_count > 1)
-        )
+        if self.asked.remote or self.asked.workers:
+            return True
+        if self.asked.tasks == "steps":
+            return self.asked.gpus is not None
+        return self.asked.gpus not in (None, 1) and self.gpu_count > 1

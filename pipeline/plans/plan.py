@@ -321,6 +321,13 @@ class Plan:
         return 1 + (self.evaluations.sweeps if self.evaluations else 0)
 
     @property
+    def step_tasks(self) -> int:
+        """How many times steps run, in all slices, boxes and sweeps."""
+        if self.spill:
+            return self.sweeps * sum(self.spill.boxes(stage) * len(stage.steps) for stage in self.spill.stages)
+        return self.sweeps * int(self._over_slices(len(self.steps), self.variant_from))
+
+    @property
     def most_rows(self) -> int:
         """Rows of the largest table at most, where tables hold only what is possible."""
         return max((self.row_bounds or {}).values(), default=0)
