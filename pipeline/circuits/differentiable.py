@@ -137,9 +137,21 @@ class LogPartition:
         """Add up logarithms of tables, and sum out what the step's output lacks."""
         gone = [v for v in dict.fromkeys(v for scope in scopes for v in scope) if v not in step.axes]
         order = (*step.axes, *gone)
-        spread = [self._spread(table, scope, order) for table, scope in zip(tables, scopes, strict=True)]
+        spread = [self._spread(table, scope, order) for scope, table in self._absorbed(tables, scopes)]
         total = sum(spread[1:], spread[0])
         return self.framework.log_sum(total, range(len(step.axes), len(order))) if gone else total
+
+    def _absorbed(self, tables: list[Any], scopes: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], Any]]:
+        """Add each table to one that has all of its variables: the way back sums the join for each that is left."""
+        found: list[tuple[tuple[int, ...], Any]] = []
+        for scope, table in sorted(zip(scopes, tables, strict=True), key=lambda pair: -len(pair[0])):
+            host = next((k for k, (own, _) in enumerate(found) if {*scope} <= {*own}), None)
+            if host is None:
+                found.append((scope, table))
+            else:
+                own, known = found[host]
+                found[host] = own, known + self._spread(table, scope, own)
+        return found
 
     def _spread(self, table: Any, scope: tuple[int, ...], order: Sequence[int]) -> Any:
         """Return a table with an axis for each variable, of one state for those that it lacks."""
