@@ -25,7 +25,7 @@ from bucketflow.pipeline.cli.main import main
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
 
 Array = NDArray[Any]
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MODELS = st.one_of(bayes_models(), markov_models())
 
 
