@@ -19,6 +19,7 @@ from ..assignments.kept_sweep import in_memory_only, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
 from ..compiling import counts_compiling
 from ..errors import ModelError, checks_keywords
+from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import Model
@@ -39,7 +40,7 @@ _COUNTED_BYTES, _FEWEST_COUNTED, _MOST_COUNTED = 64, 1 << 12, 1 << 22
 @checks_keywords
 @counts_compiling
 def best(
-    model: Model,
+    model: GivenModel,
     m: int | None = None,
     *,
     within: float | int | str | Decimal | None = None,
@@ -55,7 +56,7 @@ def best(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     m : int, optional
         How many, at most; all that there are without it.
     within : number, optional
@@ -84,6 +85,7 @@ def best(
     """
     start = time.perf_counter()
     most = None if m is None else integer(m, "m", 0)
+    model = given_model(model, options.get("memory"))
     question = question_of(model, "optimum", evidence).chained
     network = question.reduced[0]
     listing = _Listing(question.model, network, within, most)
@@ -105,7 +107,7 @@ class _Listing:
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     network : Network
     within : number, optional
     most : int, optional

@@ -23,6 +23,7 @@ from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
 from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
+from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
@@ -141,7 +142,7 @@ _OPTIMISM = 1.5
 @checks_keywords
 @counts_compiling
 def bound(
-    model: Model,
+    model: GivenModel,
     query: str = "optimum",
     *,
     evidence: Evidence = None,
@@ -158,7 +159,7 @@ def bound(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     query : {"optimum", "partition"}
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
@@ -183,7 +184,7 @@ def bound(
         If the disk is full, or on Ctrl-C with ``workdir``: what is done by then stays there.
     """
     start = perf_counter()
-    resources = Resources(Options(**options))
+    resources, model = Resources(Options(**options)), given_model(model, options.get("memory"))
     _check(model, query, z, time)
     asked = Question(model, query, *split_evidence(model, evidence))
     network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]

@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError
+from ..formats.read import GivenModel, given_model
 from ..models.function import Function
-from ..models.model import FORBIDDEN, Model, checked_model
+from ..models.model import FORBIDDEN, Model
 from ..options import Keywords
 from ..results.result import Result
 from .solve import solve
@@ -46,8 +47,8 @@ class EditableModel:
     1
     """
 
-    def __init__(self, model: Model) -> None:
-        self._levels = [_Level(checked_model(model), {})]
+    def __init__(self, model: GivenModel) -> None:
+        self._levels = [_Level(given_model(model), {})]
         self._marks: list[int] = []
 
     def __repr__(self) -> str:

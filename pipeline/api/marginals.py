@@ -9,14 +9,14 @@ from typing import Unpack
 from ..answering.door import solved
 from ..answering.question import Findings, Names, Question, question_of
 from ..errors import ModelError, checks_keywords
-from ..models.model import Model
+from ..formats.read import GivenModel, given_model
 from ..options import Keywords, Options
 from ..results.posteriors import Marginals
 
 
 @checks_keywords
 def marginals(
-    model: Model,
+    model: GivenModel,
     *,
     evidence: Findings = None,
     query_vars: Names = "all",
@@ -34,7 +34,7 @@ def marginals(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     evidence : mapping, path or None
         Variable name → state label or index, or → one likelihood a state (soft evidence); or a file.
     query_vars : "all" or sequence of str
@@ -68,7 +68,7 @@ def marginals(
     StoppedError
         If a run in ``workdir`` was interrupted; it can be resumed.
     """
-    chosen = Options(**options)
+    chosen, model = Options(**options), given_model(model, options.get("memory"))
     query = "max-marginals" if maximum else "marginals"
     if derivatives and maximum:
         raise ModelError("derivatives are those of a sum, not of max-marginals")

@@ -21,6 +21,7 @@ from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import in_memory_only, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
+from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import Model
@@ -41,7 +42,7 @@ _EVALUATED = 8
 @checks_keywords
 @counts_compiling
 def sample(
-    model: Model,
+    model: GivenModel,
     n: int,
     *,
     evidence: Findings = None,
@@ -57,7 +58,7 @@ def sample(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
         Bayesian and Markov networks, clauses among them, are drawn from their distribution given the evidence: models
         whose factors are 0 and 1 uniformly.
     n : int
@@ -81,6 +82,7 @@ def sample(
         ``top``.
     """
     start = time.perf_counter()
+    model = given_model(model, options.get("memory"))
     sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, Options(**options))
     prepared = sampler.prepared
     planned = time.perf_counter()
@@ -102,7 +104,7 @@ def sample(
 def _sampler(model: Model, n: int, evidence: Findings, temperature: float | None, options: Options) -> _Sampler:
     """Check what is asked, and preprocess the model for it."""
     options = in_memory_only(options, "samples")
-    if not isinstance(model, Model) or model.kind != "cost":
+    if model.kind != "cost":
         if temperature is not None:
             raise ModelError("a temperature is for cost networks; probabilities are drawn as they are")
         question = question_of(model, "partition", evidence).chained

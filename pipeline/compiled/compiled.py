@@ -10,8 +10,8 @@ from typing import Any, Unpack
 from ..answering.question import Names, asked_of
 from ..api.marginals import in_memory
 from ..errors import checks_keywords
+from ..formats.read import GivenModel, given_model
 from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
-from ..models.model import Model
 from ..options import Keywords, Where
 from .case_run import answer_cases
 from .information import InformedState
@@ -21,7 +21,7 @@ from .structure import skeleton_of
 
 @partial(checks_keywords, name="compile")
 def compile_model(
-    model: Model,
+    model: GivenModel,
     *,
     joint: Iterable[Names] = (),
     families: bool = False,
@@ -36,7 +36,7 @@ def compile_model(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
         Its own evidence becomes the first findings.
     joint, families
         Sets of variables whose joints every answer has; see :func:`bucketflow.marginals`.
@@ -54,7 +54,7 @@ def compile_model(
     BudgetError
         If all messages together do not fit ``memory``.
     """
-    chosen = in_memory(**options)
+    chosen, model = in_memory(**options), given_model(model, options.get("memory"))
     compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
     compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
     return compiled

@@ -70,7 +70,9 @@ def cases_of(model: Model, cases: Any) -> Cases:
         names = dict.fromkeys(name for case in records for name in case)
         columns = {name: [case.get(name) for case in records] for name in names}
         count = len(records)
-    return Cases(count, {_variable(model, name): _column(model, name, column) for name, column in columns.items()})
+    return Cases(
+        count, {model.variable(name, "cases name"): _column(model, name, column) for name, column in columns.items()}
+    )
 
 
 def _length(name: str, column: Any) -> int:
@@ -86,12 +88,6 @@ def _records(cases: Any) -> list[Mapping[str, Any]]:
             found = type(case).__name__
             raise ModelError(f"cases are columns by name, a data frame, or a mapping for each case; found {found}")
     return records
-
-
-def _variable(model: Model, name: str) -> int:
-    if name not in model.index:
-        raise ModelError(f"cases name {name!r}, which is not a variable of the model")
-    return model.index[name]
 
 
 def _column(model: Model, name: str, column: Any) -> Array:

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError, checks_keywords, shorten
+from ..errors import ModelError, checks_keywords, meant, shorten
 from .bayesian_networks import check_network
-from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
+from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named, unknown_variable
 from .checks import Kind as Kind
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
@@ -205,7 +205,7 @@ class Model:
         for k, (scope, *values) in enumerate(functions):
             scope = (scope,) if isinstance(scope, str) else tuple(scope)
             if unknown := [v for v in scope if v not in places]:
-                raise ModelError(f"function {k} is over {unknown[0]!r}, which is not a variable of the model")
+                raise unknown_variable(unknown[0], places, f"function {k} is over")
             indices = tuple(places[v] for v in scope)
             child = indices[-1] if kind == "bayes" and indices else None
             made.append(_function_of(k, indices, values, child))
@@ -266,6 +266,18 @@ class Model:
         """:attr:`lowest` and, as far as 64 bits hold them, :attr:`limits`; shape (2, functions)."""
         return np.array([self.lowest, [max(limit, -_LARGEST) for limit in self.limits]], np.int64)
 
+    def variable(self, name: Any, who: str = "") -> int:
+        """Return the index of one of the model's own variables; ``who`` names it, for the message.
+
+        Raises
+        ------
+        ModelError
+            If there is none of this name, with the one that was meant.
+        """
+        if not isinstance(name, str) or name not in self.index:
+            raise unknown_variable(name, self.index, who)
+        return self.index[name]
+
     def state_index(self, variable: int, state: str | int | float | np.number[Any] | np.bool_) -> int:
         """Return the index of a state given by label or by number, counted from 0; a text that is a label is one.
 
@@ -284,7 +296,8 @@ class Model:
         if 0 <= number < self.dims[variable]:
             return number
         known = ", ".join(labels) if labels is not None else f"0..{self.dims[variable] - 1}"
-        raise ModelError(f"variable {self.names[variable]!r} has no state {state!r}; its states are {known}")
+        hint = meant(state, labels) if labels and isinstance(state, str) else ""
+        raise ModelError(f"variable {self.names[variable]!r} has no state {state!r}; its states are {known}{hint}")
 
     def shown(self, assignment: Sequence[int]) -> dict[str, str | int]:
         """Return an assignment by the names of variables and states, without hidden variables."""
@@ -311,9 +324,7 @@ class Model:
         """
         states = dict(self.evidence)
         for name, state in evidence.items() if isinstance(evidence, Mapping) else evidence:
-            if name not in self.index:
-                raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
-            variable = self.index[name]
+            variable = self.variable(name, "evidence names")
             value = self.state_index(variable, state)
             if states.setdefault(variable, value) != value:
                 raise ModelError(f"variable {name!r} is observed in two different states")

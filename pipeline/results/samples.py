@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, format_bytes
+from ..errors import format_bytes
 from ..models.model import Model
 from .frames import imported_pandas
 from .proof import plan_dict
@@ -62,9 +62,7 @@ class Samples:
 
     def __getitem__(self, name: str) -> NDArray[np.integer[Any]]:
         """Return the states of one variable, by its name."""
-        if name not in self.model.index:
-            raise ModelError(f"{name!r} is not a variable of the model")
-        return self.states[:, self.model.index[name]]
+        return self.states[:, self.model.variable(name)]
 
     def assignments(self) -> list[dict[str, str | int]]:
         """Return each draw by names of variables and labels of states."""
