@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
-    from .pipeline.compiled.compiled import Compiled
+    from .pipeline.compiled.compiled import Compiled, conditional
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.errors import (
         BucketflowError,
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .pipeline.jobs.submit import submit
     from .pipeline.models.cases import CaseMarginals
     from .pipeline.models.dcop import Agent, Dcop
+    from .pipeline.models.evaluation import Evaluation
     from .pipeline.models.model import Function, Model
     from .pipeline.models.random_dcops import generate
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
@@ -62,6 +63,7 @@ __all__ = [
     "DpopMetrics",
     "DpopResult",
     "EditableModel",
+    "Evaluation",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -78,6 +80,7 @@ __all__ = [
     "best",
     "bound",
     "compile",
+    "conditional",
     "dpop",
     "formats",
     "from_networkx",
@@ -113,7 +116,7 @@ _HOME = {
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "models.cases": ("CaseMarginals",),
-    "compiled.compiled": ("Compiled", "compile_model"),
+    "compiled.compiled": ("Compiled", "compile_model", "conditional"),
     "errors": (
         "BucketflowError",
         "BudgetError",
@@ -128,6 +131,7 @@ _HOME = {
     "formats.write": ("save",),
     "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
+    "models.evaluation": ("Evaluation",),
     "models.model": ("Function", "Model"),
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),

@@ -23,6 +23,7 @@ from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..queries.outer_variables import with_outer
+from ..results.asked import AskedOf
 from ..results.proof import A, noted
 from ..trees.tree import Target
 
@@ -129,7 +130,7 @@ class Question:
         return self.reduced[0].cells >= LARGE_CELLS
 
     def told(self, found: A) -> A:
-        """Return an answer with the notes of the model.
+        """Return an answer with the notes of the model, and with what was asked.
 
         Raises
         ------
@@ -138,7 +139,9 @@ class Question:
         """
         log10 = getattr(found, "log10_evidence", None)
         check_log10(self.model, getattr(found, "log10", None) if log10 is None else log10, self.soft.values())
-        return noted(found, self.model.notes)
+        told: Any = noted(found, self.model.notes)
+        asked: A = replace(told, asked=AskedOf.of(self.model, self.hard, self.soft))
+        return asked
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same for a run to be continued."""

@@ -26,6 +26,7 @@ from ..models.model import Model
 from ..options import Keywords, Options
 from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
+from ..results.asked import AskedOf
 from ..results.best_assignments import BestAssignments, RankedAssignment
 from ..results.result import Result
 from ..runs.slices import sweep_groups
@@ -88,9 +89,10 @@ def best(
     model = given_model(model, options.get("memory"))
     question = question_of(model, "optimum", evidence).chained
     network = question.reduced[0]
+    told = AskedOf.of(question.model, question.hard, question.soft)
     listing = _Listing(question.model, network, within, most)
     if listing.fixed is None:
-        return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes)
+        return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes, told)
     asked = in_memory_only(Options(**options), "the best assignments")
     prepared = prepare_kept(question, network, listing.arithmetic, asked)
     planned = time.perf_counter()
@@ -98,7 +100,7 @@ def best(
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     uncounted = count and counted is None
     notes = (*model.notes, *(("the optima are not counted: that takes costs, and small tables",) if uncounted else ()))
-    return BestAssignments(found, counted, prepared.plan, seconds, notes)
+    return BestAssignments(found, counted, prepared.plan, seconds, notes, told)
 
 
 @dataclass(frozen=True)

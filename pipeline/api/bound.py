@@ -37,7 +37,6 @@ from ..orders.tree_search import TreeSearch
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
 from ..results.bounds import BoundRound, Bounds, Number
-from ..results.proof import noted
 from ..trees.tree import elimination_order
 
 if TYPE_CHECKING:
@@ -190,7 +189,7 @@ def bound(
     network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
-        return _finished(Bounds(network.query, "infeasible"), model, start, start)
+        return _finished(Bounds(network.query, "infeasible"), asked, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
     with compiled_until(seconds):
@@ -198,7 +197,7 @@ def bound(
         planned = perf_counter()
         with bounds_directory(resources.asked.folder, asked):
             rounds = tuple(ladder.climb(order, z))
-    return _finished(replace(ladder.question.found(), rounds=rounds), model, start, planned)
+    return _finished(replace(ladder.question.found(), rounds=rounds), asked, start, planned)
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
@@ -230,11 +229,11 @@ def _question(network: Network, fixed: float | int, means: RoundMeans) -> _Optim
     return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
 
 
-def _finished(bounds: Bounds, model: Model, start: float, planned: float) -> Bounds:
+def _finished(bounds: Bounds, asked: Question, start: float, planned: float) -> Bounds:
     if bounds.query == "partition" and bounds.lower is not None:
-        check_log10(model, float(bounds.lower))
+        check_log10(asked.model, float(bounds.lower))
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
-    return noted(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()), model.notes)
+    return asked.told(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()))
 
 
 @dataclass

@@ -29,7 +29,6 @@ from ..options import Keywords, Options
 from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_scale
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model
-from ..results.proof import noted
 from ..results.samples import Samples
 
 Array = NDArray[Any]
@@ -98,7 +97,7 @@ def sample(
         seconds,
         peak_rss_bytes(),
     )
-    return noted(found, model.notes)
+    return sampler.question.told(found)
 
 
 def _sampler(model: Model, n: int, evidence: Findings, temperature: float | None, options: Options) -> _Sampler:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...storage.batch_folder import BatchDir
 from ..errors import encodable, printable
+from ..models.frames import imported_pandas
 from .manifest import Row
 
 # Rows without an answer that are named, and how much is said of each.
@@ -141,6 +142,16 @@ class BatchSummary:
         """Return plain types only."""
         told = {"notes": list(self.notes), "unanswered": list(self.unanswered)}
         return {**asdict(self), **told, "exit_code": self.exit_code}
+
+    def to_frame(self) -> Any:
+        """Return the table of all rows, ``summary.csv``, as a pandas data frame.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the extra ``frames`` brings it.
+        """
+        return imported_pandas().read_csv(Path(self.out) / "summary.csv")
 
     def __str__(self) -> str:
         counts = [(self.answered, "answered"), (self.bounded, "between bounds"), (self.refused, "refused")]

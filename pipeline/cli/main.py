@@ -36,6 +36,7 @@ _BOUNDED = 4
 _HOMES = {
     "bound": "bound",
     "calibrate": "calibrate",
+    "evaluate": "assignments",
     "marginals": "marginals",
     "warm": "calibrate",
     "dpop": "dcop",
@@ -64,12 +65,14 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..answering.door import valued
     from ..answering.question import question_of
     from ..answering.running import timed
+    from ..formats.answer_files import write_answer
     from ..options import Options, ProofOptions
     from .progress import progress_lines
 
     many = many_asked(options)
+    out = many["out"] if [*many] == ["out"] else None
     model, read_seconds = load(file, options)
-    if many:
+    if many and not out:
         print_many(model, read_seconds, many, options, as_json)
         return
     query, evidence, settings = keywords_of(model, options)
@@ -79,6 +82,8 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     with progress_lines(hidden=as_json) as (progress, watch):
         result = valued(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
+    if out:
+        write_answer(result, out)
     print_answer(result, as_json, model.notes)
     _end_bounded(result)
 

@@ -7,14 +7,14 @@ from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
-from ..answering.question import Names, asked_of
+from ..answering.question import Findings, Names, asked_of, split_evidence
 from ..api.marginals import in_memory
 from ..errors import checks_keywords
 from ..formats.read import GivenModel, given_model
 from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..options import Keywords, Where
 from .case_run import answer_cases
-from .information import InformedState
+from .information import Array, InformedState
 from .state import one_at_a_time
 from .structure import skeleton_of
 
@@ -58,6 +58,47 @@ def compile_model(
     compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
     compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
     return compiled
+
+
+@checks_keywords
+def conditional(
+    model: GivenModel,
+    names: Names,
+    given: Names = (),
+    *,
+    evidence: Findings = None,
+    **options: Unpack[Keywords],
+) -> Array:
+    """Return the distribution of some variables given others, and evidence: P(A | B, C, e).
+
+    Whoever asks several times compiles the model once; see :meth:`.InformedState.conditional`.
+
+    Parameters
+    ----------
+    model : Model, path or name of an example
+    names, given : str or sequence of str
+    evidence : mapping, text, path or None
+        As in :func:`bucketflow.solve`.
+    **options
+        As in :func:`bucketflow.compile`.
+
+    Returns
+    -------
+    ndarray
+        An axis for each of ``given``, then one for each of ``names``: each row is a distribution, NaN where what is
+        given is impossible.
+
+    Raises
+    ------
+    ModelError
+        If a name or the evidence does not fit, or the evidence is impossible.
+    BudgetError
+        If the table has too many states, or the messages do not fit ``memory``.
+    """
+    compiled = compile_model(model, background=False, **options)
+    hard, soft = split_evidence(compiled.model, evidence)
+    compiled.set_evidence({compiled.model.names[v]: finding for v, finding in (hard | soft).items()})
+    return compiled.conditional(names, given)
 
 
 class Compiled(InformedState):

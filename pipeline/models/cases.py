@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .findings import is_missing
+from .frames import imported_pandas
 from .model import Model
 
 Array = NDArray[Any]
@@ -155,6 +156,21 @@ class CaseMarginals(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self.tables)
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame: a row for each case, a column for each state of each variable.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the extra ``frames`` brings it.
+        """
+        pandas = imported_pandas()
+        sizes = [(name, table.shape[1]) for name, table in self.tables.items()]
+        labels = [(name, self.model.label(self.model.index[name], k)) for name, size in sizes for k in range(size)]
+        columns = pandas.MultiIndex.from_tuples(labels, names=["variable", "state"])
+        whole = np.hstack([*self.tables.values(), np.empty((len(self.log10_evidence), 0))])
+        return pandas.DataFrame(whole, columns=columns, index=pandas.RangeIndex(len(whole), name="case"))
 
     def __repr__(self) -> str:
         impossible = len(self.log10_evidence) - int(self.possible.sum())

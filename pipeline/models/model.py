@@ -16,6 +16,7 @@ from ..errors import ModelError, checks_keywords, meant, shorten
 from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named, unknown_variable
 from .checks import Kind as Kind
+from .evaluation import Evaluation
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import Scopes, least_costs
@@ -364,6 +365,37 @@ class Model:
         whole = self.completed(assignment)
         values = [0.0] if whole is None else self._values_at(whole)
         return -math.inf if 0.0 in values else math.fsum(map(math.log10, values))
+
+    def evaluate(self, assignment: Mapping[str, str | int]) -> Evaluation:
+        """Evaluate an assignment that is given: what it is worth, or what forbids it.
+
+        Parameters
+        ----------
+        assignment : mapping
+            Variable name → state label or index, of every variable but those of the model's own evidence.
+
+        Raises
+        ------
+        ModelError
+            If it lacks a variable, or names one or a state that the model does not have.
+        """
+        states = self.observe(assignment)
+        own = [states.get(v, -1) for v in range(len(self.own_names))]
+        if missing := [name for name, state in zip(self.names, own, strict=False) if state < 0]:
+            raise ModelError(f"the assignment lacks {len(missing)} of {len(own)} variables, {missing[0]!r} too")
+        whole = self.completed(own)
+        values = [] if whole is None else self._values_at(whole)
+        costs = self.kind == "cost"
+        excluded = [f for f, value in enumerate(values) if (value >= FORBIDDEN if costs else value == 0)]
+        by = tuple(tuple(self.names[v] for v in self.functions[f].scope) for f in excluded)
+        if not costs:
+            log10 = self.log10_value(own)
+            return Evaluation(log10 > -math.inf, None, log10, by)
+        total = self.cost(own)
+        if total is not None:
+            return Evaluation(True, self.objective(total), None)
+        reached = self.top is not None and not by and whole is not None
+        return Evaluation(False, None, None, by, self.objective(self.top or 0) if reached else None)
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:
         """Return the value of each function at a full assignment."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -15,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import logarithm, printable, writing
+from ..models.frames import Tabled
 from ..models.model import Model
 from ..plans.plan import Plan
-from .frames import imported_pandas
+from .asked import AskedOf
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
 Array = NDArray[Any]
@@ -28,7 +28,7 @@ _LABEL = 24
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Marginals(Mapping[str, Array]):
+class Marginals(Mapping[str, Array], Tabled):
     """Marginals by variable name.
 
     Parameters
@@ -62,6 +62,8 @@ class Marginals(Mapping[str, Array]):
     derivatives : dict of int to ndarray
         Those of the natural logarithm of the partition function, or of the probability of the evidence, by each entry
         of each function, by the index of the function; only if they were asked for.
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     model: Model
@@ -80,6 +82,7 @@ class Marginals(Mapping[str, Array]):
     tried: tuple[Tried, ...] = ()
     dask: DaskWork | None = None
     derivatives: dict[int, Array] = field(default_factory=dict)
+    asked: AskedOf | None = None
 
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
@@ -126,14 +129,12 @@ class Marginals(Mapping[str, Array]):
             found["rows"] = self.rows_work.to_dict()
         if self.dask:
             found["dask"] = self.dask.to_dict()
+        if self.asked:
+            found |= self.asked.to_dict()
         found["plan"] = plan_figures(self.plan)
         found["seconds"] = {k: round(v, 6) for k, v in self.seconds.items()}
         found["peak_rss_bytes"] = self.peak_rss_bytes
         return found
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def plot(self) -> Any:
         """Draw the distributions of the first variables as bars; in a notebook they are shown."""
@@ -149,22 +150,11 @@ class Marginals(Mapping[str, Array]):
         names, values = [name for name, _ in rows], [value for _, value in rows]
         return shown(bars(f"{len(self)} variables", names, {unit: values}, unit))
 
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with one row for each state of each variable.
-
-        Raises
-        ------
-        ImportError
-            If pandas is not installed; the extra ``frames`` brings it.
-        """
-        pandas = imported_pandas()
-
-        rows = [
-            (name, label, p)
-            for name, table in self.tables.items()
-            for label, p in zip(self.labels(name), table.tolist(), strict=True)
-        ]
-        return pandas.DataFrame(rows, columns=["variable", "state", "value" if self.maximum else "probability"])
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then a row for each state of each variable."""
+        yield "variable", "state", "value" if self.maximum else "probability"
+        for name, table in self.tables.items():
+            yield from ((name, label, p) for label, p in zip(self.labels(name), table.tolist(), strict=True))
 
     def __repr__(self) -> str:
         if self.status == "infeasible":
@@ -225,6 +215,7 @@ def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) 
         notes=tuple(stored.get("notes", ())),
         tried=tried_before(stored.get("tried", ())),
         dask=work_before(DaskWork, stored.get("dask")),
+        asked=AskedOf.before(stored),
     )
 
 

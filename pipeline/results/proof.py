@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from ..errors import format_bytes, listed, printable, shown_number
+from ..models.frames import Tabled
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
@@ -85,7 +86,7 @@ _NOTABLE = 0.01
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(Tabled):
     """How bounds closed on an optimum.
 
     Parameters
@@ -142,6 +143,11 @@ class Proof:
         return self.lower == self.upper or (
             self.gap is not None and self.gap_given is not None and self.gap <= self.gap_given
         )
+
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then both bounds at each time of the history."""
+        yield "seconds", "lower", "upper"
+        yield from map(tuple, self.history)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import ModelError, format_bytes, logarithm
+from ..models.frames import Tabled
 from ..models.model import Model
 from ..models.query import ValueQuery
+from .asked import AskedOf
 from .proof import (
     DaskWork,
     DiagramWork,
@@ -32,7 +33,7 @@ Status = Literal["optimal", "bounded", "infeasible", "ok"]
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(Tabled):
     """The answer to one query.
 
     Parameters
@@ -68,6 +69,8 @@ class Result:
         The engines that had a turn, for how long, and why each ended; the last one answered.
     dask : DaskWork or None
         What was sent to the cluster, or why nothing was; None where none was asked for.
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     query: ValueQuery
@@ -85,6 +88,12 @@ class Result:
     rows_work: RowsWork | None = None
     tried: tuple[Tried, ...] = ()
     dask: DaskWork | None = None
+    asked: AskedOf | None = None
+
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then each variable with its state."""
+        yield "variable", "state"
+        yield from (self.assignment or {}).items()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -104,11 +113,8 @@ class Result:
             **({"search": self.search.to_dict()} if self.search else {}),
             **({"rows": self.rows_work.to_dict()} if self.rows_work else {}),
             **({"dask": self.dask.to_dict()} if self.dask else {}),
+            **(self.asked.to_dict() if self.asked else {}),
         }
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def plot(self) -> Any:
         """Draw what it took, by phase and by way, and how bounds closed on it; in a notebook it is shown."""
@@ -210,6 +216,7 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         rows_work=work_before(RowsWork, stored.get("rows")),
         tried=tried_before(stored.get("tried", ())),
         dask=work_before(DaskWork, stored.get("dask")),
+        asked=AskedOf.before(stored),
     )
 
 

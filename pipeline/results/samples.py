@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -11,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import format_bytes
+from ..models.frames import Answered, imported_pandas
 from ..models.model import Model
-from .frames import imported_pandas
+from .asked import AskedOf
 from .proof import plan_dict
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Samples:
+class Samples(Answered):
     """Independent draws from a distribution over the assignments of a model.
 
     Parameters
@@ -40,6 +40,8 @@ class Samples:
         Wall seconds of ``plan`` and ``run``.
     peak_rss_bytes : int
     notes : tuple of str
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     model: Model
@@ -51,6 +53,7 @@ class Samples:
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    asked: AskedOf | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,11 +102,8 @@ class Samples:
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
             **({"notes": list(self.notes)} if self.notes else {}),
+            **(self.asked.to_dict() if self.asked else {}),
         }
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def __repr__(self) -> str:
         tried = "" if self.tried == len(self) else f", of {self.tried:,} that were tried"

@@ -35,6 +35,7 @@ def test_bounds_take_some_of_them() -> None:
     [
         *((function, Keywords) for function in (bucketflow.solve, bucketflow.plan, bucketflow.marginals)),
         *((function, Keywords) for function in (bucketflow.compile, bucketflow.sample, bucketflow.best)),
+        (bucketflow.conditional, Keywords),
         (bucketflow.submit, Sharing),
         (bucketflow.bound, Bounding),
         *((function, Where) for function in (bucketflow.resume, bucketflow.Compiled.marginals_batch)),
@@ -134,6 +135,7 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.sample(PAIR, 1, temprature=1), "sample", "temprature", "temperature"),
     (lambda: bucketflow.best(PAIR, 1, withing=1), "best", "withing", "within"),
     (lambda: bucketflow.compile(PAIR, thread=1), "compile", "thread", "threads"),
+    (lambda: bucketflow.conditional(PAIR, "a", givn="b"), "conditional", "givn", "given"),
     (lambda: bucketflow.submit(PAIR, most_worker=1), "submit", "most_worker", "most_workers"),
     (lambda: bucketflow.batch("list.csv", "out", maxtime=1), "batch", "maxtime", "max_time"),
     (lambda: bucketflow.resume("run", worker=1), "resume", "worker", "workers"),
