@@ -25,7 +25,7 @@ from ..runs.pools import DaskPools
 from .answering import answered
 from .batch_policy import BatchPolicy
 from .deadline import Deadline, earliest
-from .manifest import Row, read_manifest
+from .manifest import Manifest, Row, read_manifest
 from .pricing import PricedRow, Pricing
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
@@ -83,7 +83,7 @@ def _ignore(event: str, **facts: Any) -> None:
 
 @checks_keywords
 def batch(
-    manifest: str | PathLike[str],
+    manifest: Manifest,
     out: str | PathLike[str],
     *,
     query: str = "optimum",
@@ -100,9 +100,10 @@ def batch(
 
     Parameters
     ----------
-    manifest : path
+    manifest : path, data frame, or sequence of mappings
         A list in CSV, JSON lines or YAML with the columns ``model`` (a path or a pattern), ``query``, ``evidence``,
-        ``memory``, ``order-time``, ``time``, ``name`` and ``priority``; or a folder of models.
+        ``memory``, ``order-time``, ``time``, ``name`` and ``priority``; or a folder of models. A data frame and a list
+        of mappings have the same columns, and models that were loaded from a file too.
     out : path
         The folder of the results; with a cluster on a file system that its workers share.
     query : str

@@ -27,6 +27,7 @@ from .options import (
     proving,
     prune,
 )
+from .settings import read_settings
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals
@@ -48,8 +49,23 @@ _HOMES = {
 }
 
 
-@click.group(cls=Commands, homes=_HOMES, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.group(
+    cls=Commands,
+    homes=_HOMES,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BUCKETFLOW"},
+    epilog=EXIT_CODES,
+)
 @click.version_option(__version__, prog_name="bucketflow")
+@click.option(
+    "--config",
+    metavar="FILE",
+    envvar="BUCKETFLOW_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=guarded(read_settings),
+    help="Options in TOML, those of all commands before a table for each that has its own; the command line and "
+    "variables such as BUCKETFLOW_MEMORY come first.  [default: ~/.config/bucketflow/config.toml]",
+)
 def main() -> None:
     """Exact inference on discrete graphical models, by bucket elimination."""
 

@@ -11,6 +11,7 @@ import click
 
 from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
+from .settings import give_way, variables_of
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -38,11 +39,14 @@ def option(name: str, help: str | None = None) -> Callable[..., Any]:
         "whole": int if row.least is None else click.IntRange(min=row.least),
         "number": click.FloatRange(min=0),
     }
+    variables = variables_of(row.name)
     if row.kind == "flag":
-        return click.option(f"--{row.flag}", is_flag=True, help=help or row.help)
+        return click.option(f"--{row.flag}", is_flag=True, help=help or row.help, envvar=variables)
     shown: dict[str, Any] = {} if row.default is None else {"default": row.default, "show_default": True}
     kind = kinds.get(row.kind, str)
-    return click.option(f"--{row.flag}", type=kind, metavar=row.metavar, help=help or row.help, **shown)
+    return click.option(
+        f"--{row.flag}", type=kind, metavar=row.metavar, help=help or row.help, envvar=variables, **shown
+    )
 
 
 def options_of(*names: str) -> Callable[[Command], Command]:
@@ -231,6 +235,11 @@ _GROUPS = {
 
 class Grouped(click.Command):
     """A command of many options."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command where the command line says, if the environment or a file says it too."""
+        give_way(ctx, ctx.params.get("cluster"))
+        return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write a section for each group that has options; the last one has those of none."""

@@ -17,6 +17,7 @@ from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named, unknown_variable
 from .checks import Kind as Kind
 from .evaluation import Evaluation
+from .float_costs import stored_costs
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import Scopes, least_costs
@@ -171,7 +172,7 @@ class Model:
         variables: Mapping[str, int | Sequence[str]],
         functions: Iterable[tuple[Sequence[str], ArrayLike] | tuple[Sequence[str], ArrayLike, ArrayLike, float]],
         *,
-        top: int | None = None,
+        top: float | None = None,
         name: str = "",
         check: bool = True,
     ) -> Model:
@@ -186,8 +187,9 @@ class Model:
             The names of the variables that a function is over, and one value for each of their joint states: an
             axis a variable, in that order. Or some joint states, a row of state indices each, one value for each
             row, and the value of all others. In a Bayesian network the last variable is the child. Arrays are
-            copied.
-        top : int, optional
+            copied. Costs may be floats, which are exact in the digits that Python prints, and infinite where they
+            forbid something.
+        top : number, optional
             Totals of costs of at least this are forbidden; of costs only.
         check : bool, optional
             Whether a Bayesian network has to be one: a distribution of each variable, rows that sum to 1, no cycle.
@@ -210,7 +212,8 @@ class Model:
             indices = tuple(places[v] for v in scope)
             child = indices[-1] if kind == "bayes" and indices else None
             made.append(_function_of(k, indices, values, child))
-        model = cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
+        stored, whole, decimals = stored_costs(kind, made, top)
+        model = cls(kind, tuple(variables), dims, states, tuple(stored), top=whole, decimals=decimals, name=name)
         if check and kind == "bayes":
             check_network(model.functions, model.names, dims, model.states)
         return model

@@ -220,3 +220,92 @@ def test_answers_are_data_frames(tmp_path: Path) -> None:
     proof = bucketflow.solve("fields", method="diagram").proof
     assert proof is not None
     assert proof.to_frame()["seconds"].is_monotonic_increasing
+
+
+def test_costs_may_be_floats_and_stay_exact() -> None:
+    tables = [[0.1, 2.25], [1e-7, math.inf]]
+    model = Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), tables), (("a",), [0.2, 3])], top=9.5)
+    assert (model.decimals, model.top) == (7, 95_000_000)
+    found = bucketflow.solve(model)
+    assert (str(found.value), found.assignment) == ("0.3000000", {"a": 0, "b": 0})
+    assert str(model.evaluate({"a": 1, "b": 0}).value) == "3.0000001"
+    assert not model.evaluate({"a": 1, "b": 1}).possible
+    assert bucketflow.solve(model, "count").value == 3
+    rows = Model.build("cost", {"a": 3}, [(("a",), [[0]], [0.5], 1.25)])
+    assert [str(rows.evaluate({"a": s}).value) for s in range(3)] == ["0.50", "1.25", "1.25"]
+    assert Model.build("cost", {"a": 2}, [(("a",), [1.0, 2.0])], top=3.0).decimals == 0
+
+
+@pytest.mark.parametrize(
+    ("costs", "message"),
+    [([math.nan, 1], "no number"), ([-math.inf, 1], "infinitely good"), ([1e-300, 1e10], "round them")],
+)
+def test_floats_that_are_no_costs_are_refused(costs: list[float], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        Model.build("cost", {"a": 2}, [(("a",), costs)])
+
+
+def test_a_batch_may_be_a_list_or_a_data_frame(tmp_path: Path) -> None:
+    model = bucketflow.load("diagnosis")
+    rows = [
+        {"model": model, "query": "partition", "evidence": {"Storm": np.int64(1)}},
+        {"model": "satellite", "memory": None, "priority": np.int64(2)},
+    ]
+    summary = bucketflow.batch(rows, tmp_path / "list")
+    assert (summary.rows, summary.answered) == (2, 2)
+    lines = (tmp_path / "list" / "results.jsonl").read_text().splitlines()
+    expected = bucketflow.solve(model, "partition", evidence={"Storm": 1})
+    assert json.loads(lines[0])["answer"]["log10"] == expected.log10
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"model": ["satellite", "diagnosis"], "query": ["count", None]})
+    assert bucketflow.batch(frame, tmp_path / "frame", query="marginals").answered == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (5, "not int"),
+        ([{"model": RAIN}], "a model in memory"),
+        ([{"file": "a"}], "columns among"),
+        (["a"], "names with"),
+    ],
+)
+def test_lists_that_are_no_batch_are_refused(rows: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(bucketflow.BucketflowError, match=message):
+        bucketflow.batch(rows, tmp_path / "out")
+
+
+def test_options_come_from_the_environment_and_from_a_file(tmp_path: Path) -> None:
+    def asked(args: list[str], **variables: str) -> tuple[int, str]:
+        done = CliRunner().invoke(main, args, env=variables)
+        return done.exit_code, done.output
+
+    assert asked(["solve", "fields"], BUCKETFLOW_MEMORY="1kB")[0] == 3
+    assert asked(["solve", "satellite", "--memory", "1GB"], BUCKETFLOW_MEMORY="1kB")[0] == 0
+    assert json.loads(asked(["solve", "satellite", "--json"], BUCKETFLOW_SOLVE_QUERY="count")[1])["query"] == "count"
+    code, output = asked(["solve", "grid"], DASK_SCHEDULER_ADDRESS="nowhere:1")
+    assert code != 0
+    assert "nowhere:1" in output
+    assert asked(["plan", "grid", "--gpus", "x"], BUCKETFLOW_WORKERS="2")[1].count("workers") == 0
+    path = tmp_path / "options.toml"
+    path.write_text('memory = "1GB"\norder-time = 0.5\n[solve]\nquery = "partition"\n')
+    for found in (
+        asked(["--config", str(path), "solve", "grid", "--json"]),
+        asked(["solve", "grid", "--json"], BUCKETFLOW_CONFIG=str(path)),
+    ):
+        assert json.loads(found[1])["query"] == "partition"
+    assert (
+        json.loads(asked(["--config", str(path), "solve", "grid", "--query", "count", "--json"])[1])["query"] == "count"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("memry = 1", "did you mean 'memory'?"), ("[slove]\nseed = 1", "did you mean 'solve'?"), ("=", "options in TOML")],
+)
+def test_a_file_of_options_that_is_wrong_ends_in_a_sentence(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "options.toml"
+    path.write_text(text)
+    done = CliRunner().invoke(main, ["--config", str(path), "info", "satellite"])
+    assert done.exit_code == 2
+    assert message in done.output
