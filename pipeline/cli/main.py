@@ -41,6 +41,7 @@ _HOMES = {
     "marginals": "marginals",
     "warm": "calibrate",
     "dpop": "dcop",
+    "draw": "draw",
     "generate": "dcop",
     "batch": "batch",
     "report": "batch",

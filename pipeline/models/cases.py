@@ -172,6 +172,12 @@ class CaseMarginals(Mapping[str, Array]):
         whole = np.hstack([*self.tables.values(), np.empty((len(self.log10_evidence), 0))])
         return pandas.DataFrame(whole, columns=columns, index=pandas.RangeIndex(len(whole), name="case"))
 
+    def _repr_html_(self) -> str:
+        from ..drawings.html import shown_rows
+
+        told, *notes = repr(self).splitlines()
+        return shown_rows([("cases", told), *(("note", note.removeprefix("note: ")) for note in notes)])
+
     def __repr__(self) -> str:
         impossible = len(self.log10_evidence) - int(self.possible.sum())
         found = (

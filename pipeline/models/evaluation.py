@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ..drawings.html import Shown
 from ..errors import printable, shown_number
 from .frames import Answered
 
@@ -14,7 +15,7 @@ _NAMED = 5
 
 
 @dataclass(frozen=True, repr=False)
-class Evaluation(Answered):
+class Evaluation(Shown, Answered):
     """What an assignment is worth on a model.
 
     Parameters
@@ -63,6 +64,3 @@ class Evaluation(Answered):
 
     def _top_rows(self) -> list[tuple[str, str]]:
         return [] if self.top is None else [("top", f"its costs reach {self.top}")]
-
-    def __repr__(self) -> str:
-        return "\n".join(f"{label:<6}  {text}" for label, text in self.rows())

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError, checks_keywords, meant, shorten
+from ..errors import ModelError, checks_keywords, format_bytes, meant, shorten
 from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named, unknown_variable
 from .checks import Kind as Kind
@@ -25,6 +26,9 @@ from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .hidden_variables import completed
 from .model_policy import ModelPolicy
+
+if TYPE_CHECKING:
+    from ..drawings.svg import Svg
 
 
 @dataclass(frozen=True)
@@ -222,6 +226,71 @@ class Model:
         size, named = max(self.dims, default=0), f" {shorten(self.name)!r}" if self.name else ""
         counts = f"{len(self.dims)} variables of up to {size} states, {len(self.functions)} functions"
         return f"<{self.kind} model{named}: {counts}>"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it holds as labelled lines for a person."""
+        kinds = {"cost": "costs", "markov": "a Markov network", "bayes": "a Bayesian network"}
+        arity = max((len(f.scope) for f in self.functions), default=0)
+        rows = [("model", self.name or os.path.basename(self.source) or "in memory"), ("kind", kinds[self.kind])]
+        rows.append(("variables", f"{len(self.own_names):,}, of up to {max(self.dims, default=0):,} states"))
+        rows.append(("functions", f"{len(self.functions):,}, of up to {arity} variables, {format_bytes(self.nbytes)}"))
+        if self.top is not None:
+            rows.append(("top", str(self.objective(self.top))))
+        if self.evidence:
+            rows.append(("evidence", f"on {len(self.evidence):,} variables"))
+        return rows + [("note", text) for text in self.notes]
+
+    def _repr_html_(self) -> str:
+        from ..drawings.html import shown_rows
+
+        return shown_rows(self.rows())
+
+    def draw(
+        self, *, posteriors: Mapping[str, Any] | None = None, evidence: Mapping[str, str | int] | None = None
+    ) -> Svg:
+        """Draw the model: parents above children in a Bayesian network, variables and functions elsewhere.
+
+        A function of two variables is a line, one of more a square. Large models are drawn as communities of variables.
+        Graphviz places the boxes where it is installed (``dot``), networkx, from the extra ``draw``, or levels else.
+
+        Parameters
+        ----------
+        posteriors : mapping, optional
+            Name of a variable → its distribution, as :func:`bucketflow.marginals` returns them: bars in its box, with
+            a stripe from green, decided, to red, as undecided as can be.
+        evidence : mapping, optional
+            Name of a variable → state; boxes of observed variables have a thick frame.
+
+        Returns
+        -------
+        Svg
+            Notebooks show it; ``save(path)`` writes it.
+
+        Raises
+        ------
+        ModelError
+            If the evidence does not fit the model.
+        BucketflowError
+            If there are communities to be found, and networkx is not installed.
+        """
+        from ..drawings.network_picture import network_picture
+        from .model_picture import family_edges, function_nodes, seen_labels, variable_node
+
+        own = len(self.own_names)
+        labels = [[str(self.label(v, s)) for s in range(self.dims[v])] for v in range(own)]
+        seen = seen_labels(labels, self.observe(evidence or {}))
+        tables = posteriors or {}
+        nodes = [
+            variable_node(f"v{v}", name, labels[v], tables.get(name), seen.get(v))
+            for v, name in enumerate(self.own_names)
+        ]
+        if directed := self.kind == "bayes":
+            edges = family_edges(self.functions, own)
+        else:
+            others, edges = function_nodes(self.functions, self.own_names)
+            nodes += others
+        title = self.name or os.path.basename(self.source) or f"{self.kind} model"
+        return network_picture(title, nodes, edges, directed)
 
     def with_functions(self, others: Mapping[int, Function], *notes: str) -> Model:
         """Return a copy with other functions, by number, of the same scopes and kind of values, and further notes."""

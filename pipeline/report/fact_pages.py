@@ -9,7 +9,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from .. import charts
+from ..drawings import charts
 from ..errors import IncompatibleRunError, format_bytes, format_cells, printable, shown_number
 from .display_policy import DisplayPolicy
 from .runs import Sections

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
+from ..drawings.html import Shown
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
 from ..preprocessing.preprocess import Query
@@ -54,7 +55,7 @@ class BoundRound:
 
 
 @dataclass(frozen=True, repr=False)
-class Bounds(Tabled):
+class Bounds(Shown, Tabled):
     """What an answer lies between.
 
     Parameters
@@ -150,10 +151,6 @@ class Bounds(Tabled):
         if self.seconds:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
         return rows + [("note", text) for text in self.notes]
-
-    def __repr__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
 
 
 def relative_gap(lower: Number, upper: Number) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
+from ..drawings.html import Shown, aligned
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
 from .proof import plain_number, shown_assignment
@@ -119,7 +120,7 @@ def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class DpopResult(Tabled):
+class DpopResult(Shown, Tabled):
     """An assignment that agents agreed on.
 
     Parameters
@@ -237,6 +238,4 @@ class DpopResult(Tabled):
         return rows
 
     def __repr__(self) -> str:
-        rows = [*self.rows(), *self.metric_rows()]
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+        return aligned([*self.rows(), *self.metric_rows()])

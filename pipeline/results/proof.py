@@ -9,6 +9,7 @@ from decimal import Decimal
 from math import log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from ..drawings.html import Html, Shown
 from ..errors import format_bytes, listed, printable, shown_number
 from ..models.frames import Tabled
 
@@ -86,7 +87,7 @@ _NOTABLE = 0.01
 
 
 @dataclass(frozen=True)
-class Proof(Tabled):
+class Proof(Shown, Tabled):
     """How bounds closed on an optimum.
 
     Parameters
@@ -157,6 +158,12 @@ class Proof(Tabled):
             "upper": plain_number(self.upper),
             "history": [(t, plain_number(lower), plain_number(upper)) for t, lower, upper in self.history],
         }
+
+    def draw(self) -> Html:
+        """Draw how both bounds closed, with a table of them; a notebook shows it."""
+        from ..drawings.charts import convergence
+
+        return convergence("optimum", self.history, "log10" if isinstance(self.lower, float) else "cost")
 
     def rows(self) -> list[tuple[str, str]]:
         """Return how bounds closed, as labelled lines."""

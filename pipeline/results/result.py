@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..drawings.html import Html, Shown
 from ..errors import ModelError, format_bytes, logarithm
 from ..models.frames import Tabled
 from ..models.model import Model
@@ -33,7 +34,7 @@ Status = Literal["optimal", "bounded", "infeasible", "ok"]
 
 
 @dataclass(frozen=True, repr=False)
-class Result(Tabled):
+class Result(Shown, Tabled):
     """The answer to one query.
 
     Parameters
@@ -116,17 +117,16 @@ class Result(Tabled):
             **(self.asked.to_dict() if self.asked else {}),
         }
 
-    def plot(self) -> Any:
-        """Draw what it took, by phase and by way, and how bounds closed on it; in a notebook it is shown."""
-        from ..charts import bars, below, convergence
-        from ..pages import shown
+    def plot(self) -> Html:
+        """Draw what it took, by phase and by way, and how bounds closed on it; a notebook shows it."""
+        from ..drawings.charts import bars, below, convergence
 
         tried = dict(self.proof.tried) if self.proof else {}
         spent = {**self.seconds, **{f"by {way}": seconds for way, seconds in tried.items() if seconds}}
         chart = bars(f"{self.query}: {self.status}", list(spent), {"seconds": list(spent.values())}, "seconds")
         history = self.proof.history if self.proof else ()
         unit = "cost" if self.log10 is None else "log10"
-        return shown(below(chart, convergence(self.query, history, unit)) if history else chart)
+        return below(chart, convergence(self.query, history, unit)) if history else chart
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the answer as labelled lines for a person."""
@@ -162,16 +162,6 @@ class Result(Tabled):
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
         rows += [("note", text) for text in dict.fromkeys(self.notes)]
         return rows
-
-    def __repr__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self.rows())
-        return f"<table>{body}</table>"
 
 
 def _plain_value(query: ValueQuery, value: int | Decimal | None) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..drawings.html import Shown
 from ..errors import format_bytes
 from ..models.frames import Answered, imported_pandas
 from ..models.model import Model
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Samples(Answered):
+class Samples(Shown, Answered):
     """Independent draws from a distribution over the assignments of a model.
 
     Parameters
@@ -105,11 +106,12 @@ class Samples(Answered):
             **(self.asked.to_dict() if self.asked else {}),
         }
 
-    def __repr__(self) -> str:
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what was drawn as labelled lines for a person."""
         tried = "" if self.tried == len(self) else f", of {self.tried:,} that were tried"
-        lines = [f"samples  {len(self):,} of {len(self.names):,} variables, seed {self.seed}{tried}"]
+        rows = [("samples", f"{len(self):,} of {len(self.names):,} variables, seed {self.seed}{tried}")]
         if self.plan is not None:
-            lines.append(f"plan     {self.plan.slices} slices, peak {format_bytes(self.plan.peak_bytes)}")
+            rows.append(("plan", f"{self.plan.slices} slices, peak {format_bytes(self.plan.peak_bytes)}"))
         if self.seconds:
-            lines.append("seconds  " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
-        return "\n".join([*lines, *(f"note     {text}" for text in dict.fromkeys(self.notes))])
+            rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
+        return [*rows, *(("note", text) for text in dict.fromkeys(self.notes))]
