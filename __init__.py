@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .pipeline.api.best import best
     from .pipeline.api.bound import bound
     from .pipeline.api.editable import EditableModel
+    from .pipeline.api.einsum import ContractionOptimizer, einsum
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .pipeline.bridges.networkx_bridge import from_networkx
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
+    from .pipeline.bridges.sklearn_bridge import BayesClassifier
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
     from .pipeline.compiled.compiled import Compiled, conditional
     from .pipeline.compiled.compiled import compile_model as compile
@@ -53,12 +55,14 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "BatchSummary",
+    "BayesClassifier",
     "BestAssignments",
     "Bounds",
     "BucketflowError",
     "BudgetError",
     "CaseMarginals",
     "Compiled",
+    "ContractionOptimizer",
     "Dcop",
     "DpopMetrics",
     "DpopResult",
@@ -82,6 +86,7 @@ __all__ = [
     "compile",
     "conditional",
     "dpop",
+    "einsum",
     "formats",
     "from_networkx",
     "from_pandas",
@@ -108,12 +113,14 @@ _HOME = {
     "api.best": ("best",),
     "api.bound": ("bound",),
     "api.editable": ("EditableModel",),
+    "api.einsum": ("ContractionOptimizer", "einsum"),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
     "bridges.networkx_bridge": ("from_networkx",),
     "bridges.pandas_bridge": ("from_pandas",),
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
+    "bridges.sklearn_bridge": ("BayesClassifier",),
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model", "conditional"),

@@ -45,11 +45,11 @@ FLOORS = {
         *(
             "examples",
             "formats",
-            "bridges",
             "answering",
             "assignments",
             "api",
             "compiled",
+            "bridges",
             "batches",
             "jobs",
             "reproduce",

@@ -135,6 +135,7 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.sample(PAIR, 1, temprature=1), "sample", "temprature", "temperature"),
     (lambda: bucketflow.best(PAIR, 1, withing=1), "best", "withing", "within"),
     (lambda: bucketflow.compile(PAIR, thread=1), "compile", "thread", "threads"),
+    (lambda: bucketflow.einsum("i->", [1], semirng="log"), "einsum", "semirng", "semiring"),
     (lambda: bucketflow.conditional(PAIR, "a", givn="b"), "conditional", "givn", "given"),
     (lambda: bucketflow.submit(PAIR, most_worker=1), "submit", "most_worker", "most_workers"),
     (lambda: bucketflow.batch("list.csv", "out", maxtime=1), "batch", "maxtime", "max_time"),
