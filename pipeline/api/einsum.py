@@ -59,7 +59,7 @@ class ContractionOptimizer(PathOptimizer):
     ) -> Path:
         """Return which operands are contracted, pair after pair: positions among those that are left.
 
-        The result of a pair comes last, as in :func:`opt_einsum.contract_path`. ``memory_limit`` has no effect: trees
+        The result of a pair comes last, as in ``opt_einsum.contract_path``. ``memory_limit`` has no effect: trees
         are the cheapest that are found, whose largest table follows.
         """
         number = {name: k for k, name in enumerate(dict.fromkeys(name for each in inputs for name in each))}

@@ -48,7 +48,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
     model : Model, optional
         A Bayesian network whose structure is taken, in place of ``edges``; its tables are not.
     target : str
-        The name of what is predicted, in the structure and in :attr:`model_`.
+        The name of what is predicted, in the structure and in ``model_``.
     prior : float
         Pseudo-counts of each cell, above 0: no case is impossible.
     bins : int

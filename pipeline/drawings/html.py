@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
+from ...values import dataclass
 from ..errors import ModelError, writing
 from .drawing_policy import DrawingPolicy
+from .shown import Rows
 from .svg import page_of
-
-Rows = Sequence[tuple[str, str]]
 
 #: Colours are those of the page around, so that they are right where that is dark.
 STYLE: Final = (
@@ -54,29 +53,9 @@ class Html:
             Path(path).write_text(page_of(self._repr_html_(), self.title), encoding="utf-8")
 
 
-class Shown:
-    """What shows itself as labelled lines, in text and in notebooks."""
-
-    def rows(self) -> list[tuple[str, str]]:
-        """Return labelled lines for a person."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return aligned(self.rows())
-
-    def _repr_html_(self) -> str:
-        return shown_rows(self.rows())
-
-
 def shown_rows(rows: Rows) -> str:
     """Return labelled lines as notebooks show them."""
     return Html(labelled(rows))._repr_html_()
-
-
-def aligned(rows: Rows) -> str:
-    """Return labelled lines as text."""
-    width = max((len(label) for label, _ in rows), default=0)
-    return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
 
 
 def labelled(rows: Rows) -> str:

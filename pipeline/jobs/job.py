@@ -16,7 +16,8 @@ from ...storage.job_folder import JobDir, job_folders
 from ...storage.run_folder import stored_bounds, stored_result
 from ..answering.run_folder import resumable
 from ..api.resume import stored_question
-from ..drawings.html import Html, aligned, labelled
+from ..drawings.html import Html, labelled
+from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model

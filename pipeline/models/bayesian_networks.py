@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from ...values import dataclass
 from ..errors import ModelError, shorten
 from .function import Function, joined, runs
 from .model_policy import ModelPolicy

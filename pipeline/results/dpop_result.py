@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ..drawings.html import Shown, aligned
+from ..drawings.shown import Shown, aligned
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
 from .proof import plain_number, shown_assignment

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..drawings.html import Html, Shown
+from ...values import dataclass
+from ..drawings.shown import Shown
 from ..errors import ModelError, format_bytes, logarithm
 from ..models.frames import Tabled
 from ..models.model import Model
@@ -28,6 +29,7 @@ from .proof import (
 )
 
 if TYPE_CHECKING:
+    from ..drawings.html import Html
     from ..plans.plan import Plan
 
 Status = Literal["optimal", "bounded", "infeasible", "ok"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..drawings.html import Shown
+from ..drawings.shown import Shown
 from ..errors import format_bytes
 from ..models.frames import Answered, imported_pandas
 from ..models.model import Model
