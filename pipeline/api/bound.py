@@ -17,7 +17,7 @@ from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
 from ..errors import ModelError, checks_keywords
-from ..formats.read import GivenModel, given_model
+from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
 from ..models.checks import integer
@@ -28,6 +28,7 @@ from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce
 from ..preprocessing.wide_tables import with_links
 from ..results.bounds import Bounds, Number
 from .bound_ladder import Ladder
+from .progress import planning_line, read_given
 
 if TYPE_CHECKING:
     pass
@@ -46,6 +47,7 @@ def bound(
     evidence: Evidence = None,
     z: int | None = None,
     time: float | None = None,
+    progress: bool = False,
     **options: Unpack[Bounding],
 ) -> Bounds:
     """Bound an answer from both sides by mini-bucket elimination.
@@ -66,6 +68,8 @@ def bound(
         time, while memory and time allow; then triangles of an optimum's functions and other orders have what is left.
     time : float, optional
         Wall seconds; 10 by default, none where ``z`` is given. The smallest mini-buckets are always tried.
+    progress : bool
+        Whether to draw, on a terminal or in a notebook, that bounds are computed.
     **options
         ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
         :func:`bucketflow.solve`; one GPU is used. With ``workdir`` messages that exceed memory are on disk, in at most
@@ -83,7 +87,7 @@ def bound(
         If the disk is full, or on Ctrl-C with ``workdir``: what is done by then stays there.
     """
     start = perf_counter()
-    resources, model = Resources(Options(**options)), given_model(model, options.get("memory"))
+    resources, model = Resources(Options(**options)), read_given(model, options.get("memory"), progress)
     _check(model, query, z, time)
     asked = Question(model, query, *split_evidence(model, evidence))
     network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
@@ -92,7 +96,7 @@ def bound(
         return _finished(Bounds(network.query, "infeasible"), asked, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = Ladder(_question(network, fixed, _means(resources, network)), resources, start, seconds)
-    with compiled_until(seconds):
+    with compiled_until(seconds), planning_line(progress, "mini-buckets"):
         order = ladder.order()
         planned = perf_counter()
         with bounds_directory(resources.asked.folder, asked):

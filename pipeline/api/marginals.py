@@ -9,9 +9,10 @@ from typing import Unpack
 from ..answering.door import solved
 from ..answering.question import Findings, Names, Question, question_of
 from ..errors import ModelError, checks_keywords
-from ..formats.read import GivenModel, given_model
+from ..formats.read import GivenModel
 from ..options import Keywords, Options
 from ..results.posteriors import Marginals
+from .progress import Asked, asked_progress, read_given
 
 
 @checks_keywords
@@ -24,7 +25,7 @@ def marginals(
     families: bool = False,
     derivatives: bool = False,
     maximum: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Asked = None,
     **options: Unpack[Keywords],
 ) -> Marginals:
     """Compute the posterior marginals of a model.
@@ -49,8 +50,9 @@ def marginals(
         entries of 0 takes one more propagation.
     maximum : bool
         Max-marginals instead: for each state the best assignment that has it.
-    progress : callable, optional
-        Called with (bytes done, bytes planned).
+    progress : bool or callable, optional
+        True draws what commands draw, on a terminal or in a notebook: reading, planning, compiling, bounds, and a bar.
+        A callable is called with (bytes done, bytes planned).
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
         ``client``, ``representation``, ``fit``, ``disk``, ``workdir``, ``keep_tables``, ``tasks``, ``dashboard``,
@@ -68,12 +70,13 @@ def marginals(
     StoppedError
         If a run in ``workdir`` was interrupted; it can be resumed.
     """
-    chosen, model = Options(**options), given_model(model, options.get("memory"))
+    chosen, model = Options(**options), read_given(model, options.get("memory"), progress)
     query = "max-marginals" if maximum else "marginals"
     if derivatives and maximum:
         raise ModelError("derivatives are those of a sum, not of max-marginals")
     question = question_of(model, query, evidence, query_vars, joint, families or derivatives)
-    found = _propagated(question, chosen, progress)
+    with asked_progress(progress) as (report, _):
+        found = _propagated(question, chosen, report)
     if not derivatives:
         return found
     from .derivatives import derivatives_of

@@ -21,7 +21,7 @@ from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import in_memory_only, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
-from ..formats.read import GivenModel, given_model
+from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import Model
@@ -30,6 +30,7 @@ from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_scale
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model
 from ..results.samples import Samples
+from .progress import planning_line, read_given
 
 Array = NDArray[Any]
 # States of a variable of a draw while it is made: those that are left, those of the model, and those of the answer.
@@ -46,6 +47,7 @@ def sample(
     *,
     evidence: Findings = None,
     temperature: float | None = None,
+    progress: bool = False,
     **options: Unpack[Keywords],
 ) -> Samples:
     """Draw independent assignments from a model under evidence, exactly.
@@ -68,6 +70,8 @@ def sample(
         Of a cost network, which has to be given one: assignments are drawn in proportion to
         ``exp(-cost / temperature)``; infinity draws all that are allowed alike. Where single costs are allowed but
         totals may reach ``top``, draws that do are thrown away.
+    progress : bool
+        Whether to draw, on a terminal or in a notebook, what is done.
     **options
         ``seed`` is that of the plan and of the draws. ``memory``, ``order``, ``order_time``, ``tree``, ``threads``,
         ``workers``, ``scheduler`` and ``client`` as in :func:`bucketflow.solve`; workers sweep slices.
@@ -81,11 +85,13 @@ def sample(
         ``top``.
     """
     start = time.perf_counter()
-    model = given_model(model, options.get("memory"))
-    sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, Options(**options))
-    prepared = sampler.prepared
+    model = read_given(model, options.get("memory"), progress)
+    with planning_line(progress):
+        sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, Options(**options))
+        prepared = sampler.prepared
     planned = time.perf_counter()
-    states = sampler.drawn()
+    with planning_line(progress, "drawing"):
+        states = sampler.drawn()
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     found = Samples(
         sampler.question.model,

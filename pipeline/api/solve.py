@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..answering.door import valued
 from ..answering.question import Evidence, Findings, Names, Variables, question_of
-from ..answering.watching import OnBounds, Watch
+from ..answering.watching import OnBounds
 from ..errors import ModelError, checks_keywords
 from ..examples import file_or_example
 from ..formats.read import GivenModel, given_model, load_named
@@ -21,9 +21,9 @@ from ..models.model import Model
 from ..models.query import VALUES
 from ..options import Keywords, Method, Options, ProofOptions, parse_size
 from ..results.result import Result
+from .progress import Asked, asked_progress, read_given
 
 if TYPE_CHECKING:
-    from ..answering.running import Progress
     from ..plans.plan import Plan
 
 
@@ -126,7 +126,7 @@ def solve(
     evidence: Evidence = None,
     project: Variables = None,
     maximize: Variables = None,
-    progress: Progress | None = None,
+    progress: Asked = None,
     on_bounds: OnBounds | None = None,
     method: Method = "auto",
     upper_bound: float | int | str | None = None,
@@ -155,8 +155,9 @@ def solve(
         default the variables that the file names (``c p show``, ``c ind``), else all.
     maximize : names, path or None
         The variables of marginal MAP: names, or a ``.query`` or ``.map`` file (how many, then their indices).
-    progress : callable, optional
-        Called with (bytes done, bytes planned).
+    progress : bool or callable, optional
+        True draws what commands draw, on a terminal or in a notebook: reading, planning, compiling, bounds, and a bar.
+        A callable is called with (bytes done, bytes planned).
     on_bounds : callable, optional
         Called with (lower, upper), what an optimum that bounds prove lies between, whenever one improved: costs, or
         log10 of probabilities; None where one is not known yet.
@@ -232,7 +233,7 @@ def solve(
     if query not in VALUES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
-    watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
-    model = given_model(model, options.get("memory"))
-    question = question_of(model, query, evidence, project=project, maximize=maximize)
-    return valued(question, Options(**options), effort, progress, watch)
+    model = read_given(model, options.get("memory"), progress)
+    with asked_progress(progress, on_bounds) as (report, watch):
+        question = question_of(model, query, evidence, project=project, maximize=maximize)
+        return valued(question, Options(**options), effort, report, watch)

@@ -82,13 +82,13 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..answering.door import valued
     from ..answering.question import question_of
     from ..answering.running import timed
+    from ..api.progress import progress_lines
     from ..formats.answer_files import write_answer
     from ..options import Options, ProofOptions
-    from .progress import progress_lines
 
     many = many_asked(options)
     out = many["out"] if [*many] == ["out"] else None
-    model, read_seconds = load(file, options)
+    model, read_seconds = load(file, options, as_json)
     if many and not out:
         print_many(model, read_seconds, many, options, as_json)
         return
@@ -140,7 +140,7 @@ def plan(
 
     if graph is not None:
         graph_ending(graph)
-    model, _ = load(file, options)
+    model, _ = load(file, options, as_json)
     query, evidence, settings = keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
     question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint], **outer)
@@ -184,9 +184,9 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 @on_cluster
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY; a job is submitted to its cluster again, unless --workers or --gpus is given."""
+    from ..api.progress import progress_bar
     from ..api.resume import resume
     from .jobs import resumed_job
-    from .progress import progress_bar
 
     here = options["workers"] or options["gpus"] or options.get("client")
     if not here and resumed_job(directory, options["scheduler"]):

@@ -52,7 +52,7 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
         answer_ending(out)
         if wanted:
             raise click.UsageError("--out writes posteriors, no information measures")
-    model, read_seconds = load(file, options)
+    model, read_seconds = load(file, options, as_json)
     _, evidence, rest = keywords_of(model, options)
     asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out", "derivatives")}
     tables = [name for name in ("joint", "maximum", "uai_out", "derivatives") if asked[name]]
@@ -77,8 +77,8 @@ def _answer_one(
 ) -> None:
     from ..answering.running import timed
     from ..api.marginals import marginals
+    from ..api.progress import progress_bar
     from ..formats.answer_files import write_answer
-    from .progress import progress_bar
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])

@@ -135,14 +135,16 @@ def planning_all(command: Command) -> Command:
 # What the arguments of a command mean: a model that is read, the keywords of the Python functions, and notes.
 
 
-def load(file: str, options: dict[str, Any]) -> tuple[Model, float]:
+def load(file: str, options: dict[str, Any], hidden: bool = False) -> tuple[Model, float]:
     """Read a model file or an example as a command's options say, print its notes; return the seconds it took too."""
     import time
 
+    from ..api.progress import status_line
     from ..api.solve import load
 
     start = time.perf_counter()
-    model = load(file, memory=options["memory"], check=not options.pop("no_check"))
+    with status_line(hidden, "reading"):
+        model = load(file, memory=options["memory"], check=not options.pop("no_check"))
     print_notes(model.notes)
     return model, time.perf_counter() - start
 

@@ -9,8 +9,9 @@ from typing import Any, Unpack
 
 from ..answering.question import Findings, Names, asked_of, split_evidence
 from ..api.marginals import in_memory
+from ..api.progress import planning_line, read_given
 from ..errors import checks_keywords
-from ..formats.read import GivenModel, given_model
+from ..formats.read import GivenModel
 from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
 from ..options import Keywords, Where
 from .case_run import answer_cases
@@ -26,6 +27,7 @@ def compile_model(
     joint: Iterable[Names] = (),
     families: bool = False,
     background: bool = True,
+    progress: bool = False,
     **options: Unpack[Keywords],
 ) -> Compiled:
     """Prepare a model for many questions about its marginals.
@@ -43,6 +45,8 @@ def compile_model(
     background : bool
         Whether to search on beside the answers. It is not where ``order_time``, another ``tree`` than ``"refined"``, an
         order by names or ``gpus`` are given.
+    progress : bool
+        Whether to draw, on a terminal or in a notebook, that it is read and planned.
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`;
         with ``gpus`` every answer is a full propagation on a GPU, whose tables ``gpu_memory`` or ``memory`` limits
@@ -54,8 +58,9 @@ def compile_model(
     BudgetError
         If all messages together do not fit ``memory``.
     """
-    chosen, model = in_memory(**options), given_model(model, options.get("memory"))
-    compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
+    chosen, model = in_memory(**options), read_given(model, options.get("memory"), progress)
+    with planning_line(progress):
+        compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
     compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
     return compiled
 

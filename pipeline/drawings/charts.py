@@ -8,7 +8,7 @@ from html import escape
 from typing import Any, Final
 
 from ..errors import shorten
-from .drawing_policy import DrawingPolicy
+from .display_policy import DisplayPolicy
 from .html import Html, bar, cell, number_text, shares
 from .html import bars as bars
 from .html import below as below
@@ -29,7 +29,7 @@ class _Axis:
     def __init__(self, values: Sequence[float], begin: float, end: float, whole: bool = False) -> None:
         positive = [value for value in values if value > 0]
         ratio = max(positive, default=1.0) / min(positive, default=1.0)
-        self.logarithmic = len(positive) >= len(values) - whole and ratio >= DrawingPolicy.current().log_ratio
+        self.logarithmic = len(positive) >= len(values) - whole and ratio >= DisplayPolicy.current().log_ratio
         known = positive if self.logarithmic else [*values, *([0.0] if whole else [])]
         self.low, self.high = min(known, default=0.0), max(known, default=1.0)
         if self.low == self.high:
@@ -94,7 +94,7 @@ def _far_values(values: Sequence[float]) -> set[float]:
     distinct = sorted(set(values))
     if len(distinct) < 4:
         return set()
-    ratio = DrawingPolicy.current().first_bound_ratio
+    ratio = DisplayPolicy.current().first_bound_ratio
     if distinct[1] - distinct[0] > ratio * (distinct[-1] - distinct[1]):
         return {distinct[0]}
     return {distinct[-1]} if distinct[-1] - distinct[-2] > ratio * (distinct[-2] - distinct[0]) else set()
@@ -120,7 +120,7 @@ def details(summary: str, what: Html) -> Html:
 
 def timeline(spans: Sequence[tuple[str, float, float, str]]) -> Svg:
     """Draw tasks by worker: name of the worker, begin, end in seconds, and what is said of the task."""
-    most = DrawingPolicy.current().spans
+    most = DisplayPolicy.current().spans
     workers = list(dict.fromkeys(span[0] for span in spans))
     canvas, height = Canvas(), _TOP + 26 * len(workers) + _BOTTOM
     x = _Axis([0.0, *(span[2] for span in spans)], _LEFT + 60, _WIDTH - _RIGHT, whole=True)
@@ -211,7 +211,7 @@ def positions(children: Mapping[int, Sequence[int]]) -> tuple[dict[int, float], 
 
 def table(columns: Mapping[str, Sequence[Any]], sparks: str = "") -> Html:
     """A table whose columns can be sorted; the numbers of ``sparks`` have bars beside them. Of many rows the first."""
-    policy = DrawingPolicy.current()
+    policy = DisplayPolicy.current()
     lengths, _ = shares([float(value or 0) for value in columns[sparks]]) if sparks else ([], False)
     rows = list(zip(*columns.values(), strict=True))
     sort = len(rows) >= policy.sorted_rows

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ...values import dataclass
 from ..errors import ModelError, writing
-from .drawing_policy import DrawingPolicy
+from .display_policy import DisplayPolicy
 from .shown import Rows
 from .svg import page_of
 
@@ -96,7 +96,7 @@ def shares(values: Sequence[float]) -> tuple[list[float], bool]:
     """Return how long bars are, and whether that is by the logarithm: where values span decades."""
     finite = [value for value in values if math.isfinite(value) and value > 0]
     low, high = min(finite, default=1.0), max(finite, default=1.0)
-    if high < DrawingPolicy.current().log_ratio * low:
+    if high < DisplayPolicy.current().log_ratio * low:
         return [value / high if math.isfinite(value) else 0.0 for value in values], False
     span = math.log(high / low)
     found = [0.05 + 0.95 * math.log(v / low) / span if math.isfinite(v) and v > 0 else 0.0 for v in values]

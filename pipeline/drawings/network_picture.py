@@ -10,7 +10,7 @@ from typing import Final, Literal
 from ...cluster.version import install_hint
 from ...values import dataclass
 from ..errors import BucketflowError, shorten
-from .drawing_policy import DrawingPolicy
+from .display_policy import DisplayPolicy
 from .network_layouts import Edge, placed
 from .svg import Canvas, Svg, text_width
 
@@ -62,7 +62,7 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
     """
     told = f"{len(nodes):,} nodes, {len(edges):,} edges"
     weights: Mapping[Edge, int] = {}
-    if len(nodes) > DrawingPolicy.current().network_nodes:
+    if len(nodes) > DisplayPolicy.current().network_nodes:
         nodes, weights = _communities(nodes, edges)
         edges, directed = list(weights), False
         told += f", drawn as {len(nodes):,} communities; lines are as wide as the edges between them are many"
@@ -91,7 +91,7 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
 
 
 def _size(node: NetworkNode) -> tuple[float, float]:
-    policy = DrawingPolicy.current()
+    policy = DisplayPolicy.current()
     if node.kind == "function":
         return 12.0, 12.0
     if node.kind == "community":
@@ -107,7 +107,7 @@ def _size(node: NetworkNode) -> tuple[float, float]:
 
 
 def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tuple[float, float]) -> None:
-    policy = DrawingPolicy.current()
+    policy = DisplayPolicy.current()
     (x, y), (width, height) = at, size
     box = (x - width / 2, y - height / 2, width, height)
     if node.kind == "function":
@@ -171,7 +171,7 @@ def _communities(nodes: Sequence[NetworkNode], edges: Sequence[Edge]) -> tuple[l
     graph.add_nodes_from(node.key for node in nodes)
     graph.add_edges_from(edges)
     found = sorted(networkx.community.louvain_communities(graph, seed=0), key=len, reverse=True)
-    most, order = DrawingPolicy.current().communities, {node.key: k for k, node in enumerate(nodes)}
+    most, order = DisplayPolicy.current().communities, {node.key: k for k, node in enumerate(nodes)}
     groups = [sorted(group, key=order.__getitem__) for group in found]
     if len(groups) > most:
         groups = [*groups[: most - 1], [key for group in groups[most - 1 :] for key in group]]

@@ -84,7 +84,11 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
     """
     folder, title = Path(source), f"bucketflow: {Path(source).name}"
     if isdir(source):
-        text = page(title, batch_sections(folder) if is_batch(folder) else run_sections(folder))
+        sections = batch_sections(folder) if is_batch(folder) else run_sections(folder)
+        heading, asked = sections[0]
+        if heading == "Question":
+            title = "{model}: {query}".format(**{**dict(asked), "model": Path(dict(asked)["model"]).name})
+        text = page(title, sections)
     else:
         text = _page_of_file(title, folder)
     with whole_file(out) as path, writing(out):

@@ -21,6 +21,7 @@ from ...tasks.steps.step import Step
 from ..answering.prepared import Prepared, prepare
 from ..api.resume import stored_question
 from ..drawings import charts
+from ..drawings.display_policy import DisplayPolicy
 from ..drawings.html import Html
 from ..errors import BucketflowError, IncompatibleRunError, format_bytes, shown_number
 from ..machine.cpu import cached_rates
@@ -31,7 +32,6 @@ from ..plans.prediction import step_seconds, steps_seconds
 from ..results.posteriors import posterior_bars
 from ..results.proof import shown_assignment
 from ..trees.costs import Rates
-from .display_policy import DisplayPolicy
 
 # What an answer shows, as ``--json`` prints it.
 

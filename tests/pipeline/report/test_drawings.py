@@ -17,7 +17,7 @@ from bucketflow import Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings import network_layouts
 from bucketflow.pipeline.drawings.charts import lines, table
-from bucketflow.pipeline.drawings.drawing_policy import DrawingPolicy
+from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
 from bucketflow.pipeline.drawings.html import bars
 from bucketflow.pipeline.drawings.svg import Svg
 from tests.models import grid
@@ -73,7 +73,7 @@ def test_large_models_are_drawn_as_communities(monkeypatch: pytest.MonkeyPatch) 
     if networkx_is_there:
         said = texts(model.draw())
         assert sum(int(text.split()[0]) for text in said if text.endswith(" variables")) == 210
-        with DrawingPolicy.using(communities=3):
+        with DisplayPolicy.using(communities=3):
             assert len(elements(model.draw(), "rect", "box")) == 3
     monkeypatch.setattr("bucketflow.pipeline.drawings.network_picture.find_spec", lambda name: None)
     with pytest.raises(bucketflow.BucketflowError, match=r"by its communities, which networkx finds: .*draw"):
@@ -162,7 +162,7 @@ def test_a_trivial_first_bound_does_not_flatten_the_others() -> None:
 
 
 def test_long_tables_say_what_they_leave_out() -> None:
-    with DrawingPolicy.using(table_rows=10):
+    with DisplayPolicy.using(table_rows=10):
         shown = table({"a": list(range(25))}, sparks="a").markup
     assert shown.count("<tr>") == 11
     assert "the first 10 rows of 25" in shown
