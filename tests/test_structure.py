@@ -49,6 +49,8 @@ FLOORS = {
             "assignments",
             "api",
             "compiled",
+            "circuits",
+            "dynamic",
             "bridges",
             "batches",
             "jobs",

@@ -10,14 +10,10 @@ import click
 
 from ..models.option_rows import OPTION_ROWS, options_for
 from ..models.query import VALUES
-from .ending import guarded
 from .options import (
     Command,
-    Grouped,
-    json_option,
     keywords_of,
     load,
-    no_check_option,
     planning,
     print_answer,
     print_notes,
@@ -149,22 +145,10 @@ def _print_best(
         print_notes([f"the first {_MOST_LISTED:,} are listed; --best M lists more"])
 
 
-@click.command(cls=Grouped)
-@click.argument("file")
-@click.option(
-    "--assignment",
-    required=True,
-    multiple=True,
-    metavar="FILE|x=v,…",
-    help="States of all variables: x=v pairs, a file of evidence, or the JSON object that solve printed.",
-)
-@no_check_option
-@json_option
-@guarded
-def evaluate(file: str, assignment: tuple[str, ...], no_check: bool, as_json: bool) -> None:
-    """Evaluate an assignment that is given on the model in FILE: what it is worth, or what forbids it."""
+def print_evaluation(file: str, assignment: tuple[str, ...], as_json: bool) -> None:
+    """Print what a given assignment is worth on the model in a file, or what forbids it."""
     from ..formats.answer_files import given_assignment
 
-    model, _ = load(file, {"memory": None, "no_check": no_check})
+    model, _ = load(file, {"memory": None, "no_check": False}, as_json)
     found = model.evaluate(given_assignment(model, assignment))
     click.echo(found.to_json() if as_json else repr(found))

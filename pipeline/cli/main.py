@@ -13,6 +13,8 @@ from .assignments import many_asked, print_many, solving
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
+    complete_model,
+    complete_path,
     json_option,
     keywords_of,
     load,
@@ -37,11 +39,14 @@ _BOUNDED = 4
 _HOMES = {
     "bound": "bound",
     "calibrate": "calibrate",
-    "evaluate": "assignments",
+    "check": "circuits",
+    "compile": "circuits",
+    "evaluate": "circuits",
     "marginals": "marginals",
     "warm": "calibrate",
+    **dict.fromkeys(("completion", "man"), "manual"),
     "dpop": "dcop",
-    "draw": "draw",
+    "dynamic": "dynamic",
     "generate": "dcop",
     "batch": "batch",
     "report": "batch",
@@ -154,8 +159,37 @@ def plan(
         print_plan(found)
 
 
-@main.command()
+@main.command(cls=Grouped)
 @click.argument("file")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The drawing: .svg, or .html.")
+@click.option("--posteriors", is_flag=True, help="Compute the posterior of every variable, and draw it in its box.")
+@click.option(
+    "--evidence",
+    multiple=True,
+    metavar="FILE|x=v,…",
+    help="Observed variables, as in `marginals`: bold frames.",
+)
+@options_of("memory", "order", "seed")
+@no_check_option
+@guarded
+def draw(file: str, output: str, posteriors: bool, **options: Any) -> None:
+    """Draw the model in FILE: parents and children, or variables and functions; large ones as communities."""
+    from ..api.marginals import marginals
+    from ..drawings.svg import drawing_ending
+
+    drawing_ending(output)
+    model, _ = load(file, options)
+    _, evidence, settings = keywords_of(model, options)
+    if posteriors:
+        drawn = marginals(model, evidence=evidence, **settings).draw()
+    else:
+        hard = {name: state for name, state in (evidence or {}).items() if not isinstance(state, list)}
+        drawn = model.draw(evidence=hard)
+    drawn.save(output)
+
+
+@main.command()
+@click.argument("file", shell_complete=complete_model)
 @no_check_option
 @json_option
 @guarded
@@ -177,7 +211,7 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 
 @main.command("resume")
-@click.argument("directory")
+@click.argument("directory", shell_complete=complete_path)
 @options_of("workers", "scheduler", "gpus")
 @json_option
 @guarded
@@ -198,7 +232,7 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("directory")
+@click.argument("directory", shell_complete=complete_path)
 @json_option
 @guarded
 def inspect(directory: str, as_json: bool) -> None:
@@ -216,8 +250,8 @@ def inspect(directory: str, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=complete_model)
+@click.argument("target", shell_complete=complete_path)
 @click.option(
     "--agents", metavar="FILE", help="For a distributed problem: a list of the variables that each agent owns."
 )

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from ...values import dataclass
 from ..errors import ModelError, writing
 from .display_policy import DisplayPolicy
-from .shown import Rows
 from .svg import page_of
+
+Rows = Sequence[tuple[str, str]]
 
 #: Colours are those of the page around, so that they are right where that is dark.
 STYLE: Final = (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, Literal
 
 from ...cluster.version import install_hint
-from ...values import dataclass
 from ..errors import BucketflowError, shorten
 from .display_policy import DisplayPolicy
 from .network_layouts import Edge, placed

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
-from ...values import dataclass
-from .html import STYLE, grid, labelled
-from .shown import Rows
+from .html import STYLE, Rows, grid, labelled
 
 _STYLE: Final = (
     ":root{color-scheme:light dark}body{font:15px/1.45 system-ui,sans-serif;margin:0 auto;max-width:1100px;"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-Rows = Sequence[tuple[str, str]]
-
 
 class Shown:
     """What shows itself as labelled lines, in text and in notebooks."""
@@ -23,7 +21,7 @@ class Shown:
         return shown_rows(self.rows())
 
 
-def aligned(rows: Rows) -> str:
+def aligned(rows: Sequence[tuple[str, str]]) -> str:
     """Return labelled lines as text."""
     width = max((len(label) for label, _ in rows), default=0)
     return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from ...values import dataclass
 from ..errors import ModelError, shorten, writing
 
 # From small to large.

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from ...values import dataclass
 from ..models.model import Model
 from .proof import shown_assignment
 

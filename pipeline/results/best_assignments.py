@@ -60,6 +60,11 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
         The model and the evidence that were asked.
     """
 
+    optimal_count: int | None
+    plan: Plan | None
+    seconds: Mapping[str, float]
+    notes: tuple[str, ...]
+
     def __init__(
         self,
         found: Iterator[RankedAssignment],

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ...values import dataclass
 from ..drawings.shown import Shown
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled

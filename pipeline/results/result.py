@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...values import dataclass
 from ..drawings.shown import Shown
 from ..errors import ModelError, format_bytes, logarithm
 from ..models.frames import Tabled

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from ..drawings.shown import Shown
 from ..errors import format_bytes
-from ..models.frames import Answered, imported_pandas
+from ..models.frames import Answered
 from ..models.model import Model
 from .asked import AskedOf
+from .labelled_frames import labelled_frame
 from .proof import plan_dict
 
 if TYPE_CHECKING:
@@ -80,14 +81,7 @@ class Samples(Shown, Answered):
         ImportError
             If pandas is not installed; the extra ``frames`` brings it.
         """
-        pandas = imported_pandas()
-        labelled = zip(self.names, self.model.states, self.states.T, strict=False)
-        return pandas.DataFrame(
-            {
-                name: column if labels is None else pandas.Categorical.from_codes(column, list(labels))
-                for name, labels, column in labelled
-            }
-        )
+        return labelled_frame(self.model, self.states)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only, without the draws."""
