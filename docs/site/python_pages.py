@@ -42,7 +42,8 @@ def names_by_page() -> dict[str, list[str]]:
 
 
 def _page_of(name: str) -> str:
-    module = getattr(bucketflow, name).__module__.removeprefix("bucketflow.pipeline.")
+    found = getattr(bucketflow, name)
+    module = getattr(found, "__module__", found.__name__).removeprefix("bucketflow.pipeline.")
     homes = {home: page for page, (_, homes) in _PAGES.items() for home in homes}
     return homes.get(name) or next((page for home, page in homes.items() if module.startswith(home)), "more")
 
