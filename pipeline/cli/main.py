@@ -88,7 +88,6 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..answering.question import question_of
     from ..answering.running import timed
     from ..api.progress import progress_lines
-    from ..formats.answer_files import write_answer
     from ..options import Options, ProofOptions
 
     many = many_asked(options)
@@ -105,6 +104,8 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
         result = valued(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
     if out:
+        from ..formats.answer_files import write_answer
+
         write_answer(result, out)
     print_answer(result, as_json, model.notes)
     _end_bounded(result)

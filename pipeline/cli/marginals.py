@@ -78,7 +78,6 @@ def _answer_one(
     from ..answering.running import timed
     from ..api.marginals import marginals
     from ..api.progress import progress_bar
-    from ..formats.answer_files import write_answer
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
@@ -99,6 +98,8 @@ def _answer_one(
     if asked["uai_out"]:
         _write_uai(asked["uai_out"], found, evidence, options)
     if asked["out"]:
+        from ..formats.answer_files import write_answer
+
         write_answer(found, asked["out"])
     print_answer(found, as_json, model.notes)
 
