@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .pipeline.api.best import best
     from .pipeline.api.bound import bound
     from .pipeline.api.editable import EditableModel
+    from .pipeline.api.einsum import ContractionOptimizer, einsum
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
     from .pipeline.bridges.networkx_bridge import from_networkx
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
+    from .pipeline.bridges.sklearn_bridge import BayesClassifier
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
     from .pipeline.circuits import jax_functions as jax
     from .pipeline.circuits import torch_functions as torch
     from .pipeline.circuits.circuit_check import check_circuit
     from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
-    from .pipeline.compiled.compiled import Compiled
+    from .pipeline.compiled.compiled import Compiled, conditional
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.dynamic.dynamic import DynamicNetwork, dynamic
     from .pipeline.errors import (
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from .pipeline.jobs.submit import submit
     from .pipeline.models.cases import CaseMarginals
     from .pipeline.models.dcop import Agent, Dcop
+    from .pipeline.models.evaluated import Evaluation
     from .pipeline.models.model import Function, Model
     from .pipeline.models.random_dcops import generate
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
@@ -60,6 +63,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "BatchSummary",
+    "BayesClassifier",
     "BestAssignments",
     "Bounds",
     "BucketflowError",
@@ -67,11 +71,13 @@ __all__ = [
     "CaseMarginals",
     "Circuit",
     "Compiled",
+    "ContractionOptimizer",
     "Dcop",
     "DpopMetrics",
     "DpopResult",
     "DynamicNetwork",
     "EditableModel",
+    "Evaluation",
     "FormatError",
     "Function",
     "IncompatibleRunError",
@@ -92,8 +98,10 @@ __all__ = [
     "check_circuit",
     "circuit",
     "compile",
+    "conditional",
     "dpop",
     "dynamic",
+    "einsum",
     "formats",
     "from_arrays",
     "from_cpmpy",
@@ -125,6 +133,7 @@ _HOME = {
     "api.best": ("best",),
     "api.bound": ("bound",),
     "api.editable": ("EditableModel",),
+    "api.einsum": ("ContractionOptimizer", "einsum"),
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
@@ -133,11 +142,12 @@ _HOME = {
     "bridges.networkx_bridge": ("from_networkx",),
     "bridges.pandas_bridge": ("from_pandas",),
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
+    "bridges.sklearn_bridge": ("BayesClassifier",),
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
     "circuits.circuit_check": ("check_circuit",),
     "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "models.cases": ("CaseMarginals",),
-    "compiled.compiled": ("Compiled", "compile_model"),
+    "compiled.compiled": ("Compiled", "compile_model", "conditional"),
     "dynamic.dynamic": ("DynamicNetwork", "dynamic"),
     "errors": (
         "BucketflowError",
@@ -153,6 +163,7 @@ _HOME = {
     "formats.write": ("save",),
     "models.random_dcops": ("generate",),
     "models.dcop": ("Agent", "Dcop"),
+    "models.evaluated": ("Evaluation",),
     "models.model": ("Function", "Model"),
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import unwrap
+from itertools import islice
 from math import log2
 from os import PathLike
 from types import FunctionType
@@ -21,6 +22,8 @@ T = TypeVar("T")
 _LONGEST_WORD = 255
 _LONG_WORD = re.compile(rf"[^\s/]{{{_LONGEST_WORD + 1},}}")
 _LONGEST_MESSAGE = 2000
+# Words that one which is not known is compared with: some tenth of a second.
+_COMPARED_WORDS = 20_000
 # Hopeless plans need more than any float says.
 _LARGEST = 1 << 1000
 
@@ -76,6 +79,21 @@ def format_count(count: int) -> str:
 def format_cells(count: int) -> str:
     """Write a number of cells, with its size as a power of two where it is large."""
     return f"{count:,}" if count < 10_000 else f"{float(count):.3g} (2^{log2(count):.1f})"
+
+
+def meant(wrong: object, known: Iterable[str]) -> str:
+    """Return the end of a sentence about a word that nothing has: the one that was meant, if some are like it.
+
+    Of very many known words the first are looked at.
+
+    >>> meant("Strom", ["Season", "Storm"])
+    "; did you mean 'Storm'?"
+    """
+    from difflib import get_close_matches
+
+    words = {word.casefold(): word for word in islice(known, _COMPARED_WORDS)}
+    near = get_close_matches(str(wrong)[:_LONGEST_WORD].casefold(), words, n=1)
+    return f"; did you mean {words[near[0]]!r}?" if near else ""
 
 
 def listed(words: Sequence[str]) -> str:
@@ -190,12 +208,9 @@ def checks_keywords(function: Callable[P, T], name: str = "") -> Callable[P, T]:
         return function(*args, **kwargs)
 
     def refuse(kwargs: Mapping[str, object]) -> KeywordError:
-        from difflib import get_close_matches
-
         wrong = next(word for word in kwargs if word not in known)
-        near = get_close_matches(wrong, sorted(known), n=1)
-        meant = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(sorted(known))}"
-        return KeywordError(f"{called}() got an unexpected keyword {wrong!r}; {meant}")
+        hint = meant(wrong, sorted(known)) or f"; known are {', '.join(sorted(known))}"
+        return KeywordError(f"{called}() got an unexpected keyword {wrong!r}{hint}")
 
     # annotations are looked up where the function is written
     made: Any = FunctionType(checked.__code__, inner.__globals__, inner.__name__, None, checked.__closure__)

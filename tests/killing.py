@@ -28,7 +28,7 @@ def killing_one(client: Any, share: float) -> tuple[Callable[[int, int], None], 
 _REPORTING = """
 import sys
 from contextlib import contextmanager
-from bucketflow.pipeline.cli import progress
+from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.cli.main import main
 
 @contextmanager

@@ -29,7 +29,7 @@ FLOORS = {
         *("gpu/messages", "incremental", "networks", "search"),
     ],
     "pipeline": [
-        *("errors.py", "models", "trees", "orders", "pages.py", "charts.py", "plans", "budget", "preprocessing"),
+        *("errors.py", "drawings", "models", "trees", "orders", "plans", "budget", "preprocessing"),
         *(
             "cost_networks",
             "minibuckets",
@@ -45,13 +45,13 @@ FLOORS = {
         *(
             "examples",
             "formats",
-            "bridges",
             "answering",
             "assignments",
             "api",
             "compiled",
             "circuits",
             "dynamic",
+            "bridges",
             "batches",
             "jobs",
             "reproduce",

@@ -34,7 +34,18 @@ _ASKED = {
     "formats": ("",),
 }
 # Objects whose keys are names of the model's, of phases or of engines, and not words of the format.
-_NAMED = {"assignment", "by_agent", "marginals", "states", "seconds", "messages", "message_bytes", "tried", "removed"}
+_NAMED = {
+    "assignment",
+    "evidence",
+    "by_agent",
+    "marginals",
+    "states",
+    "seconds",
+    "messages",
+    "message_bytes",
+    "tried",
+    "removed",
+}
 _TYPES = {
     str: "string",
     bool: "boolean",

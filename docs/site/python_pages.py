@@ -11,7 +11,16 @@ import bucketflow
 _PAGES = {
     "models": (
         "Models",
-        ("load", "EditableModel", "models.model", "models.function", "formats", "compiled", "models.cases"),
+        (
+            "load",
+            "EditableModel",
+            "models.model",
+            "models.evaluated",
+            "models.function",
+            "formats",
+            "compiled",
+            "models.cases",
+        ),
     ),
     "agents": (
         "Distributed problems",

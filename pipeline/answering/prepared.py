@@ -333,7 +333,7 @@ def local_order(network: Network, names: Sequence[str]) -> list[int]:
     model = network.model
     unknown = [name for name in names if name not in model.index]
     if unknown:
-        raise ModelError(f"the order names {unknown[0]!r}, which is not a variable of the model")
+        model.variable(unknown[0], "the order names")
     if len(set(names)) < len(names):
         raise ModelError("the order names a variable twice")
     listed = [network.local[model.index[n]] for n in names if model.index[n] in network.local]

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
+from os.path import exists
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError
-from ..formats.read import load_evidence, variables_of
+from ..formats.read import evidence_of, load_evidence, variables_of
 from ..models.findings import check_log10, likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
@@ -22,6 +23,7 @@ from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..queries.outer_variables import with_outer
+from ..results.asked import AskedOf
 from ..results.proof import A, noted
 from ..trees.tree import Target
 
@@ -32,7 +34,7 @@ _WIDE_CELLS, _QUICK_CELLS = 1 << 12, 1 << 16
 
 Array = NDArray[Any]
 Evidence = str | PathLike[str] | Mapping[str, Any] | None
-"""A file, or by name of a variable a state's label or index, or one likelihood a state."""
+"""A file, a text as ``"x=1, y=yes"``, or by name of a variable a state's label or index, or one likelihood a state."""
 Findings = Any
 Names = Sequence[str] | str
 Variables = str | PathLike[str] | Iterable[str] | None
@@ -128,7 +130,7 @@ class Question:
         return self.reduced[0].cells >= LARGE_CELLS
 
     def told(self, found: A) -> A:
-        """Return an answer with the notes of the model.
+        """Return an answer with the notes of the model, and with what was asked.
 
         Raises
         ------
@@ -137,7 +139,9 @@ class Question:
         """
         log10 = getattr(found, "log10_evidence", None)
         check_log10(self.model, getattr(found, "log10", None) if log10 is None else log10, self.soft.values())
-        return noted(found, self.model.notes)
+        told: Any = noted(found, self.model.notes)
+        asked: A = replace(told, asked=AskedOf.of(self.model, self.hard, self.soft))
+        return asked
 
     def identity(self) -> dict[str, Any]:
         """Return what must be the same for a run to be continued."""
@@ -243,6 +247,8 @@ def observed(model: Model, evidence: Evidence) -> dict[int, int]:
 def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], dict[int, Array]]:
     """Separate observed states from likelihood vectors, both by variable index."""
     evidence = named_findings(evidence)
+    if isinstance(evidence, str) and "=" in evidence and not exists(evidence):
+        evidence = evidence_of(model, [evidence])
     if not isinstance(evidence, Mapping):
         return observed(model, evidence), {}
     vectors = {
@@ -251,9 +257,8 @@ def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], di
     hard = observed(model, {name: state for name, state in evidence.items() if name not in vectors})
     soft = {}
     for name, values in vectors.items():
-        if name not in model.index:
-            raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
-        soft[model.index[name]] = likelihood(model, model.index[name], values)
+        variable = model.variable(name, "evidence names")
+        soft[variable] = likelihood(model, variable, values)
     return hard, soft
 
 
@@ -276,7 +281,7 @@ def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: 
     groups = [groups] if groups and all(isinstance(name, str) for name in groups) else [_names(g) for g in groups]
     unknown = [n for group in (names, *groups) for n in group if not isinstance(n, str) or n not in model.index]
     if unknown:
-        raise ModelError(f"{unknown[0]!r} is not a variable of the model")
+        model.variable(unknown[0])
     joints = [tuple(dict.fromkeys(model.index[n] for n in group)) for group in groups]
     indices = tuple(range(len(model.functions))) if families else ()
     scopes = [f.scope for f in model.functions] if families else []

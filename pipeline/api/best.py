@@ -20,12 +20,14 @@ from ..assignments.kept_sweep import kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
 from ..compiling import counts_compiling
 from ..errors import ModelError, checks_keywords
+from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, Options
 from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
+from ..results.asked import AskedOf
 from ..results.best_assignments import BestAssignments, RankedAssignment
 from ..results.result import Result
 
@@ -39,7 +41,7 @@ _COUNTED_BYTES, _FEWEST_COUNTED, _MOST_COUNTED = 64, 1 << 12, 1 << 22
 @checks_keywords
 @counts_compiling
 def best(
-    model: Model,
+    model: GivenModel,
     m: int | None = None,
     *,
     within: float | int | str | Decimal | None = None,
@@ -55,7 +57,7 @@ def best(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     m : int, optional
         How many, at most; all that there are without it.
     within : number, optional
@@ -85,11 +87,13 @@ def best(
     """
     start = time.perf_counter()
     most = None if m is None else integer(m, "m", 0)
+    model = given_model(model, options.get("memory"))
     question = question_of(model, "optimum", evidence).chained
     network = question.reduced[0]
+    told = AskedOf.of(question.model, question.hard, question.soft)
     listing = _Listing(question.model, network, within, most)
     if listing.fixed is None:
-        return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes)
+        return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes, told)
     asked = kept_options(Options(**options), "the best assignments")
     prepared = prepare_kept(question, network, listing.arithmetic, asked)
     planned = time.perf_counter()
@@ -97,7 +101,7 @@ def best(
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     uncounted = count and counted is None
     notes = (*model.notes, *(("the optima are not counted: that takes costs, and small tables",) if uncounted else ()))
-    return BestAssignments(found, counted, prepared.plan, seconds, notes)
+    return BestAssignments(found, counted, prepared.plan, seconds, notes, told)
 
 
 def _until_read(held: ExitStack, found: Iterator[Any]) -> Iterator[Any]:
@@ -112,7 +116,7 @@ class _Listing:
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     network : Network
     within : number, optional
     most : int, optional

@@ -17,6 +17,7 @@ from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
 from ..errors import ModelError, checks_keywords
+from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
 from ..models.checks import integer
@@ -26,8 +27,8 @@ from ..options import Bounding, Options, checked_number
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
 from ..results.bounds import Bounds, Number
-from ..results.proof import noted
 from .bound_ladder import Ladder
+from .progress import planning_line, read_given
 
 if TYPE_CHECKING:
     pass
@@ -40,12 +41,13 @@ _SECONDS = 10.0
 @checks_keywords
 @counts_compiling
 def bound(
-    model: Model,
+    model: GivenModel,
     query: str = "optimum",
     *,
     evidence: Evidence = None,
     z: int | None = None,
     time: float | None = None,
+    progress: bool = False,
     **options: Unpack[Bounding],
 ) -> Bounds:
     """Bound an answer from both sides by mini-bucket elimination.
@@ -57,7 +59,7 @@ def bound(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     query : {"optimum", "partition"}
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
@@ -66,6 +68,8 @@ def bound(
         time, while memory and time allow; then triangles of an optimum's functions and other orders have what is left.
     time : float, optional
         Wall seconds; 10 by default, none where ``z`` is given. The smallest mini-buckets are always tried.
+    progress : bool
+        Whether to draw, on a terminal or in a notebook, that bounds are computed.
     **options
         ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
         :func:`bucketflow.solve`; one GPU is used. With ``workdir`` messages that exceed memory are on disk, in at most
@@ -83,21 +87,21 @@ def bound(
         If the disk is full, or on Ctrl-C with ``workdir``: what is done by then stays there.
     """
     start = perf_counter()
-    resources = Resources(Options(**options))
+    resources, model = Resources(Options(**options)), read_given(model, options.get("memory"), progress)
     _check(model, query, z, time)
     asked = Question(model, query, *split_evidence(model, evidence))
     network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
     if fixed is None:
-        return _finished(Bounds(network.query, "infeasible"), model, start, start)
+        return _finished(Bounds(network.query, "infeasible"), asked, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     ladder = Ladder(_question(network, fixed, _means(resources, network)), resources, start, seconds)
-    with compiled_until(seconds):
+    with compiled_until(seconds), planning_line(progress, "mini-buckets"):
         order = ladder.order()
         planned = perf_counter()
         with bounds_directory(resources.asked.folder, asked):
             rounds = tuple(ladder.climb(order, z))
-    return _finished(replace(ladder.question.found(), rounds=rounds), model, start, planned)
+    return _finished(replace(ladder.question.found(), rounds=rounds), asked, start, planned)
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
@@ -122,11 +126,11 @@ def _question(network: Network, fixed: float | int, means: RoundMeans) -> _Optim
     return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
 
 
-def _finished(bounds: Bounds, model: Model, start: float, planned: float) -> Bounds:
+def _finished(bounds: Bounds, asked: Question, start: float, planned: float) -> Bounds:
     if bounds.query == "partition" and bounds.lower is not None:
-        check_log10(model, float(bounds.lower))
+        check_log10(asked.model, float(bounds.lower))
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
-    return noted(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()), model.notes)
+    return asked.told(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()))
 
 
 class _Optimum(OptimumBounds):

@@ -12,8 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError
 from ..formats.decimal_costs import decimal_places, scaled
+from ..formats.read import GivenModel, given_model
 from ..models.function import Function
-from ..models.model import Model, checked_model
+from ..models.model import Model
 from ..options import Keywords
 from ..results.result import Result
 from .solve import solve
@@ -47,8 +48,8 @@ class EditableModel:
     1
     """
 
-    def __init__(self, model: Model) -> None:
-        self._levels = [_Level(checked_model(model), {})]
+    def __init__(self, model: GivenModel) -> None:
+        self._levels = [_Level(given_model(model), {})]
         self._marks: list[int] = []
 
     def __repr__(self) -> str:

@@ -9,15 +9,16 @@ from typing import Unpack
 from ..answering.door import solved
 from ..answering.question import Findings, Names, Question, question_of
 from ..errors import ModelError, checks_keywords
+from ..formats.read import GivenModel
 from ..machine.resources import Resources
-from ..models.model import Model
 from ..options import Keywords, Options
 from ..results.posteriors import Marginals
+from .progress import Asked, asked_progress, read_given
 
 
 @checks_keywords
 def marginals(
-    model: Model,
+    model: GivenModel,
     *,
     evidence: Findings = None,
     query_vars: Names = "all",
@@ -25,7 +26,7 @@ def marginals(
     families: bool = False,
     derivatives: bool = False,
     maximum: bool = False,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Asked = None,
     **options: Unpack[Keywords],
 ) -> Marginals:
     """Compute the posterior marginals of a model.
@@ -35,7 +36,7 @@ def marginals(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     evidence : mapping, path or None
         Variable name → state label or index, or → one likelihood a state (soft evidence); or a file.
     query_vars : "all" or sequence of str
@@ -50,8 +51,9 @@ def marginals(
         entries of 0 take one more propagation, all together where its tables fit memory.
     maximum : bool
         Max-marginals instead: for each state the best assignment that has it.
-    progress : callable, optional
-        Called with (bytes done, bytes planned).
+    progress : bool or callable, optional
+        True draws what commands draw, on a terminal or in a notebook: reading, planning, compiling, bounds, and a bar.
+        A callable is called with (bytes done, bytes planned).
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``,
         ``client``, ``representation``, ``fit``, ``disk``, ``workdir``, ``keep_tables``, ``tasks``, ``dashboard``,
@@ -69,12 +71,13 @@ def marginals(
     StoppedError
         If a run in ``workdir`` was interrupted; it can be resumed.
     """
-    chosen = Options(**options)
+    chosen, model = Options(**options), read_given(model, options.get("memory"), progress)
     query = "max-marginals" if maximum else "marginals"
     if derivatives and maximum:
         raise ModelError("derivatives are those of a sum, not of max-marginals")
     question = question_of(model, query, evidence, query_vars, joint, families or derivatives)
-    found = _propagated(question, chosen, progress)
+    with asked_progress(progress) as (report, _):
+        found = _propagated(question, chosen, report)
     if not derivatives:
         return found
     from .derivatives import derivatives_of

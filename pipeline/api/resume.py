@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
@@ -17,18 +16,19 @@ from ..models.query import QUERIES
 from ..options import Options, ProofOptions, Where
 from ..results.posteriors import Marginals
 from ..results.result import Result
+from .progress import Asked, asked_progress
 from .solve import load
 
 
 @checks_keywords
-def resume(
-    workdir: str | PathLike[str], *, progress: Callable[[int, int], None] | None = None, **options: Unpack[Where]
-) -> Result | Marginals:
+def resume(workdir: str | PathLike[str], *, progress: Asked = None, **options: Unpack[Where]) -> Result | Marginals:
     """Continue the run in a run directory, without doing finished chunks again.
 
     Parameters
     ----------
     workdir : path
+    progress : bool or callable, optional
+        As in :func:`bucketflow.solve`.
     workers, scheduler, client, threads, gpus
         Where to run; see :func:`bucketflow.solve`. Everything else is as the run began, and as an optimum that is
         bounded was last asked: for as many seconds more.
@@ -41,10 +41,11 @@ def resume(
     stored, question = stored_question(Path(workdir))
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
-        return solved(
-            question, Options(workdir=workdir, seed=stored["seed"], **where), ProofOptions(**stored["effort"]), progress
-        )
-    return solved(question, Options(workdir=workdir, **options), progress=progress)
+        chosen = Options(workdir=workdir, seed=stored["seed"], **where)
+        with asked_progress(progress) as (report, watch):
+            return solved(question, chosen, ProofOptions(**stored["effort"]), report, watch)
+    with asked_progress(progress) as (report, _):
+        return solved(question, Options(workdir=workdir, **options), progress=report)
 
 
 def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:

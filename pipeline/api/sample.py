@@ -21,6 +21,7 @@ from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import kept_options, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
+from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import Model
@@ -28,8 +29,8 @@ from ..options import Keywords, Options
 from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_scale
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model
-from ..results.proof import noted
 from ..results.samples import Samples
+from .progress import planning_line, read_given
 
 Array = NDArray[Any]
 # States of a variable of a draw while it is made: those that are left, those of the model, and those of the answer.
@@ -41,11 +42,12 @@ _EVALUATED = 8
 @checks_keywords
 @counts_compiling
 def sample(
-    model: Model,
+    model: GivenModel,
     n: int,
     *,
     evidence: Findings = None,
     temperature: float | None = None,
+    progress: bool = False,
     **options: Unpack[Keywords],
 ) -> Samples:
     """Draw independent assignments from a model under evidence, exactly.
@@ -57,7 +59,7 @@ def sample(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
         Bayesian and Markov networks, clauses among them, are drawn from their distribution given the evidence: models
         whose factors are 0 and 1 uniformly.
     n : int
@@ -68,6 +70,8 @@ def sample(
         Of a cost network, which has to be given one: assignments are drawn in proportion to
         ``exp(-cost / temperature)``; infinity draws all that are allowed alike. Where single costs are allowed but
         totals may reach ``top``, draws that do are thrown away.
+    progress : bool
+        Whether to draw, on a terminal or in a notebook, what is done.
     **options
         ``seed`` is that of the plan and of the draws. ``memory``, ``order``, ``order_time``, ``tree``, ``threads``,
         ``workers``, ``scheduler``, ``client``, ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in
@@ -82,10 +86,13 @@ def sample(
         ``top``.
     """
     start = time.perf_counter()
-    sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, Options(**options))
-    prepared = sampler.prepared
+    model = read_given(model, options.get("memory"), progress)
+    with planning_line(progress):
+        sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, Options(**options))
+        prepared = sampler.prepared
     planned = time.perf_counter()
-    states = sampler.drawn()
+    with planning_line(progress, "drawing"):
+        states = sampler.drawn()
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     found = Samples(
         sampler.question.model,
@@ -97,13 +104,13 @@ def sample(
         seconds,
         peak_rss_bytes(),
     )
-    return noted(found, model.notes)
+    return sampler.question.told(found)
 
 
 def _sampler(model: Model, n: int, evidence: Findings, temperature: float | None, options: Options) -> _Sampler:
     """Check what is asked, and preprocess the model for it."""
     options = kept_options(options, "samples")
-    if not isinstance(model, Model) or model.kind != "cost":
+    if model.kind != "cost":
         if temperature is not None:
             raise ModelError("a temperature is for cost networks; probabilities are drawn as they are")
         question = question_of(model, "partition", evidence).chained

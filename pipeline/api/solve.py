@@ -10,20 +10,20 @@ from typing import TYPE_CHECKING, Unpack
 
 from ..answering.door import valued
 from ..answering.question import Evidence, Findings, Names, Variables, question_of
-from ..answering.watching import OnBounds, Watch
+from ..answering.watching import OnBounds
 from ..errors import ModelError, checks_keywords
 from ..examples import file_or_example
-from ..formats.read import load_any
+from ..formats.read import GivenModel, given_model, load_named
 from ..formats.read import load_dcop as load_dcop_file
 from ..machine.resources import Resources
-from ..models.dcop import Dcop, model_of
+from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.query import VALUES
 from ..options import Keywords, Method, Options, ProofOptions, parse_size
 from ..results.result import Result
+from .progress import Asked, asked_progress, read_given
 
 if TYPE_CHECKING:
-    from ..answering.running import Progress
     from ..plans.plan import Plan
 
 
@@ -51,9 +51,7 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None, check: b
     BudgetError
         If reading it takes more than ``memory``.
     """
-    path = file_or_example(path)
-    found = load_any(path, None if memory is None else parse_size(memory), check=check)
-    return replace(model_of(found), source=os.path.abspath(path))
+    return load_named(path, memory, check=check)
 
 
 @checks_keywords
@@ -88,7 +86,7 @@ def load_dcop(
 
 @checks_keywords
 def plan(
-    model: Model,
+    model: GivenModel,
     query: str = "optimum",
     *,
     evidence: Findings = None,
@@ -115,19 +113,20 @@ def plan(
     from ..machine.cpu import machine_rates
     from ..plans.plan import empty_plan
 
+    model = given_model(model, options.get("memory"))
     question = question_of(model, query, evidence, query_vars, joint, families, project=project, maximize=maximize)
     return prepare(question, Resources(Options(**options)), rates=machine_rates).plan or empty_plan()
 
 
 @checks_keywords
 def solve(
-    model: Model,
+    model: GivenModel,
     query: str = "optimum",
     *,
     evidence: Evidence = None,
     project: Variables = None,
     maximize: Variables = None,
-    progress: Progress | None = None,
+    progress: Asked = None,
     on_bounds: OnBounds | None = None,
     method: Method = "auto",
     upper_bound: float | int | str | None = None,
@@ -140,24 +139,25 @@ def solve(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
     query : {"optimum", "partition", "count", "mmap"}
         Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
         the probability of the evidence; the exact number of possible assignments; marginal MAP, the assignment of
         ``maximize`` with the greatest sum over all other variables.
-    evidence : mapping, path or None
+    evidence : mapping, text, path or None
         Variable name → state label or index, or → one likelihood a state (soft evidence: the optimum and the
-        partition function are then of the product with these); or an evidence file. Indices count from 0; a text
-        that is a label means that label, even if it looks like a number. Files without names (``.uai``, ``.wcsp``)
-        have variables ``x0``, ``x1``, …
+        partition function are then of the product with these); the same as ``"x=1, y=yes"``; or an evidence
+        file. Indices count from 0; a text that is a label means that label, even if it looks like a number. Files
+        without names (``.uai``, ``.wcsp``) have variables ``x0``, ``x1``, …
     project : names, path or None
         Count assignments of these variables alone: those that some assignment of the others completes to one that is
         possible. Of the partition function, sum their weights; functions of other variables have to be 0 or 1 then. By
         default the variables that the file names (``c p show``, ``c ind``), else all.
     maximize : names, path or None
         The variables of marginal MAP: names, or a ``.query`` or ``.map`` file (how many, then their indices).
-    progress : callable, optional
-        Called with (bytes done, bytes planned).
+    progress : bool or callable, optional
+        True draws what commands draw, on a terminal or in a notebook: reading, planning, compiling, bounds, and a bar.
+        A callable is called with (bytes done, bytes planned).
     on_bounds : callable, optional
         Called with (lower, upper), what an optimum that bounds prove lies between, whenever one improved: costs, or
         log10 of probabilities; None where one is not known yet.
@@ -233,6 +233,7 @@ def solve(
     if query not in VALUES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
-    watch: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
-    question = question_of(model, query, evidence, project=project, maximize=maximize)
-    return valued(question, Options(**options), effort, progress, watch)
+    model = read_given(model, options.get("memory"), progress)
+    with asked_progress(progress, on_bounds) as (report, watch):
+        question = question_of(model, query, evidence, project=project, maximize=maximize)
+        return valued(question, Options(**options), effort, report, watch)

@@ -18,6 +18,7 @@ from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.batch_folder import BatchDir
 from ...storage.spec import OtherFormatError, StorageError
+from ..api.progress import rows_bar
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
 from ..machine.resources import Resources
 from ..options import Options, Where
@@ -25,7 +26,7 @@ from ..runs.pools import DaskPools
 from .answering import answered
 from .batch_policy import BatchPolicy
 from .deadline import Deadline, earliest
-from .manifest import Row, read_manifest
+from .manifest import Manifest, Row, read_manifest
 from .pricing import PricedRow, Pricing
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
@@ -83,13 +84,14 @@ def _ignore(event: str, **facts: Any) -> None:
 
 @checks_keywords
 def batch(
-    manifest: str | PathLike[str],
+    manifest: Manifest,
     out: str | PathLike[str],
     *,
     query: str = "optimum",
     max_time: float | None = None,
     stop_at: str | None = None,
     check: bool = True,
+    progress: bool = False,
     tell: Tell = _ignore,
     **options: Unpack[Where],
 ) -> BatchSummary:
@@ -100,9 +102,10 @@ def batch(
 
     Parameters
     ----------
-    manifest : path
+    manifest : path, data frame, or sequence of mappings
         A list in CSV, JSON lines or YAML with the columns ``model`` (a path or a pattern), ``query``, ``evidence``,
-        ``memory``, ``order-time``, ``time``, ``name`` and ``priority``; or a folder of models.
+        ``memory``, ``order-time``, ``time``, ``name`` and ``priority``; or a folder of models. A data frame and a list
+        of mappings have the same columns, and models that were loaded from a file too.
     out : path
         The folder of the results; with a cluster on a file system that its workers share.
     query : str
@@ -113,6 +116,8 @@ def batch(
         The time of day, ``HH:MM``, at which it does.
     check : bool, optional
         Whether Bayesian networks have to be some; see :func:`bucketflow.load`.
+    progress : bool
+        Whether to draw, on a terminal or in a notebook, how many rows are done and what is asked now.
     tell : callable, optional
         Called with the name of an event and facts: ``note``, ``begin``, ``prices``, ``row``, ``stopped``, ``end``.
     **options
@@ -126,8 +131,28 @@ def batch(
     IncompatibleRunError
         If the folder is something else or of another format, or the batch is running.
     """
-    deadline = Deadline(earliest(max_time, stop_at))
-    asked, notes = Options(**options), list[str]()
+    if progress:
+        with rows_bar(hidden=False) as draw:
+
+            def drawn(event: str, **facts: Any) -> None:
+                draw(event, facts)
+                tell(event, **facts)
+
+            return _batch(manifest, out, query, (max_time, stop_at), check, drawn, Options(**options))
+    return _batch(manifest, out, query, (max_time, stop_at), check, tell, Options(**options))
+
+
+def _batch(
+    manifest: Manifest,
+    out: str | PathLike[str],
+    query: str,
+    ends: tuple[float | None, str | None],
+    check: bool,
+    tell: Tell,
+    asked: Options,
+) -> BatchSummary:
+    deadline = Deadline(earliest(*ends))
+    notes = list[str]()
     rows = read_manifest(manifest, query, Path(out), notes.append)
     rows = rows if check else [replace(row, check=False) for row in rows]
     for note in notes:

@@ -21,9 +21,16 @@ from ..examples import file_or_example
 from ..formats.registry import is_model
 from ..formats.text.source import Allowance, Source
 from ..formats.text.yaml import Dialect, YamlNode, read_tree, shown
+from ..models.findings import is_missing
+from ..models.model import Model
 from ..models.option_rows import COLUMN_ROWS
 from ..models.query import QUERIES
 from ..options import parse_size
+
+Manifest = str | os.PathLike[str] | Any
+"""A file, a folder, a data frame, or a list of mappings."""
+Entry = tuple[int | None, Mapping[str, Any]]
+"""The line of a row, where it has one, and its cells by column."""
 
 # A question of a batch: one row of its list, and what it is known by.
 
@@ -147,7 +154,7 @@ _MOST_PRIORITY = 10**9
 
 
 def read_manifest(
-    path: str | os.PathLike[str],
+    path: Manifest,
     query: str = "optimum",
     results: Path | None = None,
     note: Callable[[str], object] = lambda _: None,
@@ -156,7 +163,7 @@ def read_manifest(
 
     Parameters
     ----------
-    path : path
+    path : path, data frame, or sequence of mappings
         A list, or a folder of models.
     query : str
         That of rows that name none.
@@ -173,15 +180,22 @@ def read_manifest(
         If the query is none.
     """
     _query(query)
+    if not isinstance(path, str | os.PathLike):
+        return _numbered("the list", _given_entries(path), Path(), query)
     place = Path(path)
     if isdir(place):
         return [
             Row(k, str(file.relative_to(place)), str(file), query)
             for k, file in enumerate(_models(place, results, note), 1)
         ]
+    return _numbered(str(path), _entries(place), place.parent, query)
+
+
+def _numbered(path: str, entries: Iterable[Entry], base: Path, query: str) -> list[Row]:
+    """Read the rows of all entries; files are seen from a folder."""
     rows: list[Row] = []
-    for line, entry in _entries(place):
-        for row in _rows(str(path), line, entry, place.parent, query):
+    for line, entry in entries:
+        for row in _rows(path, line, entry, base, query):
             number = len(rows) + 1
             problem = row.problem and f"row {number}, {row.problem}"
             rows.append(replace(row, number=number, name=row.name or str(number), problem=problem))
@@ -208,7 +222,30 @@ def _models(place: Path, results: Path | None, note: Callable[[str], object]) ->
     return [place / inside for inside in models]
 
 
-def _entries(path: Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+def _given_entries(given: Any) -> Iterator[Entry]:
+    """Rows of a data frame or of a list of mappings, without cells that say nothing; a model is its file."""
+    records = given.to_dict("records") if hasattr(given, "columns") else given
+    if not isinstance(records, Iterable) or isinstance(records, Mapping):
+        raise ModelError(f"a batch is a file, a folder, a data frame or a list of mappings, not {type(given).__name__}")
+    for entry in records:
+        cells = _mapping("the list", None, entry)
+        yield None, {name: _plain_cell(cell) for name, cell in cells.items() if not is_missing(cell)}
+
+
+def _plain_cell(cell: Any) -> Any:
+    """Return a cell as a list in a file has it."""
+    if isinstance(cell, Model):
+        if not cell.source:
+            raise ModelError("a row of a batch has a model in memory; save it to a file, and give that")
+        return cell.source
+    if isinstance(cell, os.PathLike):
+        return os.fspath(cell)
+    if isinstance(cell, Mapping):
+        return {str(name): _plain_cell(part) for name, part in cell.items()}
+    return cell.tolist() if hasattr(cell, "tolist") else list(cell) if isinstance(cell, tuple) else cell
+
+
+def _entries(path: Path) -> Iterator[Entry]:
     """Rows as mappings, with their lines."""
     kind = path.suffix.lower()
     try:

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ...storage.batch_folder import BatchDir
+from ..drawings.html import shown_rows
 from ..errors import encodable, printable
+from ..models.frames import imported_pandas
 from .manifest import Row
 
 # Rows without an answer that are named, and how much is said of each.
@@ -37,6 +39,8 @@ _COLUMNS = {
 }
 
 
+# Of a summary, how many rows ended how.
+_COUNTS = ("rows", "answered", "bounded", "refused", "failed", "stopped", "reused")
 # Of a row, what results leave out.
 _NOT_SHOWN = ("number", "problem", "check")
 
@@ -141,6 +145,21 @@ class BatchSummary:
         """Return plain types only."""
         told = {"notes": list(self.notes), "unanswered": list(self.unanswered)}
         return {**asdict(self), **told, "exit_code": self.exit_code}
+
+    def to_frame(self) -> Any:
+        """Return the table of all rows, ``summary.csv``, as a pandas data frame.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the extra ``frames`` brings it.
+        """
+        return imported_pandas().read_csv(Path(self.out) / "summary.csv")
+
+    def _repr_html_(self) -> str:
+        counts = [(name, f"{getattr(self, name):,}") for name in _COUNTS if getattr(self, name)]
+        left = [("without an answer", text) for text in self.unanswered]
+        return shown_rows([*counts, ("seconds", f"{self.seconds:.1f}"), ("results", encodable(self.out)), *left])
 
     def __str__(self) -> str:
         counts = [(self.answered, "answered"), (self.bounded, "between bounds"), (self.refused, "refused")]

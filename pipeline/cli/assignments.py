@@ -10,7 +10,14 @@ import click
 
 from ..models.option_rows import OPTION_ROWS, options_for
 from ..models.query import VALUES
-from .options import Command, keywords_of, planning, print_answer, print_notes
+from .options import (
+    Command,
+    keywords_of,
+    load,
+    planning,
+    print_answer,
+    print_notes,
+)
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -18,7 +25,7 @@ if TYPE_CHECKING:
 SAMPLE = "sample"
 # Without a number of one's own no more are listed.
 _MOST_LISTED = 100_000
-_OF_SAMPLES = ("samples", "temperature", "out")
+_OF_SAMPLES = ("samples", "temperature")
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "samples": click.option("--samples", type=click.IntRange(min=0), metavar="N", help="How many samples to draw."),
     "temperature": click.option(
@@ -36,7 +43,11 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         help="List all assignments whose cost, or log10 of whose probability, is at most D from the optimum.",
     ),
     "all_optimal": click.option("--all-optimal", is_flag=True, default=None, help="Count and list all optima."),
-    "out": click.option("--out", metavar="FILE", help="File for the samples: .csv or .jsonl."),
+    "out": click.option(
+        "--out",
+        metavar="FILE",
+        help="File for the answer: .json, or .csv for its table; for samples .csv or .jsonl.",
+    ),
 }
 
 
@@ -56,7 +67,7 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
         If it does not go together.
     """
     asked = {name: options.pop(name) for name in _OPTIONS}
-    given = [name for name, value in asked.items() if value is not None]
+    given = [name for name, value in asked.items() if value is not None and name != "out"]
     query, what = options["query"], "samples" if options["query"] == SAMPLE else "the best assignments"
     for name in given:
         goes_with = SAMPLE if name in _OF_SAMPLES else "optimum"
@@ -66,8 +77,12 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("--query sample needs --samples and --out")
     if asked["all_optimal"] and asked["within"] is not None:
         raise click.UsageError("--all-optimal lists what is within 0 of the optimum; leave out --within")
+    if asked["out"] and query != SAMPLE:
+        from ..formats.answer_files import answer_ending
+
+        answer_ending(asked["out"])
     if not given:
-        return {}
+        return {"out": asked["out"]} if asked["out"] else {}
     if outer := [name for name in ("project", "maximize") if options.pop(name) is not None]:
         raise click.UsageError(f"--{outer[0]} is not for {what}, which are of all variables")
     proof = [name for name in options_for("proving") if options.pop(name) != OPTION_ROWS[name].default]
@@ -110,6 +125,12 @@ def _print_best(
     found.seconds = {"read": read_seconds, **found.seconds}
     print_notes(found.notes, model.notes)
     listed = 0
+    if asked["out"]:
+        from ..formats.answer_files import write_answer
+
+        write_answer(found, asked["out"])
+        click.echo(json.dumps({"status": "ok", "out": asked["out"]}) if as_json else f"written to {asked['out']}")
+        return
     if as_json:
         shown = found.to_dict()
         listed = len(shown["assignments"])
@@ -122,3 +143,12 @@ def _print_best(
             click.echo("infeasible")
     if listed >= _MOST_LISTED and not asked["best"]:
         print_notes([f"the first {_MOST_LISTED:,} are listed; --best M lists more"])
+
+
+def print_evaluation(file: str, assignment: tuple[str, ...], as_json: bool) -> None:
+    """Print what a given assignment is worth on the model in a file, or what forbids it."""
+    from ..formats.answer_files import given_assignment
+
+    model, _ = load(file, {"memory": None, "no_check": False}, as_json)
+    found = model.evaluate(given_assignment(model, assignment))
+    click.echo(found.to_json() if as_json else repr(found))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..report.display_policy import DisplayPolicy
+from ..drawings.display_policy import DisplayPolicy
 from .ending import guarded
 from .options import (
     Grouped,
@@ -56,8 +56,8 @@ def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: boo
 
     Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
     """
+    from ..api.progress import rows_bar
     from ..batches.batch import batch as answered
-    from .progress import rows_bar
 
     notes: dict[str, None] = {}
 

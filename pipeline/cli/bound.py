@@ -36,7 +36,7 @@ def bound(file: str, as_json: bool, **options: Any) -> None:
     from dataclasses import replace
 
     from ..api import bound as api
-    from .progress import status_line
+    from ..api.progress import status_line
 
     model, read_seconds = load(file, options)
     query, evidence, rest = keywords_of(model, options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .assignments import print_evaluation
 from .ending import guarded
 from .options import Grouped, asking, json_option, keywords_of, load, print_notes
 
@@ -75,10 +76,17 @@ def check_circuit_command(file: str, model: str | None, as_json: bool) -> None:
 @click.option("--samples", type=click.IntRange(min=0), metavar="N", help="How many samples to draw.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples.")
 @click.option("--gpus", type=click.IntRange(min=1), metavar="1", help="Evaluate on a GPU.")
+@click.option(
+    "--assignment",
+    multiple=True,
+    metavar="FILE|x=v,…",
+    help="FILE is a model: what these states of all its variables are worth, x=v pairs or what solve printed as JSON.",
+)
 @json_option
 @guarded
 def evaluate(
     file: str,
+    assignment: tuple[str, ...],
     query: str,
     evidence: tuple[str, ...],
     cases: str | None,
@@ -87,7 +95,15 @@ def evaluate(
     gpus: int | None,
     as_json: bool,
 ) -> None:
-    """Evaluate the circuit in FILE: its sum, best assignment, marginals, count, or samples, for one case or many."""
+    """Evaluate the circuit in FILE: its sum, best assignment, marginals, count, or samples, for one case or many.
+
+    With --assignment, evaluate that on the model in FILE.
+    """
+    if assignment:
+        if evidence or cases or samples is not None or gpus or query != "partition":
+            raise click.UsageError("--assignment is evaluated on a model, and goes with --json alone")
+        print_evaluation(file, assignment, as_json)
+        return
     from ..circuits.circuit_model import load_circuit, one_case
     from ..formats.case_files import read_cases
     from ..formats.read import evidence_of

@@ -49,9 +49,9 @@ def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
     from dataclasses import replace
 
     from ..agents.dpop import dpop as solve
+    from ..api.progress import status_line
     from ..api.solve import load_dcop
     from ..options import parse_size
-    from .progress import status_line
 
     start = time.perf_counter()
     problem = load_dcop(file, agents=agents)

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import click
 
 from ..errors import BucketflowError
 
+T = TypeVar("T")
 EXIT_STATUS = {
     0: "answered (infeasible is an answer)",
     2: "bad input or usage",
@@ -38,15 +39,15 @@ _WAITING_ROUNDS = ("OPENBLAS_THREAD_TIMEOUT", "4")
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
-def guarded(command: Callable[..., None]) -> Callable[..., None]:
+def guarded(command: Callable[..., T]) -> Callable[..., T]:
     """End expected failures as one sentence and their exit code, and Ctrl-C and SIGTERM without a traceback."""
 
     @wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
+    def run(*args: Any, **kwargs: Any) -> T:
         codes: list[int] = []
         try:
             with terminable(codes):
-                command(*args, **kwargs)
+                return command(*args, **kwargs)
         except BucketflowError as error:
             _end(str(error), error.exit_code)
         except MemoryError:

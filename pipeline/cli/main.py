@@ -29,6 +29,7 @@ from .options import (
     proving,
     prune,
 )
+from .settings import read_settings
 
 if TYPE_CHECKING:
     from ..results.posteriors import Marginals
@@ -54,8 +55,23 @@ _HOMES = {
 }
 
 
-@click.group(cls=Commands, homes=_HOMES, context_settings={"help_option_names": ["-h", "--help"]}, epilog=EXIT_CODES)
+@click.group(
+    cls=Commands,
+    homes=_HOMES,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BUCKETFLOW"},
+    epilog=EXIT_CODES,
+)
 @click.version_option(__version__, prog_name="bucketflow")
+@click.option(
+    "--config",
+    metavar="FILE",
+    envvar="BUCKETFLOW_CONFIG",
+    is_eager=True,
+    expose_value=False,
+    callback=guarded(read_settings),
+    help="Options in TOML, those of all commands before a table for each that has its own; the command line and "
+    "variables such as BUCKETFLOW_MEMORY come first.  [default: ~/.config/bucketflow/config.toml]",
+)
 def main() -> None:
     """Exact inference on discrete graphical models, by bucket elimination."""
 
@@ -71,12 +87,13 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..answering.door import valued
     from ..answering.question import question_of
     from ..answering.running import timed
+    from ..api.progress import progress_lines
     from ..options import Options, ProofOptions
-    from .progress import progress_lines
 
     many = many_asked(options)
-    model, read_seconds = load(file, options)
-    if many:
+    out = many["out"] if [*many] == ["out"] else None
+    model, read_seconds = load(file, options, as_json)
+    if many and not out:
         print_many(model, read_seconds, many, options, as_json)
         return
     query, evidence, settings = keywords_of(model, options)
@@ -86,6 +103,10 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     with progress_lines(hidden=as_json) as (progress, watch):
         result = valued(question, Options(**settings), effort, progress, watch)
     result = timed(result, read_seconds)
+    if out:
+        from ..formats.answer_files import write_answer
+
+        write_answer(result, out)
     print_answer(result, as_json, model.notes)
     _end_bounded(result)
 
@@ -125,7 +146,7 @@ def plan(
 
     if graph is not None:
         graph_ending(graph)
-    model, _ = load(file, options)
+    model, _ = load(file, options, as_json)
     query, evidence, settings = keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
     question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint], **outer)
@@ -137,6 +158,35 @@ def plan(
         click.echo(plan_json(found))
     else:
         print_plan(found)
+
+
+@main.command(cls=Grouped)
+@click.argument("file")
+@click.option("-o", "--output", required=True, metavar="FILE", help="The drawing: .svg, or .html.")
+@click.option("--posteriors", is_flag=True, help="Compute the posterior of every variable, and draw it in its box.")
+@click.option(
+    "--evidence",
+    multiple=True,
+    metavar="FILE|x=v,…",
+    help="Observed variables, as in `marginals`: bold frames.",
+)
+@options_of("memory", "order", "seed")
+@no_check_option
+@guarded
+def draw(file: str, output: str, posteriors: bool, **options: Any) -> None:
+    """Draw the model in FILE: parents and children, or variables and functions; large ones as communities."""
+    from ..api.marginals import marginals
+    from ..drawings.svg import drawing_ending
+
+    drawing_ending(output)
+    model, _ = load(file, options)
+    _, evidence, settings = keywords_of(model, options)
+    if posteriors:
+        drawn = marginals(model, evidence=evidence, **settings).draw()
+    else:
+        hard = {name: state for name, state in (evidence or {}).items() if not isinstance(state, list)}
+        drawn = model.draw(evidence=hard)
+    drawn.save(output)
 
 
 @main.command()
@@ -169,9 +219,9 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 @on_cluster
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY; a job is submitted to its cluster again, unless --workers or --gpus is given."""
+    from ..api.progress import progress_bar
     from ..api.resume import resume
     from .jobs import resumed_job
-    from .progress import progress_bar
 
     here = options["workers"] or options["gpus"] or options.get("client")
     if not here and resumed_job(directory, options["scheduler"]):

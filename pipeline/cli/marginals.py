@@ -36,15 +36,23 @@ if TYPE_CHECKING:
     help="A file of many cases of evidence: a header of variable names, then one case in each row.",
 )
 @options_of(*options_for("values"))
-@click.option("--out", metavar="FILE", help="File for the posteriors of the cases: .csv, .jsonl or .parquet.")
+@click.option(
+    "--out", metavar="FILE", help="File for the posteriors: .json or .csv; those of --cases: .csv, .jsonl or .parquet."
+)
 @guarded
 @on_cluster
 def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
     """Compute the posterior of every variable of the model in FILE."""
-    if (cases is None) != (out is None):
-        raise click.UsageError("--cases and --out belong together")
+    if cases is not None and out is None:
+        raise click.UsageError("--cases needs --out, a file for the posteriors")
     wanted = information_asked(options)
-    model, read_seconds = load(file, options)
+    if out is not None and cases is None:
+        from ..formats.answer_files import answer_ending
+
+        answer_ending(out)
+        if wanted:
+            raise click.UsageError("--out writes posteriors, no information measures")
+    model, read_seconds = load(file, options, as_json)
     _, evidence, rest = keywords_of(model, options)
     asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out", "derivatives")}
     tables = [name for name in ("joint", "maximum", "uai_out", "derivatives") if asked[name]]
@@ -61,7 +69,7 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
             raise click.UsageError(f"--cases goes with --query-vars only, not with {others}")
         _answer_cases(model, evidence, asked["query_vars"], cases, out, as_json, rest)
     else:
-        _answer_one(model, evidence, asked, read_seconds, as_json, rest)
+        _answer_one(model, evidence, {**asked, "out": out}, read_seconds, as_json, rest)
 
 
 def _answer_one(
@@ -69,7 +77,7 @@ def _answer_one(
 ) -> None:
     from ..answering.running import timed
     from ..api.marginals import marginals
-    from .progress import progress_bar
+    from ..api.progress import progress_bar
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
@@ -89,6 +97,10 @@ def _answer_one(
     found = timed(found, read_seconds)
     if asked["uai_out"]:
         _write_uai(asked["uai_out"], found, evidence, options)
+    if asked["out"]:
+        from ..formats.answer_files import write_answer
+
+        write_answer(found, asked["out"])
     print_answer(found, as_json, model.notes)
 
 

@@ -11,6 +11,7 @@ import click
 
 from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
+from .settings import give_way, variables_of
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -58,13 +59,16 @@ def option(name: str, help: str | None = None) -> Callable[..., Any]:
         "whole": int if row.least is None else click.IntRange(min=row.least),
         "number": click.FloatRange(min=0),
     }
+    variables = variables_of(row.name)
     if row.kind == "flag":
-        return click.option(f"--{row.flag}", is_flag=True, help=help or row.help)
+        return click.option(f"--{row.flag}", is_flag=True, help=help or row.help, envvar=variables)
     shown: dict[str, Any] = {} if row.default is None else {"default": row.default, "show_default": True}
     kind = kinds.get(row.kind, str)
     if row.metavar == "DIR":
         shown["shell_complete"] = complete_path
-    return click.option(f"--{row.flag}", type=kind, metavar=row.metavar, help=help or row.help, **shown)
+    return click.option(
+        f"--{row.flag}", type=kind, metavar=row.metavar, help=help or row.help, envvar=variables, **shown
+    )
 
 
 def options_of(*names: str) -> Callable[[Command], Command]:
@@ -156,14 +160,16 @@ def planning_all(command: Command) -> Command:
 # What the arguments of a command mean: a model that is read, the keywords of the Python functions, and notes.
 
 
-def load(file: str, options: dict[str, Any]) -> tuple[Model, float]:
+def load(file: str, options: dict[str, Any], hidden: bool = False) -> tuple[Model, float]:
     """Read a model file or an example as a command's options say, print its notes; return the seconds it took too."""
     import time
 
+    from ..api.progress import status_line
     from ..api.solve import load
 
     start = time.perf_counter()
-    model = load(file, memory=options["memory"], check=not options.pop("no_check"))
+    with status_line(hidden, "reading"):
+        model = load(file, memory=options["memory"], check=not options.pop("no_check"))
     print_notes(model.notes)
     return model, time.perf_counter() - start
 
@@ -256,6 +262,11 @@ _GROUPS = {
 
 class Grouped(click.Command):
     """A command of many options."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command where the command line says, if the environment or a file says it too."""
+        give_way(ctx, ctx.params.get("cluster"))
+        return super().invoke(ctx)
 
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
         """Return names and help of the options of each group that has some; the last group has those of none."""

@@ -50,10 +50,10 @@ def reproduce(
     page: Path | None,
 ) -> None:
     """Repeat the experiments of paper NAME: published figures beside ours, with a check of every answer."""
+    from ..api.progress import status_line
     from ..errors import ModelError
     from ..reproduce.comparison import compared, listing, write
     from ..reproduce.papers import PAPERS, Instances, paper
-    from .progress import status_line
     from .show_run import print_rows
 
     if listed or name is None:

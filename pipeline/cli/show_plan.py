@@ -11,10 +11,10 @@ from rich.table import Table
 
 from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
+from ..drawings.display_policy import DisplayPolicy
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
-from ..report.display_policy import DisplayPolicy
 from ..results.proof import plan_figures, removed_texts
 from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table

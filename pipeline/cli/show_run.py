@@ -20,13 +20,13 @@ from ...storage.array_list import stored_arrays
 from ...storage.files import file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
+from ..drawings.display_policy import DisplayPolicy
 from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
 from ..examples import examples
 from ..formats.format_table import formats, unread_formats
 from ..models.dcop import Dcop, model_of
 from ..models.model import Model
 from ..preprocessing.preprocess import absorb, components
-from ..report.display_policy import DisplayPolicy
 
 if TYPE_CHECKING:
     pass

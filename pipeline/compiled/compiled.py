@@ -7,25 +7,27 @@ from functools import partial
 from os import PathLike
 from typing import Any, Unpack
 
-from ..answering.question import Names, asked_of
+from ..answering.question import Findings, Names, asked_of, split_evidence
 from ..api.marginals import in_memory
+from ..api.progress import planning_line, read_given
 from ..errors import checks_keywords
+from ..formats.read import GivenModel
 from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
-from ..models.model import Model
 from ..options import Keywords, Where
 from .case_run import answer_cases
-from .information import InformedState
+from .information import Array, InformedState
 from .state import one_at_a_time
 from .structure import skeleton_of
 
 
 @partial(checks_keywords, name="compile")
 def compile_model(
-    model: Model,
+    model: GivenModel,
     *,
     joint: Iterable[Names] = (),
     families: bool = False,
     background: bool = True,
+    progress: bool = False,
     **options: Unpack[Keywords],
 ) -> Compiled:
     """Prepare a model for many questions about its marginals.
@@ -36,13 +38,15 @@ def compile_model(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
         Its own evidence becomes the first findings.
     joint, families
         Sets of variables whose joints every answer has; see :func:`bucketflow.marginals`.
     background : bool
         Whether to search on beside the answers. It is not where ``order_time``, another ``tree`` than ``"refined"``, an
         order by names or ``gpus`` are given.
+    progress : bool
+        Whether to draw, on a terminal or in a notebook, that it is read and planned.
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`;
         with ``gpus`` every answer is a full propagation on a GPU, whose tables ``gpu_memory`` or ``memory`` limits
@@ -54,10 +58,52 @@ def compile_model(
     BudgetError
         If all messages together do not fit ``memory``.
     """
-    chosen = in_memory(**options)
-    compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
+    chosen, model = in_memory(**options), read_given(model, options.get("memory"), progress)
+    with planning_line(progress):
+        compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
     compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
     return compiled
+
+
+@checks_keywords
+def conditional(
+    model: GivenModel,
+    names: Names,
+    given: Names = (),
+    *,
+    evidence: Findings = None,
+    **options: Unpack[Keywords],
+) -> Array:
+    """Return the distribution of some variables given others, and evidence: P(A | B, C, e).
+
+    Whoever asks several times compiles the model once; see :meth:`.InformedState.conditional`.
+
+    Parameters
+    ----------
+    model : Model, path or name of an example
+    names, given : str or sequence of str
+    evidence : mapping, text, path or None
+        As in :func:`bucketflow.solve`.
+    **options
+        As in :func:`bucketflow.compile`.
+
+    Returns
+    -------
+    ndarray
+        An axis for each of ``given``, then one for each of ``names``: each row is a distribution, NaN where what is
+        given is impossible.
+
+    Raises
+    ------
+    ModelError
+        If a name or the evidence does not fit, or the evidence is impossible.
+    BudgetError
+        If the table has too many states, or the messages do not fit ``memory``.
+    """
+    compiled = compile_model(model, background=False, **options)
+    hard, soft = split_evidence(compiled.model, evidence)
+    compiled.set_evidence({compiled.model.names[v]: finding for v, finding in (hard | soft).items()})
+    return compiled.conditional(names, given)
 
 
 class Compiled(InformedState):

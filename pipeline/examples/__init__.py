@@ -7,7 +7,7 @@ from os import PathLike, fspath
 from os.path import exists
 from pathlib import Path
 
-from ..errors import ModelError
+from ..errors import ModelError, meant
 
 
 @dataclass(frozen=True)
@@ -118,6 +118,11 @@ def file_or_example(path: str | PathLike[str]) -> str | PathLike[str]:
     if not isinstance(path, str | PathLike):
         raise ModelError(f"the path of a file is expected, found {type(path).__name__}")
     return path if exists(path) or fspath(path) not in _known_files() else example_path(fspath(path))
+
+
+def meant_example(path: str) -> str:
+    """Return the end of a sentence about a path that is not there: the example that was meant, if one is like it."""
+    return meant(path, _known_files())
 
 
 def example_path(name: str) -> Path:

@@ -49,7 +49,7 @@ def findings_of_texts(
     for name, finding in pairs:
         if isinstance(finding, tuple):
             if name in dict(states) or isinstance(found.get(name), list):
-                raise ModelError(f"--evidence names {name!r} twice; likelihoods of it stand alone")
+                raise ModelError(f"the evidence names {name!r} twice; likelihoods of it stand alone")
             found[name] = likelihood(model, model.index[name], finding).tolist()
     return found
 
@@ -61,7 +61,7 @@ def _pairs(model: Model, text: str, read_file: Callable[[str], dict[int, int]]) 
     if os.path.exists(path):
         return [(model.names[v], state) for v, state in read_file(str(path)).items()]
     if "=" not in text:
-        raise ModelError(f"--evidence {text!r} is neither a file nor a list like x=1,y=0")
+        raise ModelError(f"the evidence {text!r} is neither a file nor a list like x=1,y=0")
     return _List(model, text).pairs()
 
 
@@ -98,7 +98,7 @@ class _List:
             one, other = (way.pairs()[-1] for way in found)
             shown = f"{one[0]}={one[1]}" if one != other else shorten(self.text)
             raise ModelError(
-                f"--evidence {self.text!r} can be read in several ways, {shown!r} among them; put names and labels "
+                f"the evidence {self.text!r} can be read in several ways, {shown!r} among them; put names and labels "
                 'with commas in quotes: x="a,b"'
             )
         return found[0].pairs() if found else self._failed()
@@ -154,16 +154,15 @@ class _List:
     def _failed(self) -> tuple[Pair, ...]:
         """Say what is wrong, as if no name and no label had a comma."""
         if self.text.count('"') % 2:
-            raise ModelError(f"--evidence {self.text!r} has a quote that is not closed")
+            raise ModelError(f"the evidence {self.text!r} has a quote that is not closed")
         for item in filter(None, map(str.strip, _BETWEEN.split(self.text))):
             name, sign, state = item.rpartition("=")
             if not sign or not name or not state:
-                raise ModelError(f"--evidence has {item!r} where x=v is expected")
-            if name.strip() not in self.model.index:
-                raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
+                raise ModelError(f"the evidence has {item!r} where x=v is expected")
+            variable = self.model.variable(name.strip(), "evidence names")
             if "[" not in state:
-                self.model.state_index(self.model.index[name.strip()], state)
-        raise ModelError(f"--evidence {self.text!r} is no list like x=1, y=yes or z=[0.2, 0.8]")
+                self.model.state_index(variable, state)
+        raise ModelError(f"the evidence {self.text!r} is no list like x=1, y=yes or z=[0.2, 0.8]")
 
 
 @dataclass(frozen=True)

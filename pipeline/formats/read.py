@@ -13,7 +13,8 @@ from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, FormatError, ModelError, format_bytes
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
-from ..models.model import Model
+from ..models.model import Model, checked_model
+from ..options import parse_size
 from .registry import detect_format
 from .text.source import BLOCK_COMMENT, Source, read_source
 from .text.tokens import WordStream
@@ -114,7 +115,7 @@ def variables_of(model: Model, given: str | os.PathLike[str] | Iterable[str]) ->
     return tuple(sorted({model.index[name] for name in names}))
 
 
-__all__ = ["load", "load_any", "load_dcop", "load_evidence", "variables_of"]
+__all__ = ["given_model", "load", "load_any", "load_dcop", "load_evidence", "load_named", "variables_of"]
 
 # Every state has a place in a few arrays of integers, whatever is asked.
 _STATE_BYTES = 32
@@ -143,6 +144,22 @@ def load(
     """
     model = model_of(load_any(path, memory, check=check))
     return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
+
+
+GivenModel = Model | str | os.PathLike[str]
+"""A model, the file that holds it, or the name of an example."""
+
+
+def load_named(path: str | os.PathLike[str], memory: int | str | None = None, *, check: bool = True) -> Model:
+    """Read a model, or an example by its name, and keep where it is from; see :func:`load`."""
+    found = file_or_example(path)
+    model = model_of(load_any(found, None if memory is None else parse_size(memory), check=check))
+    return replace(model, source=os.path.abspath(found))
+
+
+def given_model(model: GivenModel, memory: int | str | None = None) -> Model:
+    """Return a model, read if the file or the example is given that holds it."""
+    return load_named(model, memory) if isinstance(model, str | os.PathLike) else checked_model(model)
 
 
 def load_dcop(

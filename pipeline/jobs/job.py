@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,8 @@ from ...storage.job_folder import JobDir, job_folders
 from ...storage.run_folder import stored_bounds, stored_result
 from ..answering.run_folder import resumable
 from ..api.resume import stored_question
+from ..drawings.html import Html, labelled
+from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
@@ -222,14 +223,12 @@ class Job:
         return asyncio.to_thread(self.result).__await__()
 
     def __repr__(self) -> str:
-        rows = self.facts.rows()
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+        return aligned(self.facts.rows())
 
     def _repr_html_(self) -> str:
         facts = self.facts
-        body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in facts.rows())
-        return f"<table>{body}</table><progress value='{facts.share:.4f}' max='1'></progress>"
+        done = f"<progress value='{facts.share:.4f}' max='1' aria-label='share done'>{facts.share:.0%}</progress>"
+        return Html(labelled(facts.rows()) + done)._repr_html_()
 
 
 # Finding jobs: in a folder of run directories, or among those that a scheduler was given.

@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
-from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,10 +17,9 @@ from ..answering.door import is_bounded
 from ..answering.question import Findings, Names, Question, Variables, question_of
 from ..answering.run_folder import RunFolder, check_space, run_folder, used_bytes
 from ..answering.running import planned_in
-from ..api.solve import load
 from ..errors import BucketflowError, ModelError, checks_keywords
+from ..formats.read import GivenModel, given_model
 from ..machine.resources import connected
-from ..models.model import Model
 from ..options import Method, Options, ProofOptions, Sharing
 from .driver import hand_over, new_key
 from .job import Job
@@ -33,7 +31,7 @@ _ENGINES = {"diagram": "decision diagrams", "search": "a search that counts comp
 
 @checks_keywords
 def submit(
-    model: Model | str | PathLike[str],
+    model: GivenModel,
     query: str = "optimum",
     *,
     evidence: Findings = None,
@@ -74,7 +72,7 @@ def submit(
         If there is no such cluster, or a worker does not have the package, its version, the file or the directory.
     """
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
-    model = model if isinstance(model, Model) else load(model, memory=options.get("memory"))
+    model = given_model(model, options.get("memory"))
     question = question_of(model, query, evidence, query_vars, joint, families, project=project, maximize=maximize)
     return submitted(question, Options(**options), effort)
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from .findings import is_missing
+from .frames import imported_pandas
 from .model import Model
 
 Array = NDArray[Any]
@@ -70,7 +71,9 @@ def cases_of(model: Model, cases: Any) -> Cases:
         names = dict.fromkeys(name for case in records for name in case)
         columns = {name: [case.get(name) for case in records] for name in names}
         count = len(records)
-    return Cases(count, {_variable(model, name): _column(model, name, column) for name, column in columns.items()})
+    return Cases(
+        count, {model.variable(name, "cases name"): _column(model, name, column) for name, column in columns.items()}
+    )
 
 
 def _length(name: str, column: Any) -> int:
@@ -86,12 +89,6 @@ def _records(cases: Any) -> list[Mapping[str, Any]]:
             found = type(case).__name__
             raise ModelError(f"cases are columns by name, a data frame, or a mapping for each case; found {found}")
     return records
-
-
-def _variable(model: Model, name: str) -> int:
-    if name not in model.index:
-        raise ModelError(f"cases name {name!r}, which is not a variable of the model")
-    return model.index[name]
 
 
 def _column(model: Model, name: str, column: Any) -> Array:
@@ -159,6 +156,27 @@ class CaseMarginals(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self.tables)
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame: a row for each case, a column for each state of each variable.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the extra ``frames`` brings it.
+        """
+        pandas = imported_pandas()
+        sizes = [(name, table.shape[1]) for name, table in self.tables.items()]
+        labels = [(name, self.model.label(self.model.index[name], k)) for name, size in sizes for k in range(size)]
+        columns = pandas.MultiIndex.from_tuples(labels, names=["variable", "state"])
+        whole = np.hstack([*self.tables.values(), np.empty((len(self.log10_evidence), 0))])
+        return pandas.DataFrame(whole, columns=columns, index=pandas.RangeIndex(len(whole), name="case"))
+
+    def _repr_html_(self) -> str:
+        from ..drawings.html import shown_rows
+
+        told, *notes = repr(self).splitlines()
+        return shown_rows([("cases", told), *(("note", note.removeprefix("note: ")) for note in notes)])
 
     def __repr__(self) -> str:
         impossible = len(self.log10_evidence) - int(self.possible.sum())

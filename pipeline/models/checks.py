@@ -10,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, meant
 from .function import Function
 from .model_policy import ModelPolicy
 
@@ -37,6 +37,12 @@ def kind_named(kind: Any) -> Kind:
     if kind not in get_args(Kind):
         raise ModelError(f"unknown kind of model {kind!r}; one of {', '.join(get_args(Kind))}")
     return cast(Kind, kind)
+
+
+def unknown_variable(name: Any, known: Iterable[str], who: str = "") -> ModelError:
+    """Return the refusal of a name that no variable has, with the one that was meant; ``who`` names it."""
+    said = f"{who} {name!r}, which" if who else f"{name!r}"
+    return ModelError(f"{said} is not a variable of the model{meant(name, known)}")
 
 
 def integer(value: Any, what: str, low: int | None = 0, high: int | None = None) -> int:

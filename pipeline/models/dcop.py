@@ -121,6 +121,11 @@ class Dcop:
         if len(self.functions) != len(model.functions):
             raise ModelError(f"{len(self.functions)} names are given for {len(model.functions)} functions")
 
+    def _repr_html_(self) -> str:
+        from ..drawings.html import shown_rows
+
+        return shown_rows([("agents", f"{len(self.agents):,}"), *self.model.rows()])
+
     def __repr__(self) -> str:
         return f"<{len(self.agents)} agents of {self.model!r}>"
 

@@ -104,9 +104,7 @@ def likelihood(model: Model, variable: int, values: Any) -> Array:
 
 def variable_index(model: Model, name: str) -> int:
     """Return the index of a variable that evidence names."""
-    if name not in model.index:
-        raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
-    return model.index[name]
+    return model.variable(name, "evidence names")
 
 
 @lru_cache(maxsize=1 << 12)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError, checks_keywords, shorten
+from ..errors import ModelError, checks_keywords, format_bytes, meant, shorten
 from .bayesian_networks import check_network
 from .checks import Kind as Kind
-from .checks import array_of, checked_functions, checked_variables, fitting, integer, kind_named
+from .checks import array_of, checked_functions, checked_variables, fitting, integer, kind_named, unknown_variable
+from .evaluated import Evaluation
+from .float_costs import stored_costs
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import Scopes, least_costs
@@ -23,6 +26,9 @@ from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .hidden_variables import completed
 from .model_policy import ModelPolicy
+
+if TYPE_CHECKING:
+    from ..drawings.svg import Svg
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class Model:
         variables: Mapping[str, int | Sequence[str]],
         functions: Iterable[tuple[Sequence[str], ArrayLike] | tuple[Sequence[str], ArrayLike, ArrayLike, float]],
         *,
-        top: int | None = None,
+        top: float | None = None,
         name: str = "",
         check: bool = True,
     ) -> Model:
@@ -185,8 +191,9 @@ class Model:
             The names of the variables that a function is over, and one value for each of their joint states: an
             axis a variable, in that order. Or some joint states, a row of state indices each, one value for each
             row, and the value of all others. In a Bayesian network the last variable is the child. Arrays are
-            copied.
-        top : int, optional
+            copied. Costs may be floats, which are exact in the digits that Python prints, and infinite where they
+            forbid something.
+        top : number, optional
             Totals of costs of at least this are forbidden; of costs only.
         check : bool, optional
             Whether a Bayesian network has to be one: a distribution of each variable, rows that sum to 1, no cycle.
@@ -205,11 +212,12 @@ class Model:
         for k, (scope, *values) in enumerate(functions):
             scope = (scope,) if isinstance(scope, str) else tuple(scope)
             if unknown := [v for v in scope if v not in places]:
-                raise ModelError(f"function {k} is over {unknown[0]!r}, which is not a variable of the model")
+                raise unknown_variable(unknown[0], places, f"function {k} is over")
             indices = tuple(places[v] for v in scope)
             child = indices[-1] if kind == "bayes" and indices else None
             made.append(_function_of(k, indices, values, child))
-        model = cls(kind, tuple(variables), dims, states, tuple(made), top=top, name=name)
+        stored, whole, decimals = stored_costs(kind, made, top)
+        model = cls(kind, tuple(variables), dims, states, tuple(stored), top=whole, decimals=decimals, name=name)
         if check and kind == "bayes":
             check_network(model.functions, model.names, dims, model.states)
         return model
@@ -218,6 +226,71 @@ class Model:
         size, named = max(self.dims, default=0), f" {shorten(self.name)!r}" if self.name else ""
         counts = f"{len(self.dims)} variables of up to {size} states, {len(self.functions)} functions"
         return f"<{self.kind} model{named}: {counts}>"
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what it holds as labelled lines for a person."""
+        kinds = {"cost": "costs", "markov": "a Markov network", "bayes": "a Bayesian network"}
+        arity = max((len(f.scope) for f in self.functions), default=0)
+        rows = [("model", self.name or os.path.basename(self.source) or "in memory"), ("kind", kinds[self.kind])]
+        rows.append(("variables", f"{len(self.own_names):,}, of up to {max(self.dims, default=0):,} states"))
+        rows.append(("functions", f"{len(self.functions):,}, of up to {arity} variables, {format_bytes(self.nbytes)}"))
+        if self.top is not None:
+            rows.append(("top", str(self.objective(self.top))))
+        if self.evidence:
+            rows.append(("evidence", f"on {len(self.evidence):,} variables"))
+        return rows + [("note", text) for text in self.notes]
+
+    def _repr_html_(self) -> str:
+        from ..drawings.html import shown_rows
+
+        return shown_rows(self.rows())
+
+    def draw(
+        self, *, posteriors: Mapping[str, Any] | None = None, evidence: Mapping[str, str | int] | None = None
+    ) -> Svg:
+        """Draw the model: parents above children in a Bayesian network, variables and functions elsewhere.
+
+        A function of two variables is a line, one of more a square. Large models are drawn as communities of variables.
+        Graphviz places the boxes where it is installed (``dot``), networkx, from the extra ``draw``, or levels else.
+
+        Parameters
+        ----------
+        posteriors : mapping, optional
+            Name of a variable → its distribution, as :func:`bucketflow.marginals` returns them: bars in its box, with
+            a stripe from green, decided, to red, as undecided as can be.
+        evidence : mapping, optional
+            Name of a variable → state; boxes of observed variables have a thick frame.
+
+        Returns
+        -------
+        Svg
+            Notebooks show it; ``save(path)`` writes it.
+
+        Raises
+        ------
+        ModelError
+            If the evidence does not fit the model.
+        BucketflowError
+            If there are communities to be found, and networkx is not installed.
+        """
+        from ..drawings.network_picture import network_picture
+        from .model_picture import family_edges, function_nodes, seen_labels, variable_node
+
+        own = len(self.own_names)
+        labels = [[str(self.label(v, s)) for s in range(self.dims[v])] for v in range(own)]
+        seen = seen_labels(labels, self.observe(evidence or {}))
+        tables = posteriors or {}
+        nodes = [
+            variable_node(f"v{v}", name, labels[v], tables.get(name), seen.get(v))
+            for v, name in enumerate(self.own_names)
+        ]
+        if directed := self.kind == "bayes":
+            edges = family_edges(self.functions, own)
+        else:
+            others, edges = function_nodes(self.functions, self.own_names)
+            nodes += others
+        title = self.name or os.path.basename(self.source) or f"{self.kind} model"
+        return network_picture(title, nodes, edges, directed)
 
     def with_functions(self, others: Mapping[int, Function], *notes: str) -> Model:
         """Return a copy with other functions, by number, of the same scopes and kind of values, and further notes."""
@@ -265,6 +338,18 @@ class Model:
         """:attr:`lowest` and, as far as 64 bits hold them, :attr:`limits`; shape (2, functions)."""
         return np.array([self.lowest, [max(limit, -_LARGEST) for limit in self.limits]], np.int64)
 
+    def variable(self, name: Any, who: str = "") -> int:
+        """Return the index of one of the model's own variables; ``who`` names it, for the message.
+
+        Raises
+        ------
+        ModelError
+            If there is none of this name, with the one that was meant.
+        """
+        if not isinstance(name, str) or name not in self.index:
+            raise unknown_variable(name, self.index, who)
+        return self.index[name]
+
     def state_index(self, variable: int, state: str | int | float | np.number[Any] | np.bool_) -> int:
         """Return the index of a state given by label or by number, counted from 0; a text that is a label is one.
 
@@ -283,7 +368,8 @@ class Model:
         if 0 <= number < self.dims[variable]:
             return number
         known = ", ".join(labels) if labels is not None else f"0..{self.dims[variable] - 1}"
-        raise ModelError(f"variable {self.names[variable]!r} has no state {state!r}; its states are {known}")
+        hint = meant(state, labels) if labels and isinstance(state, str) else ""
+        raise ModelError(f"variable {self.names[variable]!r} has no state {state!r}; its states are {known}{hint}")
 
     def shown(self, assignment: Sequence[int]) -> dict[str, str | int]:
         """Return an assignment by the names of variables and states, without hidden variables."""
@@ -310,9 +396,7 @@ class Model:
         """
         states = dict(self.evidence)
         for name, state in evidence.items() if isinstance(evidence, Mapping) else evidence:
-            if name not in self.index:
-                raise ModelError(f"evidence names {name!r}, which is not a variable of the model")
-            variable = self.index[name]
+            variable = self.variable(name, "evidence names")
             value = self.state_index(variable, state)
             if states.setdefault(variable, value) != value:
                 raise ModelError(f"variable {name!r} is observed in two different states")
@@ -352,6 +436,37 @@ class Model:
         whole = self.completed(assignment)
         values = [0.0] if whole is None else self._values_at(whole)
         return -math.inf if 0.0 in values else math.fsum(map(math.log10, values))
+
+    def evaluate(self, assignment: Mapping[str, str | int]) -> Evaluation:
+        """Evaluate an assignment that is given: what it is worth, or what forbids it.
+
+        Parameters
+        ----------
+        assignment : mapping
+            Variable name → state label or index, of every variable but those of the model's own evidence.
+
+        Raises
+        ------
+        ModelError
+            If it lacks a variable, or names one or a state that the model does not have.
+        """
+        states = self.observe(assignment)
+        own = [states.get(v, -1) for v in range(len(self.own_names))]
+        if missing := [name for name, state in zip(self.names, own, strict=False) if state < 0]:
+            raise ModelError(f"the assignment lacks {len(missing)} of {len(own)} variables, {missing[0]!r} too")
+        whole = self.completed(own)
+        values = [] if whole is None else self._values_at(whole)
+        costs = self.kind == "cost"
+        excluded = [f for f, value in enumerate(values) if (value >= FORBIDDEN if costs else value == 0)]
+        by = tuple(tuple(self.names[v] for v in self.functions[f].scope) for f in excluded)
+        if not costs:
+            log10 = self.log10_value(own)
+            return Evaluation(log10 > -math.inf, None, log10, by)
+        total = self.cost(own)
+        if total is not None:
+            return Evaluation(True, self.objective(total), None)
+        reached = self.top is not None and not by and whole is not None
+        return Evaluation(False, None, None, by, self.objective(self.top or 0) if reached else None)
 
     def _values_at(self, assignment: Sequence[int]) -> list[Any]:
         """Return the value of each function at a full assignment."""

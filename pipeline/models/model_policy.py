@@ -26,6 +26,8 @@ class ModelPolicy(Policy):
         They are kept by rows if these take no more than one part in this many of their memory.
     compared_rows : int
         At most this many rows are compared one by one, more are sorted.
+    named_scope : int
+        Variables of a function that pictures name.
     single_functions : int
         Fewer functions are read one by one.
     joint_function_cells : int
@@ -42,6 +44,7 @@ class ModelPolicy(Policy):
     rows_least_cells: int = 1 << 16
     rows_part: int = 4
     compared_rows: int = 64
+    named_scope: int = 8
     single_functions: int = 8
     joint_function_cells: int = 1 << 12
     joint_cells: int = 1 << 16

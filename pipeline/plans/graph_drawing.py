@@ -10,23 +10,18 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Final
 
+from ..drawings.svg import Canvas, Svg, colour_of, drawn_ramp
 from ..errors import format_bytes
 
-# From small tables to large ones.
-_RAMP: Final = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-# Pixels between tasks of a level and between levels, around everything, and of a task's radius.
-_ACROSS, _DOWN, _MARGIN, _RADIUS = 30, 64, 40, 9
+# Pixels between tasks of a level and between levels, around everything, and the radii of tasks.
+_ACROSS, _DOWN, _MARGIN = 34, 64, 40
+_SMALL, _LARGE = 4.0, 14.0
 _TOP: Final = 96
 _LEAST_WIDTH: Final = 640
 # Up to so many tasks have their variables beside them.
 _LABELLED: Final = 60
-_STYLE: Final = (
-    "text{font:12px system-ui,sans-serif;fill:#222}.title{font-size:15px;font-weight:600}.label{font-size:10px}"
-    "line{stroke:#999;stroke-width:1}.through{stroke-dasharray:4 3}circle{stroke:#444;stroke-width:.6}"
-)
 
 
 @dataclass(frozen=True)
@@ -41,6 +36,10 @@ class Drawn:
     level, nbytes : int
     label, text : str
         What stands beside it, and what is said of it under the mouse.
+    cells : int
+        That it sweeps.
+    place : str
+        Where it runs.
     """
 
     key: str
@@ -49,6 +48,8 @@ class Drawn:
     nbytes: int
     label: str
     text: str
+    cells: int = 1
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -87,60 +88,55 @@ def thinned(tasks: Sequence[Drawn], most: int) -> Thinned:
     return Thinned(tuple(task for task in tasks if task.key in kept), tuple(direct), tuple(through))
 
 
-def svg_of(tasks: Sequence[Drawn], most: int) -> str:
-    """Return a drawing as SVG: those of the first level on top, each with its text under the mouse."""
+def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
+    """Draw tasks: those of the first level on top, each with its text under the mouse.
+
+    The colour of a task is by the bytes of its table, its area by the cells that are swept, and its frame says whether
+    that is on disk or on a device.
+    """
     found = thinned(tasks, most)
     places, width = _placed(found)
     levels = 1 + max((task.level for task in tasks), default=0)
-    height = _TOP + _DOWN * levels + _MARGIN
     sizes = [math.log2(max(task.nbytes, 1)) for task in found.tasks]
     low, high = min(sizes, default=0.0), max(sizes, default=1.0)
-    parts = [*_head(tasks, found, levels, low, high)]
-    for edges, kind in ((found.direct, ""), (found.through, " class='through'")):
+    cells = [math.log2(max(task.cells, 1)) for task in found.tasks]
+    least, largest = min(cells, default=0.0), max(cells, default=1.0)
+    canvas = Canvas()
+    title, told = _words(tasks, found, levels)
+    canvas.text(_MARGIN, 26, title, "title")
+    canvas.text(_MARGIN, 46, told)
+    if found.tasks:
+        drawn_ramp(canvas, _MARGIN, 56, f"{format_bytes(round(2**low))} … {format_bytes(round(2**high))}")
+    for edges, kind in ((found.direct, ""), (found.through, "through")):
         for here, there in edges:
-            (x1, y1), (x2, y2) = places[there], places[here]
-            parts.append(f"<line{kind} x1='{x1:.1f}' y1='{y1:.1f}' x2='{x2:.1f}' y2='{y2:.1f}'/>")
-    for task, size in zip(found.tasks, sizes, strict=True):
+            canvas.line((*places[there], *places[here]), kind)
+    for task, size, area in zip(found.tasks, sizes, cells, strict=True):
         x, y = places[task.key]
-        colour = _colour((size - low) / max(high - low, 1.0))
-        circle = f"<circle cx='{x:.1f}' cy='{y:.1f}' r='{_RADIUS}' fill='{colour}'>"
-        parts.append(f"{circle}<title>{escape(task.text)}</title></circle>")
+        radius = _SMALL + (_LARGE - _SMALL) * math.sqrt((area - least) / max(largest - least, 1.0))
+        colour = colour_of((size - low) / max(high - low, 1.0))
+        kind = "disk" if "disk" in task.place else "device" if "device" in task.place else ""
+        canvas.circle(x, y, radius, colour, title=task.text, kind=kind)
         if len(found.tasks) <= _LABELLED and task.label:
-            at = f"x='{x:.1f}' y='{y + _RADIUS + 12:.1f}' text-anchor='middle'"
-            parts.append(f"<text class='label' {at}>{escape(task.label)}</text>")
-    size_of = f"width='{width:.0f}' height='{height}' viewBox='0 0 {width:.0f} {height}'"
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' {size_of} role='img'><style>{_STYLE}</style>"
-    return f"{head}{''.join(parts)}</svg>\n"
+            canvas.text(x, y + _LARGE + 12, task.label, "label", "middle")
+    return canvas.svg(width, _TOP + _DOWN * levels + _MARGIN, title, told)
 
 
-def page_of(svg: str, title: str) -> str:
-    """Return a page that holds a drawing and needs no network."""
-    head = f"<meta charset='utf-8'><title>{escape(title)}</title><style>body{{margin:1rem}}</style>"
-    return f"<!DOCTYPE html><html lang='en'><head>{head}</head><body>{svg}</body></html>\n"
-
-
-def _head(tasks: Sequence[Drawn], found: Thinned, levels: int, low: float, high: float) -> list[str]:
-    """What a drawing shows, what it leaves out, and what its colours mean."""
+def _words(tasks: Sequence[Drawn], found: Thinned, levels: int) -> tuple[str, str]:
+    """Return what a drawing shows, and what its colours mean and it leaves out."""
     title = f"{len(tasks):,} tasks in {levels if tasks else 0:,} levels"
-    told = "colour: bytes of the table that a task makes"
+    told = "colour: bytes of the table that a task makes; area: cells that it sweeps"
+    places = " ".join(task.place for task in tasks)
+    told += (
+        "; orange frame: on disk" if "disk" in places else "; green frame: on a device" if "device" in places else ""
+    )
     if left_out := len(tasks) - len(found.tasks):
-        most = max(task.nbytes for task in tasks)
         drawn = {task.key for task in found.tasks}
-        largest = max((task.nbytes for task in tasks if task.key not in drawn), default=most)
+        largest = max(task.nbytes for task in tasks if task.key not in drawn)
         told = (
             f"drawn are the {len(found.tasks):,} of the largest tables; {left_out:,} whose tables have at most "
             f"{format_bytes(largest)} are left out, dashed lines lead through them"
         )
-    parts = [
-        f"<text class='title' x='{_MARGIN}' y='26'>{escape(title)}</text>",
-        f"<text x='{_MARGIN}' y='46'>{escape(told)}</text>",
-    ]
-    if not found.tasks:
-        return parts
-    for k in range(40):
-        parts.append(f"<rect x='{_MARGIN + 5 * k}' y='56' width='5' height='10' fill='{_colour(k / 39)}'/>")
-    ends = f"{format_bytes(round(2**low))} … {format_bytes(round(2**high))}"
-    return [*parts, f"<text x='{_MARGIN + 208}' y='65'>{escape(ends)}</text>"]
+    return title, told
 
 
 def _placed(found: Thinned) -> tuple[dict[str, tuple[float, float]], float]:
@@ -164,11 +160,3 @@ def _placed(found: Thinned) -> tuple[dict[str, tuple[float, float]], float]:
 
 def _middle(keys: Sequence[str], places: Mapping[str, tuple[float, float]], otherwise: float) -> float:
     return sum(places[key][0] for key in keys) / len(keys) if keys else otherwise
-
-
-def _colour(share: float) -> str:
-    """Return the colour of a share between 0 and 1."""
-    at = min(max(share, 0.0), 1.0) * (len(_RAMP) - 1)
-    k = min(int(at), len(_RAMP) - 2)
-    mixed = [round(a + (b - a) * (at - k)) for a, b in zip(_RAMP[k], _RAMP[k + 1], strict=True)]
-    return "#" + "".join(f"{value:02x}" for value in mixed)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
@@ -19,6 +19,7 @@ from .plan_parts import Evaluations, Parts
 from .prediction import CORES_OF_A_DEVICE, RunOverhead
 
 if TYPE_CHECKING:
+    from ..drawings.svg import Svg
     from .stages import DeviceNeeds, Spill
     from .task_graph import GraphSection, TaskGraph
 
@@ -475,34 +476,29 @@ class Plan:
             heads = {step.node: head for head, steps in below.items() for step in steps}
         return lambda table: f"part {heads[table]}, {place}" if heads.get(table, -1) >= 0 else place
 
-    def plot(self, names: Sequence[str] | None = None) -> Any:
-        """Draw the tree, coloured by cells; in a notebook it is shown.
+    def draw(self, names: Sequence[str] | None = None, most: int | None = None) -> Svg:
+        """Draw the task graph: by level, coloured by the bytes of tables, areas by cells, frames by disk and device.
 
         Parameters
         ----------
         names : sequence of str, optional
             Of the variables that are eliminated; by default their numbers.
+        most : int, optional
+            Draw so many tasks at most, those of the largest tables.
         """
-        from ..charts import tree
-        from ..pages import shown
+        return self.graph(names).draw(most)
 
-        first, steps = self.tree.n_leaves, {step.node: step for step in self.up}
-        inner = range(first, first + len(self.tree.children))
-        children = {node: [kid for kid in self.tree.children[node - first] if kid >= first] for node in inner}
-        cells = {node: steps[node].lowered.cells for node in inner if node in steps}
-
-        def label(node: int) -> str:
-            gone = sorted(self.tree.eliminated[node - first])
-            return "eliminates " + (", ".join(names[v] if names else str(v) for v in gone[:6]) or "nothing")
-
-        return shown(tree(children, cells, {node: label(node) for node in inner}))
+    def plot(self, names: Sequence[str] | None = None) -> Svg:
+        """Draw the plan, as :meth:`draw` does."""
+        return self.draw(names)
 
     def __repr__(self) -> str:
         return "\n".join(f"{label:<14}  {text}" for label, text in self.rows())
 
     def _repr_html_(self) -> str:
-        body = "".join(f"<tr><th>{label}</th><td>{text}</td></tr>" for label, text in self.rows())
-        return f"<table>{body}</table>"
+        from ..drawings.html import shown_rows
+
+        return shown_rows(self.rows())
 
 
 def empty_plan() -> Plan:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ...tasks.steps.step import Step
+from ..drawings.svg import Svg, page_of
 from ..errors import ModelError, writing
-from .graph_drawing import Drawn, page_of, svg_of
+from .graph_drawing import Drawn, svg_of
 from .planning_policy import PlanningPolicy
 
 Kind = Literal["elimination", "message", "result"]
@@ -182,6 +183,10 @@ class TaskGraph:
         """Return :meth:`to_dict` as JSON."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
+    def draw(self, most: int | None = None) -> Svg:
+        """Draw the graph as :meth:`to_svg` does, as a value that notebooks show."""
+        return svg_of(self._drawn(), PlanningPolicy.current().drawn_tasks if most is None else most)
+
     def to_svg(self, most: int | None = None) -> str:
         """Draw the graph by level, coloured by bytes.
 
@@ -190,7 +195,7 @@ class TaskGraph:
         most : int, optional
             Draw so many tasks at most, those of the largest tables; the picture says what it leaves out.
         """
-        return svg_of(self._drawn(), PlanningPolicy.current().drawn_tasks if most is None else most)
+        return self.draw(most).text
 
     def to_html(self, most: int | None = None) -> str:
         """Return a page with the drawing, which needs no network."""
@@ -211,7 +216,7 @@ class TaskGraph:
 
     def _drawn(self) -> list[Drawn]:
         return [
-            Drawn(key, node.needs, node.level, node.nbytes, _label(node), _text(node))
+            Drawn(key, node.needs, node.level, node.nbytes, _label(node), _text(node), node.cells, node.place)
             for key, node in self.nodes.items()
         ]
 

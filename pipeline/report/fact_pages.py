@@ -9,9 +9,9 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from .. import charts
+from ..drawings import charts
+from ..drawings.display_policy import DisplayPolicy
 from ..errors import IncompatibleRunError, format_bytes, format_cells, printable, shown_number
-from .display_policy import DisplayPolicy
 from .runs import Sections
 
 _COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")

@@ -9,13 +9,13 @@ from os.path import isdir
 from pathlib import Path
 from typing import Any
 
-from .. import charts
+from ..drawings import charts
+from ..drawings.pages import page
 from ..errors import FormatError, writing
 from ..formats.write import whole_file
-from ..pages import page, verify_installed
 from ..results.dpop_result import DpopResult
 from .fact_pages import batch_sections, command_of, fact_sections, is_batch
-from .runs import Sections, answer_sections, run_sections
+from .runs import Sections, answer_sections, answer_title, run_sections
 from .shapes import ANSWER, ShapeError
 
 # What an answer of ``dpop`` shows: the answer, its pseudo-tree, what it cost, and what went over which link.
@@ -81,13 +81,14 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
         If the file holds nothing that a command printed, or something damaged.
     ModelError
         If the page cannot be written.
-    BucketflowError
-        If bokeh is not installed.
     """
-    verify_installed()
     folder, title = Path(source), f"bucketflow: {Path(source).name}"
     if isdir(source):
-        text = page(title, batch_sections(folder) if is_batch(folder) else run_sections(folder))
+        sections = batch_sections(folder) if is_batch(folder) else run_sections(folder)
+        heading, asked = sections[0]
+        if heading == "Question":
+            title = "{model}: {query}".format(**{**dict(asked), "model": Path(dict(asked)["model"]).name})
+        text = page(title, sections)
     else:
         text = _page_of_file(title, folder)
     with whole_file(out) as path, writing(out):
@@ -101,7 +102,8 @@ def _page_of_file(title: str, path: Path) -> str:
     if not command:
         raise FormatError(str(path), None, "what a command of bucketflow printed with --json", "another one")
     try:
-        return page(title, _sections(found, command))
+        sections = _sections(found, command)
+        return page(answer_title(found, path.name) if command == "solve" else title, sections)
     except ShapeError as error:
         raise FormatError(str(path), None, error.expected, error.found) from None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):

@@ -2,31 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, product
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from ...storage import ledger
 from ...storage.job_folder import JobDir
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ...tasks.steps.step import Step
-from .. import charts
 from ..answering.prepared import Prepared, prepare
 from ..api.resume import stored_question
+from ..drawings import charts
+from ..drawings.display_policy import DisplayPolicy
+from ..drawings.html import Html
 from ..errors import BucketflowError, IncompatibleRunError, format_bytes, shown_number
 from ..machine.cpu import cached_rates
 from ..machine.resources import Resources
 from ..options import Options
 from ..plans.plan import Plan
 from ..plans.prediction import step_seconds, steps_seconds
+from ..results.posteriors import posterior_bars
 from ..results.proof import shown_assignment
 from ..trees.costs import Rates
-from .display_policy import DisplayPolicy
 
 # What an answer shows, as ``--json`` prints it.
 
@@ -35,9 +40,11 @@ Sections = list[tuple[str, Any]]
 
 def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
     """Return the sections about an answer."""
-    sections: Sections = [("Answer", _rows(found))]
+    sections: Sections = [("Answer", [*_short(found, query), *_rows(found)])]
     if found.get("marginals"):
         sections.append(("Marginals", marginal_bars(found, query)))
+    if found.get("joint"):
+        sections.append(("Joints", _joints(found)))
     proof = found.get("proof")
     history = _history(found)
     if history:
@@ -48,6 +55,51 @@ def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
             chart = charts.bars("CPU seconds by way", list(tried), {"seconds": list(tried.values())}, "seconds")
             sections.append(("Ways that were tried", chart))
     return sections
+
+
+def answer_title(found: Mapping[str, Any], otherwise: str) -> str:
+    """Return what a page about an answer is called: the model and the query."""
+    model = found.get("model") or {}
+    name = Path(model.get("source") or "").name or model.get("name")
+    query = found.get("query") or ("marginals" if "marginals" in found else "answer")
+    return f"{name}: {query}" if name else f"bucketflow: {otherwise}"
+
+
+def _short(found: Mapping[str, Any], query: str) -> list[tuple[str, str]]:
+    """Return what was asked, what the answer is, whether to trust it, and what it cost: one line each."""
+    model, evidence = found.get("model"), found.get("evidence") or {}
+    asked = str(found.get("query") or query or "marginals")
+    if model:
+        asked += f" of {Path(model['source']).name or model['name'] or 'a model in memory'}"
+        asked += f", {model['kind']}, {model['variables']:,} variables"
+        asked += f", given {shown_assignment(evidence)}" if evidence else ", without evidence"
+    seconds = sum(found["seconds"].values())
+    cost = f"{seconds:.3g} s, {format_bytes(found['peak_rss_bytes'])} at most"
+    return [("asked", asked), ("answer", _said(found)), ("trust", _trust(found)), ("cost", cost)]
+
+
+def _said(found: Mapping[str, Any]) -> str:
+    if found["status"] == "infeasible":
+        return "nothing is possible: there is no assignment, or the evidence has probability 0"
+    for name, what in (("value", "value"), ("log10", "log10"), ("log10_evidence", "log10 of the evidence")):
+        if found.get(name) is not None:
+            return f"{what} {shown_number(found[name])}"
+    return str(found["status"])
+
+
+def _trust(found: Mapping[str, Any]) -> str:
+    """Say how far an answer is proved."""
+    status, proof = found["status"], found.get("proof") or {}
+    ends = proof if proof else found
+    if status == "bounded":
+        gap = "" if ends.get("gap") is None else f", gap {shown_number(ends['gap'])}"
+        between = f"between {shown_number(ends.get('lower'))} and {shown_number(ends.get('upper'))}{gap}"
+        return f"not proved: what is asked lies {between}"
+    checked = "; the assignment was evaluated again on the input" if found.get("assignment") else ""
+    if proof:
+        return f"proved by {proof['method']}: no assignment is better{checked}"
+    exact = "proved" if status in ("optimal", "infeasible") else "exact, up to the rounding of floats where it has some"
+    return f"{exact}{checked}"
 
 
 def _history(found: Mapping[str, Any]) -> Sequence[Sequence[Any]]:
@@ -64,7 +116,7 @@ def _unit(found: Mapping[str, Any]) -> str:
 
 def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("status", str(found["status"]))]
-    for name in ("value", "log10", "log10_evidence", "lower", "upper", "gap"):
+    for name in ("lower", "upper", "gap"):
         if found.get(name) is not None:
             rows.append((name, shown_number(found[name])))
     proof = found.get("proof")
@@ -78,18 +130,40 @@ def _rows(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     return rows + [("note", text) for text in found.get("notes", ())]
 
 
-def marginal_bars(found: Mapping[str, Any], query: str) -> Any:
-    """Bars of the distributions of the first variables."""
-    policy = DisplayPolicy.current()
-    names, values = [], []
-    for name, table in list(found["marginals"].items())[: policy.variable_bars]:
-        for label, value in zip(found["states"][name], table, strict=True):
-            names.append(f"{name} = {label}")
-            values.append(float("nan") if value is None else float(value))
+def marginal_bars(found: Mapping[str, Any], query: str) -> Html:
+    """Bars of the distributions of the first variables, and of all others the state that is greatest."""
+    most = DisplayPolicy.current().variable_bars
+    tables = list(found["marginals"].items())
     unit = "best that is possible" if query == "max-marginals" else "probability"
-    return charts.bars(
-        f"The first {min(policy.variable_bars, len(found['marginals']))} variables", names, {unit: values}, unit
+    labels = {name: list(map(str, found["states"][name])) for name, _ in tables}
+    shown = [(name, labels[name], np.array(_numbers(table))) for name, table in tables[:most]]
+    chart = posterior_bars(f"The first {len(shown)} variables", shown, unit, found.get("evidence") or {})
+    if len(tables) <= most:
+        return chart
+    best = [(name, max(range(len(table)), key=lambda k: _numbers(table)[k]), table) for name, table in tables]
+    columns: dict[str, Sequence[Any]] = {
+        "variable": [name for name, _, _ in best],
+        "state": [labels[name][k] for name, k, _ in best],
+        unit: [_numbers(table)[k] for _, k, table in best],
+    }
+    return charts.below(
+        chart, charts.details(f"all {len(tables):,}: the greatest state of each", charts.table(columns))
     )
+
+
+def _numbers(table: Sequence[Any]) -> list[float]:
+    return [math.inf if value is None else float(value) for value in table]
+
+
+def _joints(found: Mapping[str, Any]) -> Html:
+    """Bars of the first combinations of each joint that was asked for."""
+    most, made = DisplayPolicy.current().variable_bars, []
+    for each in found["joint"]:
+        names = [", ".join(map(str, states)) for states in product(*(found["states"][v] for v in each["variables"]))]
+        values = _numbers(np.array(each["table"], dtype=object).ravel().tolist())
+        title = f"{', '.join(each['variables'])}: the first {min(most, len(names)):,} of {len(names):,} combinations"
+        made.append(charts.bars(title, names[:most], {"probability": values[:most]}, "probability"))
+    return charts.below(*made)
 
 
 # What the steps of a run took beside what was predicted for them.
@@ -262,7 +336,7 @@ def _plan_sections(folder: Path, stored: dict[str, Any], history: TaskHistory, f
     if prepared is None or plan is None:
         return []
     names = prepared.network.model.names
-    sections: Sections = [("Plan", plan.rows()), ("Tree", plan.plot([names[v] for v in prepared.network.variables]))]
+    sections: Sections = [("Plan", plan.rows()), ("Tree", plan.draw([names[v] for v in prepared.network.variables]))]
     if plan.spill is not None and history.written:
         sections.append(("Predicted and measured", _stages(prepared, plan, history)))
     sections += step_sections(prepared, plan, history.latest, found)

@@ -45,6 +45,7 @@ COUNT = _plain("a whole number", int)
 #: A cost, a count or a logarithm; decimals that no float holds are texts.
 FIGURE = _plain("a number", int, float, str)
 STATE = _plain("a state", int, str)
+EVIDENCE = _plain("a state or likelihoods", int, str, list)
 
 
 def or_none(shape: Shape) -> Shape:
@@ -110,6 +111,8 @@ _PROOF = record(
     {"method": TEXT, "lower": or_none(FIGURE), "upper": or_none(FIGURE)},
     {"tried": named(NUMBER), "history": listed(listed(or_none(FIGURE), 3))},
 )
+_MODEL = record({"name": TEXT, "source": TEXT, "kind": TEXT, "variables": COUNT})
+_JOINT = record({"variables": listed(TEXT), "table": _plain("a table", list)})
 #: What ``solve``, ``marginals``, ``bound`` and ``result`` print.
 ANSWER = record(
     {"status": TEXT, "seconds": named(NUMBER), "peak_rss_bytes": COUNT},
@@ -122,6 +125,9 @@ ANSWER = record(
         "upper": FIGURE,
         "gap": NUMBER,
         "assignment": named(STATE),
+        "model": _MODEL,
+        "evidence": named(EVIDENCE),
+        "joint": listed(_JOINT),
         "marginals": named(listed(or_none(NUMBER))),
         "states": named(listed(STATE)),
         "rounds": listed(_ROUND),

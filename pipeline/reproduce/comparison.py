@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ...cluster.version import __version__
+from ..drawings.pages import Grid, page
 from ..errors import format_bytes
-from ..pages import Grid, page
 from .experiments import Asked, Measured, prepared
 from .papers import Figure, Instances, Kind, Paper, PaperRow, PaperTable
 from .timed_call import Ended, within

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from ..models.frames import Tabled
+from .asked import AskedOf
 from .proof import plain_number, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ class RankedAssignment:
         return {"rank": self.rank, "value": value, "log10": self.log10, "assignment": self.assignment}
 
 
-class BestAssignments(Iterator[RankedAssignment]):
+class BestAssignments(Iterator[RankedAssignment], Tabled):
     """Assignments in the order of their worth, each found when it is asked for; ties are in no order of meaning.
 
     Parameters
@@ -54,6 +56,8 @@ class BestAssignments(Iterator[RankedAssignment]):
     seconds : mapping of str to float
         Wall seconds before the first: of ``plan`` and ``run``.
     notes : tuple of str
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     optimal_count: int | None
@@ -68,12 +72,24 @@ class BestAssignments(Iterator[RankedAssignment]):
         plan: Plan | None,
         seconds: Mapping[str, float],
         notes: tuple[str, ...] = (),
+        asked: AskedOf | None = None,
     ) -> None:
-        self._found = found
+        self._found, self.asked = found, asked
         self.optimal_count, self.plan, self.seconds, self.notes = optimal_count, plan, seconds, notes
 
     def __next__(self) -> RankedAssignment:
         return next(self._found)
+
+    def __repr__(self) -> str:
+        counted = "" if self.optimal_count is None else f", {self.optimal_count:,} of them as good as the best"
+        return f"<assignments in the order of their worth{counted}; iterate to find them>"
+
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then a row for each assignment that is still to come: what it is worth, and all states."""
+        first = next(self, None)
+        yield "rank", "value", "log10", *(first.assignment if first else ())
+        for each in () if first is None else chain([first], self):
+            yield each.rank, each.value, each.log10, *each.assignment.values()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only, with all assignments that are still to come."""
@@ -86,11 +102,8 @@ class BestAssignments(Iterator[RankedAssignment]):
             "plan": plan_dict(self.plan),
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             **({"notes": list(self.notes)} if self.notes else {}),
+            **(self.asked.to_dict() if self.asked else {}),
         }
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def lines(self) -> Iterator[str]:
         """Yield a line for each assignment that is still to come, after one with their number where it is known."""

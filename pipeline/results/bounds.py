@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
+from ..drawings.shown import Shown
 from ..errors import format_bytes, shown_number
+from ..models.frames import Tabled
 from ..preprocessing.preprocess import Query
+from .asked import AskedOf
 from .proof import plain_number, shown_assignment
 
 Number = int | float | Decimal
@@ -59,7 +61,7 @@ class BoundRound:
 
 
 @dataclass(frozen=True, repr=False)
-class Bounds:
+class Bounds(Shown, Tabled):
     """What an answer lies between.
 
     Parameters
@@ -85,6 +87,8 @@ class Bounds:
         Largest resident size of this process.
     notes : tuple of str
         What else the caller should know, in sentences.
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     query: Query
@@ -98,6 +102,7 @@ class Bounds:
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    asked: AskedOf | None = None
 
     @property
     def gap(self) -> Number | None:
@@ -105,6 +110,11 @@ class Bounds:
         if self.lower is None or self.upper is None:
             return None
         return self.upper - self.lower  # type: ignore[operator]
+
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then the bounds of each size of mini-buckets."""
+        yield "size", "lower", "upper", "seconds", "exact"
+        yield from ((each.size, each.lower, each.upper, each.seconds, each.exact) for each in self.rounds)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -121,11 +131,8 @@ class Bounds:
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
             **({"notes": list(self.notes)} if self.notes else {}),
+            **(self.asked.to_dict() if self.asked else {}),
         }
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the bounds as labelled lines for a person."""
@@ -150,10 +157,6 @@ class Bounds:
         if self.seconds:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
         return rows + [("note", text) for text in self.notes]
-
-    def __repr__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
 
 
 def relative_gap(lower: Number, upper: Number) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
+from ..drawings.shown import Shown, aligned
 from ..errors import format_bytes, shown_number
+from ..models.frames import Tabled
 from .proof import plain_number, shown_assignment
 
 DpopStatus = Literal["optimal", "bounded", "infeasible"]
@@ -119,7 +120,7 @@ def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, repr=False)
-class DpopResult:
+class DpopResult(Shown, Tabled):
     """An assignment that agents agreed on.
 
     Parameters
@@ -180,6 +181,12 @@ class DpopResult:
             notes=tuple(found.get("notes", ())),
         )
 
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then each variable with its agent and its state."""
+        yield "agent", "variable", "state"
+        for agent, own in self.by_agent.items():
+            yield from ((agent, name, state) for name, state in own.items())
+
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
         return {
@@ -196,10 +203,6 @@ class DpopResult:
             "peak_rss_bytes": self.peak_rss_bytes,
             "notes": list(self.notes),
         }
-
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the answer as labelled lines for a person."""
@@ -235,6 +238,4 @@ class DpopResult:
         return rows
 
     def __repr__(self) -> str:
-        rows = [*self.rows(), *self.metric_rows()]
-        width = max(len(label) for label, _ in rows)
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+        return aligned([*self.rows(), *self.metric_rows()])

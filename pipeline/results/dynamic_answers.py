@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..models.cases import CaseMarginals
+from ..models.frames import imported_pandas
 from ..models.model import Model
-from .frames import imported_pandas, labelled_frame
+from .labelled_frames import labelled_frame
 
 Array = NDArray[Any]
 

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from html import escape
 from itertools import islice, product
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import logarithm, printable, writing
+from ..drawings.html import Html, bar, labelled, number_text, shown_rows
+from ..errors import ModelError, logarithm, printable, writing
+from ..models.frames import Tabled
 from ..models.model import Model
 from ..plans.plan import Plan
-from .frames import imported_pandas
+from .asked import AskedOf
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
+
+if TYPE_CHECKING:
+    from ..drawings.svg import Svg
 
 Array = NDArray[Any]
 
@@ -28,7 +32,7 @@ _LABEL = 24
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Marginals(Mapping[str, Array]):
+class Marginals(Mapping[str, Array], Tabled):
     """Marginals by variable name.
 
     Parameters
@@ -62,6 +66,8 @@ class Marginals(Mapping[str, Array]):
     derivatives : dict of int to ndarray
         Those of the natural logarithm of the partition function, or of the probability of the evidence, by each entry
         of each function, by the index of the function; only if they were asked for.
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     model: Model
@@ -80,6 +86,7 @@ class Marginals(Mapping[str, Array]):
     tried: tuple[Tried, ...] = ()
     dask: DaskWork | None = None
     derivatives: dict[int, Array] = field(default_factory=dict)
+    asked: AskedOf | None = None
 
     def __getitem__(self, name: str) -> Array:
         return self.tables[name]
@@ -126,45 +133,41 @@ class Marginals(Mapping[str, Array]):
             found["rows"] = self.rows_work.to_dict()
         if self.dask:
             found["dask"] = self.dask.to_dict()
+        if self.asked:
+            found |= self.asked.to_dict()
         found["plan"] = plan_figures(self.plan)
         found["seconds"] = {k: round(v, 6) for k, v in self.seconds.items()}
         found["peak_rss_bytes"] = self.peak_rss_bytes
         return found
 
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
+    def plot(self) -> Html:
+        """Draw the distributions of the first variables as bars; a notebook shows them."""
+        return posterior_bars(
+            f"{len(self)} variables",
+            [(name, self.labels(name), table) for name, table in islice(self.tables.items(), _SHOWN)],
+            "best that is possible" if self.maximum else "probability",
+            self.asked.evidence if self.asked else (),
+        )
 
-    def plot(self) -> Any:
-        """Draw the distributions of the first variables as bars; in a notebook they are shown."""
-        from ..charts import bars
-        from ..pages import shown
-
-        rows = [
-            (f"{name} = {label}", float(p))
-            for name in list(self.tables)[:_SHOWN]
-            for label, p in zip(self.labels(name), self.tables[name], strict=True)
-        ]
-        unit = "best that is possible" if self.maximum else "probability"
-        names, values = [name for name, _ in rows], [value for _, value in rows]
-        return shown(bars(f"{len(self)} variables", names, {unit: values}, unit))
-
-    def to_frame(self) -> Any:
-        """Return a pandas data frame with one row for each state of each variable.
+    def draw(self) -> Svg:
+        """Draw the model with these distributions in the boxes of their variables; see :meth:`.Model.draw`.
 
         Raises
         ------
-        ImportError
-            If pandas is not installed; the extra ``frames`` brings it.
+        ModelError
+            If these are max-marginals, which are no distributions.
         """
-        pandas = imported_pandas()
+        if self.maximum:
+            raise ModelError("max-marginals are no distributions; draw those of marginals")
+        seen = self.asked.evidence if self.asked else {}
+        hard = {name: state for name, state in seen.items() if not isinstance(state, list)}
+        return self.model.draw(posteriors=self.tables, evidence=hard)
 
-        rows = [
-            (name, label, p)
-            for name, table in self.tables.items()
-            for label, p in zip(self.labels(name), table.tolist(), strict=True)
-        ]
-        return pandas.DataFrame(rows, columns=["variable", "state", "value" if self.maximum else "probability"])
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then a row for each state of each variable."""
+        yield "variable", "state", "value" if self.maximum else "probability"
+        for name, table in self.tables.items():
+            yield from ((name, label, p) for label, p in zip(self.labels(name), table.tolist(), strict=True))
 
     def __repr__(self) -> str:
         if self.status == "infeasible":
@@ -196,14 +199,37 @@ class Marginals(Mapping[str, Array]):
         return [", ".join(labels) for labels in islice(product(*map(self._printable_labels, names)), _SHOWN)]
 
     def _repr_html_(self) -> str:
-        rows = []
-        for name in list(self.tables)[:_SHOWN]:
-            table = self.tables[name]
-            for k, (label, p, share) in enumerate(zip(self.labels(name), table, _shares(table), strict=True)):
-                head = f"<th rowspan='{len(table)}'>{escape(name)}</th>" if k == 0 else ""
-                bar = f"<div style='background:#4c78a8;height:0.8em;width:{100 * share:.1f}px'></div>"
-                rows.append(f"<tr>{head}<td>{escape(label)}</td><td>{p:.4g}</td><td>{bar}</td></tr>")
-        return f"<table>{''.join(rows)}</table>" if rows else escape(repr(self))
+        if self.status == "infeasible":
+            return shown_rows([("status", "impossible evidence: there are no marginals")])
+        worth = ("cost", str(self.value)) if self.log10_evidence is None else ("log10", logarithm(self.log10_evidence))
+        rows = [worth, *(("note", text) for text in self.notes)]
+        left = len(self) - _SHOWN
+        told = f"<p>and {left:,} more variables</p>" if left > 0 else ""
+        return Html(labelled(rows) + self.plot().markup + told)._repr_html_()
+
+
+def posterior_bars(
+    title: str, tables: Iterable[tuple[str, Sequence[str], Any]], unit: str, observed: Container[str] = ()
+) -> Html:
+    """Return a table with a bar for each state of some variables; those that are observed are marked.
+
+    Parameters
+    ----------
+    title : str
+    tables : iterable of (str, sequence of str, array)
+        Names of variables, labels of their states, and a number for each.
+    unit : str
+    observed : container of str
+    """
+    lines = []
+    for name, labels, table in tables:
+        seen = " class='seen'" if name in observed else ""
+        for k, (label, p, share) in enumerate(zip(labels, table, _shares(table), strict=True)):
+            head = f"<th scope='rowgroup' rowspan='{len(table)}'>{escape(printable(name))}</th>" if k == 0 else ""
+            number = f"<td class='n'>{number_text(float(p))}</td><td>{bar(share)}</td>"
+            lines.append(f"<tr{seen}>{head}<td>{escape(printable(label, _LABEL))}</td>{number}</tr>")
+    caption = f"<caption>{escape(title)} ({escape(unit)})</caption>"
+    return Html(f"<table>{caption}{''.join(lines)}</table>", title)
 
 
 def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) -> Marginals:
@@ -225,6 +251,7 @@ def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) 
         notes=tuple(stored.get("notes", ())),
         tried=tried_before(stored.get("tried", ())),
         dask=work_before(DaskWork, stored.get("dask")),
+        asked=AskedOf.before(stored),
     )
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
+from ..drawings.shown import Shown
 from ..errors import format_bytes, listed, printable, shown_number
+from ..models.frames import Tabled
 
 if TYPE_CHECKING:
+    from ..drawings.html import Html
     from ..plans.plan import Plan
 
 
@@ -85,7 +88,7 @@ _NOTABLE = 0.01
 
 
 @dataclass(frozen=True)
-class Proof:
+class Proof(Shown, Tabled):
     """How bounds closed on an optimum.
 
     Parameters
@@ -143,6 +146,11 @@ class Proof:
             self.gap is not None and self.gap_given is not None and self.gap <= self.gap_given
         )
 
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then both bounds at each time of the history."""
+        yield "seconds", "lower", "upper"
+        yield from map(tuple, self.history)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""
         return {
@@ -151,6 +159,12 @@ class Proof:
             "upper": plain_number(self.upper),
             "history": [(t, plain_number(lower), plain_number(upper)) for t, lower, upper in self.history],
         }
+
+    def draw(self) -> Html:
+        """Draw how both bounds closed, with a table of them; a notebook shows it."""
+        from ..drawings.charts import convergence
+
+        return convergence("optimum", self.history, "log10" if isinstance(self.lower, float) else "cost")
 
     def rows(self) -> list[tuple[str, str]]:
         """Return how bounds closed, as labelled lines."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..drawings.shown import Shown
 from ..errors import ModelError, format_bytes, logarithm
+from ..models.frames import Tabled
 from ..models.model import Model
 from ..models.query import ValueQuery
+from .asked import AskedOf
 from .proof import (
     DaskWork,
     DiagramWork,
@@ -26,13 +28,14 @@ from .proof import (
 )
 
 if TYPE_CHECKING:
+    from ..drawings.html import Html
     from ..plans.plan import Plan
 
 Status = Literal["optimal", "bounded", "infeasible", "ok"]
 
 
 @dataclass(frozen=True, repr=False)
-class Result:
+class Result(Shown, Tabled):
     """The answer to one query.
 
     Parameters
@@ -68,6 +71,8 @@ class Result:
         The engines that had a turn, for how long, and why each ended; the last one answered.
     dask : DaskWork or None
         What was sent to the cluster, or why nothing was; None where none was asked for.
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     query: ValueQuery
@@ -85,6 +90,12 @@ class Result:
     rows_work: RowsWork | None = None
     tried: tuple[Tried, ...] = ()
     dask: DaskWork | None = None
+    asked: AskedOf | None = None
+
+    def cells(self) -> Iterator[tuple[Any, ...]]:
+        """Yield headings, then each variable with its state."""
+        yield "variable", "state"
+        yield from (self.assignment or {}).items()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only."""
@@ -104,23 +115,19 @@ class Result:
             **({"search": self.search.to_dict()} if self.search else {}),
             **({"rows": self.rows_work.to_dict()} if self.rows_work else {}),
             **({"dask": self.dask.to_dict()} if self.dask else {}),
+            **(self.asked.to_dict() if self.asked else {}),
         }
 
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    def plot(self) -> Any:
-        """Draw what it took, by phase and by way, and how bounds closed on it; in a notebook it is shown."""
-        from ..charts import bars, below, convergence
-        from ..pages import shown
+    def plot(self) -> Html:
+        """Draw what it took, by phase and by way, and how bounds closed on it; a notebook shows it."""
+        from ..drawings.charts import bars, below, convergence
 
         tried = dict(self.proof.tried) if self.proof else {}
         spent = {**self.seconds, **{f"by {way}": seconds for way, seconds in tried.items() if seconds}}
         chart = bars(f"{self.query}: {self.status}", list(spent), {"seconds": list(spent.values())}, "seconds")
         history = self.proof.history if self.proof else ()
         unit = "cost" if self.log10 is None else "log10"
-        return shown(below(chart, convergence(self.query, history, unit)) if history else chart)
+        return below(chart, convergence(self.query, history, unit)) if history else chart
 
     def rows(self) -> list[tuple[str, str]]:
         """Return the answer as labelled lines for a person."""
@@ -156,16 +163,6 @@ class Result:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
         rows += [("note", text) for text in dict.fromkeys(self.notes)]
         return rows
-
-    def __repr__(self) -> str:
-        width = max(len(label) for label, _ in self.rows())
-        return "\n".join(f"{label:<{width}}  {text}" for label, text in self.rows())
-
-    def _repr_html_(self) -> str:
-        from html import escape
-
-        body = "".join(f"<tr><th>{escape(k)}</th><td>{escape(v)}</td></tr>" for k, v in self.rows())
-        return f"<table>{body}</table>"
 
 
 def _plain_value(query: ValueQuery, value: int | Decimal | None) -> Any:
@@ -210,6 +207,7 @@ def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, 
         rows_work=work_before(RowsWork, stored.get("rows")),
         tried=tried_before(stored.get("tried", ())),
         dask=work_before(DaskWork, stored.get("dask")),
+        asked=AskedOf.before(stored),
     )
 
 

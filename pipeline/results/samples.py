@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError, format_bytes
+from ..drawings.shown import Shown
+from ..errors import format_bytes
+from ..models.frames import Answered
 from ..models.model import Model
-from .frames import labelled_frame
+from .asked import AskedOf
+from .labelled_frames import labelled_frame
 from .proof import plan_dict
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class Samples:
+class Samples(Shown, Answered):
     """Independent draws from a distribution over the assignments of a model.
 
     Parameters
@@ -40,6 +42,8 @@ class Samples:
         Wall seconds of ``plan`` and ``run``.
     peak_rss_bytes : int
     notes : tuple of str
+    asked : AskedOf or None
+        The model and the evidence that were asked.
     """
 
     model: Model
@@ -51,6 +55,7 @@ class Samples:
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    asked: AskedOf | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -62,9 +67,7 @@ class Samples:
 
     def __getitem__(self, name: str) -> NDArray[np.integer[Any]]:
         """Return the states of one variable, by its name."""
-        if name not in self.model.index:
-            raise ModelError(f"{name!r} is not a variable of the model")
-        return self.states[:, self.model.index[name]]
+        return self.states[:, self.model.variable(name)]
 
     def assignments(self) -> list[dict[str, str | int]]:
         """Return each draw by names of variables and labels of states."""
@@ -94,17 +97,15 @@ class Samples:
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,
             **({"notes": list(self.notes)} if self.notes else {}),
+            **(self.asked.to_dict() if self.asked else {}),
         }
 
-    def to_json(self) -> str:
-        """Return :meth:`to_dict` as one line of JSON."""
-        return json.dumps(self.to_dict(), allow_nan=False)
-
-    def __repr__(self) -> str:
+    def rows(self) -> list[tuple[str, str]]:
+        """Return what was drawn as labelled lines for a person."""
         tried = "" if self.tried == len(self) else f", of {self.tried:,} that were tried"
-        lines = [f"samples  {len(self):,} of {len(self.names):,} variables, seed {self.seed}{tried}"]
+        rows = [("samples", f"{len(self):,} of {len(self.names):,} variables, seed {self.seed}{tried}")]
         if self.plan is not None:
-            lines.append(f"plan     {self.plan.slices} slices, peak {format_bytes(self.plan.peak_bytes)}")
+            rows.append(("plan", f"{self.plan.slices} slices, peak {format_bytes(self.plan.peak_bytes)}"))
         if self.seconds:
-            lines.append("seconds  " + ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items()))
-        return "\n".join([*lines, *(f"note     {text}" for text in dict.fromkeys(self.notes))])
+            rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
+        return [*rows, *(("note", text) for text in dict.fromkeys(self.notes))]

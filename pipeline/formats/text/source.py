@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from ...errors import BudgetError, FormatError, format_bytes, shorten
+from ...examples import meant_example
 from ..format_policy import FormatPolicy
 from .unread import packed_or_binary
 
@@ -207,7 +208,8 @@ def _read(path: str, allowance: Allowance) -> bytearray:
         if packed:
             raise FormatError(path, None, "an undamaged compressed file", shorten(str(error), 80)) from error
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise FormatError(path, None, "a readable file", reason) from error
+        hint = meant_example(path) if isinstance(error, FileNotFoundError) else ""
+        raise FormatError(path, None, "a readable file", f"{reason}{hint}") from error
 
 
 def _collected(path: str, chunks: Iterator[bytes], allowance: Allowance) -> bytearray:

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering import placement
+from bucketflow.pipeline.api.progress import rows_bar
 from bucketflow.pipeline.batches import answering, pricing
 from bucketflow.pipeline.batches.batch import large_ones, packs
 from bucketflow.pipeline.batches.batch_policy import BatchPolicy
 from bucketflow.pipeline.batches.manifest import Row
 from bucketflow.pipeline.batches.pricing import Price, PricedRow, Pricing
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.cli.progress import rows_bar
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.results.proof import Proof
 from bucketflow.pipeline.results.result import Result

@@ -35,6 +35,7 @@ def test_bounds_take_some_of_them() -> None:
     [
         *((function, Keywords) for function in (bucketflow.solve, bucketflow.plan, bucketflow.marginals)),
         *((function, Keywords) for function in (bucketflow.compile, bucketflow.sample, bucketflow.best)),
+        (bucketflow.conditional, Keywords),
         (bucketflow.dynamic, Keywords),
         (bucketflow.submit, Sharing),
         (bucketflow.bound, Bounding),
@@ -135,6 +136,8 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.sample(PAIR, 1, temprature=1), "sample", "temprature", "temperature"),
     (lambda: bucketflow.best(PAIR, 1, withing=1), "best", "withing", "within"),
     (lambda: bucketflow.compile(PAIR, thread=1), "compile", "thread", "threads"),
+    (lambda: bucketflow.einsum("i->", [1], semirng="log"), "einsum", "semirng", "semiring"),
+    (lambda: bucketflow.conditional(PAIR, "a", givn="b"), "conditional", "givn", "given"),
     (lambda: bucketflow.circuit(PAIR, memry=1), "circuit", "memry", "memory"),
     (lambda: bucketflow.load_circuit(pat="a.npz"), "load_circuit", "pat", "path"),
     (lambda: bucketflow.check_circuit(PAIR, modell=PAIR), "check_circuit", "modell", "model"),

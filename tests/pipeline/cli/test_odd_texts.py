@@ -47,7 +47,6 @@ def test_files_are_written_without_them(suffix: str, odd: Path) -> None:
 
 
 def test_pages_are_written_without_them(odd: Path) -> None:
-    pytest.importorskip("bokeh")
     for command in (["solve"], ["dpop"]):
         answer = odd.parent / "answer.json"
         answer.write_text(CliRunner().invoke(main, [command[0], str(odd), "--json"]).stdout)

@@ -12,9 +12,9 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.answering import door
 from bucketflow.pipeline.api import bound as bound_module
-from bucketflow.pipeline.cli import progress
+from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.compiling import apart, counts_compiling
-from bucketflow.pipeline.report.display_policy import DisplayPolicy
+from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
 from bucketflow.pipeline.results.result import Result
 from bucketflow.tasks.compiler import jit, working_time
 from bucketflow.tasks.compiler.working_time import compiling_seconds, say_compiling, told_of_compiling
@@ -136,3 +136,32 @@ def test_compiling_is_part_of_no_phase() -> None:
         return bucketflow.solve(bucketflow.load("satellite"))
 
     assert "compile" not in nested().seconds
+
+
+def test_progress_is_drawn_in_python_where_it_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    terminal = on_a_terminal(monkeypatch)
+    expected = bucketflow.solve("satellite")
+    assert since(terminal) == ""
+    told: list[tuple[int, int]] = []
+    bucketflow.solve("satellite", progress=lambda done, planned: told.append((done, planned)))
+    assert since(terminal) == ""
+    for ask, phases in (
+        (lambda: bucketflow.solve("satellite", progress=True), ("reading", "planning")),
+        (lambda: bucketflow.marginals("diagnosis", progress=True), ("reading", "planning")),
+        (lambda: bucketflow.compile("diagnosis", progress=True), ("reading", "planning")),
+        (lambda: bucketflow.sample("diagnosis", 2, progress=True), ("reading", "drawing")),
+        (lambda: bucketflow.bound("satellite", z=3, progress=True), ("reading", "mini-buckets")),
+        (lambda: bucketflow.batch([{"model": "satellite"}], tmp_path / "out", progress=True), ("asking row 1",)),
+    ):
+        found = ask()
+        drawn = since(terminal)
+        assert all(phase in drawn for phase in phases), drawn
+        if isinstance(found, Result):
+            assert found.value == expected.value
+
+
+def test_progress_is_for_those_who_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = io.StringIO()
+    monkeypatch.setattr("sys.stderr", made)
+    bucketflow.solve("satellite", progress=True)
+    assert made.getvalue() == ""

@@ -46,5 +46,4 @@ def test_the_command_prints_zeros() -> None:
 
 
 def test_figures_of_an_empty_plan() -> None:
-    pytest.importorskip("bokeh")
-    assert empty_plan().plot().renderers
+    assert "0 tasks" in empty_plan().plot().text

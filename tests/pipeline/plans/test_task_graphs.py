@@ -181,7 +181,7 @@ def test_a_thinned_graph_connects_what_was_connected() -> None:
 
 def test_names_from_files_are_escaped() -> None:
     task = Drawn("a", (), 0, 8, "<b>&'", "</title><script>")
-    svg = svg_of([task], 5)
+    svg = svg_of([task], 5).text
     assert "<script>" not in svg
     ElementTree.fromstring(svg)
 

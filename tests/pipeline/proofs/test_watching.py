@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.cli import progress
+from bucketflow.pipeline.api import progress
+from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
 from bucketflow.pipeline.models.model import Model
-from bucketflow.pipeline.report.display_policy import DisplayPolicy
 from bucketflow.pipeline.results.proof import Proof
 from tests.pipeline.proofs.test_chain import grid
 

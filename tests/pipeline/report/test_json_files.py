@@ -129,11 +129,8 @@ def changed(value: Any, at: tuple[Any, ...], new: Any) -> Any:
 @pytest.mark.parametrize(
     ("kind", "every"), [("solve", 97), ("marginals", 37), ("bound", 37), ("dpop", 211), ("plan", 7)]
 )
-def test_whatever_is_damaged_is_one_sentence(
-    tmp_path: Path, kind: str, every: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_is_damaged_is_one_sentence(tmp_path: Path, kind: str, every: int) -> None:
     """A value of another type somewhere, or a name that is missing: a page, or what is wrong and where."""
-    monkeypatch.setattr("bokeh.resources.Resources.render", lambda self: "")  # megabytes that are always the same
     good = printed("plan", "fields") if kind == "plan" else small(kind)
     cases = [(at, new) for at in places(good) for new in (*STRANGE, ...) if at or new is not ...]
     refused: list[str] = []

@@ -17,8 +17,8 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow import Model, ModelError
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.drawings.pages import Grid, page
 from bucketflow.pipeline.examples import example_path
-from bucketflow.pipeline.pages import Grid, page
 from bucketflow.pipeline.reproduce.comparison import ComparedTable, Comparison, compared, listing, write
 from bucketflow.pipeline.reproduce.papers import PAPERS, Instances, paper, read_paper
 from bucketflow.pipeline.reproduce.timed_call import Ended, within
@@ -147,7 +147,7 @@ def test_what_was_found_is_kept(found: Comparison, tmp_path: Path) -> None:
     assert first["ours"]["cpu"]["seconds"] == found.tables[0].rows[0].ended["cpu"].found.seconds
     html = (tmp_path / "a.html").read_text()
     assert "On &lt;counting&gt;" in html
-    assert html.count("<tr><th>instance</th>") == 4
+    assert html.count("<tr><th scope='col'>instance</th>") == 4
     assert "<td>WRONG</td>" in html
     lines = (tmp_path / "a.md").read_text().splitlines()
     assert "- no figure: gone: no file gone.wcsp or lost.wcsp was found" in lines
@@ -217,12 +217,11 @@ def test_folders_of_instances_are_there(tmp_path: Path) -> None:
     assert Instances(None).path(paper("cube").tables[0].rows[0]) is None
 
 
-def test_pages_of_cells_need_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketflow.pipeline.pages.find_spec", lambda name: None)
+def test_pages_of_cells_need_no_figures() -> None:
     text = page("t", [("cells", Grid(("a<", "b"), (("1", "2&"),)))])
-    assert "<th>a&lt;</th><th>b</th>" in text
+    assert "<th scope='col'>a&lt;</th><th scope='col'>b</th>" in text
     assert "<td>1</td><td>2&amp;</td>" in text
-    assert "bokeh" not in text.lower()
+    assert "<script" not in text
 
 
 def spot54(folder: Path, cost: int) -> None:

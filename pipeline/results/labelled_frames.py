@@ -1,4 +1,4 @@
-"""Data frames, for answers that have rows."""
+"""Data frames of assignments."""
 
 from __future__ import annotations
 
@@ -6,23 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ...cluster.version import install_hint
+from ..models.frames import imported_pandas
 from ..models.model import Model
-
-
-def imported_pandas() -> Any:
-    """Return pandas.
-
-    Raises
-    ------
-    ImportError
-        If it is not installed; the extra ``frames`` brings it.
-    """
-    try:
-        import pandas  # type: ignore[import-untyped,unused-ignore]
-    except ImportError:
-        raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
-    return pandas
 
 
 def labelled_frame(model: Model, states: NDArray[Any]) -> Any:

@@ -1,4 +1,4 @@
-"""Progress on a terminal: planning, compiling, bytes done of bytes planned, and bounds that close."""
+"""Progress on a terminal and in a notebook: reading, planning, compiling, bytes of those planned, bounds that close."""
 
 from __future__ import annotations
 
@@ -7,23 +7,43 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ...tasks.compiler.working_time import told_of_compiling
+from ..drawings.display_policy import DisplayPolicy
 from ..errors import printable, shown_number
-from ..report.display_policy import DisplayPolicy
+from ..formats.read import GivenModel, given_model
 from ..results.bounds import Number, relative_gap
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from ..answering.watching import Watch
-    from ..batches.manifest import Row
+    from ..answering.watching import OnBounds, Watch
+    from ..models.model import Model
 
 
 #: What is said while loops are compiled; their machine code is kept for later runs.
 COMPILING = "compiling, once"
-_PLANNING, _SWEEPING = "planning", "sweeping"
+_READING, _PLANNING, _SWEEPING = "reading", "planning", "sweeping"
+
+Report = Callable[[int, int], None]
+Asked = Report | bool | None
+"""Whether progress is drawn, or a callback (bytes done, bytes planned) in place of that."""
+
+
+class _NamedRow(Protocol):
+    """A row of a batch."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def name(self) -> str: ...
+
+
+def _is_drawn(hidden: bool) -> bool:
+    """Whether somebody would see it: on a terminal, or in a notebook, where rich draws with widgets."""
+    return not hidden and (sys.stderr.isatty() or "ipykernel" in sys.modules)
 
 
 class Status:
@@ -75,7 +95,7 @@ class Status:
 @contextmanager
 def status_line(hidden: bool, phase: str) -> Iterator[Status]:
     """Yield what says on a terminal how far a command is, beginning with a phase."""
-    if hidden or not sys.stderr.isatty():
+    if not _is_drawn(hidden):
         yield Status(None)
         return
     from rich.console import Console
@@ -96,7 +116,7 @@ def progress_bar(hidden: bool, status: Status | None = None) -> Iterator[Callabl
 
     Until it is called there is a line that says that the command is planning, or the one that is given.
     """
-    if hidden or not sys.stderr.isatty():
+    if not _is_drawn(hidden):
         yield None
         return
     with nullcontext(status) if status else status_line(hidden, _PLANNING) as shown, _bar(shown) as report:
@@ -145,7 +165,7 @@ def _bar(status: Status) -> Iterator[Callable[[int, int], None]]:
 @contextmanager
 def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
     """Yield a callback (what happens in a batch, its facts) that draws on a terminal how many rows are done."""
-    if hidden or not sys.stderr.isatty():
+    if not _is_drawn(hidden):
         yield lambda event, facts: None
         return
     from rich.console import Console
@@ -173,7 +193,7 @@ def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]
         bar.stop()
 
 
-def _rows_text(event: str, rows: Sequence[Row]) -> str:
+def _rows_text(event: str, rows: Sequence[_NamedRow]) -> str:
     """Return what is done with which rows: names of lists are numbers where they say nothing else."""
     first = rows[0]
     named = f"row {first.number}" + (f" ({printable(first.name, 30)})" if first.name != str(first.number) else "")
@@ -198,3 +218,35 @@ def progress_lines(hidden: bool) -> Iterator[tuple[Callable[[int, int], None] | 
             status.say(bounds_text(lower, upper, way))
 
         yield report, report and watch
+
+
+# ``progress`` of the functions in Python: True draws what commands draw, a callback is called.
+
+
+def read_given(model: GivenModel, memory: int | str | None, progress: Asked) -> Model:
+    """Return a model, read if its file is given; ``progress`` True says so."""
+    with status_line(progress is not True, _READING):
+        return given_model(model, memory)
+
+
+@contextmanager
+def planning_line(progress: bool, phase: str = _PLANNING) -> Iterator[None]:
+    """Say that something is planned or done, if that was asked for."""
+    with status_line(not progress, phase):
+        yield
+
+
+@contextmanager
+def asked_progress(progress: Asked, on_bounds: OnBounds | None = None) -> Iterator[tuple[Report | None, Watch | None]]:
+    """Yield the callbacks of bytes and of bounds: those that are given, and those that draw where True is."""
+    told: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
+    if progress is not True:
+        yield progress or None, told
+        return
+    with progress_lines(hidden=False) as (report, drawn):
+
+        def watch(lower: Number | None, upper: Number | None, way: str) -> None:
+            for each in filter(None, (drawn, told)):
+                each(lower, upper, way)
+
+        yield report, watch if drawn or told else None

@@ -1,4 +1,4 @@
-"""How much is shown of long things, on terminals and on pages. Pure."""
+"""How much is shown of long things, on terminals, on pages and in pictures. Pure."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ class DisplayPolicy(Policy):
         Names of variables in a label.
     same_seconds : float
         Clocks that are read together differ by less.
+    network_nodes : int
+        Networks of more nodes are drawn as communities: beyond some hundred boxes nobody reads a label.
+    communities : int
+        Communities that are drawn; the smallest of more are one.
+    bar_states : int
+        States of a variable that are shown in its box.
+    label_characters : int
+        Characters of a label.
+    log_ratio : float
+        Axes and bars whose largest value is so many times the least are logarithmic.
+    first_bound_ratio : float
+        A bound that is so many times the width of all others from them is left out of the axis.
+    table_rows : int
+        Rows of a table on a page: some 100 kB.
+    spans : int
+        Tasks of a picture by time.
+    sorted_rows : int
+        Tables of fewer rows have no buttons to sort them.
     """
 
     bar_seconds: float = 0.5
@@ -51,3 +69,12 @@ class DisplayPolicy(Policy):
     step_bars: int = 20
     label_names: int = 3
     same_seconds: float = 1e-4
+    network_nodes: int = 120
+    communities: int = 40
+    bar_states: int = 6
+    label_characters: int = 22
+    log_ratio: float = 100.0
+    first_bound_ratio: float = 20.0
+    table_rows: int = 1_000
+    spans: int = 2_000
+    sorted_rows: int = 5

@@ -1,0 +1,295 @@
+"""Tensor networks: contraction orders for other libraries, and sums of products in several semirings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...cluster.memory import default_memory_bytes
+from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
+from ..options import parse_size
+from ..orders.tree_search import TreeSearch
+from ..trees.tree import Tree
+
+Array = NDArray[Any]
+Path = list[tuple[int, ...]]
+SemiringName = Literal["real", "log", "min-plus", "max-plus"]
+"""Sums of products; the same of logarithms; least and greatest sums."""
+
+
+if TYPE_CHECKING or find_spec("opt_einsum") is None:
+    PathOptimizer = object
+else:  # which opt_einsum asks its own by
+    from opt_einsum.paths import PathOptimizer
+
+
+@dataclass(frozen=True)
+class ContractionOptimizer(PathOptimizer):
+    """Our contraction trees as an ``optimize`` of opt_einsum and cotengra: called with inputs, output and sizes.
+
+    Parameters
+    ----------
+    seconds : float, optional
+        CPU seconds of the search; by default a share of what the contraction is predicted to take.
+    seed : int
+        The same seed gives the same path, where ``seconds`` is given too.
+
+    Examples
+    --------
+    >>> ContractionOptimizer()([{"a", "b"}, {"b", "c"}, {"c", "d"}], {"a", "d"}, {"a": 2, "b": 9, "c": 2, "d": 9})
+    [(0, 1), (0, 1)]
+    """
+
+    seconds: float | None = None
+    seed: int = 0
+
+    def __call__(
+        self,
+        inputs: Sequence[Collection[Hashable]],
+        output: Collection[Hashable],
+        size_dict: Mapping[Any, int],
+        memory_limit: object = None,
+    ) -> Path:
+        """Return which operands are contracted, pair after pair: positions among those that are left.
+
+        The result of a pair comes last, as in ``opt_einsum.contract_path``. ``memory_limit`` has no effect: trees
+        are the cheapest that are found, whose largest table follows.
+        """
+        number = {name: k for k, name in enumerate(dict.fromkeys(name for each in inputs for name in each))}
+        dims = [int(size_dict[name]) for name in number]
+        scopes = [tuple(number[name] for name in dict.fromkeys(each)) for each in inputs]
+        kept = tuple(number[name] for name in dict.fromkeys(output))
+        if len(scopes) < 3:
+            return [tuple(range(len(scopes)))]
+        tree = TreeSearch(dims, [*scopes, kept], "refined", "auto", self.seconds, self.seed).cheapest()
+        return _linear_path(_pairs(tree, len(scopes)), len(scopes))
+
+
+def _pairs(tree: Tree, count: int) -> list[tuple[int, int]]:
+    """Return the pairs that a tree contracts, seen from the leaf of the output; the result of pair k is ``count + k``.
+
+    Parameters
+    ----------
+    tree : Tree
+        Over the operands, and one leaf more: the output.
+    count : int
+        Of operands.
+    """
+    beside: dict[int, list[int]] = {node: [] for node in range(tree.n_leaves + len(tree.children))}
+    for j, kids in enumerate(tree.children):
+        for kid in kids:
+            beside[kid].append(tree.n_leaves + j)
+            beside[tree.n_leaves + j].append(kid)
+    pairs: list[tuple[int, int]] = []
+
+    def joined(parts: list[int]) -> list[int]:
+        while len(parts) > 1:
+            pairs.append((parts[0], parts[1]))
+            parts = [*parts[2:], count + len(pairs) - 1]
+        return parts
+
+    found: dict[int, list[int]] = {}
+    seen: set[int] = set()
+    tops: list[int] = []
+    for start in (count, *(root for root in tree.roots)):
+        stack: list[tuple[int, int, bool]] = [(start, -1, False)] if start not in seen else []
+        tops += [start] if stack else []
+        while stack:
+            node, before, done = stack.pop()
+            after = [other for other in beside[node] if other != before]
+            if not done:
+                seen.add(node)
+                stack.append((node, before, True))
+                stack += [(other, node, False) for other in after]
+                continue
+            own = [node] if node < count else []
+            found[node] = joined([*own, *(part for other in after for part in found.pop(other))])
+    joined([part for top in tops for part in found[top]])
+    return pairs
+
+
+def _linear_path(pairs: Sequence[tuple[int, int]], count: int) -> Path:
+    """Turn pairs of numbers that stay into positions among those that are left."""
+    left, path = list(range(count)), list[tuple[int, ...]]()
+    for k, (a, b) in enumerate(pairs):
+        places = sorted((left.index(a), left.index(b)))
+        for place in reversed(places):
+            left.pop(place)
+        left.append(count + k)
+        path.append((places[0], places[1]))
+    return path
+
+
+@dataclass(frozen=True)
+class _Operand:
+    """An array with a name for each of its axes, all different."""
+
+    names: str
+    values: Array
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """A semiring, and what a joined table may take."""
+
+    add: Callable[[Array, tuple[int, ...]], Array]
+    multiply: Callable[[Array, Array], Array]
+    real: bool
+    memory: int
+
+    def reduced(self, operand: _Operand, kept: Collection[str]) -> _Operand:
+        """Sum over the axes that are not kept."""
+        gone = tuple(k for k, name in enumerate(operand.names) if name not in kept)
+        if not gone:
+            return operand
+        names = "".join(name for name in operand.names if name in kept)
+        return _Operand(names, self.add(operand.values, gone))
+
+    def joined(self, a: _Operand, b: _Operand, kept: Collection[str]) -> _Operand:
+        """Multiply two operands, and sum over the axes that are not kept."""
+        every = "".join(dict.fromkeys(a.names + b.names))
+        names = "".join(name for name in every if name in kept)
+        if self.real:
+            axes = [[every.index(name) for name in part] for part in (a.names, b.names, names)]
+            self._check(names, a, b)
+            return _Operand(names, np.asarray(np.einsum(a.values, axes[0], b.values, axes[1], axes[2])))
+        self._check(every, a, b)
+        product = self.multiply(_spread(a, every), _spread(b, every))
+        return self.reduced(_Operand(every, product), kept)
+
+    def _check(self, names: str, *operands: _Operand) -> None:
+        sizes = {name: size for op in operands for name, size in zip(op.names, op.values.shape, strict=True)}
+        needed = 8 * math.prod(sizes[name] for name in names)
+        if needed > self.memory:
+            raise BudgetError(f"a table of {format_bytes(needed)} does not fit {format_bytes(self.memory)} of memory")
+
+
+def _spread(operand: _Operand, names: str) -> Array:
+    """Return the values with an axis for each of some names, of one cell where the operand has none."""
+    order = sorted(range(len(operand.names)), key=lambda k: names.index(operand.names[k]))
+    shape = [operand.values.shape[operand.names.index(name)] if name in operand.names else 1 for name in names]
+    return operand.values.transpose(order).reshape(shape)
+
+
+def _log_sum(values: Array, axes: tuple[int, ...]) -> Array:
+    """Return the logarithm of a sum of exponentials, which cannot overflow; of nothing possible minus infinity."""
+    top = values.max(axis=axes, keepdims=True)
+    finite = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return np.asarray(np.log(np.exp(values - finite).sum(axis=axes)) + finite.squeeze(axes))
+
+
+_SEMIRINGS: dict[str, tuple[Callable[[Array, tuple[int, ...]], Array], Callable[[Array, Array], Array]]] = {
+    "real": (lambda values, axes: values.sum(axis=axes), np.multiply),
+    "log": (_log_sum, np.add),
+    "min-plus": (lambda values, axes: values.min(axis=axes), np.add),
+    "max-plus": (lambda values, axes: values.max(axis=axes), np.add),
+}
+
+
+@checks_keywords
+def einsum(
+    subscripts: str,
+    *operands: ArrayLike,
+    semiring: SemiringName = "real",
+    memory: int | str | None = None,
+    optimizer: Callable[..., Sequence[Sequence[int]]] | None = None,
+) -> Array:
+    """Contract a network of arrays, as ``numpy.einsum`` writes it, in the order of our trees.
+
+    Parameters
+    ----------
+    subscripts : str
+        As in ``numpy.einsum``, without an ellipsis: ``"ij,jk,kl->il"``. Any letters of Unicode are indices.
+    *operands : array-like
+        Of numbers; logarithms for ``"log"``, costs for ``"min-plus"``.
+    semiring : {"real", "log", "min-plus", "max-plus"}
+        Sums of products, with integers exact while they fit; log of a sum of products of logarithms; the least or
+        greatest sums. Infinite where nothing is possible.
+    memory : int or str, optional
+        Most bytes of a table; most of what is free by default. In semirings but the real one a pair of tables is joined
+        whole before it is summed.
+    optimizer : callable, optional
+        What finds the path; :class:`ContractionOptimizer` by default, or one of opt_einsum's or cotengra's.
+
+    Returns
+    -------
+    ndarray
+        An axis for each index of the output.
+
+    Raises
+    ------
+    ModelError
+        If the subscripts do not fit the operands.
+    BudgetError
+        If a table does not fit ``memory``.
+
+    Examples
+    --------
+    >>> int(einsum("ij,jk->", [[1, 2], [3, 4]], [[1, 0], [0, 1]]))
+    10
+    >>> einsum("ij,jk->ik", [[0, 5], [3, 0]], [[0, 5], [3, 0]], semiring="min-plus").tolist()
+    [[0, 5], [3, 0]]
+    """
+    if semiring not in _SEMIRINGS:
+        raise ModelError(f"unknown semiring {semiring!r}; one of {', '.join(get_args(SemiringName))}")
+    inputs, output = _parsed(subscripts, len(operands))
+    pairs = enumerate(zip(inputs, operands, strict=True))
+    arrays = [_operand(names, np.asarray(values), k) for k, (names, values) in pairs]
+    sizes: dict[str, int] = {}
+    for each in arrays:
+        for name, size in zip(each.names, each.values.shape, strict=True):
+            if sizes.setdefault(name, size) != size:
+                raise ModelError(f"index {name!r} has {sizes[name]} and {size} values")
+    rules = _Contraction(
+        *_SEMIRINGS[semiring], semiring == "real", default_memory_bytes() if memory is None else parse_size(memory)
+    )
+    find = ContractionOptimizer() if optimizer is None else optimizer
+    path = find([set(each.names) for each in arrays], set(output), sizes)
+    left = list(arrays)
+    for places in [tuple(pair) for pair in path] if len(left) > 1 else []:
+        taken = [left.pop(place) for place in sorted(places, reverse=True)]
+        kept = set(output).union(*(each.names for each in left))
+        left.append(reduce(lambda a, b: rules.joined(a, b, {*kept, *(n for o in taken for n in o.names)}), taken))
+        left[-1] = rules.reduced(left[-1], kept)
+    found = reduce(lambda a, b: rules.joined(a, b, {*output, *a.names, *b.names}), left)
+    found = rules.reduced(found, output)
+    return _spread(found, output)
+
+
+def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
+    """Return the indices of all operands and of the output."""
+    text = subscripts.replace(" ", "")
+    left, arrow, output = text.partition("->")
+    inputs = left.split(",")
+    if len(inputs) != count:
+        raise ModelError(f"the subscripts {subscripts!r} are of {len(inputs)} operands, and {count} are given")
+    if wrong := [letter for letter in left.replace(",", "") + output if not letter.isalpha()]:
+        raise ModelError(f"the subscripts {subscripts!r} have {wrong[0]!r}, which is no index")
+    if not arrow:
+        output = "".join(sorted(name for name in set(left) - {","} if left.count(name) == 1))
+    if len(set(output)) < len(output) or (missing := set(output) - set(left)):
+        why = "twice" if len(set(output)) < len(output) else f"{min(missing)!r}, which no operand has"
+        raise ModelError(f"the output of the subscripts {subscripts!r} has an index {why}")
+    return inputs, output
+
+
+def _operand(names: str, values: Array, k: int) -> _Operand:
+    """Name the axes of an array; of an index that comes twice the diagonal is taken."""
+    if values.ndim != len(names):
+        raise ModelError(f"operand {k} has {values.ndim} axes and the indices {names!r}")
+    distinct = "".join(dict.fromkeys(names))
+    if len(distinct) < len(names):
+        axes = [distinct.index(name) for name in names]
+        try:
+            values = np.einsum(values, axes, list(range(len(distinct))))
+        except ValueError:
+            raise ModelError(f"operand {k} has different sizes for one of the indices {names!r}") from None
+    return _Operand(distinct, values)

@@ -1,0 +1,129 @@
+"""What answers are in notebooks, and bars and tables of pages: small, escaped, with the colours of the page. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final
+
+from ..errors import ModelError, writing
+from .display_policy import DisplayPolicy
+from .svg import page_of
+
+Rows = Sequence[tuple[str, str]]
+
+#: Colours are those of the page around, so that they are right where that is dark.
+STYLE: Final = (
+    ".bf table{border-collapse:collapse;margin:.3em 0}.bf th,.bf td{text-align:left;padding:.1em .9em .1em 0;"
+    "vertical-align:top;font-weight:400;background:none}.bf th{font-weight:600}.bf .n{text-align:right;"
+    "font-variant-numeric:tabular-nums;white-space:nowrap}.bf i.b{display:inline-block;height:.75em;"
+    "background:#4c78a8;opacity:.85;min-width:1px}.bf i.b2{background:#c85200}.bf .track{display:inline-block;"
+    "width:10em}.bf .seen th::after{content:' ● observed';font-weight:400;color:#c85200}"
+    ".bf td{overflow-wrap:anywhere}.bf progress{width:14em}"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Html:
+    """A part of a page: notebooks show it, :meth:`save` writes a page of it."""
+
+    markup: str
+    title: str = ""
+
+    def _repr_html_(self) -> str:
+        return f"<div class='bf'><style>{STYLE}</style>{self.markup}</div>"
+
+    def __repr__(self) -> str:
+        return f"<figure: {self.title or 'untitled'}; save(path) writes it>"
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write a page to a ``.html`` file.
+
+        Raises
+        ------
+        ModelError
+            If the name ends in anything else, or the file cannot be written.
+        """
+        if Path(path).suffix.lower() != ".html":
+            raise ModelError(f"a figure is written to a .html file, not to {str(path)!r}")
+        with writing(path):
+            Path(path).write_text(page_of(self._repr_html_(), self.title), encoding="utf-8")
+
+
+def shown_rows(rows: Rows) -> str:
+    """Return labelled lines as notebooks show them."""
+    return Html(labelled(rows))._repr_html_()
+
+
+def labelled(rows: Rows) -> str:
+    """Return labelled lines as a table."""
+    lines = (f"<tr><th scope='row'>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in rows)
+    return f"<table>{''.join(lines)}</table>"
+
+
+def grid(headings: Sequence[str], cells: Sequence[Sequence[Any]], kind: str = "grid") -> str:
+    """Return cells under headings; numbers stand at the right."""
+    heads = "".join(f"<th scope='col'>{escape(text)}</th>" for text in headings)
+    lines = ("".join(cell(value) for value in line) for line in cells)
+    body = "".join(f"<tr>{line}</tr>" for line in lines)
+    return f"<table class='{kind}'><thead><tr>{heads}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def cell(value: Any) -> str:
+    """Return a cell of a table; numbers stand at the right."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"<td class='n'>{number_text(value)}</td>" if number else f"<td>{escape(str(value))}</td>"
+
+
+def number_text(value: float) -> str:
+    """Write a number as bars and cells have it."""
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if math.isfinite(value) else "∞" if value > 0 else "" if math.isnan(value) else "-∞"
+
+
+def bar(share: float, second: bool = False) -> str:
+    """Return a bar of a part of its track, which those who listen do not hear: a number stands beside it."""
+    width = 100 * min(max(share, 0.0), 1.0)
+    colour = "b b2" if second else "b"
+    return f"<span class='track' aria-hidden='true'><i class='{colour}' style='width:{width:.2f}%'></i></span>"
+
+
+def shares(values: Sequence[float]) -> tuple[list[float], bool]:
+    """Return how long bars are, and whether that is by the logarithm: where values span decades."""
+    finite = [value for value in values if math.isfinite(value) and value > 0]
+    low, high = min(finite, default=1.0), max(finite, default=1.0)
+    if high < DisplayPolicy.current().log_ratio * low:
+        return [value / high if math.isfinite(value) else 0.0 for value in values], False
+    span = math.log(high / low)
+    found = [0.05 + 0.95 * math.log(v / low) / span if math.isfinite(v) and v > 0 else 0.0 for v in values]
+    return found, True
+
+
+def bars(title: str, names: Sequence[str], series: Mapping[str, Sequence[float]], unit: str) -> Html:
+    """Return a table with a bar and a number for each name, beside each other where there are several series."""
+    every = [value for values in series.values() for value in values]
+    found, logarithmic = shares(every)
+    lengths = iter(found)
+    own = {label: [next(lengths) for _ in values] for label, values in series.items()}
+    scale = f"{unit}, bars by the logarithm" if logarithmic else unit
+    heads = "".join(f"<th scope='col' colspan='2'>{escape(label)}</th>" for label in series)
+    head = f"<thead><tr><th scope='col'></th>{heads}</tr></thead>" if len(series) > 1 else ""
+    lines = []
+    for k, name in enumerate(names):
+        cells = "".join(
+            f"<td class='n'>{number_text(values[k])}</td><td>{bar(own[label][k], second=j % 2 == 1)}</td>"
+            for j, (label, values) in enumerate(series.items())
+        )
+        lines.append(f"<tr><th scope='row'>{escape(name)}</th>{cells}</tr>")
+    caption = f"<caption>{escape(title)} ({escape(scale)})</caption>"
+    return Html(f"<table class='bars'>{caption}{head}<tbody>{''.join(lines)}</tbody></table>", title)
+
+
+def below(*figures: Any) -> Html:
+    """Put figures below each other."""
+    return Html("".join(figure.markup for figure in figures), figures[0].title if figures else "")

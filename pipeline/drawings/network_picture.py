@@ -1,0 +1,192 @@
+"""Networks of boxes: variables with their distributions inside, functions, or communities of many."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, Literal
+
+from ...cluster.version import install_hint
+from ..errors import BucketflowError, shorten
+from .display_policy import DisplayPolicy
+from .network_layouts import Edge, placed
+from .svg import Canvas, Svg, text_width
+
+_MARGIN, _TOP = 16, 62
+_ROW, _HEAD, _BAR = 14, 20, 70
+_LEAST_WIDTH: Final = 420
+
+Pair = tuple[float, float]
+NodeKind = Literal["variable", "function", "community"]
+
+
+@dataclass(frozen=True)
+class NetworkNode:
+    """A box of a network.
+
+    Parameters
+    ----------
+    key : str
+    label : str
+    kind : {"variable", "function", "community"}
+    bars : tuple of (str, float)
+        The states of a variable, and a number between 0 and 1 for each.
+    observed : bool
+    doubt : float or None
+        How undecided it is, between 0 and 1: its entropy over the most that it might have.
+    text : str
+        What is said of it under the mouse.
+    members : int
+        Variables of a community.
+    """
+
+    key: str
+    label: str
+    kind: NodeKind = "variable"
+    bars: tuple[tuple[str, float], ...] = ()
+    observed: bool = False
+    doubt: float | None = None
+    text: str = ""
+    members: int = 1
+
+
+def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Edge], directed: bool) -> Svg:
+    """Draw a network; of many nodes their communities.
+
+    Raises
+    ------
+    BucketflowError
+        If there are many and networkx, which finds communities, is not installed.
+    """
+    told = f"{len(nodes):,} nodes, {len(edges):,} edges"
+    weights: Mapping[Edge, int] = {}
+    if len(nodes) > DisplayPolicy.current().network_nodes:
+        nodes, weights = _communities(nodes, edges)
+        edges, directed = list(weights), False
+        told += f", drawn as {len(nodes):,} communities; lines are as wide as the edges between them are many"
+    sizes = {node.key: _size(node) for node in nodes}
+    places = placed(sizes, edges, directed)
+    canvas = Canvas()
+    at = {key: (x + _MARGIN, y + _TOP) for key, (x, y) in places.items()}
+    most = max(weights.values(), default=1)
+    for a, b in edges:
+        ends = (*at[a], *at[b]) if weights else _between(at[a], sizes[a], at[b], sizes[b])
+        width = 1 + 5 * weights[a, b] / most if weights else None
+        if directed:
+            (x1, y1, x2, y2) = ends
+            canvas.path(f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", more=" marker-end='url(#bf-end)'")
+        else:
+            canvas.line(ends, width=width)
+    for node in nodes:
+        _draw(canvas, node, at[node.key], sizes[node.key])
+    width = (
+        max([_LEAST_WIDTH, text_width([told], len(told)), *(x + sizes[k][0] / 2 for k, (x, _) in at.items())]) + _MARGIN
+    )
+    height = max([_TOP, *(y + sizes[k][1] / 2 for k, (_, y) in at.items())]) + _MARGIN
+    canvas.text(_MARGIN, 24, title, "title")
+    canvas.text(_MARGIN, 44, told, "soft")
+    return canvas.svg(width, height, title, told)
+
+
+def _size(node: NetworkNode) -> tuple[float, float]:
+    policy = DisplayPolicy.current()
+    if node.kind == "function":
+        return 12.0, 12.0
+    if node.kind == "community":
+        side = 34 + 7 * math.sqrt(node.members)
+        return max(side, text_width([node.label], policy.label_characters)), side
+    label = text_width([node.label], policy.label_characters) + 16
+    if not node.bars:
+        return max(label, 40.0), 26.0
+    shown = node.bars[: policy.bar_states]
+    rows = len(shown) + (len(node.bars) > len(shown))
+    states = text_width([state for state, _ in shown], policy.label_characters // 2) * 0.95
+    return max(label, states + _BAR + 62.0), _HEAD + _ROW * rows + 6.0
+
+
+def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tuple[float, float]) -> None:
+    policy = DisplayPolicy.current()
+    (x, y), (width, height) = at, size
+    box = (x - width / 2, y - height / 2, width, height)
+    if node.kind == "function":
+        canvas.rect(box, "bar", title=node.text)
+        return
+    label = shorten(node.label, policy.label_characters)
+    if node.kind == "community":
+        canvas.rect(box, "box", title=node.text, rounded=height / 2)
+        canvas.text(x, y - 2, label, "label", "middle")
+        canvas.text(x, y + 12, f"{node.members:,} variables", "label", "middle")
+        return
+    canvas.rect(box, "box seen" if node.observed else "box", title=node.text, rounded=5)
+    if node.doubt is not None:
+        canvas.rect((box[0], box[1], 5, height), fill=_doubt_colour(node.doubt), rounded=2)
+    canvas.text(x, box[1] + 15 if node.bars else y + 4, label, anchor="middle")
+    shown = node.bars[: policy.bar_states]
+    left = box[0] + 9
+    begin = box[0] + width - _BAR - 44
+    for k, (state, share) in enumerate(shown):
+        line = box[1] + _HEAD + _ROW * k + 10
+        canvas.text(left, line, shorten(state, policy.label_characters // 2), "label")
+        canvas.rect((begin, line - 8, _BAR * min(max(share, 0.0), 1.0), 9), "bar")
+        canvas.text(box[0] + width - 5, line, f"{100 * share:.1f}%", "label", "end")
+    if more := len(node.bars) - len(shown):
+        canvas.text(left, box[1] + _HEAD + _ROW * len(shown) + 10, f"and {more} more", "label soft")
+
+
+def _doubt_colour(doubt: float) -> str:
+    """From green, decided, to red."""
+    return f"hsl({120 * (1 - min(max(doubt, 0.0), 1.0)):.0f} 65% 45%)"
+
+
+def _between(
+    a: tuple[float, float], own: tuple[float, float], b: tuple[float, float], other: tuple[float, float]
+) -> tuple[float, float, float, float]:
+    """Return where the line between the middles of two boxes leaves the one and meets the other."""
+    x1, y1 = _edge_of(a, own, b)
+    x2, y2 = _edge_of(b, other, a)
+    return x1, y1, x2, y2
+
+
+def _edge_of(at: Pair, size: Pair, towards: Pair) -> Pair:
+    dx, dy = towards[0] - at[0], towards[1] - at[1]
+    if dx == dy == 0:
+        return at
+    part = min(size[0] / 2 / abs(dx) if dx else math.inf, size[1] / 2 / abs(dy) if dy else math.inf, 1.0)
+    return at[0] + part * dx, at[1] + part * dy
+
+
+def _communities(nodes: Sequence[NetworkNode], edges: Sequence[Edge]) -> tuple[list[NetworkNode], dict[Edge, int]]:
+    """Return a node for each community, and how many edges are between two of them.
+
+    Communities of greatest modularity (Blondel et al. 2008); functions belong to those of their variables.
+    """
+    if find_spec("networkx") is None:
+        why = f"a network of {len(nodes):,} nodes is drawn by its communities, which networkx finds"
+        raise BucketflowError(f"{why}: {install_hint('draw')}")
+    import networkx  # type: ignore[import-untyped,unused-ignore]
+
+    graph = networkx.Graph()
+    graph.add_nodes_from(node.key for node in nodes)
+    graph.add_edges_from(edges)
+    found = sorted(networkx.community.louvain_communities(graph, seed=0), key=len, reverse=True)
+    most, order = DisplayPolicy.current().communities, {node.key: k for k, node in enumerate(nodes)}
+    groups = [sorted(group, key=order.__getitem__) for group in found]
+    if len(groups) > most:
+        groups = [*groups[: most - 1], [key for group in groups[most - 1 :] for key in group]]
+    where = {key: f"c{k}" for k, group in enumerate(groups) for key in group}
+    known = {node.key: node for node in nodes}
+    made = []
+    for k, group in enumerate(groups):
+        own = [known[key] for key in group if known[key].kind == "variable"]
+        names = ", ".join(node.label for node in own[:12]) + (", …" if len(own) > 12 else "")
+        label = own[0].label if own else "functions"
+        seen = any(node.observed for node in own)
+        made.append(NetworkNode(f"c{k}", label, "community", observed=seen, text=names, members=len(own)))
+    weights: dict[Edge, int] = {}
+    for a, b in edges:
+        pair = min(where[a], where[b]), max(where[a], where[b])
+        if pair[0] != pair[1]:
+            weights[pair] = weights.get(pair, 0) + 1
+    return made, weights

@@ -1,0 +1,82 @@
+"""Answers in files: the JSON object that commands print, or a table of commas."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from ..errors import FormatError, ModelError, writing
+from ..models.frames import Tabled
+from ..models.model import Model
+from .read import evidence_of
+from .write import whole_file
+
+
+def write_answer(found: Tabled, path: str | PathLike[str]) -> None:
+    """Write an answer to a ``.json`` or ``.csv`` file, which appears whole or not at all.
+
+    Raises
+    ------
+    ModelError
+        If the ending is another one, or the file cannot be written.
+    """
+    as_json = answer_ending(path) == ".json"
+    with (
+        whole_file(path) as partial,
+        writing(path),
+        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        if as_json:
+            file.write(found.to_json() + "\n")
+        else:
+            csv.writer(file).writerows(found.cells())
+
+
+def answer_ending(path: str | PathLike[str]) -> str:
+    """Return the ending of a file that an answer is written to.
+
+    Raises
+    ------
+    ModelError
+        If it is not one of those.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in (".json", ".csv"):
+        raise ModelError(f"cannot write an answer to {str(path)!r}; use .json, or .csv for its table")
+    return suffix
+
+
+def given_assignment(model: Model, texts: Sequence[str]) -> dict[str, Any]:
+    """Read states of variables: ``x=v`` pairs, files of evidence, or JSON objects with an assignment.
+
+    Raises
+    ------
+    FormatError
+        If a file is damaged, or holds none.
+    ModelError
+        If a name or a state is not one of the model.
+    """
+    answers = [text for text in texts if Path(text).suffix.lower() == ".json"]
+    found = {name: state for path in answers for name, state in _stored_assignment(path).items()}
+    for name, state in (evidence_of(model, [text for text in texts if text not in answers]) or {}).items():
+        if isinstance(state, list):
+            raise ModelError(f"the assignment has likelihoods of {name!r}; give its state")
+        found[name] = state
+    return found
+
+
+def _stored_assignment(path: str) -> dict[str, Any]:
+    try:
+        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        assignment = found.get("assignment", found)
+        if all(isinstance(state, str | int) for state in assignment.values()):
+            return dict(assignment)
+    except OSError as error:
+        raise FormatError(path, None, "a readable file", error.strerror or str(error)) from None
+    except (ValueError, AttributeError, RecursionError):
+        pass
+    raise FormatError(path, None, "the JSON object of an answer with an assignment", "another one")

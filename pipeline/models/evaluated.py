@@ -1,0 +1,66 @@
+"""What a given assignment is worth, and what forbids it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from ..drawings.shown import Shown
+from ..errors import printable, shown_number
+from .frames import Answered
+
+# Functions that forbid an assignment which are named on one line.
+_NAMED = 5
+
+
+@dataclass(frozen=True, repr=False)
+class Evaluation(Shown, Answered):
+    """What an assignment is worth on a model.
+
+    Parameters
+    ----------
+    possible : bool
+        Whether no function forbids it and its costs stay below ``top``.
+    value : int, Decimal or None
+        What it costs; None for probabilities, and where it is forbidden.
+    log10 : float or None
+        log10 of the product of all functions, minus infinity for 0; None for costs.
+    forbidden_by : tuple of tuple of str
+        The variables of each function that forbids it.
+    top : int, Decimal or None
+        What its costs reach, where that forbids it.
+    """
+
+    possible: bool
+    value: int | Decimal | None
+    log10: float | None
+    forbidden_by: tuple[tuple[str, ...], ...] = ()
+    top: int | Decimal | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what ``--json`` prints: plain types only."""
+        exact = {name: str(v) if isinstance(v := getattr(self, name), Decimal) else v for name in ("value", "top")}
+        return {
+            "query": "evaluation",
+            "status": "ok" if self.possible else "infeasible",
+            "value": exact["value"],
+            "log10": self.log10 if self.possible else None,
+            "forbidden_by": [list(names) for names in self.forbidden_by],
+            **({} if self.top is None else {"top": exact["top"]}),
+        }
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return it as labelled lines for a person."""
+        rows = [("status", "possible" if self.possible else "forbidden")]
+        if self.value is not None:
+            rows.append(("value", str(self.value)))
+        if self.possible and self.log10 is not None:
+            rows.append(("log10", shown_number(self.log10)))
+        named = ["{" + ", ".join(map(printable, names)) + "}" for names in self.forbidden_by[:_NAMED]]
+        if more := len(self.forbidden_by) - len(named):
+            named.append(f"and {more:,} more")
+        return rows + ([("by", " ".join(named))] if named else []) + self._top_rows()
+
+    def _top_rows(self) -> list[tuple[str, str]]:
+        return [] if self.top is None else [("top", f"its costs reach {self.top}")]

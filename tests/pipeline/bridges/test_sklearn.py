@@ -1,0 +1,89 @@
+"""The classifier: scikit-learn's own checks, counts and posteriors by hand, and structures that do not fit."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bucketflow
+from bucketflow import BayesClassifier, Model, ModelError
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+
+def test_the_checks_of_scikit_learn_pass() -> None:
+    from sklearn.utils.estimator_checks import check_estimator
+
+    results = check_estimator(BayesClassifier(), on_skip=None)
+    assert sum(result["status"] == "passed" for result in results) > 45
+
+
+X = [["a", "u"], ["a", "v"], ["b", "u"], ["b", "v"], ["a", None]]
+Y = ["no", "no", "yes", "no", "yes"]
+
+
+def test_tables_are_counts_with_a_prior_and_predictions_are_posteriors() -> None:
+    found = BayesClassifier(prior=0.5).fit(X, Y)
+    own = np.array([3.5, 2.5]) / 6
+    first = np.array([[2.5, 1.5], [1.5, 1.5]])  # by class: a, b
+    second = np.array([[1.5, 2.5], [1.5, 0.5]])  # by class: u, v; the case without is not counted
+    first, second = (t / t.sum(axis=1, keepdims=True) for t in (first, second))
+    for row, weights in (
+        (["a", "v"], own * first[:, 0] * second[:, 1]),
+        (["b", np.nan], own * first[:, 1]),
+        (["new", "u"], own * second[:, 0]),
+    ):
+        cells = np.array([row], dtype=object)
+        np.testing.assert_allclose(found.predict_proba(cells), [weights / weights.sum()])
+        assert found.predict(cells) == [found.classes_[weights.argmax()]]
+    again = pickle.loads(pickle.dumps(found))
+    np.testing.assert_array_equal(again.predict_proba(X), found.predict_proba(X))
+
+
+def test_a_structure_is_kept_and_a_network_may_give_it() -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(5)
+    rain = rng.random(400) < 0.3
+    wet = np.where(rain, rng.random(400) < 0.9, rng.random(400) < 0.2)
+    frame = pandas.DataFrame({"wet": np.where(wet, "yes", "no"), "noise": rng.normal(size=400)})
+    edges = [("wet", "rain"), ("wet", "noise")]
+    found = BayesClassifier(edges, target="rain").fit(frame, rain)
+    assert {(found.model_.names[f.scope[0]], found.model_.names[f.scope[-1]]) for f in found.model_.functions} == {
+        ("wet", "wet"),
+        *edges,
+    }
+    expected = (np.sum(rain & wet) + 1) / (np.sum(wet) + 2)
+    assert found.predict_proba(frame[frame.wet == "yes"])[0, 1] == pytest.approx(expected)
+    assert found.model_.dims[found.model_.index["noise"]] == 5
+    structure = Model.build(
+        "bayes",
+        {"wet": 2, "noise": 2, "rain": 2},
+        [(("wet",), [0.5, 0.5]), (("wet", "noise"), np.full((2, 2), 0.5)), (("wet", "rain"), np.full((2, 2), 0.5))],
+    )
+    same = BayesClassifier(model=structure, target="rain").fit(frame, rain)
+    np.testing.assert_array_equal(same.predict_proba(frame), found.predict_proba(frame))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"edges": [("class", "x9")]}, "an edge names 'x9'"),
+        ({"edges": [("x0", "x1"), ("x1", "x0")]}, "x0|x1|circle|cycle"),
+        ({"prior": 0}, "above 0"),
+        ({"bins": 1}, "at least 2"),
+        ({"target": "x0"}, "a column has the name of the target"),
+        ({"edges": [], "model": bucketflow.load("diagnosis")}, "two structures"),
+    ],
+)
+def test_structures_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        BayesClassifier(**settings).fit(X, Y)
+
+
+def test_without_scikit_learn_one_sentence_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketflow.pipeline.bridges.sklearn_bridge.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match=r"classifiers need scikit-learn: .*sklearn"):
+        BayesClassifier().fit(X, Y)

@@ -1,0 +1,188 @@
+"""Pictures of models, plans and proofs: what is in them, that nothing overlaps, and that texts are escaped."""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import bucketflow
+from bucketflow import Model, ModelError
+from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.drawings import network_layouts
+from bucketflow.pipeline.drawings.charts import lines, table
+from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
+from bucketflow.pipeline.drawings.html import bars
+from bucketflow.pipeline.drawings.svg import Svg
+from tests.models import grid
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(drawn: Svg) -> list[str]:
+    return [node.text or "" for node in ElementTree.fromstring(drawn.text).iter(f"{SVG}text")]
+
+
+def elements(drawn: Svg, name: str, kind: str = "") -> list[ElementTree.Element]:
+    found = ElementTree.fromstring(drawn.text).findall(f"{SVG}{name}")
+    return [each for each in found if kind in (each.get("class") or "").split() or not kind]
+
+
+def test_a_network_has_its_posteriors_in_its_boxes() -> None:
+    found = bucketflow.marginals("diagnosis", evidence="Storm=yes")
+    drawn = found.draw()
+    said = texts(drawn)
+    assert set(found) <= set(said)
+    assert f"{100 * found['Season'][0]:.1f}%" in said
+    assert len(elements(drawn, "rect", "box")) == len(found)
+    assert len(elements(drawn, "rect", "seen")) == 1
+    assert len(elements(drawn, "rect", "bar")) == sum(map(len, found.values()))
+    edges = sum(len(f.scope) - 1 for f in found.model.functions)
+    assert len(elements(drawn, "path")) == edges
+    bare = found.model.draw(evidence={"Storm": "yes"})
+    assert "Storm = yes" in texts(bare)
+    with pytest.raises(ModelError, match="max-marginals are no distributions"):
+        bucketflow.marginals("diagnosis", maximum=True).draw()
+    with pytest.raises(ModelError, match="did you mean 'Storm'"):
+        found.model.draw(evidence={"Strom": 1})
+
+
+def test_costs_are_drawn_as_variables_and_functions() -> None:
+    model = bucketflow.load("satellite")
+    drawn = model.draw()
+    scopes = [f.scope for f in model.functions]
+    assert len(elements(drawn, "rect", "box")) == 40
+    assert len(elements(drawn, "rect", "bar")) == sum(len(scope) > 2 for scope in scopes)
+    binary = {scope for scope in scopes if len(scope) == 2}
+    assert len(elements(drawn, "line")) == len(binary) + sum(len(s) for s in scopes if len(s) > 2)
+
+
+def test_large_models_are_drawn_as_communities(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = bucketflow.load("fields")
+    networkx_is_there = True
+    try:
+        import networkx  # type: ignore[import-untyped,unused-ignore]  # noqa: F401
+    except ImportError:
+        networkx_is_there = False
+    if networkx_is_there:
+        said = texts(model.draw())
+        assert sum(int(text.split()[0]) for text in said if text.endswith(" variables")) == 210
+        with DisplayPolicy.using(communities=3):
+            assert len(elements(model.draw(), "rect", "box")) == 3
+    monkeypatch.setattr("bucketflow.pipeline.drawings.network_picture.find_spec", lambda name: None)
+    with pytest.raises(bucketflow.BucketflowError, match=r"by its communities, which networkx finds: .*draw"):
+        model.draw()
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_boxes_do_not_overlap(directed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    sizes = {str(k): (40.0 + 60 * rng.random(), 20.0 + 40 * rng.random()) for k in range(40)}
+    edges = [(str(rng.integers(k)), str(k)) for k in range(1, 40)] + [("3", "20"), ("5", "30")]
+    for names in ("", "networkx"):
+        monkeypatch.setattr(network_layouts, "find_spec", lambda name, names=names: name == names or None)
+        places = network_layouts.placed(sizes, edges, directed)
+        for a, b in combinations(sizes, 2):
+            apart = [abs(places[a][k] - places[b][k]) >= (sizes[a][k] + sizes[b][k]) / 2 - 1.0 for k in range(2)]
+            assert any(apart), (a, b)
+        if directed:
+            assert all(places[a][1] < places[b][1] for a, b in edges)
+        if names == "" and not pytest.importorskip("networkx"):
+            break
+
+
+def test_circles_of_edges_have_places_too() -> None:
+    sizes = dict.fromkeys("abc", (40.0, 20.0))
+    assert network_layouts.placed(sizes, [("a", "b"), ("b", "c"), ("c", "a")], True).keys() == sizes.keys()
+    assert network_layouts.placed({}, [], True) == {}
+
+
+def test_names_are_escaped() -> None:
+    odd = "<b>&'"
+    model = Model.build("bayes", {odd: [odd, "b"]}, [((odd,), [0.25, 0.75])])
+    found = bucketflow.marginals(model)
+    assert odd in texts(found.draw())
+    for shown in (found, model, bucketflow.solve(model), found.plot()):
+        assert odd not in shown._repr_html_()
+    assert "&lt;b&gt;" in found._repr_html_()
+
+
+def test_everything_public_shows_itself(tmp_path: Path) -> None:
+    model = Model.build("cost", {"a": 2, "b": 2}, [(("a", "b"), [[3, 1], [2, 5]])], top=5)
+    (tmp_path / "list.csv").write_text("model\nsatellite\nnowhere.uai\n")
+    proof = bucketflow.solve(grid(5, 5, 3), method="search").proof
+    assert proof is not None
+    every: list[Any] = [
+        model,
+        model.evaluate({"a": 0, "b": 1}),
+        proof,
+        bucketflow.plan(model),
+        bucketflow.solve(model),
+        bucketflow.bound(model),
+        bucketflow.sample(model, 2, temperature=1.0),
+        bucketflow.marginals("diagnosis"),
+        bucketflow.compile("diagnosis").marginals_batch({"Storm": ["yes"]}),
+        bucketflow.load_dcop("meetings"),
+        bucketflow.dpop(bucketflow.load_dcop("meetings")),
+        bucketflow.batch(tmp_path / "list.csv", tmp_path / "out"),
+    ]
+    for shown in every:
+        html = shown._repr_html_()
+        assert "<table>" in html
+        assert "http" not in html
+        assert len(html) < 40_000
+        assert "object at 0x" not in repr(shown)
+    assert "object at 0x" not in repr(bucketflow.best(model, 1))
+    assert ">2</td>" in every[-1]._repr_html_()
+    ElementTree.fromstring(re.search(r"<svg.*?</svg>", proof.draw().markup, re.DOTALL)[0])  # type: ignore[index]
+
+
+def test_bars_say_numbers_and_their_scale() -> None:
+    few = bars("t", ["a", "b"], {"s": [1.0, 2.0]}, "seconds").markup
+    assert "logarithm" not in few
+    assert ">1</td>" in few
+    assert "width:50.00%" in few
+    many = bars("t", ["a", "b", "c"], {"s": [1e-3, 1.0, 0.0]}, "seconds").markup
+    assert "by the logarithm" in many
+    assert "width:0.00%" in many
+
+
+def test_a_trivial_first_bound_does_not_flatten_the_others() -> None:
+    history = [(0.0, -1e6), (1.0, 10.0), (2.0, 12.0), (3.0, 13.0)]
+    drawn = lines("t", {"at least": history}, "seconds", "cost")
+    assert any("beyond the axis" in text for text in texts(drawn))
+    assert "12" in texts(drawn)
+    assert "0" in texts(drawn)
+
+
+def test_long_tables_say_what_they_leave_out() -> None:
+    with DisplayPolicy.using(table_rows=10):
+        shown = table({"a": list(range(25))}, sparks="a").markup
+    assert shown.count("<tr>") == 11
+    assert "the first 10 rows of 25" in shown
+    assert "<button>a</button>" in shown
+
+
+def test_the_command_draws(tmp_path: Path) -> None:
+    def run(*args: str) -> Any:
+        return CliRunner().invoke(main, ["draw", *args])
+
+    path = tmp_path / "a.svg"
+    assert run("diagnosis", "-o", str(path), "--posteriors", "--evidence", "Storm=yes").exit_code == 0
+    assert "100.0%" in path.read_text()
+    assert run("satellite", "-o", str(tmp_path / "b.html")).exit_code == 0
+    assert "<svg" in (tmp_path / "b.html").read_text()
+    for args, message in (
+        (("diagnosis", "-o", "a.png"), "a drawing is written to a .svg or .html file"),
+        (("diagnosis", "-o", str(tmp_path / "no" / "a.svg")), "cannot write"),
+        (("satellite", "-o", str(path), "--posteriors"), "cost network"),
+    ):
+        done = run(*args)
+        assert done.exit_code == 2
+        assert message in done.output
