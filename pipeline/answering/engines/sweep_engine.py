@@ -17,6 +17,7 @@ from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...queries.counting import most_primes
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
+from ..counts import expected_primes
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
 from ..question_sizes import most_whole_cells, spare_bytes
@@ -192,7 +193,7 @@ class SweepEngine:
         if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
             return 1.0
         slower = rates.cells_per_second / residue_rates(rates).cells_per_second
-        return 1.0 + slower * most_primes(bits * math.log(2))
+        return 1.0 + slower * min(most_primes(bits * math.log(2)), expected_primes(self.asking.network))
 
     @property
     def _wide_cells(self) -> int:
