@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
@@ -15,9 +16,6 @@ from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
-from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
-from .global_functions.global_words import WordReader
-from .global_functions.nested_network import NestedNetwork, add_nested
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream
@@ -82,6 +80,9 @@ class _WcspReader:
 
     def _global(self, scope: tuple[int, ...], at: int, is_shared: bool) -> None:
         """Read a global cost function from its -1 to its last parameter, and add what it becomes."""
+        from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+        from .global_functions.global_words import WordReader
+
         tokens, name = self.tokens, self.tokens.peek(at + 1)
         shown = f"the global cost function {shorten(name)!r}"
         if name not in KINDS and name not in NESTED:
@@ -104,6 +105,9 @@ class _WcspReader:
 
     def _nested(self, scope: tuple[int, ...], at: int) -> None:
         """Read bounds and a network within them."""
+        from .global_functions.global_kinds import MOST_NESTED
+        from .global_functions.nested_network import NestedNetwork, add_nested
+
         tokens = self.tokens
         low, high = (tokens.integer(at + k, "a bound of a nested network") for k in range(2))
         _, only_optimum = (tokens.integer(at + k, "0 or 1", 0, 1) for k in (2, 3))
@@ -186,6 +190,7 @@ def read_wcsp(source: Source) -> Model:
     BudgetError
         If a global cost function needs too many states.
     """
+    _cut_before_minus(source.data)
     tokens = WordStream(source)
     reader = _read_network(tokens, 0)
     if reader.at < len(tokens):
@@ -203,6 +208,17 @@ def read_wcsp(source: Source) -> Model:
         hidden=parts.hidden,
         notes=tuple(_notes(reader)),
     )
+
+
+def _cut_before_minus(data: bytearray) -> None:
+    """Put a space before each minus that is right behind a digit, but in the name: a number ends there, as in C++."""
+    name = re.match(rb"\s*\S*", data)
+    at = data.find(b"-", name.end() if name else 0)
+    while at >= 0:
+        if data[at - 1 : at].isdigit():
+            data.insert(at, ord(" "))
+            at += 1
+        at = data.find(b"-", at + 1)
 
 
 def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:

@@ -28,7 +28,6 @@ from ..preprocessing.preprocess import Leaf, Network
 from ..results.result import Result
 from ..trees.tree import Target
 from .beliefs import Combiner, Least, Sums
-from .counting import CountEstimate
 
 if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
@@ -234,4 +233,6 @@ def arithmetic_for(network: Network) -> Arithmetic[Any]:
         return optimum_arithmetic(network)
     if network.query == "partition":
         return ScaledPartition(network)
+    from .counting import CountEstimate
+
     return CountEstimate(network, cost_scale(network) if network.model.kind == "cost" else None)

@@ -15,7 +15,6 @@ from ...orders.depth_first import sweep_cells
 from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
-from ...queries.counting import most_primes
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..counts import expected_primes
 from ..placement import with_less_device_memory
@@ -192,6 +191,8 @@ class SweepEngine:
         bits = sum(map(math.log2, self.asking.network.dims))
         if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
             return 1.0
+        from ...queries.counting import most_primes
+
         slower = rates.cells_per_second / residue_rates(rates).cells_per_second
         return 1.0 + slower * min(most_primes(bits * math.log(2)), expected_primes(self.asking.network))
 
