@@ -218,9 +218,8 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
     built = building(planned.tree, network, traffic)
     algebra = algebra or _algebra(planned)
     known = knowledge(planned, algebra)
-    if (
-        isinstance(pool, SerialPool) or not planned.asked.device
-    ):  # this process has no part in what devices do elsewhere
+    # this process has no part in what devices of others do
+    if isinstance(pool, SerialPool) or not planned.asked.device:
         _warm(planned, known, algebra.compiled)
     start = perf_counter()
     if planned.bounded:
