@@ -70,7 +70,8 @@ def dpop(
     workers, scheduler, client : optional
         Where agents run as tasks: local Dask processes, or a running cluster.
     gpus : int or "all", optional
-        Run large joins on a GPU of this machine.
+        Run large joins on so many GPUs, of this machine or of the workers of ``scheduler`` or ``client``: with several,
+        agents are tasks of their workers, and what an agent keeps stays on its device.
 
     Raises
     ------
@@ -89,7 +90,7 @@ def dpop(
         None if memory is None else parse_size(memory),
         options.seed,
         threads,
-        _device(resources),
+        resources.gpu_count > 0,
         SimulatedNetwork(latency) if bandwidth is None else SimulatedNetwork(latency, bandwidth),
     )
     if not dcop.model.dims:
@@ -101,18 +102,8 @@ def dpop(
     return _result(planned, ran, {"plan": begun - start, "run": ran.seconds})
 
 
-def _device(resources: Resources) -> bool:
-    """Whether a GPU is to be used; it has to be one of this machine."""
-    if resources.asked.gpus is None:
-        return False
-    if resources.asked.remote:
-        raise ModelError("agents use a GPU of this machine; leave out the scheduler, or gpus")
-    return resources.gpu_count > 0
-
-
 def _pool(resources: Resources) -> AbstractContextManager[Pool]:
-    asked = resources.asked
-    return DaskPools(resources) if asked.remote or asked.workers else serial_pool(resources)
+    return DaskPools(resources) if resources.distributed else serial_pool(resources)
 
 
 def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult:

@@ -10,7 +10,7 @@ from time import perf_counter
 
 import numpy as np
 
-from ...cluster.pool import Pool
+from ...cluster.pool import Pool, SerialPool
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import Lowered
@@ -218,7 +218,9 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
     built = building(planned.tree, network, traffic)
     algebra = algebra or _algebra(planned)
     known = knowledge(planned, algebra)
-    _warm(planned, known, algebra.compiled)
+    # this process has no part in what devices of others do
+    if isinstance(pool, SerialPool) or not planned.asked.device:
+        _warm(planned, known, algebra.compiled)
     start = perf_counter()
     if planned.bounded:
         found = BoundedRun(planned.tree, known, pool, network, traffic).run()

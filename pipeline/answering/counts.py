@@ -75,10 +75,14 @@ def counted_plan(
         return plan
     primes = most_primes(sum(map(math.log, network.dims)))
     points = spread.points if spread else 1
-    found = with_evaluations(plan, mod_sum_product(_SOME_PRIME), points, primes, rates, memory_bytes)
-    if plan.row_bounds is None and found.seconds > HOPELESS_SECONDS:
+    numbers = points, primes, expected_primes(network)
+    found = with_evaluations(plan, mod_sum_product(_SOME_PRIME), *numbers, rates, memory_bytes)
+    assert found.evaluations is not None
+    longest_seconds = replace(found, evaluations=replace(found.evaluations, expected=None)).seconds
+    if plan.row_bounds is None and longest_seconds > HOPELESS_SECONDS:
         raise BudgetError(
-            f"the count takes {found.sweeps:,} sweeps of {float(plan.cells):.3g} cells, {found.seconds:.3g} s in all"
+            f"the count takes up to {found.sweeps:,} sweeps of {float(plan.cells):.3g} cells, {longest_seconds:.3g} s "
+            "in all"
         )
     if plan.row_bounds is not None and (least := least_seconds_by_rows(found)) > longest:
         raise BudgetError(
@@ -91,6 +95,20 @@ def counted_plan(
 def least_seconds_by_rows(plan: Plan) -> float:
     """Return what all sweeps of a plan by rows take at least."""
     return plan.sweeps * plan.slices * least_seconds(plan)
+
+
+def expected_primes(network: Network) -> int:
+    """Return how many primes a count takes if the functions exclude assignments independently."""
+    model, found = network.model, sum(map(math.log, network.dims))
+    for f in {f for leaf in network.leaves for f in leaf.functions}:
+        function = model.functions[f]
+        if len(function.scope) > 1:  # those of one variable are in its domain
+            cells = math.prod(model.dims[v] for v in function.scope)
+            possible = int(np.count_nonzero(allowed(model, f, function.values)))
+            if function.rows is not None and bool(allowed(model, f, np.array([function.default]))[0]):
+                possible += cells - len(function.values)
+            found += math.log(max(possible, 1) / cells)
+    return most_primes(max(found, 0.0))
 
 
 def _is_small(network: Network) -> bool:

@@ -250,9 +250,9 @@ class Plan:
         """
         around = self.around
         sweep = self.sweep_seconds if self.row_bounds is not None else self._predicted_sweep
-        later, cells = self.evaluations, self.leaf_bytes // self.itemsize
+        later, cells = self.evaluations and self.evaluations.likely, self.leaf_bytes // self.itemsize
         if later is not None:
-            each = around.residues_seconds(later.steps, self.itemsize) if later.steps else later.share * sweep
+            each = sweep if self.row_bounds is not None else self._predicted_residues(later)
             sweep += later.sweeps * each + around.evaluation_seconds(later, cells)
         inputs = sum([len(step.inputs) for step in self.up])
         made = 3 if self._best_is_swept_again else 1  # for bounds of slices, for slices, for the best one
@@ -263,18 +263,28 @@ class Plan:
     def _best_is_swept_again(self) -> bool:
         return self.slices > 1 and self.around.evaluated > 0
 
+    def _predicted_residues(self, later: Evaluations) -> float:
+        """Predicted for a sweep modulo a prime."""
+        if later.steps:
+            return self.around.residues_seconds(later.steps, self.itemsize)
+        return self._predicted(self.around.residues_seconds)
+
     @property
     def _predicted_sweep(self) -> float:
         """Predicted for one sweep over all slices or boxes, or both ways."""
+        return self._predicted(self.around.steps_seconds)
+
+    def _predicted(self, steps_seconds: Callable[[Iterable[Step], int], float]) -> float:
+        """Predicted for one sweep whose steps take so long, in numbers of so many bytes."""
         around, itemsize, spill = self.around, self.itemsize, self.spill
         # both ways a device is planned for by the rates of a core
         share = 1 / CORES_OF_A_DEVICE if self.device and self.results else 1.0
         if spill is not None:
-            boxes = [spill.boxes(stage) * around.steps_seconds(stage.steps, itemsize) for stage in spill.stages]
+            boxes = [spill.boxes(stage) * steps_seconds(stage.steps, itemsize) for stage in spill.stages]
             return spill.moving_seconds + share * sum(boxes)
         first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
         sweeps = self.slices + self._best_is_swept_again + (around.evaluated > 0 and bool(self.cuts))
-        steps = around.steps_seconds(first, itemsize) + sweeps * around.steps_seconds(rest, itemsize)
+        steps = steps_seconds(first, itemsize) + sweeps * steps_seconds(rest, itemsize)
         sliced = {*self.sliced}
         varying = sum([not sliced.isdisjoint(axes) for axes in self.leaf_axes.values()]) if sliced else 0
         launched = len(rest) if self.device and not self.results else 0
@@ -303,9 +313,9 @@ class Plan:
 
     @property
     def _evaluation_seconds(self) -> float:
-        found = self.evaluations
-        if found is None:
+        if self.evaluations is None:
             return 0.0
+        found = self.evaluations.likely
         if found.points == 1:  # as a sweep of floats: plans are compared with others that have as many
             return found.sweeps * self.sweep_seconds
         each = found.seconds if found.together > 1 else found.share * self.sweep_seconds
@@ -405,7 +415,9 @@ class Plan:
             rows.append(("parts", f"{self.part_count}, each swept on its own, and once more on the way back"))
         if later := self.evaluations:
             points = f"at {later.points:,} points, {later.together} at a time, " if later.points > 1 else ""
-            rows.append(("sweeps", f"up to {self.sweeps:,}, after the first {points}modulo {later.primes} primes"))
+            about = "" if later.likely.sweeps == later.sweeps else f"about {1 + later.likely.sweeps:,} expected, "
+            text = f"up to {self.sweeps:,}, {about}after the first {points}modulo {later.primes} primes"
+            rows.append(("sweeps", text))
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{most}{self.predicted_seconds:.3g} s on one core")]

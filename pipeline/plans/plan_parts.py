@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class Evaluations:
         Predicted for a sweep of several points.
     share : float
         How many times the plan's own sweep one of a single point takes: its numbers are residues.
+    expected : int, optional
+        Primes that are expected: the first sweep says how many there are, at most ``primes``.
     """
 
     points: int
@@ -56,8 +58,14 @@ class Evaluations:
     steps: tuple[Step, ...] = ()
     seconds: float = 0.0
     share: float = 1.0
+    expected: int | None = None
+
+    @property
+    def likely(self) -> Evaluations:
+        """What is expected, by which plans are priced."""
+        return self if self.expected is None else replace(self, primes=self.expected, expected=None)
 
     @property
     def sweeps(self) -> int:
-        """How many sweeps there are."""
+        """How many sweeps there are at most."""
         return self.primes * -(-self.points // self.together)

@@ -23,8 +23,10 @@ _MOST_CELLS = 1 << 19
 _LONG_ROWS, _FEW_CELLS = (2048, 512), 1 << 18
 
 
-def with_evaluations(plan: Plan, semiring: Semiring, points: int, primes: int, rates: Rates, memory_bytes: int) -> Plan:
-    """Return the plan with sweeps at so many points modulo so many primes after its own.
+def with_evaluations(
+    plan: Plan, semiring: Semiring, points: int, primes: int, expected: int, rates: Rates, memory_bytes: int
+) -> Plan:
+    """Return the plan with sweeps at so many points, modulo so many primes at most and as expected, after its own.
 
     Where one sweep takes all tables at once it takes several points, if that is faster and fits ``memory_bytes``.
 
@@ -34,7 +36,7 @@ def with_evaluations(plan: Plan, semiring: Semiring, points: int, primes: int, r
         Residues modulo any of the primes.
     """
     share = 1.0 if plan.row_bounds is not None else _residue_share(plan, rates)
-    alone = Evaluations(points, primes, share=share)
+    alone = Evaluations(points, primes, share=share, expected=min(primes, expected))
     if points > 1 and plan.row_bounds is None and plan.spill is None and plan.slices == 1 and not plan.cuts:
         wide = [count for count in _LONG_ROWS if count * plan.cells <= _FEW_CELLS]
         for most in wide + [count for count in _TOGETHER if count * plan.cost.largest_table_cells <= _MOST_CELLS]:

@@ -268,6 +268,19 @@ def test_steps_are_futures_of_the_gpu_workers(query: str, kind: str, fit: str, m
         assert got.log10 == pytest.approx(free.log10, rel=1e-12)
 
 
+@pytest.mark.parametrize("how", [{}, {"z": 3}, {"memory": 60}])
+def test_agents_are_tasks_of_several_gpus(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = grid(4, 4, 4)
+    alone = bucketflow.dpop(problem, order="planned", **how)
+    with watched(monkeypatch) as (_, used), cluster("cpu", "gpu-a", "gpu-c") as client:
+        there = bucketflow.dpop(problem, order="planned", client=client, gpus="all", **how)
+    assert used
+    assert used <= {"gpu-a", "gpu-c"}
+    assert (there.status, there.value, there.bound) == (alone.status, alone.value, alone.bound)
+    assert there.metrics.message_bytes == alone.metrics.message_bytes
+    assert there.assignment == alone.assignment
+
+
 def test_boxes_of_a_gpu_are_whole_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(6, 6, 3)
     with watched(monkeypatch), cluster("gpu-a") as client:

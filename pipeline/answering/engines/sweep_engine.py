@@ -16,6 +16,7 @@ from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
+from ..counts import expected_primes
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
 from ..question_sizes import most_whole_cells, spare_bytes
@@ -193,7 +194,7 @@ class SweepEngine:
         from ...queries.counting import most_primes
 
         slower = rates.cells_per_second / residue_rates(rates).cells_per_second
-        return 1.0 + slower * most_primes(bits * math.log(2))
+        return 1.0 + slower * min(most_primes(bits * math.log(2)), expected_primes(self.asking.network))
 
     @property
     def _wide_cells(self) -> int:

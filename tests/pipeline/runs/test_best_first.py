@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow.pipeline.answering import answers, placement
+from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork
 from bucketflow.pipeline.errors import StoppedError
 from bucketflow.pipeline.minibuckets.slice_bounds import SliceBounds, affordable, slice_bounds
@@ -89,7 +89,7 @@ def test_the_answer_is_that_of_all_slices(
     model = drawn(kind, seed)
     best = in_slices(model)
     few = len(thoughtful)
-    monkeypatch.setattr(answers, "bounds_of", lambda run: None)
+    monkeypatch.setattr(best_first, "bounds_of", lambda run: None)
     every = in_slices(model)
     assert (best.value, best.log10, best.assignment) == (every.value, every.log10, every.assignment)
     assert 2 * few < len(thoughtful) - few
@@ -130,7 +130,7 @@ def test_bounds_are_counted_in_the_log_and_runs_resume(
         left.pop()
         return store(*args)
 
-    monkeypatch.setattr(answers, "bounds_of", lambda run: SliceBounds(np.zeros(run.plan.slices), math.inf))
+    monkeypatch.setattr(best_first, "bounds_of", lambda run: SliceBounds(np.zeros(run.plan.slices), math.inf))
     monkeypatch.setattr(slices, "store_group", interrupted)
     with pytest.raises(StoppedError):
         in_slices(model, workdir=tmp_path)
@@ -144,12 +144,12 @@ def test_bounds_are_counted_in_the_log_and_runs_resume(
 
 
 def test_what_does_not_pay_is_not_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
+    seen, bounds_of = list[Any](), best_first.bounds_of
 
     def noted(run: Run[Any]) -> Any:
-        seen.append(best_first.bounds_of(run))
+        seen.append(bounds_of(run))
         return seen[-1]
 
-    monkeypatch.setattr(answers, "bounds_of", noted)
+    monkeypatch.setattr(best_first, "bounds_of", noted)
     in_slices(grid(6, 6, 4))
     assert seen == [None]
