@@ -11,7 +11,6 @@ from typing import Any
 from ..errors import InternalError
 from ..preprocessing.preprocess import fixed_value, full_states
 from ..results.result import Result
-from ..runs.best_first import bounds_of, least_slice
 from ..runs.decoding import decode_parts, sweep_and_decode
 from ..runs.parts import sweep_parts
 from ..runs.run import TABLES, Run
@@ -59,11 +58,13 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding of a plan in memory; None if it is infeasible."""
     at_once = not (run.serial or run.plan.cuts or run.by_steps)
     plan, sent = run.plan, None
-    bounds = bounds_of(run) if plan.slices > 1 else None
     if at_once or plan.slices > 1:
         slices = slices_of(run)
-        sent = run.pool.put(slices)
+        sent = run.shared(slices)
     if plan.slices > 1:
+        from ..runs.best_first import bounds_of, least_slice
+
+        bounds = bounds_of(run)
         if bounds is not None:
             best = least_slice(run, slices, bounds, sent)
         else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-from ...tasks.boxes.box import read_input
+from ...tasks.boxes.box import read_part
 from ...tasks.sweeps.program import Program
 from ..answering.placement import temporary_folder
 from ..errors import BudgetError, format_bytes
@@ -84,7 +84,7 @@ class KeptBoxes(Generic[T]):
         for node in stage.inputs:
             spec = boxes.specs[node]
             receipts = [boxes.receipts[spec.name, chunk] for chunk in spec.chunks_at(states)]
-            given[node] = read_input(box, node, {spec.name: receipts}, states, there=False)
+            given[node] = read_part(box, node, {spec.name: receipts}, states, there=False)
         leaves = program.restricted_leaves(states)
         made = program.again(stage.steps, leaves).run(
             given, keep=[step.node for step in stage.steps], threads=boxes.run.threads

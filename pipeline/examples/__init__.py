@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib.resources import files
 from os import PathLike, fspath
 from os.path import exists
 from pathlib import Path
@@ -133,7 +132,7 @@ def example_path(name: str) -> Path:
     if name not in known:
         names = ", ".join(example.name for example in _EXAMPLES)
         raise ModelError(f"there is no example {name!r}; there are {names}")
-    return Path(str(files(__package__).joinpath(known[name])))
+    return Path(__file__).with_name(known[name])
 
 
 def _known_files() -> dict[str, str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import chain, product
 from math import prod
 from typing import Any
@@ -11,13 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...values import dataclass
 from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
 from .global_functions.decomposition import Decomposition, GlobalFunctionError
-from .global_functions.global_kinds import KINDS, MOST_NESTED, NESTED, PAIRS
-from .global_functions.global_words import WordReader
-from .global_functions.nested_network import NestedNetwork, add_nested
 from .text.source import Source
 from .text.tables import first_bad_state, take_function, take_rows, take_variables, tuple_table
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream
@@ -82,6 +80,9 @@ class _WcspReader:
 
     def _global(self, scope: tuple[int, ...], at: int, is_shared: bool) -> None:
         """Read a global cost function from its -1 to its last parameter, and add what it becomes."""
+        from .global_functions.global_kinds import KINDS, NESTED, PAIRS
+        from .global_functions.global_words import WordReader
+
         tokens, name = self.tokens, self.tokens.peek(at + 1)
         shown = f"the global cost function {shorten(name)!r}"
         if name not in KINDS and name not in NESTED:
@@ -104,6 +105,9 @@ class _WcspReader:
 
     def _nested(self, scope: tuple[int, ...], at: int) -> None:
         """Read bounds and a network within them."""
+        from .global_functions.global_kinds import MOST_NESTED
+        from .global_functions.nested_network import NestedNetwork, add_nested
+
         tokens = self.tokens
         low, high = (tokens.integer(at + k, "a bound of a nested network") for k in range(2))
         _, only_optimum = (tokens.integer(at + k, "0 or 1", 0, 1) for k in (2, 3))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from functools import cached_property
 
+from ...values import dataclass
 from ..errors import ModelError, shorten
 from .checks import first_again
 from .model import Model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from ...values import dataclass
 from .model_policy import ModelPolicy
 
 # A stored cost of at least this is forbidden whatever the top.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...values import dataclass
 from ..errors import ModelError, checks_keywords, shorten
 from .bayesian_networks import check_network
 from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named

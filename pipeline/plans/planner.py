@@ -6,9 +6,10 @@ Pure: it sees sizes, never a table. What it makes is a :class:`~bucketflow.pipel
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final
 
+from ...values import dataclass
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
@@ -78,8 +79,8 @@ class Planner:
     """
 
     problem: Problem
-    options: PlanOptions = PlanOptions()  # noqa: RUF009 - a frozen value
-    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
+    options: PlanOptions = PlanOptions()
+    rates: Rates = Rates()
     effort: PlanningBudget = field(default_factory=PlanningBudget, compare=False)
 
     def with_options(self, **changes: Any) -> Planner:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from ...tasks.boxes.codecs import Codec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
+from ...values import dataclass
 from ..errors import InternalError
 from ..preprocessing.leaf_groups import Cells, LeafGroup
 from ..preprocessing.leaf_tables import (
@@ -28,7 +28,6 @@ from ..preprocessing.preprocess import Leaf, Network
 from ..results.result import Result
 from ..trees.tree import Target
 from .beliefs import Combiner, Least, Sums
-from .counting import CountEstimate
 
 if TYPE_CHECKING:
     from ..plans.message_program import DeviceLeaves
@@ -173,7 +172,7 @@ class EnergyOptimum(Least):
     """Most probable explanation, as the minimum of ``-ln p`` in float64."""
 
     network: Network
-    semiring: Semiring = min_plus("float64")  # noqa: RUF009 - a frozen value
+    semiring: Semiring = min_plus("float64")
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> Plain:
         """Return min-plus on floats."""
@@ -234,4 +233,6 @@ def arithmetic_for(network: Network) -> Arithmetic[Any]:
         return optimum_arithmetic(network)
     if network.query == "partition":
         return ScaledPartition(network)
+    from .counting import CountEstimate
+
     return CountEstimate(network, cost_scale(network) if network.model.kind == "cost" else None)

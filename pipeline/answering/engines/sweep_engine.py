@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
+from ....values import dataclass
 from ...errors import BudgetError
 from ...machine.resources import Resources
 from ...orders.depth_first import sweep_cells
 from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
-from ...queries.counting import most_primes
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
@@ -191,6 +191,8 @@ class SweepEngine:
         bits = sum(map(math.log2, self.asking.network.dims))
         if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
             return 1.0
+        from ...queries.counting import most_primes
+
         slower = rates.cells_per_second / residue_rates(rates).cells_per_second
         return 1.0 + slower * most_primes(bits * math.log(2))
 

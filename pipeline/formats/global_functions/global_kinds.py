@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ....values import dataclass
 from .decomposition import Decomposition, GlobalFunctionError
 from .languages import add_grammar, add_regular, add_weighted_regular
 from .occurrences import (

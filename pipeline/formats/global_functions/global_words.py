@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ....values import dataclass
 from ...models.function import FORBIDDEN
 from ..text.tokens import Tokens
 from .global_kinds import KINDS, Field

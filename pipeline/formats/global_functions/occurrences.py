@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from ....values import dataclass
 from ..format_policy import FormatPolicy
 from .decomposition import Decomposition, GlobalFunctionError
 from .machine import Machine, Moves, State, TooManyStatesError

@@ -9,11 +9,11 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
+from ....values import dataclass
 from ...errors import BudgetError, FormatError, format_bytes, shorten
 from ..format_policy import FormatPolicy
 from .unread import packed_or_binary

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+from ....values import dataclass
 
 _UNPACK = "unpack it first"
 _BY_TOULBAR2 = "toulbar2 reads it, and saves .wcsp or .cfn with its option -z"
