@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..values import dataclass
 from .errors import BucketflowError, ModelError
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS

@@ -50,6 +50,7 @@ FLOORS = {
             "assignments",
             "api",
             "compiled",
+            "circuits",
             "dynamic",
             "batches",
             "jobs",

@@ -74,9 +74,9 @@ class CompiledState:
     """
 
     def __init__(self, skeleton: Skeleton, options: Options, *, background: bool = False) -> None:
-        self.skeleton = skeleton
+        self.skeleton: Skeleton = skeleton
         self.options = options
-        self.resources = Resources(options)
+        self.resources: Resources = Resources(options)
         self.lock = threading.RLock()
         self.findings: Mapping[int, Array] = {}
         self._partition = ScaledPartition(skeleton.network)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.memory import default_memory_bytes
 from ...storage.files import free_bytes
-from ...values import dataclass
 from ..errors import BucketflowError
 from ..options import Options, parse_size
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..errors import InternalError, ModelError
 from .bayesian_networks import network_fault, row_sums
 from .model import Model

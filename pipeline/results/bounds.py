@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ...values import dataclass
 from ..errors import format_bytes, shown_number
 from ..preprocessing.preprocess import Query
 from .proof import plain_number, shown_assignment

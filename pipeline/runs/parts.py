@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,7 +15,6 @@ from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
 from ...tasks.sweeps.sweep import freed_tables
-from ...values import dataclass
 from ..plans.plan import Plan
 from ..plans.plan_parts import Parts, Task
 from ..plans.worker_parts import parts_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -11,7 +11,6 @@ from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable
-from ...values import dataclass
 from ..plans.plan import Plan
 from ..plans.problem import Problem
 from ..preprocessing.preprocess import Network

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -23,7 +23,6 @@ from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import ChunkFiles
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
-from ...values import dataclass
 from ..plans.plan import Plan
 from ..plans.problem import sliced_dims
 from ..queries.arithmetic import Arithmetic

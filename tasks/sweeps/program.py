@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
 from math import prod
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from ...values import dataclass
 from ..gpu.memory import portable_errors
 from ..steps.step import Step
 from .sweep import Algebra, OnTable, freed_tables, sweep
