@@ -16,7 +16,7 @@ _PAGES = {
         "Distributed problems",
         ("load_dcop", "agents", "models.dcop", "models.random_dcops", "results.dpop_result"),
     ),
-    "questions": ("Questions", ("api",)),
+    "questions": ("Questions", ("api", "dynamic")),
     "answers": ("Answers", ("results",)),
     "jobs": ("Jobs and batches", ("jobs", "batches")),
     "bridges": ("Other libraries", ("bridges",)),
