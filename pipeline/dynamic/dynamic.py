@@ -195,8 +195,9 @@ class DynamicNetwork:
             If even those at every root of all steps do not fit.
         """
         free = max(Resources(self.options).memory_bytes - tables, 0)
-        each = 8 * self.template.message_cells
-        kept = free if self.options.memory is not None else min(free, DynamicPolicy.current().kept_message_bytes)
+        policy = DynamicPolicy.current()
+        each = 8 * self.template.message_cells + policy.message_bytes
+        kept = free if self.options.memory is not None else min(free, policy.kept_message_bytes)
         block = block_steps(count, each, kept)
         needed = each * min(block + -(-count // block), count)
         if needed > free:

@@ -16,6 +16,8 @@ class DynamicPolicy(Policy):
     kept_message_bytes : int
         Messages from later steps are all kept up to so many bytes, unless ``memory`` says otherwise; beyond, at
         checkpoints. Making them again takes a third more time.
+    message_bytes : int
+        What a message takes besides its table: an array, its scale and bounds, measured with 10^5 of them.
     rows : int
         Steps of a block that is answered, and written, at once.
     step_cells : int
@@ -23,5 +25,6 @@ class DynamicPolicy(Policy):
     """
 
     kept_message_bytes: int = 1 << 26
+    message_bytes: int = 400
     rows: int = 1024
     step_cells: int = 3000

@@ -323,5 +323,5 @@ def test_an_interface_that_is_too_wide_is_refused_with_both_numbers() -> None:
     with pytest.raises(BudgetError, match=said):
         bucketflow.dynamic(first, later, memory="10MB")
     narrow = bucketflow.dynamic(FIRST, LATER, memory="20kB")
-    with pytest.raises(BudgetError, match=r"messages between 1,000,000 steps need 32 kB at checkpoints, .* allowed"):
+    with pytest.raises(BudgetError, match=r"messages between 1,000,000 steps need 832 kB at checkpoints, .* allowed"):
         narrow.smoothed(steps=1_000_000)
