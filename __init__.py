@@ -19,12 +19,19 @@ if TYPE_CHECKING:
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
     from .pipeline.bridges.agrum_bridge import from_pyagrum, to_pyagrum
+    from .pipeline.bridges.arrays_bridge import from_arrays
+    from .pipeline.bridges.cpmpy_bridge import from_cpmpy
     from .pipeline.bridges.networkx_bridge import from_networkx
     from .pipeline.bridges.pandas_bridge import from_pandas
     from .pipeline.bridges.pgmpy_bridge import from_pgmpy, to_pgmpy
     from .pipeline.bridges.toulbar2_bridge import from_pytoulbar2
+    from .pipeline.circuits import jax_functions as jax
+    from .pipeline.circuits import torch_functions as torch
+    from .pipeline.circuits.circuit_check import check_circuit
+    from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
     from .pipeline.compiled.compiled import Compiled
     from .pipeline.compiled.compiled import compile_model as compile
+    from .pipeline.dynamic.dynamic import DynamicNetwork, dynamic
     from .pipeline.errors import (
         BucketflowError,
         BudgetError,
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
+    from .pipeline.results.dynamic_answers import StatePath, StepMarginals
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
@@ -57,10 +65,12 @@ __all__ = [
     "BucketflowError",
     "BudgetError",
     "CaseMarginals",
+    "Circuit",
     "Compiled",
     "Dcop",
     "DpopMetrics",
     "DpopResult",
+    "DynamicNetwork",
     "EditableModel",
     "FormatError",
     "Function",
@@ -73,21 +83,30 @@ __all__ = [
     "RankedAssignment",
     "Result",
     "Samples",
+    "StatePath",
+    "StepMarginals",
     "StoppedError",
     "batch",
     "best",
     "bound",
+    "check_circuit",
+    "circuit",
     "compile",
     "dpop",
+    "dynamic",
     "formats",
+    "from_arrays",
+    "from_cpmpy",
     "from_networkx",
     "from_pandas",
     "from_pgmpy",
     "from_pyagrum",
     "from_pytoulbar2",
     "generate",
+    "jax",
     "jobs",
     "load",
+    "load_circuit",
     "load_dcop",
     "marginals",
     "plan",
@@ -98,6 +117,7 @@ __all__ = [
     "submit",
     "to_pgmpy",
     "to_pyagrum",
+    "torch",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -108,12 +128,17 @@ _HOME = {
     "agents.dpop": ("dpop",),
     "api.solve": ("load", "load_dcop", "plan", "solve"),
     "bridges.agrum_bridge": ("from_pyagrum", "to_pyagrum"),
+    "bridges.arrays_bridge": ("from_arrays",),
+    "bridges.cpmpy_bridge": ("from_cpmpy",),
     "bridges.networkx_bridge": ("from_networkx",),
     "bridges.pandas_bridge": ("from_pandas",),
     "bridges.pgmpy_bridge": ("from_pgmpy", "to_pgmpy"),
     "bridges.toulbar2_bridge": ("from_pytoulbar2",),
+    "circuits.circuit_check": ("check_circuit",),
+    "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "models.cases": ("CaseMarginals",),
     "compiled.compiled": ("Compiled", "compile_model"),
+    "dynamic.dynamic": ("DynamicNetwork", "dynamic"),
     "errors": (
         "BucketflowError",
         "BudgetError",
@@ -132,6 +157,7 @@ _HOME = {
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
+    "results.dynamic_answers": ("StatePath", "StepMarginals"),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "results.samples": ("Samples",),
@@ -142,6 +168,8 @@ _HOME = {
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
 }
+# Functions for other frameworks, imported when they are named.
+_FRAMEWORKS = {"jax": "circuits.jax_functions", "torch": "circuits.torch_functions"}
 # `compile` is a builtin, so the function has another name where it is written.
 _RENAMED = {"compile": "compile_model"}
 
@@ -153,6 +181,8 @@ def __getattr__(name: str) -> Any:
             value = getattr(import_module(f".pipeline.{module}", __name__), wanted)
             globals()[name] = value
             return value
+    if name in _FRAMEWORKS:
+        return import_module(f".pipeline.{_FRAMEWORKS[name]}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -16,6 +16,9 @@ from typing import Any
 from .address import ClusterLostError
 from .pool import Call, Node, _in_a_row, _Ready
 
+Begin = Callable[..., Any]
+"""Submits a call as several tasks: takes the pool, a worker and the arguments, and returns the future of the last."""
+
 # Waiting for tasks of a cluster that may go away while they run.
 
 # Workers come back: a nanny starts the next one, a batch system grants more. After this long no worker is expected.
@@ -142,13 +145,23 @@ class DaskPool:
         Of two runs on one cluster the tasks of that with the higher priority go first; equal ones take turns.
     most_workers : int, optional
         Most workers that are kept busy.
+    begins : mapping of function to callable
+        Functions that are cut into several tasks when they are streamed or run as a graph.
     """
 
-    def __init__(self, client: Any, key: str, priority: int = 0, most_workers: int | None = None):
+    def __init__(
+        self,
+        client: Any,
+        key: str,
+        priority: int = 0,
+        most_workers: int | None = None,
+        begins: Mapping[Callable[..., Any], Begin] | None = None,
+    ):
         self.client = client
         self._key = key
         self._priority = priority
         self._most_workers = most_workers
+        self._begins = begins or {}
         self._count = 0
         self._watch = Watch(self.slots)
 
@@ -198,6 +211,11 @@ class DaskPool:
         key, first = self._next_key(function), self._priority + priority
         return self.client.submit(function, *args, key=key, priority=first, pure=False, **where)
 
+    def _begun(self, function: Callable[..., Any], args: Iterable[Any], worker: str | None) -> Any:
+        """Start a task, or those that it is cut into."""
+        begin = self._begins.get(function)
+        return self.submit(function, *args, worker=worker) if begin is None else begin(self, worker, *args)
+
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
         """Return the restrictions with which Dask places a task."""
         return {} if worker is None else {"workers": [worker], "allow_other_workers": True}
@@ -220,7 +238,7 @@ class DaskPool:
 
         def started(call: Call) -> tuple[Any, str | None]:
             worker = balance.take()
-            return self.submit(function, *call, worker=worker), worker
+            return self._begun(function, call, worker), worker
 
         window = deque(started(call) for call in islice(pending, self._ahead(3) * balance.width))
         while window:
@@ -239,7 +257,9 @@ class DaskPool:
             while len(running) < self._ahead(2) * balance.width and (key := ready.pop()) is not None:
                 function, *args = nodes[key].call(key)
                 worker = balance.take()
-                future = self.submit(_in_a_row, function, *args, worker=worker)
+                if function not in self._begins:
+                    function, args = _in_a_row, [function, *args]
+                future = self._begun(function, args, worker)
                 running[future.key] = key, worker
                 future.add_done_callback(done.put)
             if not running:

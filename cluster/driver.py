@@ -11,10 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
-
-from ..values import dataclass
 
 #: What drives a run goes before what computes, so that it starts at once: it mostly waits.
 FIRST = 1_000_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from .cards import VISIBLE, take_most_free
 from .connect import ClusterError, started
-from .dask_pool import DaskPool, itself
+from .dask_pool import Begin, DaskPool, itself
 from .starting import NO_DASHBOARD
 from .version import install_hint
 
@@ -217,7 +217,7 @@ class GpuPool(DaskPool):
         Tasks that one device has room for.
     light : collection of functions
         Tasks that use no device and may run anywhere.
-    priority, most_workers
+    priority, most_workers, begins
         As of any pool.
     """
 
@@ -230,8 +230,9 @@ class GpuPool(DaskPool):
         light: Collection[Callable[..., Any]] = (),
         priority: int = 0,
         most_workers: int | None = None,
+        begins: Mapping[Callable[..., Any], Begin] | None = None,
     ):
-        super().__init__(client, key, priority, most_workers)
+        super().__init__(client, key, priority, most_workers, begins)
         self._workers = self._allowed = list(workers)
         self._at_a_time = at_a_time
         self._light = {*light, itself}

@@ -9,11 +9,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from pathlib import Path
 from typing import Any, Protocol
-
-from ..values import dataclass
 
 Call = tuple[Any, ...]
 Phases = Generator[None, None, Any]

@@ -123,6 +123,11 @@ class FormatError(BucketflowError):
         What the format asks for at this place, and what stands there.
     """
 
+    path: str
+    line: int | None
+    expected: str
+    found: str
+
     def __init__(self, path: str, line: int | None, expected: str, found: str):
         self.path, self.line, self.expected, self.found = path, line, expected, found
         where = path if line is None else f"{path}:{line}"

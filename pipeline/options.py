@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..values import dataclass
 from .errors import BucketflowError, ModelError
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
@@ -72,10 +71,8 @@ class Options:
             raise ModelError("tables on a GPU are not kept; leave out gpus, or keep_tables")
 
     def _check_tasks(self) -> None:
-        if self.tasks == "steps" and self.gpus is not None:
-            raise ModelError("steps on a GPU follow each other without tasks; leave out gpus, or tasks 'steps'")
-        if self.tasks == "steps" and not (self.remote or self.workers):
-            raise ModelError("tasks 'steps' are sent to a Dask cluster; give workers, a scheduler or a client")
+        if self.tasks == "steps" and not (self.remote or self.workers or self.gpus is not None):
+            raise ModelError("tasks 'steps' are sent to a Dask cluster; give workers, a scheduler, a client or gpus")
         if self.dashboard and (self.remote or not self.workers):
             raise ModelError("the dashboard is that of workers started here; a running scheduler serves its own")
 

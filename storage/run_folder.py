@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from ..values import dataclass
 from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
 from .spec import DamagedError, OtherFormatError, StorageError, disk_full
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from itertools import product
 from math import prod
 from typing import Any
-
-from ..values import dataclass
 
 Key = tuple[str, tuple[int, ...]]
 """A table and a chunk of it."""

@@ -6,10 +6,10 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -97,18 +97,26 @@ def stored_table(folder: Path, spec: TableSpec) -> TableSpec:
     return replace(spec, compression=BLOSC if names is not None and BLOSC in names else "")
 
 
-def _codecs(table: Path) -> list[str] | None:
+def _codecs(table: Path) -> Sequence[str] | None:
     """Return the names of a table's codecs; None if its metadata are missing or damaged."""
     try:
-        return [codec["name"] for codec in json.loads(read_whole(table / _METADATA))["codecs"]]
+        path = os.path.join(table, _METADATA)  # asked for every chunk; objects take longer
+        found = os.stat(path)
+        return _codecs_of(path, found.st_ino, found.st_size, found.st_mtime_ns)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
+
+
+@lru_cache(1 << 6)
+def _codecs_of(path: str, *_version: int) -> tuple[str, ...]:
+    """Return the names of the codecs that metadata list; read once for all chunks that follow each other."""
+    return tuple([codec["name"] for codec in json.loads(read_whole(Path(path)))["codecs"]])
 
 
 def drop_damaged_tables(folder: Path) -> None:
     """Remove the tables whose metadata do not say how their chunks are stored: these have to be computed again."""
     for table in folder.iterdir():
-        if any(table.glob("c.*")) and _codecs(table) not in (["bytes"], ["bytes", BLOSC]):
+        if any(table.glob("c.*")) and _codecs(table) not in (("bytes",), ("bytes", BLOSC)):
             shutil.rmtree(table, ignore_errors=True)
 
 

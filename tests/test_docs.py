@@ -53,6 +53,13 @@ def test_the_example_of_task_graphs() -> None:
     assert not found.failed
 
 
+@pytest.mark.parametrize("page", ["tour.md", "tutorials/tensor-networks.md"])
+def test_examples_of_tutorials(page: str) -> None:
+    found = doctest.testfile(str(ROOT / "docs" / page), module_relative=False)
+    assert found.attempted
+    assert not found.failed
+
+
 def stores_examples() -> tuple[str, str]:
     """How tables on disk are opened, with Zarr and with xarray."""
     first, second = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "out-of-core.md").read_text(), re.DOTALL)
@@ -151,7 +158,7 @@ def texts_for_users() -> Iterator[Path]:
     """Everything that may say how the package is installed: modules, tests, benches, pages, settings."""
     yield from modules()
     yield from sorted((ROOT / "tests").rglob("*.py"))
-    for pattern in ("*.md", "docs/*.md", "*.toml", "*.cff", ".ci/*", ".github/**/*.*", "__init__.py"):
+    for pattern in ("*.md", "docs/**/*.md", "*.toml", "*.cff", ".ci/*", ".github/**/*.*", "__init__.py"):
         yield from sorted(ROOT.glob(pattern))
 
 
@@ -182,7 +189,7 @@ def test_examples_in_python_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_examples_in_python_import_what_they_use() -> None:
     """Every block of a page has its imports, or follows one that has them."""
-    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]:
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]:
         known: set[str] = {*dir(builtins)}
         for block in re.findall(r"```python\n(.*?)```", path.read_text(), re.DOTALL):
             nodes = list(ast.walk(ast.parse(block)))
@@ -236,7 +243,7 @@ def test_settings_for_others_are_yaml_and_name_what_is_there() -> None:
 def test_no_text_names_a_file_that_is_gone() -> None:
     rooms = [*ROOMS, "tests"]
     known = {path.name for room in rooms for path in (ROOT / room).rglob("*") if path.suffix in (".py", ".cu", ".cuh")}
-    texts = [*modules(), *(ROOT / "tasks/gpu/cuda").glob("*.cu*"), *ROOT.glob("docs/*.md"), ROOT / "README.md"]
+    texts = [*modules(), *(ROOT / "tasks/gpu/cuda").glob("*.cu*"), *ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
     wrong = [
         f"{path.relative_to(ROOT)}: {name}"
         for path in texts

@@ -50,6 +50,8 @@ FLOORS = {
             "assignments",
             "api",
             "compiled",
+            "circuits",
+            "dynamic",
             "batches",
             "jobs",
             "reproduce",

@@ -25,6 +25,7 @@ from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds
 from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, serial_pool, width_of
+from ..runs.slice_policy import SlicePolicy
 from ..trees.costs import Rates
 from .run_folder import check_space
 
@@ -37,7 +38,8 @@ def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[],
     whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
     if resources.asked.tasks == "steps":
         verify_steps(plan)
-        return plan
+        # beliefs of slices are added up in the groups that they always have
+        return for_workers(plan, 1, TASK_SECONDS, rates, 0) if plan.slices > 1 and plan.results else plan
     several = resources.distributed and not whole and plan.way != "disk"
     width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
     # memory is measured only where several workers divide a plan
@@ -45,20 +47,20 @@ def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[],
 
 
 def verify_steps(plan: Plan) -> None:
-    """Refuse tasks of single steps where a plan has larger pieces.
+    """Refuse tasks of single steps where a plan has larger pieces, or too many of them.
 
     Raises
     ------
     ModelError
         Naming what is a task instead.
     """
-    why = ""
-    if plan.way == "disk":
-        why = "tables are on disk and made box by box, and each box, which runs many steps, is a task"
-    elif plan.slices > 1:
-        why = f"the sweep is cut into {plan.slices:,} slices, and a group of these, each a whole sweep, is a task"
-    elif plan.device:
-        why = "steps on a GPU follow each other without tasks"
+    why, count, most = "", plan.step_tasks, SlicePolicy.current().step_tasks
+    if plan.rows_stored:
+        why = "tables of rows on disk are made one after the other, in boxes that their sizes, known only then, decide"
+    elif plan.way == "disk" and plan.device:
+        why = "a box on a GPU, which reads, runs its steps and writes beside others, is one task"
+    elif count > most:
+        why = f"the steps of all slices or boxes are {count:,} tasks, of which a scheduler is given {most:,} at most"
     if why:
         raise ModelError(f"tasks 'steps' do not apply: {why}; leave the option out, or give more memory")
 
@@ -109,7 +111,9 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
     if resources.distributed and not why_here(plan, resources):
         leave_slot()
-        return DaskPools(resources, at_a_time)
+        from ..runs.step_tasks import BEGINS
+
+        return DaskPools(resources, at_a_time, BEGINS if resources.asked.tasks == "steps" else None)
     return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
 
 

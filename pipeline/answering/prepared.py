@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from ...tasks.steps.semiring import Semiring
-from ...values import dataclass
 from ..budget.fit import Prices, fitted
 from ..errors import BudgetError, ModelError
 from ..machine.cpu import cached_rates, is_worth_measuring

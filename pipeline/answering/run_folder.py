@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,6 @@ from ...storage.run_folder import LAYERS, RunDir
 from ...storage.scratch import scratch_folder
 from ...storage.spec import DiskFullError, StorageError
 from ...tasks.gpu.memory import is_short
-from ...values import dataclass
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
 from ..options import Options, ProofOptions
 from ..plans.plan import Plan

@@ -185,7 +185,7 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     # both sweeps of a slice: none of its steps is placed
-    one_launch = plan.results and not plan.spill and plan.row_bounds is None
+    one_launch = plan.results and not plan.spill and plan.row_bounds is None and not steps
     if one_launch:
         return replace(run, device=True, device_bytes=resources.memory_bytes)
     return replace(run, device=True, least_cells=resources.least_cells(problem.semiring))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from ...values import dataclass
 from ..cost_networks.cost_network import States
 from ..results.bounds import Bounds, Number
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
@@ -15,7 +16,7 @@ import numpy as np
 
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, question_of
-from ..assignments.kept_sweep import in_memory_only, opened_sweep, prepare_kept
+from ..assignments.kept_sweep import kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
 from ..compiling import counts_compiling
 from ..errors import ModelError, checks_keywords
@@ -27,7 +28,6 @@ from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
 from ..results.best_assignments import BestAssignments, RankedAssignment
 from ..results.result import Result
-from ..runs.slices import sweep_groups
 
 # Two logarithms of the same probability, summed in another order, differ by less, relative to their size.
 _ROUNDING = 1e-10
@@ -66,8 +66,9 @@ def best(
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
     **options
-        ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler`` and
-        ``client`` as in :func:`bucketflow.solve`; workers sweep slices.
+        ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``, ``client``,
+        ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in :func:`bucketflow.solve`; workers sweep
+        slices and boxes, a GPU sweeps, and assignments are read in this process.
 
     Returns
     -------
@@ -80,7 +81,7 @@ def best(
     ModelError
         If the evidence, ``m`` or ``within`` does not fit.
     BudgetError
-        If the tables of the sweep do not fit ``memory``, even in slices.
+        If the tables of the sweep do not fit ``memory``, even in slices or on disk.
     """
     start = time.perf_counter()
     most = None if m is None else integer(m, "m", 0)
@@ -89,7 +90,7 @@ def best(
     listing = _Listing(question.model, network, within, most)
     if listing.fixed is None:
         return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes)
-    asked = in_memory_only(Options(**options), "the best assignments")
+    asked = kept_options(Options(**options), "the best assignments")
     prepared = prepare_kept(question, network, listing.arithmetic, asked)
     planned = time.perf_counter()
     counted, found = listing.found(prepared, count)
@@ -97,6 +98,12 @@ def best(
     uncounted = count and counted is None
     notes = (*model.notes, *(("the optima are not counted: that takes costs, and small tables",) if uncounted else ()))
     return BestAssignments(found, counted, prepared.plan, seconds, notes)
+
+
+def _until_read(held: ExitStack, found: Iterator[Any]) -> Iterator[Any]:
+    """Yield what is found, and let go of what it is read from when nothing more is asked for."""
+    with held:
+        yield from found
 
 
 @dataclass(frozen=True)
@@ -158,15 +165,18 @@ class _Listing:
         if prepared.plan is None:
             ranking, ranked = None, iter([(0, np.zeros(0, np.int32))])
         else:
-            with opened_sweep(prepared) as sweep:
-                groups = sweep_groups(sweep.run, sweep.slices, sweep.sent) if prepared.plan.slices > 1 else ()
-                totals = [total for group in groups for total in group.totals]
-                ranking = Ranking(sweep, totals, self.most)
+            held = ExitStack()
+            with ExitStack() as stack:
+                sweep = stack.enter_context(opened_sweep(prepared))
+                ranking = Ranking(sweep, [] if sweep.is_whole else sweep.totals, self.most)
                 ranking.know_whole()
+                if sweep.boxes is not None:
+                    held = stack.pop_all()  # tables on disk stay while they are read
             least = ranking.best
             if least is None or least > self.limit(least):
+                held.close()
                 return (0 if count else None), iter(())
-            ranked = ranking.ranked(self.limit(least))
+            ranked = _until_read(held, ranking.ranked(self.limit(least)))
         counted: int | None = 1
         if ranking is not None and count:
             cells = Resources(prepared.resources.asked).host_bytes // _COUNTED_BYTES

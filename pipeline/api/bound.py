@@ -3,139 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from ...cluster.memory import peak_rss_bytes
-from ...storage.files import file_bytes, free_bytes
-from ...storage.run_folder import MESSAGES
-from ...tasks.compiler.compile_limits import NotCompiledError, compiled_until
+from ...tasks.compiler.compile_limits import compiled_until
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
-from ..answering.prepared import local_order
 from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States
-from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
+from ..errors import ModelError, checks_keywords
 from ..machine.resources import Resources
-from ..minibuckets.partition import Size, partition
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
 from ..models.checks import integer
 from ..models.findings import check_log10
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
-from ..orders.depth_first import depth_first_order, rearranged
-from ..orders.min_fill import min_fill_order
-from ..orders.tree_search import TreeSearch
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
-from ..results.bounds import BoundRound, Bounds, Number
+from ..results.bounds import Bounds, Number
 from ..results.proof import noted
-from ..trees.tree import elimination_order
+from .bound_ladder import Ladder
 
 if TYPE_CHECKING:
-    from ..minibuckets.partition import Partition
-    from ..minibuckets.run_boxes import Spilling
-
-
-# Where messages of mini-buckets may be: in memory, or in a run directory that holds all of them.
-
-
-@dataclass(frozen=True)
-class MessagePlace:
-    """Whether messages are kept in memory, or where they are on disk."""
-
-    keep: bool
-    spilling: Spilling | None = None
-
-    @property
-    def disk_bytes(self) -> int:
-        """What messages take on disk."""
-        return 0 if self.spilling is None else self.spilling.boxing.disk_bytes
-
-    @property
-    def seconds(self) -> float:
-        """What writing and reading them is predicted to take."""
-        from ..budget.spill import DISK_RATE
-
-        return 0.0 if self.spilling is None else (self.disk_bytes + self.spilling.boxing.read_bytes) / DISK_RATE
-
-
-@dataclass(frozen=True)
-class Room:
-    """What messages may take.
-
-    Parameters
-    ----------
-    resources : Resources
-    beside : int
-        Bytes of the model.
-    """
-
-    resources: Resources
-    beside: int
-
-    def place(self, split: Partition, needed: bool) -> MessagePlace | None:
-        """Return where the messages of an elimination can be; None if nowhere and it is not needed.
-
-        Raises
-        ------
-        BudgetError
-            If nowhere and it is needed, with both numbers.
-        """
-        memory = self.resources.memory_bytes
-        if split.kept_bytes + self.beside <= memory:
-            return MessagePlace(True)
-        refusal = None
-        if (folder := self.resources.asked.folder) is not None:
-            try:
-                return MessagePlace(False, self._spilling(split, folder / MESSAGES))
-            except BudgetError as error:
-                refusal = error
-        if refusal is not None and needed:
-            raise refusal
-        if split.live_bytes + self.beside <= memory:
-            return MessagePlace(False)
-        if needed:
-            raise self._refusal(split)
-        return None
-
-    def _spilling(self, split: Partition, folder: Path) -> Spilling:
-        from ..minibuckets.message_boxes import boxed
-        from ..minibuckets.run_boxes import Spilling
-
-        boxing = boxed(split, self.resources.memory_bytes - self.beside)
-        asked = self.resources.asked.disk_bytes
-        there = free_bytes(folder) + file_bytes(folder, "c.*") if asked is None else asked
-        if boxing.disk_bytes > there:
-            raise BudgetError(
-                f"messages of mini-buckets of {split.largest} cells take {format_bytes(boxing.disk_bytes)} of disk, "
-                f"more than the {format_bytes(there)} there are; give a smaller --z, a larger --memory or --disk, or "
-                "another --workdir"
-            )
-        return Spilling(boxing, folder)
-
-    def _refusal(self, split: Partition) -> BudgetError:
-        wanted, there = format_bytes(split.live_bytes + self.beside), format_bytes(self.resources.memory_bytes)
-        return BudgetError(
-            f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; give a smaller "
-            "--z, a larger --memory, a --workdir for messages on disk, or --time without --z: mini-buckets grow while "
-            "they fit"
-        )
+    pass
 
 
 # Where neither a size nor a time is given.
 _SECONDS = 10.0
-# With so few cells the first order is good enough.
-_EASY_CELLS = 1 << 22
-# A round takes longer than its cells by the best rate so far: what a round is the first to load counts for no other.
-_OPTIMISM = 1.5
 
 
 @checks_keywords
@@ -163,7 +62,8 @@ def bound(
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
     z : int, optional
-        Most variables of a mini-bucket. Without it mini-buckets grow, by cells, while memory and time allow.
+        Most variables of a mini-bucket. Without it mini-buckets grow, by cells, from a size that takes a tenth of the
+        time, while memory and time allow; then triangles of an optimum's functions and other orders have what is left.
     time : float, optional
         Wall seconds; 10 by default, none where ``z`` is given. The smallest mini-buckets are always tried.
     **options
@@ -191,7 +91,7 @@ def bound(
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), model, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
-    ladder = _Ladder(_question(network, fixed, _means(resources, network)), resources, start + seconds)
+    ladder = Ladder(_question(network, fixed, _means(resources, network)), resources, start, seconds)
     with compiled_until(seconds):
         order = ladder.order()
         planned = perf_counter()
@@ -218,13 +118,6 @@ def _means(resources: Resources, network: Network) -> RoundMeans:
     return RoundMeans(resources.threads, resources.least_cells(semiring) or LEAST_CELLS)
 
 
-def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
-    """Buckets of an order that was asked for: by name, or all variables."""
-    search = TreeSearch(network.dims, network.scopes, "bucket", order, asked.order_time, asked.seed)
-    tree = search.cheapest()
-    return rearranged(network.dims, network.scopes, elimination_order(tree))
-
-
 def _question(network: Network, fixed: float | int, means: RoundMeans) -> _Optimum | _Sum:
     return _Optimum(network, fixed, means) if network.query == "optimum" else _Sum(network, fixed, means)
 
@@ -234,79 +127,6 @@ def _finished(bounds: Bounds, model: Model, start: float, planned: float) -> Bou
         check_log10(model, float(bounds.lower))
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
     return noted(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()), model.notes)
-
-
-@dataclass
-class _Ladder:
-    """Mini-buckets of growing size, while memory and time allow."""
-
-    question: _Optimum | _Sum
-    resources: Resources
-    until: float
-
-    def order(self) -> tuple[int, ...]:
-        """Find an order; where it is not easy, what is to be eliminated is prepared first."""
-        asked, network = self.resources.asked, self.question.network
-        if asked.order != "auto" or asked.order_time is not None:
-            order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
-            return _searched(network, order, asked)
-        quick = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, asked.seed))
-        if partition(network.dims, network.scopes, quick, Size()).cells <= _EASY_CELLS:
-            return quick
-        if isinstance(self.question, _Optimum):
-            with suppress(NotCompiledError):
-                self.question.prepare(self._is_late)
-        return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
-
-    def climb(self, order: tuple[int, ...], z: int | None) -> Iterator[BoundRound]:
-        """Run round after round."""
-        if self.question.closed:
-            return
-        if not self.question.scopes:
-            self.question.improve(partition((), (), (), Size()), True, None)
-            return
-        seconds_a_cell, cells = math.inf, 0
-        for size in _sizes(z):
-            split = partition(self.question.dims, self.question.scopes, order, size)
-            if split.cells == cells:
-                continue
-            place = self.room.place(split, needed=z is not None or not cells)
-            if place is None or (cells and self._would_be_late(split.cells * seconds_a_cell + place.seconds)):
-                return
-            start, first = perf_counter(), not cells
-            try:
-                if not self.question.improve(split, place.keep, None if first else self._is_late, place.spilling):
-                    return
-            except NotCompiledError:
-                return
-            seconds = perf_counter() - start
-            cells, seconds_a_cell = split.cells, min(seconds_a_cell, seconds / split.cells)
-            lower, upper = self.question.interval()
-            yield BoundRound(
-                *(size.variables, size.cells, split.cells, split.largest, split.exact, lower, upper, seconds),
-                disk_bytes=place.disk_bytes,
-            )
-            if split.exact or self.question.closed:
-                return
-
-    def _is_late(self) -> bool:
-        return perf_counter() > self.until
-
-    def _would_be_late(self, seconds: float) -> bool:
-        return perf_counter() + _OPTIMISM * seconds > self.until
-
-    @property
-    def room(self) -> Room:
-        """What messages may take."""
-        return Room(self.resources, self.question.network.model.nbytes)
-
-
-def _sizes(z: int | None) -> Iterator[Size]:
-    if z is not None:
-        yield Size(variables=z)
-        return
-    for bits in (4, 8, 12, *range(14, 62, 2)):
-        yield Size(cells=1 << bits)
 
 
 class _Optimum(OptimumBounds):

@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 
 from ..answering.question import Question
 from ..errors import ModelError
+from ..machine.resources import Resources
 from ..queries.beliefs import BeliefRequest
 from ..results.posteriors import Marginals
+from .multipliers import multipliers
 
 Array = NDArray[Any]
 Answer = Callable[[Question], Marginals]
 """Propagates a question."""
 
 
-def derivatives_of(question: Question, found: Marginals, answer: Answer) -> dict[int, Array]:
+def derivatives_of(question: Question, found: Marginals, answer: Answer, resources: Resources) -> dict[int, Array]:
     """Return d ln Z / d entry for every entry of every function that has variables, by the index of the function.
 
-    Where an entry is above 0 that is the probability of its states over the entry. A function with entries of 0 takes
-    a propagation of its own, of the model without it: what its entries would be multiplied by.
+    Where an entry is above 0 that is the probability of its states over the entry. For functions with entries of 0
+    one more propagation gives what their entries are multiplied by, messages to all of them at once; where that does
+    not fit memory, each takes one of its own, of the model without it.
 
     Parameters
     ----------
@@ -31,6 +34,7 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer) -> dict
     found : Marginals
         With the families of all functions.
     answer : callable
+    resources : Resources
 
     Raises
     ------
@@ -39,14 +43,17 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer) -> dict
     """
     if found.status == "infeasible":
         raise ModelError("the evidence is impossible: the logarithm of 0 has no derivatives")
-    made = {}
+    made, zeros = {}, []
     for f, belief in found.families.items():
         values = question.model.functions[f].dense(question.model.dims)
         if (values > 0.0).all():
             made[f] = belief / values
         else:
-            made[f] = _without(question, f, found, answer)
-    return made
+            zeros.append(f)
+    multiplied = multipliers(question, zeros, resources) if len(zeros) > 1 else None
+    if multiplied is None:
+        multiplied = {f: _without(question, f, found, answer) for f in zeros}
+    return dict(sorted((made | multiplied).items()))
 
 
 def _without(question: Question, f: int, found: Marginals, answer: Answer) -> Array:

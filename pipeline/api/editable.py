@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError
+from ..formats.decimal_costs import decimal_places, scaled
 from ..models.function import Function
-from ..models.model import FORBIDDEN, Model, checked_model
+from ..models.model import Model, checked_model
 from ..options import Keywords
 from ..results.result import Result
 from .solve import solve
@@ -169,25 +170,23 @@ class EditableModel:
         given = np.asarray(values)
         if given.dtype.kind in "iub" and not model.decimals and not model.maximize:
             return given.astype(np.int64)
-        stored = [self._cost(value) for value in given.ravel().tolist()]
-        return np.array(stored, dtype=np.int64).reshape(given.shape)
-
-    def _cost(self, value: Any) -> int:
-        """Return one cost as the model stores it."""
-        model = self.model
+        numbers = [_number(value, model.decimals) for value in given.ravel().tolist()]
         try:
-            cost = Decimal(str(value)) * (-1 if model.maximize else 1)
-        except InvalidOperation:
-            raise ModelError(f"a cost of the function is {value!r}, which is no number") from None
-        if cost == Decimal("inf"):
-            return FORBIDDEN
-        scaled = cost.scaleb(model.decimals) if cost.is_finite() else cost
-        if not scaled.is_finite() or scaled != scaled.to_integral_value():
-            places = f"at most {model.decimals} decimals" if model.decimals else "a whole number"
-            raise ModelError(f"a cost of the function is {value!r}; the model's have {places}")
-        if scaled <= -FORBIDDEN:
-            raise ModelError(f"a cost of the function is {value!r}, which is too small")
-        return min(int(scaled), FORBIDDEN)
+            return scaled(numbers, model.decimals, model.maximize).reshape(given.shape)
+        except ValueError as error:
+            raise ModelError(f"the function has a cost that is too large or small; expected {error}") from None
+
+
+def _number(value: Any, decimals: int) -> Decimal:
+    """Return a cost as an exact number of so many decimals."""
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise ModelError(f"a cost of the function is {value!r}, which is no number") from None
+    if number.is_nan() or decimal_places([number]) > decimals:
+        places = f"at most {decimals} decimals" if decimals else "a whole number"
+        raise ModelError(f"a cost of the function is {value!r}; the model's have {places}")
+    return number
 
 
 class _Level:

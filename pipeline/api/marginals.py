@@ -9,6 +9,7 @@ from typing import Unpack
 from ..answering.door import solved
 from ..answering.question import Findings, Names, Question, question_of
 from ..errors import ModelError, checks_keywords
+from ..machine.resources import Resources
 from ..models.model import Model
 from ..options import Keywords, Options
 from ..results.posteriors import Marginals
@@ -45,8 +46,8 @@ def marginals(
         Whether the joint of every function's scope is wanted too.
     derivatives : bool
         Whether the derivatives of the natural logarithm of the partition function, or of the probability of the
-        evidence, by each entry of each function are wanted too, and the joints that they follow from. A function with
-        entries of 0 takes one more propagation.
+        evidence, by each entry of each function are wanted too, and the joints that they follow from. Functions with
+        entries of 0 take one more propagation, all together where its tables fit memory.
     maximum : bool
         Max-marginals instead: for each state the best assignment that has it.
     progress : callable, optional
@@ -79,7 +80,8 @@ def marginals(
     from .derivatives import derivatives_of
 
     again = replace(chosen, workdir=None, keep_tables=None)
-    return replace(found, derivatives=derivatives_of(question, found, lambda other: _propagated(other, again)))
+    made = derivatives_of(question, found, lambda other: _propagated(other, again), Resources(again))
+    return replace(found, derivatives=made)
 
 
 def _propagated(question: Question, options: Options, progress: Callable[[int, int], None] | None = None) -> Marginals:

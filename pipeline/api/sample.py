@@ -18,7 +18,7 @@ from ...tasks.steps.sweep_policy import SweepPolicy
 from ..answering.question import Findings, Question, question_of
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
 from ..assignments.kept_sums import BoltzmannSums, KeptSums
-from ..assignments.kept_sweep import in_memory_only, opened_sweep, prepare_kept, with_room
+from ..assignments.kept_sweep import kept_options, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
 from ..machine.resources import Resources
@@ -70,7 +70,8 @@ def sample(
         totals may reach ``top``, draws that do are thrown away.
     **options
         ``seed`` is that of the plan and of the draws. ``memory``, ``order``, ``order_time``, ``tree``, ``threads``,
-        ``workers``, ``scheduler`` and ``client`` as in :func:`bucketflow.solve`; workers sweep slices.
+        ``workers``, ``scheduler``, ``client``, ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in
+        :func:`bucketflow.solve`; workers sweep slices and boxes, a GPU sweeps, and all walks are this process's.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def sample(
 
 def _sampler(model: Model, n: int, evidence: Findings, temperature: float | None, options: Options) -> _Sampler:
     """Check what is asked, and preprocess the model for it."""
-    options = in_memory_only(options, "samples")
+    options = kept_options(options, "samples")
     if not isinstance(model, Model) or model.kind != "cost":
         if temperature is not None:
             raise ModelError("a temperature is for cost networks; probabilities are drawn as they are")
@@ -180,13 +181,14 @@ class _Sampler:
         what = f"{self.n:,} samples of {self.columns:,} variables"
         room = self.columns * (self.n * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
         found = prepare_kept(self.question, self.network, arithmetic, with_room(self.options, room, what))
-        if found.plan is not None and found.plan.slices > 1:
+        if found.plan is not None and (found.plan.slices > 1 or found.plan.spill is not None):
             more = max(self.n - self.batch, 0)
-            self.batch += more  # slices are swept again for each batch
+            self.batch += more  # slices, and boxes, are swept again for each batch
             needed = found.plan.peak_bytes + room + self.columns * _WALK_BYTES * more
             if needed > (allowed := Resources(self.options).host_bytes):
+                parts = "boxes on disk" if found.plan.spill is not None else f"{found.plan.slices:,} slices"
                 raise BudgetError(
-                    f"{what} take {format_bytes(needed)} in {found.plan.slices:,} slices, allowed "
+                    f"{what} take {format_bytes(needed)} in {parts}, allowed "
                     f"{format_bytes(allowed)}; ask for fewer, or give more memory"
                 )
         return found

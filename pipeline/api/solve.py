@@ -208,8 +208,9 @@ def solve(
     tasks : {"auto", "steps"}, optional
         What workers get. "auto" sends parts of the sweep that are worth a task, or nothing where the whole takes less
         than sending it; "steps" sends each elimination and each message as a Dask future that depends on those of its
-        inputs, for whoever wants Dask's own view: some milliseconds each. Workers hold the tables meanwhile; the plan's
-        peak is what all of them hold together where they keep to its order. ``dask`` of the answer says what was sent.
+        inputs, in every slice and box too, for whoever wants Dask's own view: some milliseconds each. Workers hold the
+        tables meanwhile; the plan's peak is what all of them hold together where they keep to its order. ``dask`` of
+        the answer says what was sent.
     dashboard : bool, optional
         Serve Dask's page of local ``workers`` on this machine while they run; its address goes to standard error.
     gpus : int or "all", optional

@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.rows.memory_account import RowsNoRoomError
+from ...tasks.rows.scaled_rows import SumProductRows
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import Uniform, draw_step, uniform_numbers
 from ...tasks.sweeps.scaled import Scaled, measured
 from ..preprocessing.preprocess import Network
-from ..runs.slices import Slices, sweep_groups
-from .kept_sweep import KeptSweep, SweptTables, kept_tables
+from ..runs.slices import Slices
+from .kept_sweep import KeptSweep, kept_tables, no_room
+from .row_draws import draw_rows
+from .swept_tables import SweptTables
 
 Array = NDArray[Any]
 # A table of a step, its cumulated sums, what they are made of and what batches have of them.
@@ -62,17 +66,48 @@ class Streams:
         return lambda v, start, stop: self.of(network_variables[v], start, stop)
 
 
-def walks_down(found: SweptTables[Scaled], uniform: Uniform, draws: int, cells: int) -> dict[int, Array]:
+def walks_down(
+    found: SweptTables[Scaled], uniform: Uniform, draws: int, cells: int, algebra: SumProductRows | None = None
+) -> dict[int, Array]:
     """Draw states of all local variables, independent ones, from the roots down.
+
+    Parameters
+    ----------
+    algebra : SumProductRows, optional
+        What joins tables of which some are rows.
 
     Returns
     -------
     dict of int to ndarray of int, shape (draws,)
+
+    Raises
+    ------
+    BudgetError
+        If a join of rows does not fit.
     """
     states: dict[int, Array] = {v: np.full(draws, s, np.int32) for v, s in found.states.items()}
-    for step in reversed(found.steps):
-        draw_step(found.read(step), found.sizes, states, uniform, draws, cells)
+    draw_steps(found, states, uniform, draws, cells, algebra)
     return states
+
+
+def draw_steps(
+    found: SweptTables[Scaled],
+    states: dict[int, Array],
+    uniform: Uniform,
+    draws: int,
+    cells: int,
+    algebra: SumProductRows | None = None,
+) -> None:
+    """Draw what steps summed out, from the last one on, into the states of what was drawn before."""
+    for step in reversed(found.steps):
+        read = found.read(step)
+        if algebra is None or all(isinstance(table, Scaled) for table, _ in read):
+            draw_step(read, found.sizes, states, uniform, draws, cells)
+            continue
+        try:
+            draw_rows(read, algebra.resized(found.sizes), states, uniform, draws, cells)
+        except RowsNoRoomError as error:
+            raise no_room(error) from None
 
 
 def draw_slice(
@@ -84,7 +119,13 @@ def draw_slice(
     cells: int,
 ) -> dict[int, Array]:
     """Task: sweep a slice and draw from it."""
-    return walks_down(kept_tables(slices, sizes, streams.slice), streams.local(variables), draws, cells)
+    found = kept_tables(slices, sizes, streams.slice)
+    return walks_down(found, streams.local(variables), draws, cells, rows_of(slices.program.algebra))
+
+
+def rows_of(algebra: Any) -> SumProductRows | None:
+    """Return the algebra of a sweep if its tables may be rows."""
+    return algebra if isinstance(algebra, SumProductRows) else None
 
 
 @dataclass
@@ -109,10 +150,8 @@ class Drawing:
 
     @cached_property
     def _totals(self) -> Array:
-        """Natural logarithm of the sum of each slice."""
-        run = self.sweep.run
-        found = sweep_groups(run, self.sweep.slices, self.sweep.sent)
-        return np.array([total for group in found for total in group.totals], np.float64)
+        """Natural logarithm of the sum of each slice, or box at the roots."""
+        return np.array(self.sweep.totals, np.float64)
 
     @cached_property
     def _tables(self) -> SweptTables[Scaled]:
@@ -121,25 +160,46 @@ class Drawing:
     @cached_property
     def feasible(self) -> bool:
         """Whether anything is possible."""
-        if self.sweep.run.plan.slices > 1:
-            return bool(self._totals.max() > -np.inf)
-        roots = [self._tables.tables[root] for root in self.sweep.slices.roots]
-        return bool(self.sweep.run.arithmetic.total(roots) > -np.inf)
+        total = self.sweep.total(self._tables) if self.sweep.is_whole else self._totals.max()
+        return bool(total > -np.inf)
 
     def more(self, draws: int) -> dict[int, Array]:
         """Return the next draws: states of each local variable."""
         start, self.done = self.done, self.done + draws
         streams = Streams(self.seed, len(self.network.model.dims), begun=start)
-        if self.sweep.run.plan.slices == 1:
-            return walks_down(self._tables, streams.local(self.network.variables), draws, self.cells)
+        if self.sweep.is_whole:
+            assert self.sweep.slices is not None
+            algebra = rows_of(self.sweep.slices.program.algebra)
+            return walks_down(self._tables, streams.local(self.network.variables), draws, self.cells, algebra)
         cumulative = np.cumsum(np.exp(self._totals - self._totals.max()))[None, :]
         numbers = uniform_numbers(self.seed, 0, start, self.done)
         wanted = inverse_of_many(cumulative[0], numbers)
+        if self.sweep.boxes is not None:
+            return self._of_boxes(wanted, streams.local(self.network.variables))
         return self._of_slices(wanted, draws)
+
+    def _of_boxes(self, wanted: Array, uniform: Uniform) -> dict[int, Array]:
+        """Draw stage by stage from the roots down, each box that some draws pass with all of these."""
+        boxes, draws = self.sweep.boxes, len(wanted)
+        assert boxes is not None
+        states: dict[int, Array] = {}
+        for stage in range(self.sweep.stages):
+            if stage:
+                wanted = np.broadcast_to(boxes.number(stage, states), draws)
+            above = {*states}  # what other boxes of the stage drew before is no condition
+            for number, where in _places(wanted).items():
+                found = self.sweep.tables(number, stage)
+                scope = {v for step in found.steps for axes in step.input_axes for v in axes}
+                own = {v: states[v][where] for v in scope & above}
+                own |= {v: np.full(len(where), s, np.int32) for v, s in found.states.items()}
+                draw_steps(found, own, _at(uniform, where), len(where), self.cells)
+                for v, drawn in own.items():
+                    states.setdefault(v, np.zeros(draws, np.int32))[where] = drawn
+        return states
 
     def _of_slices(self, wanted: Array, draws: int) -> dict[int, Array]:
         """Draw from each slice as often as it was drawn."""
-        places: dict[int, Array] = {int(s): np.flatnonzero(wanted == s) for s in np.unique(wanted)}
+        places = _places(wanted)
         states: dict[int, Array] = defaultdict(lambda: np.empty(draws, np.int32))
         pool = self.sweep.run.pool
         found = pool.stream(draw_slice, self._calls(places))
@@ -154,6 +214,17 @@ class Drawing:
         for number, where in places.items():
             streams = Streams(self.seed, len(self.network.model.dims), number, self._begun[number])
             yield self.sweep.sent, self.sweep.sizes, streams, variables, len(where), self.cells
+
+
+def _places(wanted: Array) -> dict[int, Array]:
+    """Return for each number that is wanted which draws want it."""
+    return {int(number): np.flatnonzero(wanted == number) for number in np.unique(wanted)}
+
+
+def _at(uniform: Uniform, places: Array) -> Uniform:
+    """Return the numbers of some draws, as if there were no others."""
+    first, last = int(places[0]), int(places[-1]) + 1
+    return lambda v, start, stop: uniform(v, first, last)[places[start:stop] - first]
 
 
 def inverse_of_many(cumulative: Array, numbers: Array) -> Array:

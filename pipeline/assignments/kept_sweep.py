@@ -1,42 +1,50 @@
-"""Planning and running a sweep whose tables all stay, in memory: whole, or slice by slice."""
+"""Planning and running a sweep whose tables all stay: whole, slice by slice, in boxes on disk, or by rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
+from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.steps.step import Step
 from ..answering.placement import pool_for
-from ..answering.prepared import Prepared, known_rates, planned, problem_of
+from ..answering.prepared import Prepared, by_rows, known_rates, planned, problem_of
 from ..answering.question import Question
 from ..answering.running import run_of
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
+from ..models.query import Fit
 from ..options import Options
+from ..preprocessing.leaf_rows import leaf_rows
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic
 from ..runs.run import Run
-from ..runs.slices import Slices, slice_states, slices_of
+from ..runs.slices import Slices, slice_states, slices_of, sweep_groups
+from .kept_boxes import KeptBoxes, opened_kept_boxes
+from .swept_tables import SweptTables
 
 T = TypeVar("T")
 
 
-def in_memory_only(options: Options, what: str) -> Options:
-    """Refuse what does not go with tables that all stay in memory; tables that are too large are cut into slices.
+def kept_options(options: Options, what: str) -> Options:
+    """Refuse what does not go with tables that all stay until assignments are read from them.
 
     Raises
     ------
     ModelError
         Naming the option.
     """
-    given = [name for name in ("workdir", "keep_tables", "disk", "gpus", "gpu_memory") if getattr(options, name)]
-    given += ["representation"] * (options.representation == "rows") + ["tasks"] * (options.tasks == "steps")
-    given += ["fit"] * (options.fit == "spill")
+    given = [name for name in ("workdir", "keep_tables") if getattr(options, name)]
+    given += ["tasks"] * (options.tasks == "steps")
     if given:
-        raise ModelError(f"{what} come from dense tables in memory, whole or in slices; {given[0]!r} does not apply")
-    return replace(options, fit="slice" if options.fit == "auto" else options.fit)
+        raise ModelError(f"{what} come from tables that stay while they are read; {given[0]!r} does not apply")
+    if options.representation == "rows" and (options.fit == "spill" or options.gpus is not None):
+        other = "gpus" if options.gpus is not None else "fit"
+        raise ModelError(f"{what} by rows come from tables in this machine's memory; {other!r} does not apply")
+    return options
 
 
 def with_room(options: Options, nbytes: int, what: str) -> Options:
@@ -54,51 +62,71 @@ def with_room(options: Options, nbytes: int, what: str) -> Options:
 
 
 def prepare_kept(question: Question, network: Network, arithmetic: Arithmetic[T], options: Options) -> Prepared:
-    """Plan a sweep whose tables all stay.
+    """Plan a sweep whose tables all stay: in memory, whole or in slices, or else in boxes on disk.
 
     Raises
     ------
     BudgetError
-        If no plan, whole or in slices, fits memory.
+        If no plan fits.
     """
     problem = problem_of(network, arithmetic, None)
     prepared = Prepared(question, Resources(options), network, arithmetic, problem)
-    return planned(prepared, known_rates) if network.leaves else prepared
+    if not network.leaves:
+        return prepared
+    if options.representation == "rows":
+        return planned(by_rows(prepared, leaf_rows(network), "as was asked"), known_rates)
+    if options.fit != "auto":
+        return planned(prepared, known_rates)
+    try:
+        return planned(_fitted(prepared, "slice"), known_rates)
+    except BudgetError as refused:
+        try:
+            return planned(_fitted(prepared, "spill"), known_rates)
+        except BudgetError:
+            raise refused from None
 
 
-@dataclass(frozen=True)
-class SweptTables(Generic[T]):
-    """All tables of a sweep, or of one of its slices, and how assignments are read from them.
-
-    Parameters
-    ----------
-    steps : tuple of Step
-        In execution order.
-    tables : mapping of int to table
-        Leaf tables and those that the steps made.
-    sizes : tuple of int
-        Domain sizes; 1 for variables that the slice fixes.
-    states : mapping of int to int
-        What the slice fixes.
-    """
-
-    steps: Sequence[Step]
-    tables: Mapping[int, T]
-    sizes: tuple[int, ...]
-    states: Mapping[int, int]
-
-    def read(self, step: Step) -> list[tuple[T, tuple[int, ...]]]:
-        """Return the tables that a step joins, with their variables."""
-        return [(self.tables[node], axes) for node, axes in zip(step.inputs, step.input_axes, strict=True)]
+def _fitted(prepared: Prepared, fit: Fit) -> Prepared:
+    """Return a question that is to fit in one way."""
+    return replace(prepared, resources=Resources(replace(prepared.resources.asked, fit=fit)))
 
 
 def kept_tables(slices: Slices[T], sizes: tuple[int, ...], index: int, threads: int = 1) -> SweptTables[T]:
-    """Sweep one slice, or all there is, and keep its tables."""
+    """Sweep one slice, or all there is, and keep its tables; those of a device come to the host as they are made.
+
+    Raises
+    ------
+    BudgetError
+        If tables of rows do not fit.
+    """
     program = slices.program
     states = slice_states(program.dims, slices.sliced, index)
-    leaves = program.restricted_leaves(states)
-    made = program.again(program.steps, leaves).run(keep=[s.node for s in program.steps], threads=threads)
+    leaves, made = program.restricted_leaves(states), dict[int, T]()
+    there = hasattr(program.algebra, "places")
+
+    def keep(step: Step, table: T) -> None:
+        made[step.node] = _fetched(table) if there else table
+
+    try:
+        program.again(program.steps, leaves).run(threads=threads, on_table=keep)
+    except RowsNoRoomError as error:
+        raise no_room(error) from None
     return SweptTables(program.steps, {**leaves, **made}, sizes, states)
+
+
+def _fetched(table: T) -> T:
+    """Return a table that a device may have on the host."""
+    from ...tasks.sweeps.device_sweep import fetch
+
+    return fetch(table)
+
+
+def no_room(error: RowsNoRoomError) -> BudgetError:
+    """Return the refusal of tables of rows, with both numbers."""
+    return BudgetError(
+        f"tables of rows need {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+        "give more memory, or leave out representation rows"
+    )
 
 
 @dataclass(frozen=True)
@@ -108,33 +136,77 @@ class KeptSweep(Generic[T]):
     Parameters
     ----------
     run : Run
-    slices : Slices
+    slices : Slices or None
+        None where tables are on disk.
     sent
         What the pool returned for the slices.
+    boxes : KeptBoxes or None
+        Those of a plan whose tables are on disk.
     """
 
     run: Run[T]
-    slices: Slices[T]
-    sent: Any
+    slices: Slices[T] | None
+    sent: Any = None
+    boxes: KeptBoxes[T] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether one sweep in memory has all tables."""
+        return self.boxes is None and self.run.plan.slices == 1
+
+    @cached_property
+    def totals(self) -> list[Any]:
+        """The value of each slice, or of each box at the roots: every assignment is of one of them."""
+        if self.boxes is not None:
+            return self.boxes.totals
+        assert self.slices is not None
+        return [total for group in sweep_groups(self.run, self.slices, self.sent) for total in group.totals]
+
+    def total(self, found: SweptTables[T]) -> Any:
+        """Return the value of a whole sweep from its tables."""
+        return self.run.arithmetic.total([found.tables[root] for root in self.run.plan.tree.roots])
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Domain sizes inside a slice."""
+        """Domain sizes inside a slice; all of them where tables are on disk."""
         return self.run.plan.tree.dims
 
-    def tables(self, index: int = 0) -> SweptTables[T]:
-        """Sweep a slice here, and keep its tables."""
+    @property
+    def stages(self) -> int:
+        """How many parts of the tree an assignment is read from, one after the other."""
+        return 1 if self.boxes is None else len(self.boxes.stages)
+
+    def tables(self, index: int = 0, stage: int = 0) -> SweptTables[T]:
+        """Sweep a slice here, or a box of a stage, and keep its tables."""
+        if self.boxes is not None:
+            return self.boxes.tables(stage, index)
+        assert self.slices is not None
         return kept_tables(self.slices, self.sizes, index, self.run.threads)
 
 
 @contextmanager
 def opened_sweep(prepared: Prepared) -> Iterator[KeptSweep[Any]]:
-    """Open the pool of a planned sweep: that of workers only for slices."""
+    """Open the pool of a planned sweep: that of workers only for slices and boxes.
+
+    Raises
+    ------
+    BudgetError
+        If tables of rows would have to be on disk.
+    """
     resources, plan = prepared.resources, prepared.plan
     assert plan is not None
-    if plan.slices == 1:
+    if plan.rows_stored:
+        raise BudgetError(
+            f"tables of rows that stay may need {format_bytes(plan.peak_bytes)}, allowed "
+            f"{format_bytes(prepared.memory_bytes)}; give more memory, or leave out representation rows"
+        )
+    if plan.slices == 1 and plan.spill is None:
         resources = resources.in_this_process()
     with pool_for(plan, resources) as pool:
         run = run_of(replace(prepared, resources=resources), pool)
-        slices = slices_of(run)
-        yield KeptSweep(run, slices, pool.put(slices))
+        if plan.spill is None:
+            slices = slices_of(run)
+            yield KeptSweep(run, slices, pool.put(slices))
+            return
+        with opened_kept_boxes(run, resources) as boxes:
+            yield KeptSweep(run, None, boxes=boxes)

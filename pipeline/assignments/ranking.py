@@ -9,7 +9,7 @@ models"). Each assignment leads to others that follow it down to some step and t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count
@@ -18,9 +18,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.sweeps.ranked_states import RankedStep, optimal_counts, ranked, two_best
+from ...tasks.sweeps.ranked_states import chosen_by, optimal_counts, ranked, two_best
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
-from .kept_sweep import KeptSweep, SweptTables
+from .kept_sweep import KeptSweep
+from .ranked_rows import Choice, choice_of
+from .swept_tables import SweptTables
 
 Array = NDArray[Any]
 # float64 counts exactly up to here.
@@ -85,16 +87,17 @@ class Ranking:
     _heap: list[Deviation] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
     _there: int = -1
+    _fixed: Mapping[int, int] = field(default_factory=dict)
     _tables: SweptTables[Array] | None = None
-    _steps: list[RankedStep] = field(default_factory=list)
+    _stages: dict[int, tuple[int, list[Choice]]] = field(default_factory=dict)
+    _places: list[tuple[int, int]] = field(default_factory=list)
 
     def know_whole(self) -> None:
         """Sweep a plan without slices, whose value is not known yet."""
         if not self.totals:
             self._open(0)
             assert self._tables is not None
-            roots = [self._tables.tables[root] for root in self.sweep.slices.roots]
-            self.totals = [self.sweep.run.arithmetic.total(roots)]
+            self.totals = [self.sweep.total(self._tables)]
 
     @property
     def best(self) -> Any:
@@ -122,26 +125,50 @@ class Ranking:
             self._forget(done)
 
     def _open(self, number: int) -> None:
-        """Sweep a slice, unless its tables are those that are here."""
+        """Sweep a slice, or a box at the roots, unless its tables are those that are here."""
         if number == self._there:
             return
-        self._tables, self._steps = None, []
+        self._tables, self._stages = None, {}
         swept = self.sweep.tables(number)
+        self._stages[0] = number, self._choices(swept)
+        if not self._places:
+            counts = [len(self._stages[0][1]), *(self._chosen(stage) for stage in range(1, self.sweep.stages))]
+            self._places = [(stage, place) for stage, count in enumerate(counts) for place in range(count)]
+        self._fixed, self._there = swept.states, number
+        self._tables = swept if self.sweep.boxes is None else None
+
+    def _choices(self, swept: SweptTables[Array]) -> list[Choice]:
+        """Return the steps of a sweep that choose something, from the roots down."""
         semiring = self.sweep.run.problem.semiring
         tables = [[table for table, _ in swept.read(step)] for step in swept.steps]
         pairs = zip(swept.steps, tables, strict=True)
-        steps = [RankedStep.of(step, own, swept.sizes, semiring) for step, own in pairs][::-1]
-        self._steps = [step for step in steps if step.chosen]
-        self._tables, self._there = swept, number
+        steps = [choice_of(step, own, swept.sizes, semiring) for step, own in pairs][::-1]
+        return [step for step in steps if step.chosen]
+
+    def _chosen(self, stage: int) -> int:
+        """How many steps of a stage on disk choose something."""
+        assert self.sweep.boxes is not None
+        sizes = self.sweep.boxes.sizes(stage)
+        return sum(bool(chosen_by(step, sizes)) for step in self.sweep.boxes.stages[stage].steps)
+
+    def _choice(self, place: int, states: Array) -> Choice:
+        """Return a choice; that of a stage on disk is of the box that an assignment passes."""
+        (stage, own), boxes = self._places[place], self.sweep.boxes
+        if boxes is not None:
+            number = self._there if not stage else int(boxes.number(stage, states))
+            if self._stages.get(stage, (-1, []))[0] != number:
+                kept = self._stages if boxes.fit_together else {}
+                self._stages = kept  # before others are swept
+                self._stages[stage] = number, self._choices(self.sweep.tables(number, stage))
+        return self._stages[stage][1][own]
 
     def _followed(self, found: Deviation, limit: Any) -> Array:
         """Return the best assignment of a deviation, and enter those that deviate from it."""
-        assert self._tables is not None
         states = found.states.copy()
-        for v, state in self._tables.states.items():
+        for v, state in self._fixed.items():
             states[v] = state
-        for place in range(found.place, len(self._steps)):
-            step = self._steps[place]
+        for place in range(found.place, len(self._places)):
+            step = self._choice(place, states)
             worth = step.worth(states)
             rank = found.rank if place == found.place else 0
             if rank:
@@ -168,7 +195,8 @@ class Ranking:
 
     def optimal_count(self, cells: int) -> int | None:
         """Return how many assignments are worth as much as the optimum; None where that takes tables of more cells."""
-        if not self.sweep.run.problem.semiring.saturates:
+        by_rows = self.sweep.run.plan.row_bounds is not None
+        if not self.sweep.run.problem.semiring.saturates or self.sweep.boxes is not None or by_rows:
             return None
         found = 0
         for number, total in enumerate(self.totals):
@@ -191,4 +219,4 @@ class Ranking:
             if made.max(initial=0.0) >= _EXACT:
                 return None
             counts[step.node] = made
-        return math.prod(int(counts[root].item()) for root in self.sweep.slices.roots)
+        return math.prod(int(counts[root].item()) for root in self.sweep.run.plan.tree.roots)

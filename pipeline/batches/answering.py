@@ -11,14 +11,13 @@ from typing import Any
 
 from ...cluster.memory import default_memory_bytes
 from ..answering.door import solved
-from ..answering.question import question_of
 from ..compiled.compiled import Compiled
 from ..errors import BucketflowError, BudgetError, StoppedError
 from ..options import Options
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .batch_policy import BatchPolicy
-from .models import compiled_of_row, effort_of, evidence_of_row, model_of_row, options_of
+from .models import compiled_of_row, effort_of, evidence_of_row, model_of_row, options_of, question_of_row
 from .pricing import PricedRow, wrong
 
 _COMPILED = ("marginals", "partition")
@@ -42,13 +41,18 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
 
 def _compiled_for(pack: Sequence[PricedRow], options: Options) -> Compiled | None:
     """Compile the model of a pack that asks for its marginals or its partition function several times."""
-    wanted = [asked.row for asked in pack if asked.row.query in _COMPILED and asked.price.kind == "small"]
+    wanted = [asked.row for asked in pack if _is_compiled(asked)]
     try:
         if len(wanted) < BatchPolicy.current().compiled_rows or model_of_row(wanted[0], options).kind == "cost":
             return None
         return compiled_of_row(wanted[0], options)
     except BucketflowError:  # all messages together do not fit
         return None
+
+
+def _is_compiled(asked: PricedRow) -> bool:
+    """Whether a compiled model answers a row."""
+    return asked.row.query in _COMPILED and asked.price.kind == "small" and not asked.row.named
 
 
 def _answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) -> dict[str, Any]:
@@ -87,14 +91,12 @@ def answer_row(asked: PricedRow, options: Options, compiled: Compiled | None) ->
     """Answer a row's question, by its compiled model where it has one; errors are those of `solved`."""
     row, price = asked.row, asked.price
     model = model_of_row(row, options)
-    evidence = evidence_of_row(model, row)
-    if compiled is not None and row.query in _COMPILED and price.kind == "small":
-        return _asked_again(compiled, row.query, evidence)
+    if compiled is not None and _is_compiled(asked):
+        return _asked_again(compiled, row.query, evidence_of_row(model, row))
     chosen = options_of(row, options, workdir=asked.folder and Path(asked.folder))
     if price.order and asked.folder is None:
         chosen = replace(chosen, order=price.order, order_time=None)
-    question = question_of(model, row.query, evidence)
-    return solved(question, chosen, effort_of(row))
+    return solved(question_of_row(model, row), chosen, effort_of(row))
 
 
 def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | None) -> Result | Marginals:

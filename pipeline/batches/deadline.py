@@ -38,7 +38,7 @@ class Deadline:
         self._thread = threading.current_thread()
         self._lock = threading.Lock()
         self._over = False
-        self.passed = False
+        self.passed: bool = False
 
     @property
     def left(self) -> float:

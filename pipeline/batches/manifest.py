@@ -52,6 +52,8 @@ class Row:
         What is wrong with the row itself; it is not asked then.
     check : bool
         Whether a Bayesian network has to be one.
+    project, maximize : str, tuple of str or None
+        Variables whose assignments alone are counted, and those of marginal MAP: a file, ``x,y``, or names.
     """
 
     number: int
@@ -65,11 +67,18 @@ class Row:
     priority: int = 0
     problem: str = ""
     check: bool = True
+    project: str | tuple[str, ...] | None = None
+    maximize: str | tuple[str, ...] | None = None
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """What rows have to agree in to share a tree: the query, and all options that a row may have."""
-        return self.query, *(getattr(self, row.name) for row in COLUMN_ROWS)
+        """What rows have to agree in to share a tree: the query, all options that a row may have, and its variables."""
+        return self.query, *(getattr(self, row.name) for row in COLUMN_ROWS), *self.named
+
+    @property
+    def named(self) -> tuple[Any, ...]:
+        """The variables that are counted alone and those of marginal MAP; nothing if there are neither."""
+        return () if self.project is None and self.maximize is None else (self.project, self.maximize)
 
     def shown_evidence(self) -> str:
         """Return the evidence as text."""
@@ -85,17 +94,20 @@ class Row:
         FormatError
             If a file cannot be read.
         """
-        evidence = self.evidence
-        if isinstance(evidence, str) and isfile(evidence):
-            evidence = hash_of(evidence)
         query, *own = self.settings
-        asked = [hash_of(self.model), query, evidence, *own]
+        own[len(COLUMN_ROWS) :] = map(_content, self.named)
+        asked = [hash_of(self.model), query, _content(self.evidence), *own]
         asked += [] if self.check else ["unchecked"]
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def wrong(self, problem: str) -> Row:
         """The row with what is wrong with it."""
         return replace(self, problem=problem)
+
+
+def _content(given: Any) -> Any:
+    """Return a hash of a file's bytes; what is given itself if it is no file."""
+    return hash_of(given) if isinstance(given, str) and isfile(given) else given
 
 
 def hash_of(path: str) -> str:
@@ -119,7 +131,7 @@ def _hashed(path: str, mtime_ns: int, size: int) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-_KNOWN = ("model", "query", "evidence", *(row.flag for row in COLUMN_ROWS), "name", "priority")
+_KNOWN = ("model", "query", "evidence", "project", "maximize", *(row.flag for row in COLUMN_ROWS), "name", "priority")
 # Aliases and merged dictionaries are read; what is no whole number is text, and how numbers and the rest begin.
 _YAML = Dialect(
     aliases=True,
@@ -304,6 +316,8 @@ def _settings(entry: Mapping[str, Any], base: Path, query: str) -> tuple[dict[st
     what["query"] = read("query", _text, query)
     read("query", _query)
     what["evidence"] = read("evidence", lambda given: _evidence(given, base))
+    for column in ("project", "maximize"):
+        what[column] = read(column, lambda given: _names(given, base))
     for row in COLUMN_ROWS:
         what[row.name] = read(row.flag, _size if row.kind == "size" else _seconds)
     what["priority"] = read("priority", _priority, 0)
@@ -339,6 +353,15 @@ def _evidence(given: Any, base: Path) -> Any:
         if not all(isinstance(value, str | int | float) for value in values):
             raise ModelError(f"evidence on {shorten(repr(name))} is no state and no list of likelihoods")
     return given
+
+
+def _names(given: Any, base: Path) -> str | tuple[str, ...]:
+    """Check that variables are text or a list of names; a file is seen from the list."""
+    if isinstance(given, list):
+        return tuple(map(_text, given))
+    if not isinstance(given, str):
+        raise ModelError(f"variables are a file, x,y or a list of names; found {type(given).__name__}")
+    return str(base / given) if isfile(base / given) else given
 
 
 def _seconds(value: Any) -> float:

@@ -79,7 +79,7 @@ def compiled_of_row(row: Row, options: Options) -> Compiled:
 
 def question_of_row(model: Model, row: Row) -> Question:
     """Return the question that a row asks of its model."""
-    return question_of(model, row.query, evidence_of_row(model, row))
+    return question_of(model, row.query, evidence_of_row(model, row), project=row.project, maximize=row.maximize)
 
 
 def evidence_of_row(model: Model, row: Row) -> Mapping[str, Any] | None:

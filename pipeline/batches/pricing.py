@@ -117,7 +117,7 @@ def shared_price(row: Row, options: Options) -> Price | None:
         return wrong(error)
     query = "optimum" if row.query == "partition" and model.kind != "cost" else row.query  # nothing is barren
     try:
-        question = question_of(replace(model, evidence={}), query)
+        question = question_of(replace(model, evidence={}), query, project=row.project, maximize=row.maximize)
         if is_bounded(question, options_of(row, options), effort_of(row)):
             return None
         prepared = prepare(question, Resources(options_of(row, options)))

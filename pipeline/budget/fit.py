@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from math import inf
 
-from ...values import dataclass
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
 from ..orders.effort import PlanningBudget

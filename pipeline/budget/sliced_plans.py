@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, prod
 from operator import itemgetter
 
-from ...values import dataclass
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, SLICING_SECONDS, PlanningBudget
 from ..plans.lower_bounds import Outline, least_bytes

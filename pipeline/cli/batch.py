@@ -11,7 +11,16 @@ import click
 
 from ..report.display_policy import DisplayPolicy
 from .ending import guarded
-from .options import Grouped, json_option, no_check_option, on_cluster, option, options_of, print_notes
+from .options import (
+    Grouped,
+    complete_path,
+    json_option,
+    no_check_option,
+    on_cluster,
+    option,
+    options_of,
+    print_notes,
+)
 
 if TYPE_CHECKING:
     from ..batches.manifest import Row
@@ -23,7 +32,7 @@ _DRAWN = ("pricing", "asking")
 
 
 @click.command("batch", cls=Grouped)
-@click.argument("manifest")
+@click.argument("manifest", shell_complete=complete_path)
 @click.option(
     "--out",
     required=True,
@@ -124,7 +133,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
 
 
 @click.command("report")
-@click.argument("source", metavar="DIR|RESULT.json")
+@click.argument("source", metavar="DIR|RESULT.json", shell_complete=complete_path)
 @click.option("-o", "--out", required=True, metavar="FILE.html", help="The page; it needs no network.")
 @guarded
 def report(source: str, out: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .ending import guarded
-from .options import Grouped, json_option, option, print_notes
+from .options import Grouped, complete_model, complete_path, json_option, option, print_notes
 
 if TYPE_CHECKING:
     from ..results.dpop_result import DpopResult
@@ -17,7 +17,7 @@ _HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, 
 
 
 @click.command("dpop", cls=Grouped)
-@click.argument("file")
+@click.argument("file", shell_complete=complete_model)
 @click.option("--agents", metavar="FILE", help="A list of the variables that each agent owns, in YAML or JSON.")
 @click.option(
     "--order",
@@ -87,7 +87,7 @@ def _print(found: DpopResult) -> None:
 
 @click.command("generate")
 @click.argument("kind", type=click.Choice(["random", "grid", "scale-free", "coloring", "meetings"]))
-@click.argument("target")
+@click.argument("target", shell_complete=complete_path)
 @click.option(
     "--variables", type=int, default=10, show_default=True, metavar="N", help="Number of variables, or of meetings."
 )

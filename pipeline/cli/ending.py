@@ -18,10 +18,16 @@ import click
 
 from ..errors import BucketflowError
 
-EXIT_CODES = (
-    "Exit codes: 0 answered (infeasible is an answer), 2 bad input or usage, 3 refused because of a budget, "
-    "4 stopped but resumable, or bounded only, 130 Ctrl-C, 143 SIGTERM, 1 a bug."
-)
+EXIT_STATUS = {
+    0: "answered (infeasible is an answer)",
+    2: "bad input or usage",
+    3: "refused because of a budget",
+    4: "stopped but resumable, or bounded only",
+    130: "Ctrl-C",
+    143: "SIGTERM",
+    1: "a bug",
+}
+EXIT_CODES = f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_STATUS.items())}."
 _STOPPED = 130
 # Where nothing can be raised, such as in callbacks of imports, an interruption is raised again so many seconds later.
 _AGAIN_SECONDS = 0.01

@@ -15,6 +15,7 @@ from ..models.option_rows import options_for
 from .ending import guarded
 from .options import (
     Grouped,
+    complete_path,
     keywords_of,
     load,
     names,
@@ -72,7 +73,7 @@ def _print_submitted(job: Job, as_json: bool) -> None:
 
 
 @click.command("jobs")
-@click.argument("place", metavar="[DIR]", required=False)
+@click.argument("place", metavar="[DIR]", required=False, shell_complete=complete_path)
 @click.option("--scheduler", metavar="ADDR", help="List the jobs that were submitted to this scheduler.")
 @_json
 @guarded
@@ -95,7 +96,7 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
 
 
 @click.command("watch")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_path)
 @_scheduler
 @guarded
 def watch(job: str, scheduler: str | None) -> None:
@@ -106,7 +107,7 @@ def watch(job: str, scheduler: str | None) -> None:
 
 
 @click.command("result")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_path)
 @_scheduler
 @click.option("--wait", is_flag=True, help="Wait until there is an answer.")
 @_json
@@ -119,7 +120,7 @@ def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
 
 
 @click.command("cancel")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_path)
 @_scheduler
 @guarded
 def cancel(job: str, scheduler: str | None) -> None:
@@ -129,7 +130,7 @@ def cancel(job: str, scheduler: str | None) -> None:
 
 
 @click.command("log")
-@click.argument("job")
+@click.argument("job", shell_complete=complete_path)
 @_scheduler
 @guarded
 def log(job: str, scheduler: str | None) -> None:

@@ -13,6 +13,8 @@ from .assignments import many_asked, print_many, solving
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
+    complete_model,
+    complete_path,
     json_option,
     keywords_of,
     load,
@@ -36,9 +38,14 @@ _BOUNDED = 4
 _HOMES = {
     "bound": "bound",
     "calibrate": "calibrate",
+    "check": "circuits",
+    "compile": "circuits",
+    "evaluate": "circuits",
     "marginals": "marginals",
     "warm": "calibrate",
+    **dict.fromkeys(("completion", "man"), "manual"),
     "dpop": "dcop",
+    "dynamic": "dynamic",
     "generate": "dcop",
     "batch": "batch",
     "report": "batch",
@@ -133,7 +140,7 @@ def plan(
 
 
 @main.command()
-@click.argument("file")
+@click.argument("file", shell_complete=complete_model)
 @no_check_option
 @json_option
 @guarded
@@ -155,7 +162,7 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 
 @main.command("resume")
-@click.argument("directory")
+@click.argument("directory", shell_complete=complete_path)
 @options_of("workers", "scheduler", "gpus")
 @json_option
 @guarded
@@ -176,7 +183,7 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("directory")
+@click.argument("directory", shell_complete=complete_path)
 @json_option
 @guarded
 def inspect(directory: str, as_json: bool) -> None:
@@ -194,8 +201,8 @@ def inspect(directory: str, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("source")
-@click.argument("target")
+@click.argument("source", shell_complete=complete_model)
+@click.argument("target", shell_complete=complete_path)
 @click.option(
     "--agents", metavar="FILE", help="For a distributed problem: a list of the variables that each agent owns."
 )

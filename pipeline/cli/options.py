@@ -13,6 +13,8 @@ from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, option
 from ..models.query import QUERIES, VALUES
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from ..models.model import Model
     from ..results.bounds import Bounds
     from ..results.posteriors import Marginals
@@ -21,6 +23,24 @@ if TYPE_CHECKING:
 
 
 Command = Callable[..., None]
+
+
+def complete_path(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Let the shell complete a path by itself."""
+    from click.shell_completion import CompletionItem
+
+    return [CompletionItem(incomplete, type="file")]
+
+
+def complete_model(context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Offer the names of examples beside paths."""
+    from click.shell_completion import CompletionItem
+
+    from ..examples import examples
+
+    named = [CompletionItem(each.name, help=each.title) for each in examples() if each.name.startswith(incomplete)]
+    return [*named, *complete_path(context, param, incomplete)]
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 no_check_option = click.option(
@@ -42,6 +62,8 @@ def option(name: str, help: str | None = None) -> Callable[..., Any]:
         return click.option(f"--{row.flag}", is_flag=True, help=help or row.help)
     shown: dict[str, Any] = {} if row.default is None else {"default": row.default, "show_default": True}
     kind = kinds.get(row.kind, str)
+    if row.metavar == "DIR":
+        shown["shell_complete"] = complete_path
     return click.option(f"--{row.flag}", type=kind, metavar=row.metavar, help=help or row.help, **shown)
 
 
@@ -90,11 +112,14 @@ def asking(command: Command) -> Command:
         "--evidence",
         multiple=True,
         metavar="FILE|x=v,…",
+        shell_complete=complete_path,
         help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, in quotes where that can be "
         'read in several ways (x="a,b"), or else an index from 0, or likelihoods of all states: x=[0.2,0.8].',
     )
     planned = [option(name) for name in options_for("answering")]
-    return click.argument("file")(_with([evidence, *planned, no_check_option, json_option], command))
+    return click.argument("file", shell_complete=complete_model)(
+        _with([evidence, *planned, no_check_option, json_option], command)
+    )
 
 
 method = option("method")
@@ -220,7 +245,7 @@ def on_cluster(command: Command) -> Command:
 _GROUPS = {
     "Question": (
         *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "entropy"),
-        *("mutual", "conditional", "voi", "conflict", "samples", "temperature"),
+        *("mutual", "conditional", "voi", "conflict", "samples", "temperature", "steps", "lag", "suffixes"),
         *("best", "within", "all_optimal", "no_check"),
     ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
@@ -232,13 +257,16 @@ _GROUPS = {
 class Grouped(click.Command):
     """A command of many options."""
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a section for each group that has options; the last one has those of none."""
+    def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Return names and help of the options of each group that has some; the last group has those of none."""
         records = {param.name or "": param.get_help_record(ctx) for param in self.get_params(ctx)}
         grouped = {name for names in _GROUPS.values() for name in names}
-        sections = {**_GROUPS, "Options": tuple(name for name in records if name not in grouped)}
-        for title, names in sections.items():
-            rows = [record for name in names if (record := records.get(name)) is not None]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+        groups = {**_GROUPS, "Options": tuple(name for name in records if name not in grouped)}
+        rows = {title: [row for name in names if (row := records.get(name))] for title, names in groups.items()}
+        return {title: found for title, found in rows.items() if found}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write a section for each group."""
+        for title, rows in self.sections(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(rows)

@@ -68,8 +68,9 @@ class BetterPlans:
     """
 
     def __init__(self, find: Find, memory_bytes: int) -> None:
-        self.find, self.memory_bytes = find, memory_bytes
-        self.seconds = 0.0
+        self.find: Find = find
+        self.memory_bytes: int = memory_bytes
+        self.seconds: float = 0.0
         self._due = CompiledPolicy.current().searching_seconds
         self._racer: Racer[FoundPlan | None] | None = None
         self._found: FoundPlan | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...cluster.memory import default_memory_bytes, peak_rss_bytes
 from ...tasks.compiler.numba_parts import unknown_numba
 from ...tasks.incremental.kept_tables import Incremental, KeptTables, loops_are_loaded
+from ...tasks.steps.step import Step
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
@@ -73,9 +74,9 @@ class CompiledState:
     """
 
     def __init__(self, skeleton: Skeleton, options: Options, *, background: bool = False) -> None:
-        self.skeleton = skeleton
+        self.skeleton: Skeleton = skeleton
         self.options = options
-        self.resources = Resources(options)
+        self.resources: Resources = Resources(options)
         self.lock = threading.RLock()
         self.findings: Mapping[int, Array] = {}
         self._partition = ScaledPartition(skeleton.network)
@@ -343,9 +344,20 @@ def _again(kind: type[State], skeleton: Skeleton, options: Options, findings: Ma
 
 def kept_tables(plan: Plan, leaves: Mapping[int, Scaled], compiled: bool) -> KeptTables:
     """Keep all tables of a plan, in compiled loops or as NumPy goes."""
+    return kept_steps(plan.steps, len(plan.up), leaves, plan.tree.dims, compiled, plan.kept_threads)
+
+
+def kept_steps(
+    steps: Sequence[Step],
+    scaled_steps: int,
+    leaves: Mapping[int, Scaled],
+    dims: tuple[int, ...],
+    compiled: bool,
+    threads: int = 1,
+) -> KeptTables:
+    """Keep all tables of some steps, of which only the first keep their scale."""
     if compiled and not unknown_numba():
         from ...tasks.incremental.packed import Packed
 
-        algebra = QuickSumProduct(plan.tree.dims, True)
-        return Packed(plan.steps, len(plan.up), leaves, algebra, plan.kept_threads)
-    return Incremental(plan.steps, len(plan.up), leaves, QuickSumProduct(plan.tree.dims, False))
+        return Packed(steps, scaled_steps, leaves, QuickSumProduct(dims, True), threads)
+    return Incremental(steps, scaled_steps, leaves, QuickSumProduct(dims, False))

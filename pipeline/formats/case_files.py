@@ -84,11 +84,11 @@ def _likelihoods(model: Model, variable: int, cell: str) -> Any:
 
 
 @contextmanager
-def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
+def case_writer(path: str | PathLike[str], model: Model, row: str = "case") -> Iterator[Write]:
     """Open a file for posteriors by its ending: ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet``.
 
-    The file takes the place of another only when all cases are answered. A row a case: its number, ``ok`` or
-    ``impossible``, log10 of the evidence, and the posteriors.
+    The file takes the place of another only when all cases are answered. A row a case: its number, under the name
+    ``row``, ``ok`` or ``impossible``, log10 of the evidence, and the posteriors.
 
     Raises
     ------
@@ -99,16 +99,16 @@ def case_writer(path: str | PathLike[str], model: Model) -> Iterator[Write]:
     if suffix != ".parquet" and suffix not in _TEXT:
         raise ModelError(f"cannot write cases to {str(path)!r}; use .csv, .jsonl or .parquet")
     opened = _parquet if suffix == ".parquet" else _text
-    with whole_file(path) as partial, opened(path, partial, model) as write:
+    with whole_file(path) as partial, opened(path, partial, model, row) as write:
         yield write
 
 
 @contextmanager
-def _text(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
+def _text(path: str | PathLike[str], partial: Path, model: Model, row: str) -> Iterator[Write]:
     with writing(path):
         file = partial.open("w", newline="", encoding="utf-8", errors="backslashreplace")
     try:
-        yield _checked(_TEXT[Path(path).suffix.lower()](file, model), path)
+        yield _checked(_TEXT[Path(path).suffix.lower()](file, model, row), path)
     finally:
         with writing(path):
             file.close()
@@ -124,14 +124,14 @@ def _checked(write: Write, path: str | PathLike[str]) -> Write:
     return checked
 
 
-def _csv_writer(file: TextIO, model: Model) -> Write:
+def _csv_writer(file: TextIO, model: Model, name: str) -> Write:
     writer = csv.writer(file)
     count = 0
 
     def write(block: CaseMarginals) -> None:
         nonlocal count
         if count == 0:
-            writer.writerow(["case", "status", "log10_evidence", *column_names(model, block)])
+            writer.writerow([name, "status", "log10_evidence", *column_names(model, block)])
         numbers = np.concatenate([block.log10_evidence[:, None], *block.tables.values()], axis=1).tolist()
         for row, possible in zip(numbers, block.possible.tolist(), strict=True):
             head = [count, "ok", row[0]] if possible else [count, "impossible", ""]
@@ -141,7 +141,7 @@ def _csv_writer(file: TextIO, model: Model) -> Write:
     return write
 
 
-def _jsonl_writer(file: TextIO, model: Model) -> Write:
+def _jsonl_writer(file: TextIO, model: Model, name: str) -> Write:
     count = 0
 
     def write(block: CaseMarginals) -> None:
@@ -149,7 +149,7 @@ def _jsonl_writer(file: TextIO, model: Model) -> Write:
         tables = {name: table.tolist() for name, table in block.items()}
         for k, (log10, possible) in enumerate(zip(block.log10_evidence.tolist(), block.possible.tolist(), strict=True)):
             found = {
-                "case": count,
+                name: count,
                 "status": "ok" if possible else "impossible",
                 "log10_evidence": log10 if possible else None,
                 "marginals": {name: table[k] for name, table in tables.items()},
@@ -160,11 +160,11 @@ def _jsonl_writer(file: TextIO, model: Model) -> Write:
     return write
 
 
-_TEXT: dict[str, Callable[[TextIO, Model], Write]] = {".csv": _csv_writer, ".jsonl": _jsonl_writer}
+_TEXT: dict[str, Callable[[TextIO, Model, str], Write]] = {".csv": _csv_writer, ".jsonl": _jsonl_writer}
 
 
 @contextmanager
-def _parquet(path: str | PathLike[str], partial: Path, model: Model) -> Iterator[Write]:
+def _parquet(path: str | PathLike[str], partial: Path, model: Model, row: str) -> Iterator[Write]:
     try:
         import pyarrow
         from pyarrow import parquet
@@ -177,7 +177,7 @@ def _parquet(path: str | PathLike[str], partial: Path, model: Model) -> Iterator
         nonlocal count
         possible = block.possible
         columns: dict[str, Any] = {
-            "case": np.arange(count, count + len(possible)),
+            row: np.arange(count, count + len(possible)),
             "status": np.where(possible, "ok", "impossible").tolist(),
             "log10_evidence": pyarrow.array(block.log10_evidence, mask=~possible),
         }

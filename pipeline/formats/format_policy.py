@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...tasks.steps.policy import Policy
-from ...values import dataclass
 
 
 @dataclass(frozen=True)

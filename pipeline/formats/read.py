@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from ...cluster.memory import default_memory_bytes
@@ -172,11 +174,24 @@ def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: 
     source = read_source(path, default_memory_bytes() if memory is None else memory)
     source = source if check else replace(source, checked=False)
     try:
-        found = detect_format(source).read(source)
+        with _no_search_for_cycles():
+            found = detect_format(source).read(source)
     except MemoryError:
         raise BudgetError(f"{source.path}: reading it takes more memory than this process can get") from None
     _check_states(source, model_of(found))
     return found
+
+
+@contextmanager
+def _no_search_for_cycles() -> Iterator[None]:
+    """Read without Python's search for cycles: readers make none, and of a million clauses it takes half the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _check_states(source: Source, model: Model) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ...values import dataclass
 from ..errors import FormatError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model
@@ -216,6 +216,19 @@ FORMATS = (
         about="toulbar2's pedigrees of one locus: the fewest genotypings that are wrong",
     ),
     Format(
+        "photographs of SPOT 5 (.spot)",
+        "linear.photographs:read_spot",
+        suffixes=(".spot",),
+        about="SPOT 5's photographs: profits, cameras, tuples that are forbidden, the recorder's capacity",
+    ),
+    Format(
+        "photographs of an agile satellite (.bep)",
+        "linear.photographs:read_bep",
+        suffixes=(".bep",),
+        beginnings=(r"#[^\n]*\bbep\b",),
+        about="toulbar2's photographs of an agile satellite: when each is taken, with delays between every two",
+    ),
+    Format(
         "XCSP (.xml)",
         "dcop.xcsp:read_xcsp",
         shared=(".xml",),
@@ -230,6 +243,13 @@ FORMATS = (
         shared=(".xml",),
         signature=r"\s*<(?s:.*<)?instance\s[^>]*XCSP3",
         about="XCSP3, core: integers, tables, expressions, sums, counts, extremes, elements, automata; an objective",
+    ),
+    Format(
+        "FlatZinc (.fzn)",
+        "flatzinc.flatzinc:read_flatzinc",
+        suffixes=(".fzn",),
+        about="what MiniZinc compiles to: integers and booleans, sums, tables, elements, counts, reified comparisons, "
+        "an objective",
     ),
     Format(
         "a problem of pyDCOP (.yaml)",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from os import PathLike
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
+
+from numpy.typing import NDArray
 
 from ..errors import ModelError, writing
+from ..models.model import Model
 from ..results.samples import Samples
 from .write import whole_file
 
@@ -25,13 +28,18 @@ def write_samples(found: Samples, path: str | PathLike[str]) -> None:
     ModelError
         If the ending is another one, or the file cannot be written.
     """
+    write_rows(found.model, (found.states[start : start + _ROWS] for start in range(0, len(found), _ROWS)), path)
+
+
+def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
+    """Write states of a model's own variables, blocks of shape (rows, variables), as :func:`write_samples` does."""
     write = _WRITERS[checked_ending(path)]
     with (
         whole_file(path) as partial,
         writing(path),
         partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
     ):
-        write(found, file)
+        write(model, blocks, file)
 
 
 def checked_ending(path: str | PathLike[str]) -> str:
@@ -48,26 +56,24 @@ def checked_ending(path: str | PathLike[str]) -> str:
     return suffix
 
 
-def _write_csv(found: Samples, file: TextIO) -> None:
+def _write_csv(model: Model, blocks: Iterable[NDArray[Any]], file: TextIO) -> None:
     writer = csv.writer(file)
-    writer.writerow(found.names)
-    for start in _starts(found):
-        columns = found.states[start : start + _ROWS].T.tolist()
+    writer.writerow(model.own_names)
+    for states in blocks:
         named = (
             column if labels is None else [labels[state] for state in column]
-            for labels, column in zip(found.model.states, columns, strict=False)
+            for labels, column in zip(model.states, states.T.tolist(), strict=False)
         )
         writer.writerows(zip(*named, strict=True))
 
 
-def _write_lines(found: Samples, file: TextIO) -> None:
-    for start in _starts(found):
-        for row in found.states[start : start + _ROWS].tolist():
-            file.write(json.dumps(found.model.shown(row)) + "\n")
+def _write_lines(model: Model, blocks: Iterable[NDArray[Any]], file: TextIO) -> None:
+    for states in blocks:
+        for row in states.tolist():
+            file.write(json.dumps(model.shown(row)) + "\n")
 
 
-def _starts(found: Samples) -> Iterator[int]:
-    return iter(range(0, len(found), _ROWS))
-
-
-_WRITERS: dict[str, Callable[[Samples, TextIO], None]] = {".csv": _write_csv, ".jsonl": _write_lines}
+_WRITERS: dict[str, Callable[[Model, Iterable[NDArray[Any]], TextIO], None]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_lines,
+}

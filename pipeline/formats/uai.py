@@ -108,7 +108,7 @@ def read_uai(source: Source) -> Model:
     """
     reversed_rows = _PGMPY.match(source.data) is not None
     agrum = b"#" in source.data and _AGRUM.search(source.data) is not None
-    tokens = WordStream(source.blank(_COMMENT))
+    tokens = WordStream(source.blank(_COMMENT if b"#" in source.data else BLOCK_COMMENT))
     kind = _KINDS.get(tokens.peek(0).upper())
     if kind is None:
         other = _OTHERS.get(tokens.peek(0).upper())

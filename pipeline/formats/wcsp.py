@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, product
 from math import prod
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..errors import ModelError, printable, shorten
 from ..models.function import greatest_costs, state_dtype
 from ..models.model import FORBIDDEN, Function, Model
@@ -190,6 +190,7 @@ def read_wcsp(source: Source) -> Model:
     BudgetError
         If a global cost function needs too many states.
     """
+    _cut_before_minus(source.data)
     tokens = WordStream(source)
     reader = _read_network(tokens, 0)
     if reader.at < len(tokens):
@@ -207,6 +208,17 @@ def read_wcsp(source: Source) -> Model:
         hidden=parts.hidden,
         notes=tuple(_notes(reader)),
     )
+
+
+def _cut_before_minus(data: bytearray) -> None:
+    """Put a space before each minus that is right behind a digit, but in the name: a number ends there, as in C++."""
+    name = re.match(rb"\s*\S*", data)
+    at = data.find(b"-", name.end() if name else 0)
+    while at >= 0:
+        if data[at - 1 : at].isdigit():
+            data.insert(at, ord(" "))
+            at += 1
+        at = data.find(b"-", at + 1)
 
 
 def _read_network(tokens: Tokens, at: int, depth: int = 0) -> _WcspReader:

@@ -40,7 +40,7 @@ class Job:
     """
 
     def __init__(self, folder: str | PathLike[str], client: Any = None):
-        self.folder = Path(folder)
+        self.folder: Path = Path(folder)
         self._dir = JobDir(self.folder)
         self._client = client
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.memory import default_memory_bytes
 from ...storage.files import free_bytes
-from ...values import dataclass
 from ..errors import BucketflowError
 from ..options import Options, parse_size
 
@@ -179,6 +178,8 @@ class Resources:
     @property
     def distributed(self) -> bool:
         """Whether a Dask cluster was asked for."""
-        return (
-            self.asked.remote or bool(self.asked.workers) or (self.asked.gpus not in (None, 1) and self.gpu_count > 1)
-        )
+        if self.asked.remote or self.asked.workers:
+            return True
+        if self.asked.tasks == "steps":
+            return self.asked.gpus is not None
+        return self.asked.gpus not in (None, 1) and self.gpu_count > 1

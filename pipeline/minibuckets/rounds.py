@@ -89,11 +89,15 @@ class OptimumBounds:
         found = self._in_memory(split, keep, stop) if spilling is None else self._on_disk(spilling, stop)
         if found is None:
             return False
-        self.possible = found.feasible or self.states is not None
-        self._raise(found.lower)
-        if found.states is not None:
-            self._take(self.costs.restored(found.states))
+        self.learn(found.lower, found.states, found.feasible)
         return True
+
+    def learn(self, lower: int, states: States | None, feasible: bool) -> None:
+        """Take a bound of what mini-buckets work on, an assignment of it, and whether one is below the cut-off."""
+        self.possible = feasible or self.states is not None
+        self._raise(lower)
+        if states is not None:
+            self._take(self.costs.restored(states))
 
     def _raise(self, lower: int) -> None:
         """Take a bound, which holds of what is below the cut-off; the next total that there can be is one too."""

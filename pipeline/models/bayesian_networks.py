@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
-from ...values import dataclass
 from ..errors import ModelError, shorten
 from .function import Function, joined, runs
 from .model_policy import ModelPolicy
@@ -84,6 +85,20 @@ def children_fault(functions: Sequence[Function], names: Sequence[str]) -> Fault
 
 
 _ONE = "one distribution of each variable"
+
+
+def modes_along(functions: Sequence[Function], dims: Sequence[int], known: Mapping[int, int]) -> dict[int, int]:
+    """Return for each variable of a network the most probable state given those of its parents, known states apart."""
+    own = {function.child: function for function in functions}
+    order = TopologicalSorter({v: _parents(function) for v, function in own.items()}).static_order()
+    states = dict(known)
+    for v in order:
+        if v is not None and v not in states:
+            function = own[v]
+            table = function.dense(dims)
+            at = tuple([slice(None) if u == v else states[u] for u in function.scope])
+            states[v] = int(np.argmax(table[at]))
+    return states
 
 
 def cycle_fault(functions: Sequence[Function], names: Sequence[str]) -> Fault | None:

@@ -25,6 +25,13 @@ class Checked(tuple[Function, ...]):
     fits: tuple[tuple[int, ...], str]
 
 
+def fitting(kind: Kind, dims: tuple[int, ...], functions: Iterable[Function]) -> Checked:
+    """Return functions that fit domains and a kind as they were made, values and dtypes too."""
+    checked = Checked(functions)
+    checked.fits = (dims, kind)
+    return checked
+
+
 def kind_named(kind: Any) -> Kind:
     """Check the kind of a model."""
     if kind not in get_args(Kind):
@@ -96,9 +103,7 @@ def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any
     given = [f if f.values.dtype == dtype else _converted(k, f, dtype) for k, f in enumerate(given)]
     if kind != "cost":
         _check_probabilities(given)
-    checked = Checked(given)
-    checked.fits = (dims, kind)
-    return checked
+    return fitting(kind, dims, given)
 
 
 def function_fault(function: Any, sizes: Mapping[int, int], known: KnownRows | None = None) -> str | None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 
-from ...values import dataclass
 from ..errors import ModelError, shorten
 from .checks import first_again
 from .model import Model

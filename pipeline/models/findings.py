@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..errors import InternalError, ModelError
 from .bayesian_networks import network_fault, row_sums
 from .model import Model
@@ -38,13 +38,19 @@ def check_log10(model: Model, log10: float | None, likelihoods: Iterable[NDArray
     """
     if model.kind != "bayes" or log10 is None or log10 <= _ROUNDED_LOG10:
         return
+    most = most_log10(model, likelihoods)
+    if most is not None and log10 > most + _ROUNDED_LOG10:
+        raise InternalError(f"evidence has the probability 10^{log10:.9g}, which is more than 1")
+
+
+def most_log10(model: Model, likelihoods: Iterable[NDArray[Any]] = ()) -> float | None:
+    """Return what log10 of a probability of a Bayesian network can be at most; None of other models."""
     functions, names, dims = model.functions, model.names, model.dims
-    if network_fault(functions, names, dims, model.states) is not None:
-        return
+    if model.kind != "bayes" or network_fault(functions, names, dims, model.states) is not None:
+        return None
     most = sum(math.log10(row_sums(function, dims).max()) for function in functions)
     most += sum(math.log10(largest) for weights in likelihoods if (largest := float(np.max(weights))) > 0)
-    if log10 > max(most, 0.0) + _ROUNDED_LOG10:
-        raise InternalError(f"evidence has the probability 10^{log10:.9g}, which is more than 1")
+    return max(most, 0.0)
 
 
 Array = NDArray[Any]

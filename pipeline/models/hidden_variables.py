@@ -14,7 +14,7 @@ from .function import FORBIDDEN, Function
 _UNKNOWN = -1
 
 
-def completed(functions: Sequence[Function], assignment: Sequence[int], hidden: int) -> list[int] | None:
+def completed(functions: Sequence[Function], assignment: Sequence[int], dims: Sequence[int]) -> list[int] | None:
     """Return an assignment with the states of all hidden variables; None where one has no allowed state.
 
     A hidden variable has the one state that a function allows, the others of whose variables are known.
@@ -24,21 +24,22 @@ def completed(functions: Sequence[Function], assignment: Sequence[int], hidden: 
     functions : sequence of Function
     assignment : sequence of int
         States of the model's own variables.
-    hidden : int
-        How many variables are behind them.
+    dims : sequence of int
+        How many states each variable has; the hidden ones are behind the model's own.
 
     Raises
     ------
     ModelError
         If a hidden variable does not follow from the others.
     """
-    own, states = len(assignment), [*assignment, *[_UNKNOWN] * hidden]
+    own = len(assignment)
+    states = [*assignment, *[_UNKNOWN] * (len(dims) - own)]
     waiting = [function for function in functions if max(function.scope, default=0) >= own]
     while waiting:
         left = []
         for function in waiting:
             unknown = [v for v in function.scope if states[v] == _UNKNOWN]
-            allowed = _allowed(function, states) if len(unknown) == 1 else None
+            allowed = _allowed(function, states, dims) if len(unknown) == 1 else None
             if allowed is None or len(allowed) > 1:
                 left += [function] if unknown else []
             elif not allowed:
@@ -46,23 +47,33 @@ def completed(functions: Sequence[Function], assignment: Sequence[int], hidden: 
             else:
                 states[unknown[0]] = allowed[0]
         if len(left) == len(waiting):
+            if any(_forbids(function, states) for function in functions):
+                return None
             raise ModelError(f"the states of {len(left)} hidden variables do not follow from the others")
         waiting = left
     return [max(state, 0) for state in states]
 
 
-def _allowed(function: Function, states: Sequence[int]) -> list[int] | None:
-    """Return the allowed states of the one variable of a function that has none yet; None for those of a default."""
+def _forbids(function: Function, states: Sequence[int]) -> bool:
+    """Whether a function forbids states that are all known."""
+    own = [states[v] for v in function.scope]
+    return _UNKNOWN not in own and not _is_allowed(np.asarray(function.at(own)))
+
+
+def _allowed(function: Function, states: Sequence[int], dims: Sequence[int]) -> list[int]:
+    """Return the allowed states of the one variable of a function that has none yet."""
     known = [(c, states[v]) for c, v in enumerate(function.scope) if states[v] != _UNKNOWN]
     if function.rows is None:
         column = function.values[tuple(slice(None) if states[v] == _UNKNOWN else states[v] for v in function.scope)]
         return [int(state) for state in np.flatnonzero(_is_allowed(column))]
-    if _is_allowed(np.asarray(function.default, function.values.dtype)):
-        return None
     same = np.all([function.rows[:, c] == state for c, state in known], axis=0)
     (free,) = {*range(len(function.scope))} - {c for c, _ in known}
-    states_left: list[int] = function.rows[same & _is_allowed(function.values), free].tolist()
-    return states_left
+    listed = _is_allowed(function.values)
+    if not _is_allowed(np.asarray(function.default, function.values.dtype)):
+        states_left: list[int] = function.rows[same & listed, free].tolist()
+        return states_left
+    forbidden = {*function.rows[same & ~listed, free].tolist()}
+    return [state for state in range(dims[function.scope[free]]) if state not in forbidden]
 
 
 def _is_allowed(values: NDArray[Any]) -> NDArray[np.bool_]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
 from typing import Any
@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...values import dataclass
 from ..errors import ModelError, checks_keywords, shorten
 from .bayesian_networks import check_network
-from .checks import Checked, array_of, checked_functions, checked_variables, integer, kind_named
 from .checks import Kind as Kind
+from .checks import array_of, checked_functions, checked_variables, fitting, integer, kind_named
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
 from .function import Scopes, least_costs
@@ -222,9 +221,8 @@ class Model:
 
     def with_functions(self, others: Mapping[int, Function], *notes: str) -> Model:
         """Return a copy with other functions, by number, of the same scopes and kind of values, and further notes."""
-        functions = Checked([others.get(f, function) for f, function in enumerate(self.functions)])
-        functions.fits = (self.dims, self.kind)
-        return replace(self, functions=functions, notes=(*self.notes, *notes))
+        functions = [others.get(f, function) for f, function in enumerate(self.functions)]
+        return replace(self, functions=fitting(self.kind, self.dims, functions), notes=(*self.notes, *notes))
 
     @property
     def own_names(self) -> tuple[str, ...]:
@@ -330,7 +328,7 @@ class Model:
         ModelError
             If a hidden variable does not follow from the others.
         """
-        return assignment if len(assignment) == len(self.dims) else completed(self.functions, assignment, self.hidden)
+        return assignment if len(assignment) == len(self.dims) else completed(self.functions, assignment, self.dims)
 
     def cost(self, assignment: Sequence[int]) -> int | None:
         """Return the total cost of an assignment (state indices), or None if it is forbidden.

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
-
-from ...values import dataclass
 
 Query = Literal["optimum", "partition", "count"]
 """What is swept up a tree."""

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import inf
 from typing import Final
-
-from ...values import dataclass
 
 SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...tasks.steps.axes import bits_of, mask_of
-from ...values import dataclass
 from ..trees.costs import Rates, least_seconds, sized_work, step_seconds
 from ..trees.tree import Sizer, Tree, build_tree
 

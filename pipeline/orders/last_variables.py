@@ -19,10 +19,9 @@ The middle of a chain of five variables of two states goes last: each half leave
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count, pairwise
 
-from ...values import dataclass
 from ..errors import ModelError
 from ..trees.tree import Tree, build_tree
 from .tree_search import TreeSearch

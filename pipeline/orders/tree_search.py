@@ -18,7 +18,7 @@ import time
 from bisect import insort
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import itemgetter
 from random import Random
@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from ...tasks.compiler.code_cache import seconds_to_compile
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import compiling_seconds, working_seconds
-from ...values import dataclass
 from ..errors import BudgetError, ModelError
 from ..trees.costs import Rates, tree_cost
 from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
@@ -111,7 +110,7 @@ class TreeSearch:
     order: OrderName | Sequence[int] = "auto"
     seconds: float | None = None
     seed: int = 0
-    rates: Rates = Rates()
+    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
     itemsize: int = 8
     longest: float = LONGEST_PLANNING
     ended: Ended | None = field(default=None, compare=False)

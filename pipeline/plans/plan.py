@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
-from ...values import dataclass
 from ..errors import format_bytes, format_cells
 from ..trees.costs import TreeCost
 from ..trees.junction_sizes import JunctionTreeSizes, junction_tree_sizes
@@ -117,7 +116,7 @@ class Plan:
     rows_stored: bool = False
     stored_bytes: int = 0
     most_stored_bytes: int = 0
-    around: RunOverhead = RunOverhead()
+    around: RunOverhead = RunOverhead()  # noqa: RUF009 - a frozen value
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
@@ -320,6 +319,13 @@ class Plan:
     def sweeps(self) -> int:
         """Number of sweeps, one after the other."""
         return 1 + (self.evaluations.sweeps if self.evaluations else 0)
+
+    @property
+    def step_tasks(self) -> int:
+        """How many times steps run, in all slices, boxes and sweeps."""
+        if self.spill:
+            return self.sweeps * sum(self.spill.boxes(stage) * len(stage.steps) for stage in self.spill.stages)
+        return self.sweeps * int(self._over_slices(len(self.steps), self.variant_from))
 
     @property
     def most_rows(self) -> int:

@@ -6,10 +6,9 @@ Pure: it sees sizes, never a table. What it makes is a :class:`~bucketflow.pipel
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from ...values import dataclass
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
@@ -79,8 +78,8 @@ class Planner:
     """
 
     problem: Problem
-    options: PlanOptions = PlanOptions()
-    rates: Rates = Rates()
+    options: PlanOptions = PlanOptions()  # noqa: RUF009 - a frozen value
+    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
     effort: PlanningBudget = field(default_factory=PlanningBudget, compare=False)
 
     def with_options(self, **changes: Any) -> Planner:

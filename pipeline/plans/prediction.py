@@ -15,11 +15,11 @@ What begins a step of ten cells is nearly all that it takes:
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
 
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
-from ...values import dataclass
 from ..trees import costs
 from ..trees.costs import KernelRates, Rates, StepWork, lowered_work, residue_rates
 
@@ -106,7 +106,7 @@ class RunOverhead:
 
     functions: int = 0
     evaluated: int = 0
-    rates: Rates = Rates()
+    rates: Rates = Rates()  # noqa: RUF009 - a frozen value
 
     def leaf_seconds(self, device: bool, cells: int) -> float:
         """Predict making leaf tables of so many cells."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from ...tasks.steps.semiring import Semiring
-from ...values import dataclass
 from ..models.query import TreeKind
 from ..orders.tree_search import OrderName
 from ..trees.tree import Target

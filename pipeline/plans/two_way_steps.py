@@ -11,12 +11,12 @@ so that ``up[c] ⊗ down[c]`` is the belief of a table's scope (Shafer and Sheno
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from ...tasks.steps.axes import bits_of
 from ...tasks.steps.step import Step, make_step
-from ...values import dataclass
 from ..trees.costs import STORED_CELLS
 from ..trees.layouts import choose_layouts
 from ..trees.tree import Tree, elimination_order

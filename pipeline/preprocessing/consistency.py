@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..models.function import Function, highest_costs
 from ..models.model import Model
 from .preprocessing_policy import PreprocessingPolicy

@@ -7,6 +7,7 @@ value of a function is computed for all of them at once, axis by axis.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
@@ -15,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..models.function import Function, joined, runs
 from ..models.model import Model
 from .leaf_rows import ListedCells

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
 from ...tasks.rows.numpy_rows import comparable
-from ...values import dataclass
 from .consistency import allowed
 from .preprocess import Leaf, Network
 

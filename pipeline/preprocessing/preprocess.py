@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
-from ...values import dataclass
 from ..models.model import Function, Model
 from ..models.query import Query as Query
 from .consistency import NOTHING, Fallen, excluding, fixpoint

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -13,7 +14,6 @@ from ...tasks.boxes.codecs import Codec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
-from ...values import dataclass
 from ..errors import InternalError
 from ..preprocessing.leaf_groups import Cells, LeafGroup
 from ..preprocessing.leaf_tables import (
@@ -172,7 +172,7 @@ class EnergyOptimum(Least):
     """Most probable explanation, as the minimum of ``-ln p`` in float64."""
 
     network: Network
-    semiring: Semiring = min_plus("float64")
+    semiring: Semiring = min_plus("float64")  # noqa: RUF009 - a frozen value
 
     def algebra(self, sizes: Sequence[int], compiled: bool) -> Plain:
         """Return min-plus on floats."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -14,7 +15,6 @@ from ...tasks.boxes.codecs import Codec, PlainCodec, ScaledCodec
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.beliefs import UNREACHABLE, above_least, normalised
 from ...tasks.sweeps.scaled import LOOSE, LOWEST, Scaled
-from ...values import dataclass
 from ..errors import InternalError
 from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
 from ..preprocessing.preprocess import Leaf, Network

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring
 from ...tasks.sweeps.scaled import Scaled, SumProduct, measured_each
 from ...tasks.sweeps.sweep import Plain
-from ...values import dataclass
 from ..errors import InternalError, ModelError
 from ..preprocessing.leaf_groups import Cells, LeafGroup, made_together
 from ..preprocessing.leaf_rows import ListedCells

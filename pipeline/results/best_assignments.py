@@ -56,6 +56,11 @@ class BestAssignments(Iterator[RankedAssignment]):
     notes : tuple of str
     """
 
+    optimal_count: int | None
+    plan: Plan | None
+    seconds: Mapping[str, float]
+    notes: tuple[str, ...]
+
     def __init__(
         self,
         found: Iterator[RankedAssignment],

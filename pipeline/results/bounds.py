@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ...values import dataclass
 from ..errors import format_bytes, shown_number
 from ..preprocessing.preprocess import Query
 from .proof import plain_number, shown_assignment
@@ -35,6 +34,8 @@ class BoundRound:
         How long it took.
     disk_bytes : int
         Of messages that were on disk; 0 where all were in memory.
+    way : str
+        What else it was, in words: along another order than the first, or no elimination but by triangles.
     """
 
     variables: int | None
@@ -46,11 +47,15 @@ class BoundRound:
     upper: Number | None
     seconds: float
     disk_bytes: int = 0
+    way: str = ""
 
     @property
     def size(self) -> str:
         """The size in words."""
-        return f"{self.variables} variables" if self.limit is None else f"2^{self.limit.bit_length() - 1} cells"
+        if self.variables is None and self.limit is None:
+            return self.way
+        size = f"{self.variables} variables" if self.limit is None else f"2^{self.limit.bit_length() - 1} cells"
+        return f"{size}, {self.way}" if self.way else size
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,4 +173,5 @@ def _plain_round(each: BoundRound) -> dict[str, Any]:
         "upper": plain_number(each.upper),
         "seconds": round(each.seconds, 6),
         "disk_bytes": each.disk_bytes,
+        **({"way": each.way} if each.way else {}),
     }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ...cluster.version import install_hint
+from ..models.model import Model
 
 
 def imported_pandas() -> Any:
@@ -20,3 +23,15 @@ def imported_pandas() -> Any:
     except ImportError:
         raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
     return pandas
+
+
+def labelled_frame(model: Model, states: NDArray[Any]) -> Any:
+    """Return a data frame of states, shape (rows, variables); those with labels are categories."""
+    pandas = imported_pandas()
+    labelled = zip(model.own_names, model.states, states.T, strict=False)
+    return pandas.DataFrame(
+        {
+            name: column if labels is None else pandas.Categorical.from_codes(column, list(labels))
+            for name, labels, column in labelled
+        }
+    )

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from math import log2
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
-from ...values import dataclass
 from ..errors import format_bytes, listed, printable, shown_number
 
 if TYPE_CHECKING:

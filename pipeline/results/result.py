@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...values import dataclass
 from ..errors import ModelError, format_bytes, logarithm
 from ..models.model import Model
 from ..models.query import ValueQuery

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError, format_bytes
 from ..models.model import Model
-from .frames import imported_pandas
+from .frames import labelled_frame
 from .proof import plan_dict
 
 if TYPE_CHECKING:
@@ -78,14 +78,7 @@ class Samples:
         ImportError
             If pandas is not installed; the extra ``frames`` brings it.
         """
-        pandas = imported_pandas()
-        labelled = zip(self.names, self.model.states, self.states.T, strict=False)
-        return pandas.DataFrame(
-            {
-                name: column if labels is None else pandas.Categorical.from_codes(column, list(labels))
-                for name, labels, column in labelled
-            }
-        )
+        return labelled_frame(self.model, self.states)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only, without the draws."""

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
-from ...values import dataclass
 from ..plans.problem import Problem, sliced_dims
 from ..plans.repricing import lowered_step
 from ..queries.decode import decode

@@ -221,7 +221,7 @@ class BoxRun(Generic[T]):
         """The function call of a task, once all that it needs is there."""
         index, number = task
         if index not in self.sent:
-            self.sent[index] = self.run.pool.put(self.box(index))
+            self.sent[index] = self.run.shared(self.box(index))
         read = {name: [self.receipts[key] for key in keys] for name, keys in self.needs(task).items()}
         wanted: dict[str, set[tuple[int, ...]]] = {}
         for name, chunk in self.wanted[task]:

@@ -6,8 +6,8 @@ Where steps are asked for, each of them is a task instead, whose needs are the f
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import field
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Final, Generic, TypeVar
 
@@ -15,7 +15,6 @@ from ...cluster.pool import Pool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program, pick, run_part, run_step, together
 from ...tasks.sweeps.sweep import freed_tables
-from ...values import dataclass
 from ..plans.plan import Plan
 from ..plans.plan_parts import Parts, Task
 from ..plans.worker_parts import parts_of
@@ -45,6 +44,8 @@ class Swept(Generic[T]):
         Roots and results; of one part that was kept, leaf tables and messages too.
     made : dict of int to handle
         Where each step was a task, those tables that are still needed.
+    device : bool
+        Whether these may be on a device.
     """
 
     pool: Pool
@@ -54,16 +55,26 @@ class Swept(Generic[T]):
     tasks: dict[Task, Any]
     tables: dict[int, T]
     made: dict[int, Any] = field(default_factory=dict)
+    device: bool = False
 
     def picked(self, wanted: Iterable[int]) -> list[Any]:
         """Return handles of tables that tasks made, a dict from each of the tasks."""
         if self.made:
             numbers = tuple(wanted)
-            return [self.pool.submit(together, numbers, *[self.made[i] for i in numbers])] if numbers else []
+            return [self.pool.submit(self._collector, numbers, *[self.made[i] for i in numbers])] if numbers else []
         sources: dict[Task, list[int]] = defaultdict(list)
         for i in wanted:
             sources[self.parts.makers[i]].append(i)
         return [self.pool.submit(pick, self.tasks[task], numbers) for task, numbers in sources.items()]
+
+    @property
+    def _collector(self) -> Callable[..., dict[int, T]]:
+        """The task that puts tables of others together, in the host's memory."""
+        if not self.device:
+            return together
+        from ...tasks.rows.device_algebra import together_here
+
+        return together_here
 
 
 def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
@@ -105,7 +116,7 @@ def _sweep_steps(run: Run[T], keep: bool) -> Swept[T]:
     """
     plan, pool, parts = run.plan, run.pool, parts_of(run.plan)
     program, whole = run.program(plan.steps, plan.outputs), keep and not plan.cuts
-    swept: Swept[T] = Swept(pool, parts, {}, {}, {}, {})
+    swept: Swept[T] = Swept(pool, parts, {}, {}, {}, {}, device=run.device)
     kept = {step.node for step in plan.steps} if whole else {*plan.outputs}
     if whole:
         swept.programs[-1] = pool.put(program)
@@ -125,8 +136,9 @@ def _sweep_steps(run: Run[T], keep: bool) -> Swept[T]:
 
 def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: set[int]) -> None:
     """Submit the steps of a program; those tables are in ``made`` afterwards that are to be kept."""
-    pool, steps, sent = run.pool, program.steps, dict[int, Any]()
-    for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
+    pool, sent = run.pool, dict[int, Any]()
+
+    def submit(_: int, step: Step) -> Any:
         with_it = {}
         for i in step.inputs:
             if i in made or i in sent:
@@ -137,10 +149,39 @@ def _submit_steps(run: Run[T], program: Program[T], made: dict[int, Any], kept: 
                 sent[i] = pool.put(program.leaves[i])
         read = tuple(dict.fromkeys(i for i in step.inputs if i not in with_it))
         tables = [made[i] if i in made else sent[i] for i in read]
-        made[step.node] = pool.submit(run_step, step, program.algebra, run.threads, read, with_it, *tables)
+        return pool.submit(run_step, step, program.algebra, run.threads, read, with_it, *tables)
+
+    submit_steps(program.steps, kept, made, submit, sent)
+
+
+def submit_steps(
+    steps: Sequence[Step],
+    kept: Collection[int],
+    made: dict[int, Any],
+    submit: Callable[[int, Step], Any],
+    sent: dict[int, Any] | None = None,
+) -> None:
+    """Submit steps in their order, which is their priority too.
+
+    Who submits holds only what is still to be read, so that Dask drops a table after its last reader, as a sweep does.
+
+    Parameters
+    ----------
+    kept : collection of int
+        Tables that are read afterwards.
+    made : dict of int to handle
+        Tables that tasks make; afterwards those that are to be kept.
+    submit : callable
+        Submits a step, given with its position.
+    sent : dict of int to handle, optional
+        Leaf tables that ``submit`` sends, which are dropped in the same way.
+    """
+    for position, (step, gone) in enumerate(zip(steps, freed_tables(steps, kept), strict=True)):
+        made[step.node] = submit(position, step)
         for i in gone:
             made.pop(i, None)
-            sent.pop(i, None)
+            if sent:
+                sent.pop(i, None)
 
 
 def _collect(run: Run[Any], swept: Swept[Any], answers: list[Any]) -> None:

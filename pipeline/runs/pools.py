@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
 from ...cluster.address import ClusterError, ClusterLostError, verify_listening
-from ...cluster.dask_pool import DaskPool
+from ...cluster.dask_pool import Begin, DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
 from ...storage.run_folder import sweep_partial_files
@@ -23,11 +23,16 @@ from ..machine.resources import Resources
 class DaskPools(AbstractContextManager[Pool]):
     """Opens the client that was asked for and closes it if it was opened here.
 
-    With GPUs, ``at_a_time`` is how many tasks one device has room for.
+    With GPUs, ``at_a_time`` is how many tasks one device has room for; ``begins`` submit calls that are several tasks.
     """
 
-    def __init__(self, resources: Resources, at_a_time: int = 1):
-        options = resources.asked
+    def __init__(
+        self,
+        resources: Resources,
+        at_a_time: int = 1,
+        begins: Mapping[Callable[..., Any], Begin] | None = None,
+    ):
+        options, self._begins = resources.asked, begins
         self._resources = resources
         self._at_a_time = at_a_time
         self._opened: AbstractContextManager[Any]
@@ -50,12 +55,12 @@ class DaskPools(AbstractContextManager[Pool]):
         try:
             client, key = self._opened.__enter__(), uuid4().hex[:8]
             asked = self._resources.asked
+            limits = asked.priority, asked.most_workers, self._begins
             if not self._resources.gpu_count:
-                return DaskPool(client, key, asked.priority, asked.most_workers)
+                return DaskPool(client, key, *limits)
             addresses = [worker.address for worker in self._resources.gpu_workers]
             from ...cluster.gpus import GpuPool
 
-            limits = asked.priority, asked.most_workers
             return GpuPool(client, key, addresses, self._at_a_time, (pick,), *limits)
         except ClusterError as error:
             raise BucketflowError(str(error)) from None

@@ -72,7 +72,7 @@ class BoxedStep(Generic[T]):
 
     def _cut_to_read(self, boxes: RowBoxes[T], samples: Sequence[Sample]) -> dict[Path, Ranges]:
         """Cut open boxes until what they read is expected to fit; return them."""
-        limit = boxes.nbytes // BoxPolicy.current().input_part
+        limit = boxes.read_bytes
         while True:
             waiting, cut = {path: ranges for path, ranges, _ in self.disk.open(self.node)}, False
             for path, ranges in waiting.items():

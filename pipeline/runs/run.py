@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -11,7 +11,6 @@ from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable
-from ...values import dataclass
 from ..plans.plan import Plan
 from ..plans.problem import Problem
 from ..preprocessing.preprocess import Network
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from ...tasks.rows.memory_account import MemoryAccount
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 Progress = Callable[[int], None]
 #: Where a run directory keeps tables.
@@ -31,6 +31,24 @@ TABLES: Final = "tables"
 
 def _ignored(_: str) -> None:
     """Tell nobody."""
+
+
+@dataclass
+class Held(Generic[V]):
+    """What tasks of single steps share: here, where they are submitted, and where the pool's tasks find it.
+
+    Parameters
+    ----------
+    value
+    handle
+        What stands for the value in tasks.
+    made : dict of int to handle
+        Tables that were made once, for all slices.
+    """
+
+    value: V
+    handle: Any
+    made: dict[int, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -149,6 +167,11 @@ class Run(Generic[T]):
 
         store, codec = ChunkFiles((self.folder / TABLES).absolute()), self.arithmetic.codec
         return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
+
+    def shared(self, value: Any) -> Any:
+        """Send what tasks share to the pool; return what stands for it in calls that it streams or runs as a graph."""
+        handle = self.pool.put(value)
+        return Held(value, handle) if self.by_steps else handle
 
     def report(self, nbytes: int) -> None:
         """Say that so many bytes more were read and written; more than were planned count as all."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...tasks.steps.policy import Policy
-from ...values import dataclass
 
 
 @dataclass(frozen=True)
 class SlicePolicy(Policy):
-    """The numbers behind bounds of slices.
+    """The numbers behind slices as tasks and their bounds.
 
     Parameters
     ----------
@@ -20,9 +21,12 @@ class SlicePolicy(Policy):
         at so many seconds a cell.
     slice_bytes : int
         What is there at a time of numbers of each slice.
+    step_tasks : int
+        Most tasks of single steps that a run is cut into: a client submits some two thousand a second.
     """
 
     least_seconds: float = 0.1
     bounds_part: int = 16
     cell_seconds: float = 5e-9
     slice_bytes: int = 5 * 8
+    step_tasks: int = 200_000

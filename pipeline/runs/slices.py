@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -23,7 +23,6 @@ from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import ChunkFiles
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
-from ...values import dataclass
 from ..plans.plan import Plan
 from ..plans.problem import sliced_dims
 from ..queries.arithmetic import Arithmetic
@@ -104,16 +103,17 @@ class Slices(Generic[T]):
         told = {"kind": "beliefs of each group, one after the other", "of": [list(target) for target in self.shapes]}
         return TableSpec(self.name, (0, 1), labels, (self.groups, cells), frozenset((0,)), dtype, attributes=told)
 
-    def states(self, number: int) -> list[dict[int, int]]:
-        """States of the sliced variables in every slice of a group."""
+    def states(self, number: int, worth: Sequence[bool] | None = None) -> list[dict[int, int]]:
+        """States of the sliced variables in every slice of a group, or those that are ``worth`` it."""
         indices = range(number * self.size, min((number + 1) * self.size, self.slices))
-        return [slice_states(self.program.dims, self.sliced, i) for i in indices]
+        chosen = [slice_states(self.program.dims, self.sliced, i) for i in indices]
+        return chosen if worth is None else [states for states, w in zip(chosen, worth, strict=True) if w]
 
 
 def slices_of(run: Run[T], name: str = TABLES) -> Slices[T]:
     """Put the program of a plan together, with all states of the sliced variables; ``name`` is the ledger's folder."""
     plan, folder = run.plan, run.folder and (run.folder / name).absolute()
-    launched = run.device and plan.needs is not None
+    launched = run.device and plan.needs is not None and not run.by_steps
     program = replace(run, device=run.device and not launched).program(plan.steps, plan.outputs, plan.variant_from)
     device = None
     if launched:
@@ -143,11 +143,16 @@ def run_group(
 
     Of those that are not ``worth`` it, if any, nothing is found: None. Beliefs are of all.
     """
-    chosen, dims = slices.states(number), sliced_dims(slices.program.dims, slices.sliced)
+    return group_result(slices, number, worth, swept_slices(slices, slices.states(number, worth), threads, on_table))
+
+
+def group_result(
+    slices: Slices[T], number: int, worth: Sequence[bool] | None, swept: Iterator[tuple[Any, dict[Target, T]]]
+) -> GroupResult:
+    """Put together what the slices of a group found, which arrives slice by slice."""
     if worth is not None:
-        some = swept_slices(slices, [s for s, w in zip(chosen, worth, strict=True) if w], threads, on_table)
-        return GroupResult([next(some)[0] if w else None for w in worth], {})
-    swept = swept_slices(slices, chosen, threads, on_table)
+        return GroupResult([next(swept)[0] if w else None for w in worth], {})
+    chosen, dims = slices.states(number), sliced_dims(slices.program.dims, slices.sliced)
     if not slices.results:
         return GroupResult([total for total, _ in swept], {})
     if slices.slices == 1:
@@ -167,14 +172,19 @@ def swept_slices(
     program = slices.program
     if slices.device is None:
         for tables in program.run_slices(chosen, threads=threads, on_table=on_table, shared=program.shared):
-            yield _read(slices.arithmetic, slices.roots, slices.results, tables)
+            yield read_slice(slices, tables)
         return
     for states in chosen:
         found = slices.device.swept(program.restricted_leaves(states))
         if found is None:
             (tables,) = program.run_slices([states], threads=threads)
-            found = _read(slices.arithmetic, slices.roots, slices.results, tables)
+            found = read_slice(slices, tables)
         yield found
+
+
+def read_slice(slices: Slices[T], tables: Mapping[int, T]) -> tuple[Any, dict[Target, T]]:
+    """Return the value of a slice and the tables of all targets, from the outputs of its sweep."""
+    return _read(slices.arithmetic, slices.roots, slices.results, tables)
 
 
 def _read(
@@ -203,6 +213,11 @@ def store_group(
     worth: Sequence[bool] | None = None,
 ) -> Receipt:
     """Task: run a group, unless it was, and leave its beliefs, if any, and its receipt in the run directory."""
+    return receipt_of(slices, number, lambda: run_group(slices, number, threads, on_table, worth))
+
+
+def receipt_of(slices: Slices[Any], number: int, find: Callable[[], GroupResult]) -> Receipt:
+    """Return the receipt of a group: that in the ledger, or a new one of what is found now."""
     from ...tasks.boxes.box import new_receipt, told_steps
 
     assert slices.folder is not None
@@ -210,7 +225,7 @@ def store_group(
         return done[0]
     start = time.perf_counter()
     with timed_steps() as spent:
-        found = run_group(slices, number, threads, on_table, worth)
+        found = find()
     chunk, nbytes, checksum = (number, 0), 0, 0
     if slices.results:
         values = np.zeros(slices.table.shape[1], slices.table.dtype)
@@ -250,7 +265,7 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     moved = plan.moved_bytes
     receipts = {} if slices.folder is None else _receipts(run, slices)
     missing = [number for number in range(slices.groups) if number not in receipts]
-    sent = run.pool.put(slices) if sent is None and missing else sent
+    sent = run.shared(slices) if sent is None and missing else sent
     task = run_group if slices.folder is None else store_group
     stream = run.pool.stream(task, ((sent, number, run.threads, by_step) for number in missing))
     run.report(len(receipts) * (moved // slices.groups))
@@ -286,7 +301,7 @@ def group_totals(
     task, under_way = run_group if slices.folder is None else store_group, deque[int]()
 
     def calls() -> Iterator[Call]:
-        there = run.pool.put(slices) if sent is None else sent
+        there = run.shared(slices) if sent is None else sent
         for number, worth in wanted:
             if number not in receipts:
                 under_way.append(number)

@@ -7,7 +7,7 @@ All of that follows from scopes, so a search, slices, boxes and lowered steps ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import ceil, log2
 from operator import or_
@@ -19,7 +19,6 @@ from ...tasks.steps.products import pays
 from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
-from ...values import dataclass
 from .tree import Sizer, Tree, sizer_of
 
 #: Up to here a belief of several variables is stored and each of them summed from it; a larger one is swept for each.

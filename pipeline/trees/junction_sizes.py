@@ -11,8 +11,8 @@ A cycle of four binary variables, whose first two are eliminated one by one:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ...values import dataclass
 from .tree import Sizer, Tree, sizer_of
 
 

@@ -20,12 +20,12 @@ message and makes the second, in a workspace of 24,000 bytes: the peak.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from math import inf, prod
 from operator import itemgetter
 
 from ...tasks.steps.step import Step, make_step
 from ...tasks.sweeps.sweep import freed_tables, useful_threads
-from ...values import dataclass
 from .tree import Tree
 
 # What steps with less cannot need on a device: the part of its memory that no plan may use is larger.

@@ -18,11 +18,11 @@ of variable 0 into a table over its neighbours. The last two variables go togeth
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import log2, prod
 
 from ...tasks.steps.axes import Sizes, alike, bits_of, mask_of
-from ...values import dataclass
 
 Target = tuple[int, ...]
 """Variables, ascending, whose joint belief is asked for."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ...tasks.steps.policy import Policy
 from ...tasks.sweeps.best_states import JOINT_STATES
-from ...values import dataclass
 
 
 @dataclass(frozen=True)

@@ -115,7 +115,7 @@ def run_box(
     if not box.overlaps:
         yield
         left.start = time.perf_counter()
-    tables = {node: _read(box, node, receipts, states, there=False) for node in box.inputs}
+    tables = {node: read_part(box, node, receipts, states, there=False) for node in box.inputs}
     seconds = time.perf_counter() - left.start
     if box.overlaps:
         yield
@@ -167,7 +167,7 @@ def _part_there(left: Left[T], part: States, receipts: Receipts, threads: int) -
     places = program.algebra.places  # type: ignore[attr-defined]
     there = places.device_nodes(program.steps)
     read_there = {i for step in program.steps if step.node in there for i in step.inputs}
-    tables = {node: _read(box, node, receipts, part, there=node in read_there) for node in box.inputs}
+    tables = {node: read_part(box, node, receipts, part, there=node in read_there) for node in box.inputs}
     left.end(_swept(left, program, tables, part, threads), part)
 
 
@@ -178,19 +178,19 @@ def _lowered(program: Program[T], part: States) -> Program[T]:
     return replace(program, steps=steps, algebra=program.algebra.resized(sizes))
 
 
-def _read(box: Box[T], node: int, receipts: Receipts, states: States, *, there: bool) -> T:
+def read_part(box: Box[T], node: int, receipts: Receipts, states: States, *, there: bool) -> T:
     """Read the part of an input that agrees with ``states``, adding up its shares, to the host or to a device."""
     shared, spec = box.shared.get(node, ()), box.inputs[node]
     total = None
     for combination in product(*(range(box.program.dims[v]) for v in shared)):
         at = {**states, **dict(zip(shared, combination, strict=True))}
-        share = _read_part(box, spec, receipts[spec.name], at, there)
+        share = _read_chunks(box, spec, receipts[spec.name], at, there)
         total = share if total is None else box.codec.added(total, share)
     assert total is not None
     return box.codec.settled(total) if shared else total
 
 
-def _read_part(box: Box[T], spec: TableSpec, receipts: Sequence[Receipt], states: States, there: bool) -> T:
+def _read_chunks(box: Box[T], spec: TableSpec, receipts: Sequence[Receipt], states: States, there: bool) -> T:
     """Read the part of a table that agrees with ``states``."""
     shape = box_shape(spec, states)
     values = (arrays.empty(prod(shape), spec.dtype) if there else np.empty(prod(shape), spec.dtype)).reshape(shape)

@@ -5,7 +5,9 @@ Both hand out host arrays from which and to which the device copies at the link'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from ..gpu import arrays
 from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
 from ..gpu.memory import Pinned, to_device, to_host
+from .box_policy import BoxPolicy
 from .stores import Chunk, ChunkFiles, Key, Written, place, within
 
 Array = NDArray[Any]
@@ -28,22 +31,48 @@ BUFFERS = Pinned()
 """What chunks of files pass through in this process."""
 
 
+@cache
+def _readers(threads: int) -> ThreadPoolExecutor:
+    """Return the threads of this process that read chunk files for all boxes."""
+    return ThreadPoolExecutor(threads, "bucketflow-reader")
+
+
 class BufferedFiles(ChunkFiles):
     """Chunk files whose chunks pass through page-locked buffers, to and from a device."""
 
-    def load(self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
+    def load(
+        self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int], first: int = 0
+    ) -> None:
         """Read all files, and check them, while those before are on their way."""
         spec = stored_table(self.folder, spec)
         buffers: list[Array] = []
         try:
-            for receipt in receipts:
+            for _ in receipts:
                 buffers.append(_room(BUFFERS, spec, rounded=True))
-                read_chunk(self.folder, spec, receipt, buffers[-1])
-                _send(buffers[-1][within(spec, states)], values[place(spec, receipt.chunk, states)])
+            for receipt, buffer in self._read(spec, receipts, buffers):
+                _send(buffer[within(spec, states)], values[place(spec, receipt.chunk, states, first)])
         finally:
             _wait()
             for buffer in buffers:
                 BUFFERS.give(_block(buffer))
+
+    def _read(
+        self, spec: TableSpec, receipts: Sequence[Receipt], buffers: Sequence[Array]
+    ) -> Iterator[tuple[Receipt, Array]]:
+        """Read and check files, large ones several at a time; yield each as soon as those before are there."""
+        policy, pairs = BoxPolicy.current(), [*zip(receipts, buffers, strict=True)]
+        if sum(buffer.nbytes for buffer in buffers[1:]) < policy.least_shared_read_bytes:
+            for receipt, buffer in pairs:
+                read_chunk(self.folder, spec, receipt, buffer)
+                yield receipt, buffer
+            return
+        reading = [_readers(policy.reading_threads).submit(read_chunk, self.folder, spec, *pair) for pair in pairs]
+        try:
+            for pair, one in zip(pairs, reading, strict=True):
+                one.result()
+                yield pair
+        finally:
+            wait(reading)  # what still fills a buffer that is about to be given back
 
     def save(
         self, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]
@@ -92,11 +121,13 @@ class HostTables:
         """Every task runs once."""
         return []
 
-    def load(self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
+    def load(
+        self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int], first: int = 0
+    ) -> None:
         """Copy from the chunks themselves."""
         for receipt in receipts:
             cells = self._chunks[receipt.key][within(spec, states)]
-            _send(cells, values[place(spec, receipt.chunk, states)])
+            _send(cells, values[place(spec, receipt.chunk, states, first)])
         _wait()
 
     def save(

@@ -114,6 +114,12 @@ class RowBoxes(Generic[T]):
     device: bool = False
 
     @property
+    def read_bytes(self) -> int:
+        """What a box may read."""
+        policy = BoxPolicy.current()
+        return self.nbytes // (policy.device_input_part if self.device else policy.input_part)
+
+    @property
     def keys(self) -> Keys:
         """Layout of the table that the boxes write."""
         return Keys(self.step.axes, tuple([self.sizes[v] for v in self.step.axes]))
@@ -200,7 +206,7 @@ def _done(
     there: Mapping[Key, Receipt],
     before: RowRun | None,
 ) -> list[Receipt]:
-    start, limit = time.perf_counter(), boxes.nbytes // BoxPolicy.current().input_part
+    start, limit = time.perf_counter(), boxes.read_bytes
     tables, read, held = {}, 0, boxes.placed()
     for node, axes in boxes.axes.items():
         if node in held:
@@ -241,7 +247,8 @@ def read_table(
     nbytes = 0
     for run in runs:
         found: list[Relation] = []
-        for part in run.read(store, ranges, there=there):
+        together = max(1, limit // (run.chunk_rows * run.row_bytes)) if there else 1
+        for part in run.read(store, ranges, there=there, together=together):
             nbytes += part.nbytes
             if nbytes > limit:
                 raise TooMuchToReadError(run.keys.variables, nbytes, limit)
@@ -255,10 +262,11 @@ def read_table(
     return algebra.united(parts), nbytes
 
 
-def chunk_bytes(nbytes: int) -> int:
+def chunk_bytes(nbytes: int, *, device: bool) -> int:
     """Return how large chunks are where a task may take so many bytes."""
     policy = BoxPolicy.current()
-    return min(max(nbytes // policy.chunk_part, policy.least_chunk_bytes), policy.most_chunk_bytes)
+    part = policy.device_chunk_part if device else policy.chunk_part
+    return min(max(nbytes // part, policy.least_chunk_bytes), policy.most_chunk_bytes)
 
 
 def even_chunks(rows: int, most: int) -> int:
@@ -303,7 +311,8 @@ def stored_run(
     dtype = bare.values.dtype
     if before is None or (before.rows, before.dtype, before.kept) != (rows, dtype.name, kept):
         there = {}
-        chunk_rows = even_chunks(rows, chunk_bytes(boxes.nbytes) // (8 * keys.n_words + dtype.itemsize))
+        most = chunk_bytes(boxes.nbytes, device=boxes.device)
+        chunk_rows = even_chunks(rows, most // (8 * keys.n_words + dtype.itemsize))
     else:
         chunk_rows = before.chunk_rows
     run = RowRun(_run_name(boxes.name, path), keys, rows, chunk_rows, dtype.name, kept)

@@ -22,7 +22,7 @@ from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..rows.keys import Keys, Words
 from ..rows.numpy_rows import comparable
-from ..rows.ordering import Ranges, concatenated, ends, inside, next_inside
+from ..rows.ordering import Ranges, chosen_rows, concatenated, ends, next_inside, where_inside
 from ..rows.relation import Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
 from ..steps.semiring import Semiring
@@ -132,8 +132,13 @@ class RowRun:
         there[:-1] &= comparable(found)[:-1] < firsts[start + 1 : stop]
         return [*map(int, np.flatnonzero(there) + start)]
 
-    def read(self, store: Store, ranges: Ranges, *, there: bool = False) -> Iterator[Relation]:
-        """Yield the rows within ranges, chunk by chunk, on the device that is in use or on the host.
+    def read(self, store: Store, ranges: Ranges, *, there: bool = False, together: int = 1) -> Iterator[Relation]:
+        """Yield the rows within ranges, some chunks at a time, on the device that is in use or on the host.
+
+        Parameters
+        ----------
+        together : int
+            Chunks that are read at a time, at most.
 
         Raises
         ------
@@ -141,17 +146,17 @@ class RowRun:
             If a chunk is missing or damaged.
         """
         words, values = self.specs
-        all_inside = self.keys.fields.keys().isdisjoint(ranges)
-        for chunk in self.between(ranges):
-            ours, theirs = self.receipts[chunk]
-            rows, at = int(ours.value["rows"]), {0: chunk}
-            found = _room(words, there=there)
-            store.load(words, found, [ours], at)
-            chosen: Any = slice(None) if all_inside else inside(self.keys, found[0, :rows], ranges)
-            if all_inside or chosen.any():
-                entries = _room(values, there=there)
-                store.load(values, entries, [theirs], at)
-                yield Relation(self.keys, found[0, :rows][chosen], entries[0, :rows][chosen])
+        for group in _neighbours(self.between(ranges), together):
+            receipts = [self.receipts[chunk] for chunk in group]
+            rows = sum(int(ours.value["rows"]) for ours, _ in receipts)
+            found = _room(words, len(group), there=there)
+            store.load(words, found, [ours for ours, _ in receipts], {}, group[0])
+            found = found.reshape(-1, self.keys.n_words)[:rows]
+            chosen = where_inside(self.keys, found, ranges)
+            if chosen.start < chosen.stop if isinstance(chosen, slice) else chosen.any():
+                entries = _room(values, len(group), there=there)
+                store.load(values, entries, [theirs for _, theirs in receipts], {}, group[0])
+                yield chosen_rows(Relation(self.keys, found, entries.reshape(-1)[:rows]), chosen)
 
     def write(self, store: Store, blocks: Iterable[Relation], there: Mapping[Key, Receipt]) -> Iterator[Receipt]:
         """Write the rows of blocks that follow each other; yield receipts.
@@ -178,9 +183,18 @@ class RowRun:
                 yield new_receipt(*key, nbytes, checksum, start, _told(part) if spec is self.specs[0] else {})
 
 
-def _room(spec: TableSpec, *, there: bool) -> Any:
-    """Return an array for a chunk."""
-    shape = (1, *spec.chunk_shape[1:])
+def _neighbours(chunks: Sequence[int], most: int) -> Iterator[Sequence[int]]:
+    """Cut ascending chunks into groups that follow each other."""
+    start = 0
+    for end in range(1, len(chunks) + 1):
+        if end == len(chunks) or end - start == most or chunks[end] > chunks[end - 1] + 1:
+            yield chunks[start:end]
+            start = end
+
+
+def _room(spec: TableSpec, chunks: int, *, there: bool) -> Any:
+    """Return an array for some chunks."""
+    shape = (chunks, *spec.chunk_shape[1:])
     return arrays.empty(prod(shape), spec.dtype).reshape(shape) if there else np.empty(shape, spec.dtype)
 
 

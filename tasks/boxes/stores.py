@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +17,6 @@ from ...storage.codecs import paying
 from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table, stored_table
-from ...values import dataclass
 
 Array = NDArray[Any]
 Chunk = tuple[int, ...]
@@ -52,8 +52,16 @@ class Store(Protocol):
         """Return the receipts of chunks that are all there already, or nothing; some results are in no files."""
         ...
 
-    def load(self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
-        """Fill the part of a table that agrees with ``states``, shaped, on the host or on a device."""
+    def load(
+        self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int], first: int = 0
+    ) -> None:
+        """Fill the part of a table that agrees with ``states``, shaped, on the host or on a device.
+
+        Parameters
+        ----------
+        first : int
+            Values begin at that state of the first variable, along which the table is cut.
+        """
         ...
 
     def save(
@@ -121,11 +129,13 @@ class ChunkFiles:
             return []
         return ledger.finished(self.folder, spec, chunks)
 
-    def load(self, spec: TableSpec, values: Array, receipts: Sequence[Receipt], states: Mapping[int, int]) -> None:
+    def load(
+        self, spec: TableSpec, values: Array, receipts: Sequence[Receipt], states: Mapping[int, int], first: int = 0
+    ) -> None:
         """Read chunk files, straight into their places; of larger ones the part that is asked for."""
         spec = stored_table(self.folder, spec)
         for receipt in receipts:
-            out = values[place(spec, receipt.chunk, states)]
+            out = values[place(spec, receipt.chunk, states, first)]
             whole = out.size == math.prod(spec.chunk_shape)
             cells = out if whole else np.empty(spec.chunk_shape, spec.dtype)
             read_chunk(self.folder, spec, receipt, cells)
@@ -168,11 +178,12 @@ def box_shape(spec: TableSpec, states: Mapping[int, int]) -> list[int]:
     return [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]
 
 
-def place(spec: TableSpec, chunk: Chunk, states: Mapping[int, int]) -> tuple[slice, ...]:
-    """Where a chunk lies in the part of a table that agrees with ``states``."""
+def place(spec: TableSpec, chunk: Chunk, states: Mapping[int, int], first: int = 0) -> tuple[slice, ...]:
+    """Where a chunk lies in the part of a table that agrees with ``states``, from a first chunk on."""
+    skipped = (first, *(0 for _ in chunk[1:]))
     return tuple(
-        slice(c, c + 1) if v in spec.chunked and v not in states else slice(None)
-        for v, c in zip(spec.variables, chunk, strict=True)
+        slice(c - s, c - s + 1) if v in spec.chunked and v not in states else slice(None)
+        for v, c, s in zip(spec.variables, chunk, skipped, strict=True)
     )
 
 

@@ -7,7 +7,7 @@ each table that takes time, and the waits for tables of the device. Here the tab
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import chain
 from math import prod
 from typing import Any, Final
@@ -15,7 +15,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..steps.caches import Remembered
 from ..steps.semiring import Semiring
 from ..steps.step import Step

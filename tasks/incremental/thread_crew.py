@@ -182,14 +182,10 @@ class ThreadTeam:
         queue = Queue(*[8 * word for word in begins])
         fixed = (tables.layout, tables.state, self._stages, self._course, self._items)
         self._where = _words([*[word for each in fixed for word in addresses(each)], *queue])
+        #: Address of layout and state, as loops read them; asked for so often that NumPy is asked once.
+        self.where: int = self._where.ctypes.data
         self._tables = tables
         self._work(0, 0)  # loads it, in this thread
-
-    @property
-    def where(self) -> int:
-        """Address of layout and state, as loops read them."""
-        address: int = self._where.ctypes.data
-        return address
 
     def run(self, threads: int) -> int:
         """Run what can be run; return the number of steps."""

@@ -65,6 +65,18 @@ class DeviceRows:
         _launch("heads", len(words), (words, _copied(bits), len(words), heads), width)
         return cp.flatnonzero(heads)
 
+    def between(self, words: Any, low: Words, high: Words) -> tuple[int, int]:
+        """Return where those of ascending keys begin and end that lie between two."""
+        ends = cupy().asarray(np.concatenate([low, high]))
+        first, counts = cupy().stack(DeviceIndex(words, 0).find(ends)).get()
+        return int(first[0]), int(first[1] + counts[1])
+
+    def inside(self, words: Any, fields: Words) -> Any:
+        """Return which keys have states within ranges."""
+        found = cupy().empty(len(words), bool)
+        _launch("inside", len(words), (words, cupy().asarray(fields), len(fields), len(words), found), words.shape[1])
+        return found
+
     def index(self, words: Any, keys: Keys, ascending: bool) -> DeviceIndex:
         """Return where rows are that are looked for by their keys."""
         few = keys.n_words == 1 and keys.span <= max(_SMALL_TABLE, _TABLE_CELLS_A_ROW * len(words))

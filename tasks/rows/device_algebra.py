@@ -144,6 +144,11 @@ def table_here(table: T) -> T:
     return table if here is values else with_entries(table, here)
 
 
+def together_here(nodes: tuple[int, ...], *tables: T) -> dict[int, T]:
+    """Task: tables that several tasks made on a device, by number, in the host's memory."""
+    return {node: table_here(table) for node, table in zip(nodes, tables, strict=True)}
+
+
 def rows_there(given: PlainRows | SumProductRows, least_cells: int | None = None) -> PlainRows | SumProductRows:
     """Return the same algebra with large steps on the device: loops of ``least_cells``, if that is given."""
     base: Any = on_device(given.base, least_cells)
@@ -161,6 +166,10 @@ def device_rows_program(program: Program[T], *, fetched: bool, least_cells: int 
 @dataclass(frozen=True)
 class DeviceRowsProgram(DeviceProgram[T]):
     """A program whose large leaf tables go to the device once, and are sliced there."""
+
+    def here(self, tables: Mapping[int, T]) -> dict[int, T]:
+        """Return tables that steps made, in the host's memory."""
+        return {node: table_here(table) for node, table in tables.items()}
 
     @cached_property
     def _steps_there(self) -> tuple[Step, ...]:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from . import numpy_rows
@@ -75,6 +76,20 @@ class HostRows:
 
         out = np.empty(len(words) + 1, np.int64)
         return out[: join_loops.starts(words, np.full(words.shape[1], _ALL) if mask is None else mask, out)]
+
+    def between(self, words: Array, low: Array, high: Array) -> tuple[int, int]:
+        """Return where those of ascending keys begin and end that lie between two."""
+        places, (first, last) = range(len(words)), (low[0].tolist(), high[0].tolist())
+        start = bisect_left(places, first, key=lambda row: words[row].tolist())
+        return start, bisect_right(places, last, start, key=lambda row: words[row].tolist())
+
+    def inside(self, words: Array, fields: Array) -> Array:
+        """Return which keys have states within ranges."""
+        found = np.ones(len(words), bool)
+        for word, shift, mask, first, stop in fields:
+            states = words[:, int(word)] >> shift & mask
+            found &= (states >= first) & (states < stop)
+        return found
 
     def index(self, words: Array, keys: Keys, ascending: bool) -> KeyPlaces | Sorted:
         """Return where rows are that are looked for by their keys."""

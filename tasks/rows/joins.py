@@ -224,6 +224,8 @@ def _assembled(
 ) -> Relation:
     """Return the sum of a chain's blocks."""
     missing = disorder(chain.order, chain.scope)
+    if not missing.mask.any() and all(isinstance(stage, _DenseFactor) for stage in chain.stages):
+        budget_rows *= RowPolicy.current().rows_in_place
     assembly = Assembly(semiring, budget_rows, most_rows)
     summed = isinstance(chain.stages[-1] if chain.stages else None, _Meeting) and not missing.mask.any()
     for words, values, follows in chain.blocks(_JoinMaking(semiring, budget_rows, on_join, summed)):

@@ -7,12 +7,11 @@ keys of one layout sort like the tuples of states do; no field is cut by the end
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-
-from ...values import dataclass
 
 #: One bit of every word stays free: signed and unsigned comparisons agree.
 WORD_BITS = 63

@@ -39,11 +39,13 @@ class LargeJoinError(Exception):
 
 
 def join_row_bytes(inputs: Sequence[Table]) -> int:
-    """Return what a row of a join takes while it is made and sorted."""
+    """Return what a row of a join takes while it is made and sorted: in each stage that makes rows, and once more."""
     dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
     words = Keys(tuple(dims), tuple(dims.values())).n_words
+    known = {v for table in inputs if isinstance(table, Relation) for v in table.keys.variables}
+    making = sum(isinstance(table, Relation) or not known.issuperset(table.keys.variables) for table in inputs)
     policy = RowPolicy.current()
-    return len(inputs) * 8 * (policy.working_words + policy.working_key_words * words)
+    return making * 8 * (policy.working_words + policy.working_key_words * words)
 
 
 def copied_bytes(inputs: Sequence[Table], semiring: Semiring) -> int:

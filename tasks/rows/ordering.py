@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -283,13 +283,34 @@ Ranges = Mapping[int, tuple[int, int]]
 
 def inside(keys: Keys, words: Any, ranges: Ranges) -> Any:
     """Return which keys have all states within ranges, ``(rows,) bool``."""
-    found: Any = backend_of(words).arrays.ones(len(words), bool)
-    for v, (first, stop) in ranges.items():
-        if v in keys.fields:
-            word, shift, bits = keys.fields[v]
-            states = words[:, word] >> np.uint64(shift) & np.uint64((1 << bits) - 1)
-            found &= (states >= np.uint64(first)) & (states < np.uint64(stop))
-    return found
+    fields = [(*keys.fields[v][:2], (1 << keys.fields[v][2]) - 1, *ranges[v]) for v in ranges if v in keys.fields]
+    return backend_of(words).inside(words, np.array(fields, np.uint64).reshape(-1, 5))
+
+
+def where_inside(keys: Keys, words: Any, ranges: Ranges) -> Any:
+    """Return where the rows within ranges lie whose keys ascend: from one to another, or what :func:`inside` does."""
+    if ranges.keys().isdisjoint(keys.fields):
+        return slice(0, len(words))
+    if _follow(keys, ranges):
+        return slice(*backend_of(words).between(words, *ends(keys, ranges)))
+    return inside(keys, words, ranges)
+
+
+def _follow(keys: Keys, ranges: Ranges) -> bool:
+    """Whether all keys between two that are within ranges are within them, too."""
+    widths = [
+        (stop - first, keys.sizes[v]) for v in keys.variables for first, stop in [ranges.get(v, (0, keys.sizes[v]))]
+    ]
+    behind = [*dropwhile(lambda one: one[0] == 1, widths)]
+    return all(width == size for width, size in behind[1:])
+
+
+def chosen_rows(relation: Relation, chosen: Any) -> Relation:
+    """Return rows that :func:`where_inside` chose; few of many are copied, so that they hold no memory of others."""
+    rows = relation.rows(chosen)
+    if not isinstance(chosen, slice) or 2 * len(rows) > len(relation):
+        return rows
+    return replace(rows, words=rows.words.copy(), values=rows.values.copy())
 
 
 def within(table: Table, ranges: Ranges) -> Table:
@@ -300,8 +321,7 @@ def within(table: Table, ranges: Ranges) -> Table:
     if isinstance(table, Dense):
         place = tuple([slice(*ranges.get(v, (0, d))) for v, d in table.keys.sizes.items()])
         return Dense(keys, arrays.ascontiguousarray(table.values.reshape(table.keys.dims)[place]).reshape(-1))
-    found = inside(table.keys, table.words, ranges)
-    rows = table if bool(found.all()) else table.rows(found)
+    rows = chosen_rows(table, where_inside(table.keys, table.words, ranges))
     words = rows.words - arrays.asarray(_origin(table.keys, ranges))
     return Relation(keys, moved(words, table.keys, keys), rows.values)
 
@@ -359,9 +379,10 @@ def union(runs: Sequence[Relation], semiring: Semiring) -> Relation:
     """
     if not runs:
         raise ValueError("nothing to unite")
-    parts = sorted([run for run in runs if len(run)], key=lambda run: run.words[0].tolist())
-    if not parts:
-        return runs[0]
+    some = [run for run in runs if len(run)]
+    if len(some) < 2:
+        return (some or runs)[0]
+    parts = sorted(some, key=lambda run: run.words[0].tolist())
     chains: list[tuple[list[Relation], list[int]]] = []
     for part in parts:
         first, last = part.words[[0, -1]].tolist()

@@ -40,6 +40,23 @@ class RowBackend(Protocol):
     def starts(self, words: Any, mask: Any = None) -> Any:
         """Return where runs begin of keys that are equal in the bits of `mask` (None: in all), int64."""
 
+    def between(self, words: Any, low: Any, high: Any) -> tuple[int, int]:
+        """Return where those of ascending keys begin and end that lie between two.
+
+        Parameters
+        ----------
+        low, high : (1, words) uint64, of the host
+        """
+
+    def inside(self, words: Any, fields: Any) -> Any:
+        """Return which keys have states within ranges, ``(rows,) bool``.
+
+        Parameters
+        ----------
+        fields : (fields, 5) uint64, of the host
+            Word, shift, mask, first state and the one behind the last.
+        """
+
     def index(self, words: Any, keys: Keys, ascending: bool) -> Index:
         """Return where rows are that are looked for by their keys, which ascend.
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
-
-from ...values import dataclass
 
 RUN_CELLS: Final = 4096
 """Fused axes stop growing here: a row of this length is long enough for any loop, and shorter rows leave

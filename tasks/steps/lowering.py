@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ...values import dataclass
 from . import products
 from . import streaming as streaming_loops
 from .axes import Axes, fuse

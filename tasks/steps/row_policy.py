@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...values import dataclass
+from dataclasses import dataclass
+
 from .policy import Policy
 
 
@@ -23,6 +24,8 @@ class RowPolicy(Policy):
         Arrays are multiplied before a join reads them up to so many cells, or to one for so many rows of a table.
     working_words, working_key_words : int
         Words of 8 bytes that a row of a join takes while it is made and sorted, and those for each word of its key.
+    rows_in_place : int
+        Of rows that are only multiplied with arrays, and summed as they stand, so many fit for one that is sorted.
     merged_copies : int
         A result takes so many times its rows, and their places, while it is merged from those of blocks.
     merged_runs : int
@@ -66,6 +69,7 @@ class RowPolicy(Policy):
     rows_of_a_cell: int = 16
     working_words: int = 10
     working_key_words: int = 6
+    rows_in_place: int = 4
     merged_copies: int = 5
     merged_runs: int = 16
     least_block_rows: int = 1 << 8

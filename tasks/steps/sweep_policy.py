@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...values import dataclass
+from dataclasses import dataclass
+
 from .policy import Policy
 
 

@@ -175,6 +175,10 @@ class DeviceProgram(Program[T]):
         """Return a program of other steps on other leaf tables, whose results stay where they are made."""
         return replace(self, steps=steps, leaves=leaves, fetched=False)
 
+    def here(self, tables: Mapping[int, T]) -> dict[int, T]:
+        """Return tables that steps made, in the host's memory."""
+        return {node: fetch(table) for node, table in tables.items()}
+
     def leaves_at(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
         """Return some of the leaf tables with the given variables fixed, on the device where they are read there."""
         return self._staged(super().leaves_at(states, nodes))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
 from math import prod
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from ...values import dataclass
+from ..gpu.memory import portable_errors
 from ..steps.step import Step
 from .sweep import Algebra, OnTable, freed_tables, sweep
 
@@ -83,6 +83,10 @@ class Program(Generic[T]):
         """Return a program of other steps on other leaf tables, whose results stay where they are made."""
         return replace(self, steps=steps, leaves=leaves)
 
+    def here(self, tables: Mapping[int, T]) -> dict[int, T]:
+        """Return tables that steps made, in the host's memory."""
+        return dict(tables)
+
     def run(
         self,
         messages: Mapping[int, T] | None = None,
@@ -147,6 +151,15 @@ class Program(Generic[T]):
                 yield {node: live[node] for node in self.outputs}
 
 
+class ProgramOwner(Protocol):
+    """What has a program, as all slices and all boxes of a stage do."""
+
+    @property
+    def program(self) -> Program[Any]:
+        """Steps with their leaf tables."""
+        ...
+
+
 def run_part(
     program: Program[T],
     nodes: Collection[int],
@@ -168,7 +181,20 @@ def run_step(
 ) -> T:
     """Task: one step, from the leaf tables that go with it and the tables ``read`` that other tasks made."""
     given = {**leaves, **dict(zip(read, tables, strict=True))}
-    return algebra.step(step, [given[i] for i in step.inputs], threads)
+    with portable_errors():
+        return algebra.step(step, [given[i] for i in step.inputs], threads)
+
+
+def run_step_at(held: ProgramOwner, position: int, states: Mapping[int, int], read: tuple[int, ...], *tables: T) -> T:
+    """Task: the step at a position of a program that tasks share, with some variables fixed, in one thread.
+
+    It reads the tables ``read`` that other tasks made, and leaf tables of the program.
+    """
+    program = held.program
+    step, given = program.steps[position], dict(zip(read, tables, strict=True))
+    given |= program.leaves_at(states, [i for i in dict.fromkeys(step.inputs) if i not in given])
+    with portable_errors():
+        return program.algebra.step(step, [given[i] for i in step.inputs], 1)  # type: ignore[no-any-return]
 
 
 def together(nodes: tuple[int, ...], *tables: T) -> dict[int, T]:

@@ -53,8 +53,7 @@ class RankedStep:
     @classmethod
     def of(cls, step: Step, tables: Sequence[Array], sizes: Sequence[int], semiring: Semiring) -> RankedStep:
         """Prepare a step; of the flat ``tables`` that it reads nothing is copied."""
-        kept = {*step.axes}
-        chosen = tuple(dict.fromkeys(v for scope in step.input_axes for v in scope if v not in kept and sizes[v] > 1))
+        chosen = chosen_by(step, sizes)
         shaped, indices, orders, spreads = [], [], [], []
         for table, axes in zip(tables, step.input_axes, strict=True):
             shaped.append(table.reshape([sizes[v] for v in axes]))
@@ -92,6 +91,12 @@ class RankedStep:
         """Write the states of a joint state into an assignment."""
         for v, size in zip(reversed(self.chosen), reversed(self.shape), strict=True):
             number, states[v] = divmod(number, size)
+
+
+def chosen_by(step: Step, sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the variables of several states that a step eliminated."""
+    kept = {*step.axes}
+    return tuple(dict.fromkeys(v for scope in step.input_axes for v in scope if v not in kept and sizes[v] > 1))
 
 
 def two_best(worth: Array) -> tuple[int, int]:

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..cpu.dense import contract, run
 from ..steps.lowering import Quick
 from ..steps.semiring import LOG_SUM

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from threading import local
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...values import dataclass
 from ..cpu.dense import run
 from ..steps.semiring import Semiring
 from ..steps.step import Step

@@ -1,7 +1,7 @@
 """Rows on disk that pass through a device, beside the link: ``python tests/bench/gpu_rows.py [join] [cube] [--quick]``.
 
 "join": rows of three variables lie in a Zarr array of twenty times what the device may take; boxes read them, join them
-with a table of one variable, minimise that variable, and write what is left, three at a time. The floor is the time
+with a table of one variable, minimise that variable, and write what is left, two at a time. The floor is the time
 that the bytes of these rows take over the link alone, as one copy from page-locked memory; "files" is the time that
 the same threads take to read and check the chunks and do nothing with them.
 
@@ -28,6 +28,7 @@ from rich.table import Table
 import bucketflow
 from bucketflow.cluster.pool import Node, SerialPool, ThreadPool
 from bucketflow.pipeline.runs.pools import open_tables
+from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.device_stores import BufferedFiles
 from bucketflow.tasks.boxes.row_box import RowBoxes, chunk_bytes, known_run, run_row_box
 from bucketflow.tasks.boxes.sorted_runs import RowRun
@@ -70,7 +71,7 @@ def stored_rows(store: BufferedFiles, each: int, budget: int) -> RowRun:
     """Write the rows."""
     keys = Keys((0, 1, 2), SIZES)
     rows = SIZES[0] * SIZES[1] * each
-    run = RowRun("rows_1", keys, rows, chunk_bytes(budget) // 12, "int32", {})
+    run = RowRun("rows_1", keys, rows, chunk_bytes(budget, device=True) // 12, "int32", {})
     receipts = {receipt.key: receipt for receipt in run.write(store, blocks(each, keys), {})}
     found = run.with_receipts(receipts)
     assert found is not None
@@ -120,19 +121,20 @@ def one_join(folder: Path, each: int) -> list[str]:
     open_tables(SerialPool(), store.folder, {})
     nbytes = SIZES[0] * SIZES[1] * each * 12
     budget = nbytes // 20
-    run = stored_rows(store, each, budget // 3)
+    run = stored_rows(store, each, budget // BoxPolicy.current().device_boxes)
     room = MemoryAccount(budget)
     algebra: Any = rows_there(PlainRows(Representation(COSTS, SIZES, room), Plain(COSTS)))
+    policy = BoxPolicy.current()
     step = make_step(3, (1, 2), ((0, 1, 2), (2,)), (0, 1), SIZES, COSTS, keep=False)
     costs = np.random.default_rng(1).integers(0, 1000, SIZES[2]).astype(np.int32)
     boxes: Any = RowBoxes(
-        step, algebra, COSTS, SIZES, store, {2: costs}, {1: [run]}, "rows_3", budget // 3, device=True
+        step, algebra, COSTS, SIZES, store, {2: costs}, {1: [run]}, "rows_3", budget // policy.device_boxes, device=True
     )
-    parts = 20 * 3 * 12 * 2
+    parts = 20 * policy.device_boxes * policy.device_input_part * 5 // 4
     edges = np.linspace(0, SIZES[0], min(parts, SIZES[0]) + 1).astype(int).tolist()
     ranges = [{0: (first, stop)} for first, stop in pairwise(edges)]
     run_row_box(boxes, (len(ranges),), ranges[0], 1)  # compiled and loaded
-    seconds = in_threads(3, len(ranges), lambda i: run_row_box(boxes, (i,), ranges[i], 1))
+    seconds = in_threads(policy.device_boxes, len(ranges), lambda i: run_row_box(boxes, (i,), ranges[i], 1))
     check(boxes, run, ranges[0], costs)
 
     def read(i: int) -> None:

@@ -3,7 +3,8 @@
 throughput: time relative to the same plan in memory, with the page cache holding the tables, and the CPU time that
 transfers cost, beside raw writing and reading. bound: planned bytes per second without a page cache, beside the rate
 of the disk itself measured in the same folder. growth: time against the size of the largest table at a fixed
-budget. faults: what a run survives. rows: what one by rows survives, and marginals. All by default.
+budget. faults: what a run survives. rows: what one by rows survives, and marginals. All these by default. gpu: what
+one by rows through a GPU survives.
 
 The models are complete graphs of binary costs: their buckets are one large table and ever smaller ones, so work
 and bytes are proportional to the largest table; grids with four states have many large tables.
@@ -106,6 +107,8 @@ def main() -> None:
     if "rows" in options.parts:
         console.print(run_faults(options.faults, "rows"))
         console.print(run_faults(options.faults, "marginals by rows"))
+    if "gpu" in options.parts:
+        console.print(run_faults(options.faults, "rows on a GPU"))
 
 
 if __name__ == "__main__":

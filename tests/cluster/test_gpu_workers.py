@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +236,45 @@ def test_a_mixed_cluster_answers_on_its_gpu_workers(
     assert got.value == free.value
     if free.log10 is not None:
         assert got.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "fit"),
+    [
+        ("optimum", "cost", "auto"),
+        ("optimum", "cost", "slice"),
+        ("partition", "markov", "auto"),
+        ("partition", "steep", "slice"),
+        ("marginals", "markov", "auto"),
+    ],
+)
+def test_steps_are_futures_of_the_gpu_workers(query: str, kind: str, fit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(6, 6, 3, kind)
+    ask: Callable[..., Any] = bucketflow.marginals if query == "marginals" else partial(bucketflow.solve, query=query)
+    free = ask(model)
+    with watched(monkeypatch) as (_, used), cluster("cpu", "gpu-a", "gpu-c") as client:
+        options: dict[str, Any] = {"gpus": "all", "client": client, "fit": fit, "tree": "bucket", "tasks": "steps"}
+        if fit == "slice":
+            options["gpu_memory"] = peak_bytes(model, query) * 2 // 3
+        got = ask(model, **options)
+    assert used
+    assert used <= {"gpu-a", "gpu-c"}
+    assert got.plan.device
+    assert got.dask.tasks > got.plan.step_tasks >= len(got.plan.steps)
+    assert got.value == free.value
+    if query == "marginals":
+        assert all(got[name] == pytest.approx(free[name], rel=1e-12) for name in free)
+    elif free.log10 is not None:
+        assert got.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+def test_boxes_of_a_gpu_are_whole_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = grid(6, 6, 3)
+    with watched(monkeypatch), cluster("gpu-a") as client:
+        options: dict[str, Any] = {"gpus": "all", "client": client, "fit": "spill", "tree": "bucket"}
+        options["gpu_memory"] = small(model, "optimum", 3)
+        with pytest.raises(bucketflow.ModelError, match="is one task"):
+            bucketflow.solve(model, **options, tasks="steps")
 
 
 @BatchPolicy.using(large_seconds=0.0)

@@ -25,6 +25,7 @@ from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.starting import NO_DASHBOARD
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.runs.slice_policy import SlicePolicy
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.models import grid
 
@@ -214,19 +215,52 @@ def test_what_was_sent_is_kept_in_a_run_directory(client: Client, tmp_path: Any)
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"client": None}, "give workers, a scheduler or a client"),
-        ({"gpus": 1}, "leave out gpus"),
+        ({"client": None}, "give workers, a scheduler, a client or gpus"),
         ({"method": "search"}, "the method 'search' sweeps nothing"),
         ({"time": 1.0}, "leave out time, gap and upper_bound"),
-        ({"fit": "spill", "memory": "28kB"}, "each box, which runs many steps, is a task"),
-        ({"fit": "slice", "memory": "28kB"}, "slices, and a group of these, each a whole sweep, is a task"),
-        ({"fit": "spill", "representation": "rows"}, "each box, which runs many steps, is a task"),
+        ({"fit": "spill", "representation": "rows"}, "tables of rows on disk are made one after the other"),
         ({"tasks": "all"}, "unknown tasks 'all'; one of auto, steps"),
     ],
 )
 def test_what_is_not_cut_into_steps_is_refused_by_name(client: Client, options: dict[str, Any], says: str) -> None:
     with BudgetPolicy.using(margin_bytes=0), pytest.raises(bucketflow.ModelError, match=re.escape(says)):
         bucketflow.solve(grid(6, 6, 4), **{"client": client, "tasks": "steps", **options})
+
+
+@pytest.mark.parametrize("fit", ["slice", "spill"])
+def test_more_tasks_than_a_scheduler_is_given_are_refused(client: Client, fit: str) -> None:
+    options: dict[str, Any] = {"client": client, "tasks": "steps", "fit": fit, "memory": "28kB"}
+    says = r"steps of all slices or boxes are \d{3} tasks, of which a scheduler is given 40 at most"
+    few = BudgetPolicy.using(margin_bytes=0), SlicePolicy.using(step_tasks=40)
+    with few[0], few[1], pytest.raises(bucketflow.ModelError, match=says):
+        bucketflow.solve(grid(6, 6, 4), **options)
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"), [("optimum", "cost"), ("partition", "steep"), ("count", "forbids"), ("marginals", "markov")]
+)
+@pytest.mark.parametrize("fit", ["slice", "spill"])
+def test_steps_of_slices_and_of_boxes_are_futures_too(
+    client: Client, query: str, kind: str, fit: str, tmp_path: Any
+) -> None:
+    """The same bits as slices and boxes that are run whole, and receipts from which such a run ends."""
+    model, options = grid(4, 4, 4, kind), dict[str, Any](fit=fit, tree="bucket")
+    with BudgetPolicy.using(margin_bytes=0):
+        whole = bucketflow.plan(model, query, tree="bucket")
+        assert whole is not None
+        options["memory"] = (whole.peak_bytes + whole.model_bytes + whole.leaf_bytes) // 2
+        alone = answers(model, query, **options)
+        found = answers(model, query, client=client, tasks="steps", workdir=tmp_path / "run", **options)
+        (tmp_path / "run" / "result.json").unlink()
+        again = answers(model, query, workdir=tmp_path / "run", **options)
+    assert found.plan.way == ("slices" if fit == "slice" else "disk")
+    assert_same(alone, found)
+    assert_same(alone, again)
+    once = len(found.plan.steps) * found.plan.sweeps
+    assert found.dask.tasks > found.plan.step_tasks > once
+    if fit == "slice":  # steps that no slice changes are tasks once
+        assert found.plan.variant_from > 0
+        assert found.plan.step_tasks < found.plan.slices * once
 
 
 def test_compiled_models_refuse_steps() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 
 from bucketflow.tasks.boxes.sorted_runs import RowRun
 from bucketflow.tasks.boxes.stores import ChunkFiles
+from bucketflow.tasks.gpu import arrays
+from bucketflow.tasks.rows.device_algebra import values_there
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.rows.ordering import ends, gathered, inside, next_inside, put_back, union, within
+from bucketflow.tasks.rows.ordering import ends, gathered, inside, next_inside, put_back, union, where_inside, within
 from bucketflow.tasks.rows.relation import Dense, Relation, from_dense, to_dense
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import plus, rows_of
@@ -96,6 +99,29 @@ def test_the_next_key_within_ranges(parts: list[tuple[int, int, int]]) -> None:
     for states, one, is_there in zip(every, keys.unpack(found).T.tolist(), there.tolist(), strict=True):
         wanted = min((s for s in allowed if s >= states), default=None)
         assert (tuple(one) if is_there else None) == wanted
+
+
+@pytest.mark.parametrize("device", [False, pytest.param(True, marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("dims", [(6, 1, 5, 7), (6, 1 << 40, 5, 1 << 40)])
+def test_rows_within_ranges_are_found_by_any_search(dims: tuple[int, ...], device: bool) -> None:
+    """Those that follow each other by their first and last key, others one by one."""
+    if device:
+        pytest.importorskip("cupy", reason="CuPy is not installed")
+    rng, keys = np.random.default_rng(0), Keys((3, 0, 2, 1), dims)
+    states = np.array([rng.integers(0, min(d, 8), 500) for d in dims])
+    rows = gathered(keys, keys.pack(states), np.ones(500, np.int32), min_plus("int32", 2))
+    words = values_there([rows])[0].words if device else rows.words
+    states, follow = keys.unpack(rows.words), 0
+    for _ in range(100):
+        chosen = {v: tuple(sorted(rng.choice(min(d, 8) + 1, 2, replace=False).tolist())) for v, d in keys.sizes.items()}
+        ranges: Any = {v: chosen[v] for v in keys.variables if rng.random() < 0.5}
+        own = [ranges.get(v, (0, d)) for v, d in keys.sizes.items()]
+        wanted = np.all([(a <= row) & (row < b) for row, (a, b) in zip(states, own, strict=True)], axis=0)
+        found = where_inside(keys, words, ranges)
+        follow += isinstance(found, slice)
+        found = found if isinstance(found, slice) else arrays.on_host(found)
+        assert np.arange(len(rows))[found].tolist() == np.flatnonzero(wanted).tolist()
+    assert 0 < follow < 100
 
 
 @pytest.mark.parametrize("keys", [Keys((4, 1, 2), (40, 25, 30)), Keys((4, 1, 2), (40, 1 << 40, 1 << 40))])

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import inf
 
-from ....values import dataclass
 from ...errors import ModelError
 from ...machine.resources import Resources
 from ...options import Method, Options, ProofOptions

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
-from ....values import dataclass
 from ..question import Question
 from .asking import Asking
 from .engine import Engine

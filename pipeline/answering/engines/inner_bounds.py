@@ -13,13 +13,18 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final
+
+import numpy as np
 
 from ...cost_networks.cost_network import CostTable
 from ...errors import BudgetError, ModelError
 from ...minibuckets.joins import BucketTable, ordered
 from ...minibuckets.log_sums import inner_sums
 from ...minibuckets.partition import Partition, Size, partition
+from ...models.bayesian_networks import modes_along
+from ...models.findings import most_log10
 from ...models.function import Function
 from ...models.model import Model
 from ...options import ProofOptions
@@ -35,12 +40,17 @@ from ..question_sizes import spare_bytes
 from .asking import Asking
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
+from .outer_search import OuterSearch, outer_search
 
 _BITS: Final = (4, 8, 12, *range(14, 40, 2))
 # Of the time that is left an optimum of one round takes at most this part.
 _PART: Final = 0.3
 # Where only a gap was given.
 _SECONDS: Final = 60.0
+# Better states are looked for in this part of the time that is left, after each round.
+_CLIMBING: Final = 0.2
+# While so many climbs in a row are in vain.
+_PATIENCE: Final = 10
 # Optima of products, as logarithms, are moved outwards by this part, and a bound so close to a sum is that sum.
 _OUTWARD: Final = 1e-9
 _ITEM_BYTES: Final = 8
@@ -61,6 +71,7 @@ class InnerBounds:
     why: str
     best: Result | None = None
     upper: float = math.inf
+    above: str = "mini-buckets"
     possible: bool = True
     history: list[tuple[float, float | None, float | None]] = field(default_factory=list)
 
@@ -80,6 +91,8 @@ class InnerBounds:
             If even the smallest do not fit memory.
         """
         self._begin()
+        if self.is_close:
+            return self._found()
         before = -1
         for split, count in self._splits():
             cells = sum(mini.cells for bucket in split.buckets[:count] for mini in bucket)
@@ -91,10 +104,13 @@ class InnerBounds:
             if (model := self._model_above(split, count)) is None:
                 break
             self._improve(model)
+            self._climb(_CLIMBING)
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
         if before < 0:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
+        if not self.is_close:
+            self._climb(1.0, _PATIENCE if self.asking.effort.time is None else None)
         return self._found()
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
@@ -143,7 +159,7 @@ class InnerBounds:
     @property
     def is_close(self) -> bool:
         """Whether the bounds are as close as was asked, or the same as far as logarithms tell."""
-        if self.best is None or self.best.log10 is None:
+        if self.best is None or self.best.log10 is None or math.isinf(self.upper):
             return False
         gap = self.asking.effort.gap
         near = self.upper - self.best.log10 <= 2 * _OUTWARD * (1 + abs(self.upper))
@@ -160,13 +176,51 @@ class InnerBounds:
         return found
 
     def _begin(self) -> None:
-        """Begin with the states of a best assignment of all variables: their sum is above 0."""
+        """Begin with the states of a best assignment of all variables: their sum is above 0; no sum is above all."""
         asked = self.asking.question
+        most = most_log10(asked.model, asked.soft.values())
+        if most is not None:
+            self.upper, self.above = most + _OUTWARD, "the total"
+            modes = modes_along(asked.model.functions, asked.model.dims, asked.hard)
+            self._take_states({asked.model.names[v]: asked.model.label(v, modes[v]) for v in self.outer.outer})
         with suppress(BudgetError, ModelError):  # hidden chance has no best states
             found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft))
-            states = {name: state for name, state in (found.assignment or {}).items() if name in self.names}
-            if states:
+            self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
+        self._climb(_CLIMBING)
+
+    def _take_states(self, states: dict[str, str | int]) -> None:
+        """Take the sum of some states, if it is found."""
+        if states:
+            with suppress(BudgetError):
                 self._take(sum_observed(self.asking, states), states)
+
+    @cached_property
+    def _search(self) -> OuterSearch | None:
+        """What looks for better states; None where a sum takes too long for that."""
+        network = self.network
+        outer = [local for v, local in network.local.items() if v in self.outer.place]
+        memory = spare_bytes(self.asking.question, self.asking.options) // 2
+        return outer_search(network, outer, memory, self.asking.options.seed)
+
+    def _climb(self, share: float, patience: int | None = _PATIENCE) -> None:
+        """Look for better states than the best ones, for a part of the time that is left."""
+        search, now = self._search, time.perf_counter()
+        if search is None or not self.possible or self.is_close or now > self.until:
+            return
+        model, network, until = self.asking.question.model, self.network, now + share * (self.until - now)
+        start = dict.fromkeys(search.outer, 0)
+        if self.best is not None and self.best.assignment is not None:
+            for v in search.outer:
+                variable = network.variables[v]
+                state = model.state_index(variable, self.best.assignment[model.names[variable]])
+                start[v] = int(np.searchsorted(network.domains[variable], state))
+        found = search.climbed(start, lambda: time.perf_counter() > until, patience)
+        if self.best is None or found != start:
+            states = {model.names[v]: model.label(v, int(network.domains[v][0])) for v in self.outer.outer}
+            for v, place in found.items():
+                variable = network.variables[v]
+                states[model.names[variable]] = model.label(variable, int(network.domains[variable][place]))
+            self._take_states(states)
 
     def _improve(self, model: Model) -> None:
         """Take the optimum of a model that is worth at least the sums, and the sum of its states."""
@@ -174,10 +228,11 @@ class InnerBounds:
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
         if above is not None:
-            self.upper = min(self.upper, float(above) + _OUTWARD * (1 + abs(float(above))))
+            outward = float(above) + _OUTWARD * (1 + abs(float(above)))
+            if outward < self.upper:
+                self.upper, self.above = outward, "mini-buckets"
         if found.assignment is not None:
-            with suppress(BudgetError):  # no lower bound then
-                self._take(sum_observed(asking, found.assignment), found.assignment)
+            self._take_states(found.assignment)
         lower = None if self.best is None else self.best.log10
         self.history.append((time.perf_counter() - asking.started, lower, self.upper))
         if asking.watch is not None:
@@ -199,7 +254,7 @@ class InnerBounds:
         closed = lower is not None and upper - lower <= 2 * _OUTWARD * (1 + abs(upper))
         spent = time.perf_counter() - self.asking.started
         proof = Proof(
-            method="mini-buckets" if closed else "none",
+            method=self.above if closed else "none",
             lower=lower,
             upper=lower if closed else upper if math.isfinite(upper) else None,
             gap=0.0 if closed else relative_gap(lower, upper) if lower is not None else None,

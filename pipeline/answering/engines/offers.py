@@ -12,11 +12,10 @@ sweep: 10 s predicted (rough), to its end, as it is the cheapest known price
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, isfinite
 from typing import Any, Final, Literal
 
-from ....values import dataclass
 from .strategy_policy import POLICY, StrategyPolicy, TurnLengths
 
 Certainty = Literal["unknown", "rough", "searched", "planned"]

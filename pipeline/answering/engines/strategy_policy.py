@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import inf
 from types import MappingProxyType
 from typing import Final
-
-from ....values import dataclass
 
 
 @dataclass(frozen=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
-from ....values import dataclass
 from ...errors import BudgetError
 from ...machine.resources import Resources
 from ...orders.depth_first import sweep_cells

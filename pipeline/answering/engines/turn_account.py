@@ -18,10 +18,10 @@ sweep to its end, as it is the cheapest known price
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
-from ....values import dataclass
 from .offers import SWEEP, Certainty, EnginePrice, Offer, Strategy
 from .strategy_policy import StrategyPolicy
 

@@ -6,13 +6,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ....cluster.driver import leave_slot
 from ....tasks.compiler.compile_limits import NotCompiledError
 from ....tasks.compiler.working_time import working_seconds
-from ....values import dataclass
 from ...errors import BudgetError
 from ...results.proof import Tried
 from ..question_sizes import spare_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, InvalidOperation
 from functools import cached_property
@@ -151,31 +151,48 @@ class WeightedClauses:
         within = f" with {decimals} decimals" if decimals else ""
         raise self.words.fail(at, f"a weight below {FORBIDDEN}{within}, or of at least the top")
 
-    def functions(self, weights: list[int]) -> Iterator[Function]:
-        """Yield a function for each clause that some assignment violates."""
+    def functions(self, weights: Sequence[int]) -> list[Function]:
+        """Return a function for each clause that some assignment violates."""
         first = int(self.header.weighted)
         take_functions(self.words, self.count, len(self.numbers) - self.count)
-        numbers = self.numbers.tolist()
-        for start, end, weight in zip(self.starts.tolist(), self.ends.tolist(), weights, strict=True):
-            literals = dict.fromkeys(numbers[start + first : end])
-            # an assignment that violates both of two opposite literals is none
-            if len(literals) == 1 or literals.keys().isdisjoint([-literal for literal in literals]):
-                yield self._function(literals, weight)
+        starts, lengths = self.starts + first, self.ends - self.starts - first
+        found: list[Function | None] = [None] * self.count
+        for length in np.unique(lengths).tolist():
+            which = np.flatnonzero(lengths == length)
+            literals = self.numbers[starts[which][:, None] + np.arange(length)]
+            self._add(found, which, literals, weights)
+        return [function for function in found if function is not None]
 
-    def _function(self, literals: Iterable[int], weight: int) -> Function:
+    def _add(
+        self, found: list[Function | None], which: NDArray[np.intp], literals: NDArray[np.int64], weights: Sequence[int]
+    ) -> None:
+        """Add the functions of clauses of one length; those that name a variable twice are looked at one by one."""
+        ordered = np.sort(np.abs(literals), axis=1)
+        twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
+        for k in np.flatnonzero(twice).tolist():
+            own = dict.fromkeys(literals[k].tolist())
+            # an assignment that violates both of two opposite literals is none
+            if len(own) == 1 or own.keys().isdisjoint([-literal for literal in own]):
+                place = int(which[k])
+                scope, signs = tuple([abs(x) - 1 for x in own]), bytes([x < 0 for x in own])
+                found[place] = self._like(signs, weights[place]).over(scope)
+        literals, which = literals[~twice], which[~twice]
+        size, negative = literals.shape[1], (literals < 0).tobytes()
+        scopes = map(tuple, (np.abs(literals) - 1).tolist())
+        for k, (place, scope) in enumerate(zip(which.tolist(), scopes, strict=True)):
+            found[place] = self._like(negative[k * size : (k + 1) * size], weights[place]).over(scope)
+
+    def _like(self, violated: bytes, weight: int) -> Function:
         """Return a function that is worth something else where every variable is in the violated state.
 
         Those of clauses that differ in their variables alone share one array.
         """
-        scope = tuple([abs(literal) - 1 for literal in literals])
-        key = bytes([literal < 0 for literal in literals]), weight
-        if key not in self.made:
-            self.words.allowance.take(2 * len(scope), "its clauses")
-            self.made[key] = self._table(*key)
-        made = self.made[key]
-        function = Function(scope, made.values, made.rows, made.default)
-        vars(function)["distinct"] = True
-        return function
+        made = self.made.get((violated, weight))
+        if made is None:
+            self.words.allowance.take(2 * len(violated), "its clauses")
+            made = self.made[violated, weight] = self._table(violated, weight)
+            vars(made)["distinct"] = True
+        return made
 
     def _table(self, violated: bytes, weight: int) -> Function:
         scope = tuple(range(len(violated)))

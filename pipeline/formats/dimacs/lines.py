@@ -38,18 +38,18 @@ class CommentFacts:
         return FormatError(path, self.line, expected, repr(shorten(said)) if found is None else found)
 
 
-def read_comments(source: Source) -> list[CommentFacts]:
-    """Return the comments that say something; those of people are none.
+def read_comments(source: Source, stop: int) -> list[CommentFacts]:
+    """Return the comments before an index that say something; those of people are none.
 
     Raises
     ------
     FormatError
         If one asks for a maximum of counts, which is not answered.
     """
-    if _TOLD.search(source.data) is None:
+    if _TOLD.search(source.data, 0, stop) is None:
         return []
     found, line, start = [], 1, 0
-    for told in _TOLD.finditer(source.data):
+    for told in _TOLD.finditer(source.data, 0, stop):
         line, start = line + source.data.count(b"\n", start, told.start()), told.start()
         kind = "cr" if told[2] else " ".join(told[1].decode(source.encoding).split())
         one = CommentFacts(line, kind, tuple(told[3].decode(source.encoding).split()))
@@ -189,8 +189,8 @@ class Header:
     line: int | None = None
 
 
-def read_lines(source: Source) -> tuple[Header, list[Line]]:
-    """Return the header, and the lines of weights; comments are blank already.
+def read_lines(source: Source, stop: int) -> tuple[Header, list[Line]]:
+    """Return the header, and the lines of weights, all before an index; comments are blank already.
 
     Raises
     ------
@@ -198,14 +198,14 @@ def read_lines(source: Source) -> tuple[Header, list[Line]]:
         If there is no header but in a file of MaxSAT, or a line is of a kind that is not read.
     """
     headers, weights = [], []
-    for line in _lines(source):
+    for line in _lines(source, stop):
         if line.words[0] == "p":
             headers.append(line)
         elif line.words[0] == "w":
             weights.append(line)
         else:
             _refuse_unread(source.path, line)
-    hard = _HARD.search(source.data)
+    hard = _HARD.search(source.data, 0, stop)
     for line in headers[1:]:
         raise FormatError(source.path, line.number, "one header", "another line 'p'")
     header = _header(source.path, headers[0]) if headers else _without_header(source, hard)
@@ -217,9 +217,9 @@ def read_lines(source: Source) -> tuple[Header, list[Line]]:
     return header, weights
 
 
-def _lines(source: Source) -> Iterator[Line]:
+def _lines(source: Source, stop: int) -> Iterator[Line]:
     number, start = 1, 0
-    for found in _LETTERED.finditer(source.data):
+    for found in _LETTERED.finditer(source.data, 0, stop):
         number, start = number + source.data.count(b"\n", start, found.start(1)), found.start(1)
         yield Line(number, start, tuple(found[1].decode(source.encoding).split()))
 

@@ -11,8 +11,9 @@ from decimal import Decimal
 import numpy as np
 
 from ...errors import FormatError, shorten
+from ...models.checks import fitting
 from ...models.function import Function, dense_function
-from ...models.model import Model, Projection
+from ...models.model import Kind, Model, Projection
 from ..text.source import Source
 from ..text.tables import take_functions, take_variables
 from ..text.tokens import WordStream
@@ -157,23 +158,28 @@ def read_dimacs(source: Source) -> Model:
     FormatError
         If the file is malformed, weighs only one literal of a variable, or has lines of kinds that are not read.
     """
-    told = read_comments(source)
-    header, weight_lines = read_lines(source.blank(COMMENT).blank(_END))
-    words = WordStream(source.blank(READ))
+    stop = source.lettered
+    told = read_comments(source, stop)
+    source.blank(COMMENT, stop)
+    if b"%" in source.data:
+        source.blank(_END)
+    header, weight_lines = read_lines(source, stop)
+    words = WordStream(source.blank(READ, stop))
     clauses = WeightedClauses(words, header)
     n_vars = clauses.n_vars
     take_variables(words, n_vars)
     weights = weights_of(source.path, told, weight_lines, header.weighted, n_vars)
     take_functions(words, len(weights) // 2, len(weights) // 2)
     costs, decimals = clauses.weights()
-    functions = tuple(clauses.functions(costs))
+    functions = clauses.functions(costs)
     projection = _with_unread(projection_of(source.path, told, n_vars), weights, len(functions))
+    kind: Kind = "cost" if header.weighted else "markov"
     return Model(
-        kind="cost" if header.weighted else "markov",
+        kind=kind,
         names=tuple(f"x{v}" for v in range(1, n_vars + 1)),
         dims=(2,) * n_vars,
         states=(None,) * n_vars,
-        functions=(*functions, *weight_functions(weights)),
+        functions=fitting(kind, (2,) * n_vars, (*functions, *weight_functions(weights))),
         decimals=decimals,
         name=source.stem,
         notes=(

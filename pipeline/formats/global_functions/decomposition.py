@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from itertools import combinations, count, islice
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....values import dataclass
 from ...errors import BudgetError
 from ...models.function import FORBIDDEN, Function, dense_function
 from ..format_policy import FormatPolicy

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from ....values import dataclass
 from .decomposition import Decomposition, GlobalFunctionError
 from .languages import add_grammar, add_regular, add_weighted_regular
 from .occurrences import (
@@ -13,6 +13,8 @@ from .occurrences import (
     add_among,
     add_cardinality,
     add_clique,
+    add_excepted_alldifferent,
+    add_limited_cardinality,
     add_same,
     add_soft_same,
     add_variable_among,
@@ -36,11 +38,14 @@ class Field:
         that may be negative ``C``, or a network ``W``; letters in brackets at the end are all there, or none is.
     lists : str
         Around them, from the outside in: ``+`` a list of any length, ``S`` one of an entry for each variable.
+    absent : str
+        ``?`` if it may be missing, as files of older versions have it: at the end of a .wcsp, and in a .cfn.
     """
 
     name: str
     items: str
     lists: str = ""
+    absent: str = ""
 
     @property
     def optional(self) -> str:
@@ -110,11 +115,13 @@ _DIVERSE = _kind("distance:N values:v:S", add_diverse)
 _TREE = _kind("", add_tree)
 
 KINDS = {
+    "alldiff": _kind("exceptedvalues:v:+ deltacosts:vC:+:?", add_excepted_alldifferent),
     "salldiff": _ALL_DIFFERENT,
     "salldiffdp": _kind(_MEASURED, add_alldifferent, "var"),
     "salldiffkp": _kind(_MEASURED, add_alldifferent, "hard"),
     "walldiff": _kind(_MEASURED, add_alldifferent, _DECOMPOSED),
     "walldifferent": _kind(_MEASURED, add_alldifferent, _DECOMPOSED),
+    "gcc": _kind("bounds:vNN:+ deltacosts:vC:+:?", add_limited_cardinality),
     "sgcc": _kind(f"{_MEASURED} bounds:vNN(cc):+", add_cardinality, "var dec wdec"),
     "sgccdp": _kind(f"{_MEASURED} bounds:vNN:+", add_cardinality, "var", by_value=True),
     "wgcc": _kind(f"{_MEASURED} bounds:vNN:+", add_cardinality, _DECOMPOSED, by_value=True),

@@ -45,7 +45,9 @@ class ParamReader:
         """Return what a function of a kind is given by the parameters that begin at an index."""
         fields = NESTED_FIELDS if kind in NESTED else KINDS[kind].fields
         places = self._listed(fields, at) if kind in PAIRS else self._named(fields, at)
-        return {field.name: self._list(field, field.lists, places[field.name]) for field in fields}
+        read = (f for f in fields if f.name in places)
+        given = {field.name: self._list(field, field.lists, places[field.name]) for field in read}
+        return {**{field.name: [] for field in fields if field.absent}, **given}
 
     def _listed(self, fields: Sequence[Field], at: int) -> dict[str, int]:
         entries = self.entries(at)
@@ -62,12 +64,12 @@ class ParamReader:
         places: dict[str, int] = {}
         at += 1
         while at < end - 1:
-            name = unquote(tokens.peek(at)).rstrip(": ")
+            name = unquote(tokens.peek(at)).rstrip(": ").lower()
             if name not in known or name in places:
                 raise tokens.fail(at, f"the parameters {', '.join(known)}, once each")
             places[name] = at + 1
             at = skipped(tokens, at + 1)
-        if missing := [name for name in known if name not in places]:
+        if missing := [field.name for field in fields if field.name not in places and not field.absent]:
             raise tokens.fail(end - 1, f"the parameter {missing[0]!r}")
         return places
 

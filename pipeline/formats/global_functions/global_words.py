@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from ....values import dataclass
 from ...models.function import FORBIDDEN
 from ..text.tokens import Tokens
 from .global_kinds import KINDS, Field
@@ -47,7 +47,8 @@ class WordReader:
                 sizes = [self._integer("the length of a list", 0, self.arity) for _ in range(2)]
                 return {**found, **{f"vars{k + 1}": self._items("V", size) for k, size in enumerate(sizes)}}
             weighted = found.get("metric") == "wdec"
-            found[field.name] = self._list(field, field.lists, weighted)
+            missing = field.absent and self.at >= len(self.tokens)
+            found[field.name] = [] if missing else self._list(field, field.lists, weighted)
         return found
 
     def _list(self, field: Field, lists: str, weighted: bool) -> Any:

@@ -9,13 +9,13 @@ so that the states between its readings follow from the variables and may be hid
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ....values import dataclass
 from ...models.function import FORBIDDEN
 from ..format_policy import FormatPolicy
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 
-from ....values import dataclass
 from ...models.function import FORBIDDEN, Function, greatest_costs, least_costs
 from .decomposition import Decomposition, GlobalFunctionError
 from .machine import Machine, State

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ....values import dataclass
 from ..format_policy import FormatPolicy
 from .decomposition import Decomposition, GlobalFunctionError
 from .machine import Machine, Moves, State, TooManyStatesError
@@ -103,6 +103,39 @@ def add_alldifferent(parts: Decomposition, scope: tuple[int, ...], given: Given)
         return
     price = priced(metric, cost, gap_beyond(0, 1))
     add_counts(parts, scope, [number_of(v, len(scope), price) for v in _every_value(parts, scope)])
+
+
+def add_excepted_alldifferent(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Forbid that variables have one state, but for those that are excepted; charge for states that are free.
+
+    What toulbar2 moved into the function costs where no variable has the state; an excepted one is there once for each
+    variable, and each that is not used costs.
+    """
+    excepted, prices = {*given["exceptedvalues"]}, dict[int, int]()
+    for value, cost in given["deltacosts"]:
+        prices[value] = prices.get(value, 0) + cost
+    states = [v for v in _every_value(parts, scope) if v not in excepted]
+    if len(states) == len(_every_value(parts, scope)):
+        parts.unequal(scope, parts.limit)
+    else:
+        for state in states:
+            parts.exclusive(scope, [{state}] * len(scope))
+
+    def price(value: int) -> Callable[[int], int]:
+        copies = len(scope) if value in excepted else 1
+        return lambda number: prices[value] * max(0, copies - number)
+
+    add_counts(parts, scope, [number_of(value, len(scope), price(value)) for value in prices])
+
+
+def add_limited_cardinality(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
+    """Forbid values that occur too rarely or too often.
+
+    What toulbar2 moved into the function (deltacosts) is refused: it charges per use or per free place, by the bounds.
+    """
+    if given["deltacosts"]:
+        raise GlobalFunctionError("no deltacosts", f"{len(given['deltacosts'])} of them")
+    add_cardinality(parts, scope, {**given, "metric": "hard", "cost": parts.limit, "by_value": True})
 
 
 def _bounds(given: Given) -> dict[int, tuple[int, ...]]:

@@ -9,11 +9,11 @@ import re
 import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import cast
 
-from ....values import dataclass
 from ...errors import BudgetError, FormatError, format_bytes, shorten
 from ..format_policy import FormatPolicy
 from .unread import packed_or_binary
@@ -30,6 +30,7 @@ _BOM = b"\xef\xbb\xbf"
 BINARY = (".bgum",)
 _BREAK = re.compile(rb"[ \t\n\r\f\v]")
 BLOCK_COMMENT = re.compile(rb"/\*.*?(?:\*/|\Z)", re.DOTALL)
+_OTHERS = bytes(chr(code) not in "0123456789- \t\r\n" for code in range(256))
 _BLANK = bytes(code if code == ord("\n") else ord(" ") for code in range(256))
 
 
@@ -105,10 +106,16 @@ class Source:
         blank(head, BLOCK_COMMENT)
         return head.decode(self.encoding, errors="ignore")
 
-    def blank(self, comment: re.Pattern[bytes]) -> Source:
-        """Turn comments into spaces, in place; what the pattern's group matches is none."""
-        blank(self.data, comment)
+    def blank(self, comment: re.Pattern[bytes], stop: int | None = None) -> Source:
+        """Turn comments before an index into spaces, in place; what the pattern's group matches is none."""
+        blank(self.data, comment, stop)
         return self
+
+    @property
+    def lettered(self) -> int:
+        """Where only lines of integers follow: patterns that want letters find nothing behind it."""
+        last = self.data.translate(_OTHERS).rfind(1)
+        return 0 if last < 0 else self.data.find(b"\n", last) + 1 or len(self.data)
 
 
 def read_source(path: str | os.PathLike[str], memory: int) -> Source:
@@ -156,9 +163,11 @@ def strip_compression(name: str) -> str:
     return name[:-3] if name.lower().endswith((".gz", ".xz")) else name
 
 
-def blank(data: bytearray, comment: re.Pattern[bytes]) -> None:
+def blank(data: bytearray, comment: re.Pattern[bytes], stop: int | None = None) -> None:
     """Turn comments into spaces, in place, with their line breaks; what the pattern's group matches is none."""
-    for found in comment.finditer(data):
+    if comment is BLOCK_COMMENT and data.find(b"/*") < 0:  # ten times as fast as the pattern
+        return
+    for found in comment.finditer(data, 0, len(data) if stop is None else stop):
         if found.lastindex is None:
             data[found.start() : found.end()] = found.group().translate(_BLANK)
 

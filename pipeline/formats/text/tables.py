@@ -87,7 +87,7 @@ def tuple_table(
 
 def first_bad_state(rows: NDArray[np.int64], dims: NDArray[np.int64]) -> tuple[int, int] | None:
     """Return row and column of the first state index outside its domain, or None."""
-    bad = (rows < 0) | (rows >= dims)
+    bad = rows.view(np.uint64) >= dims.view(np.uint64)  # negative numbers are large ones there
     if not bad.any():
         return None
     row, column = np.argwhere(bad)[0]

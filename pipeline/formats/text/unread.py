@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
-from ....values import dataclass
-
 _UNPACK = "unpack it first"
-_BY_TOULBAR2 = "toulbar2 reads it, and saves .wcsp or .cfn with its option -z"
 _BY_PYAGRUM = "let pyAgrum save it as .bif or .net"
 _BY_GENIE = "let GeNIe save it as .xdsl"
 _BY_R = "let bnlearn's write.bif or write.net save it"
@@ -65,10 +63,8 @@ _ARCHIVES = {
     ".br": "a Brotli file",
 }
 _BY_SUFFIX = {
-    ".bep": Unread("a photo selection problem of toulbar2", _BY_TOULBAR2),
-    ".spot": Unread("a SPOT5 problem", _TABLES),
     ".mps": Unread("a linear program", "save it as .lp"),
-    **dict.fromkeys((".mzn", ".fzn", ".dzn"), Unread("a MiniZinc model", _TABLES)),
+    **dict.fromkeys((".mzn", ".dzn"), Unread("a MiniZinc model", "compile it to .fzn: minizinc -c --solver std")),
     ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
     ".neta": Unread("a packed Netica network", "let Netica save it as text, .dne"),

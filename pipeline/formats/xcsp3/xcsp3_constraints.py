@@ -14,7 +14,6 @@ from ...errors import BudgetError, format_count, shorten
 from ...models.model import FORBIDDEN
 from ..dcop.expression_arithmetic import ExpressionError
 from ..dcop.functional_expressions import ExpressionTerm, parse_functional
-from ..format_policy import FormatPolicy
 from ..text.tables import tuple_table
 from ..text.xml import Element
 from .xcsp3_machines import Condition, Xcsp3Functions
@@ -199,15 +198,7 @@ class Xcsp3Constraints:
         inside = [*element.every("function")]
         at = inside[0] if inside else element
         scope, term = self.expression(at.text, at)
-        truth = self.tabulated(scope, term, at) != 0
-        parts = self.functions.parts
-        if truth.size <= FormatPolicy.current().predicate_cells:
-            parts.table(scope, np.where(truth, 0, FORBIDDEN))
-            return
-        few = np.count_nonzero(truth) * 2 <= truth.size
-        rows = np.argwhere(truth if few else ~truth).astype(np.int32)
-        costs = np.full(len(rows), 0 if few else FORBIDDEN, np.int64)
-        parts.add(tuple_table(scope, parts.dims, rows, costs, FORBIDDEN if few else 0))
+        self.functions.allowed(scope, self.tabulated(scope, term, at) != 0)
 
     def _all_different(self, element: Element) -> None:
         but = self.values(element, "except") if [*element.every("except")] else []

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.model import FORBIDDEN
+from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import Machine, State
 from ..linear.linear_machine import decided, linear_machine
+from ..text.tables import tuple_table
 
 RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!=", "in": "in", "notin": "notin"}
 
@@ -126,6 +128,16 @@ class Xcsp3Functions:
             costs[at] = 0 if allowed(*(self.values[v][s] for v, s in zip(scope, at, strict=True))) else FORBIDDEN
         if (costs == FORBIDDEN).any():
             self.parts.table(scope, costs)
+
+    def allowed(self, scope: Sequence[int], truth: NDArray[np.bool_]) -> None:
+        """Forbid where an array of all values of a scope is false: by a table, or by rows of what is rare."""
+        if truth.size <= FormatPolicy.current().predicate_cells:
+            self.parts.table(scope, np.where(truth, 0, FORBIDDEN))
+            return
+        few = np.count_nonzero(truth) * 2 <= truth.size
+        rows = np.argwhere(truth if few else ~truth).astype(np.int32)
+        costs = np.full(len(rows), 0 if few else FORBIDDEN, np.int64)
+        self.parts.add(tuple_table(scope, self.parts.dims, rows, costs, FORBIDDEN if few else 0))
 
     def different(self, scope: Sequence[int], but: frozenset[int]) -> None:
         """Let no two variables have one value, but for those that are excepted."""

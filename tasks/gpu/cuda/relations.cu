@@ -19,6 +19,19 @@ extern "C" __global__ void repack(const u64* words, const u64* moves, i64 n_move
     for (int w = 0; w < NEW_WORDS; w++) out[row * NEW_WORDS + w] = found[w];
 }
 
+// Mark rows whose states are within ranges: fields are (word, shift, mask, first state, the one behind the last).
+extern "C" __global__ void inside(const u64* words, const u64* fields, i64 n_fields, i64 rows, bool* out) {
+    const i64 row = thread_number();
+    if (row >= rows) return;
+    bool found = true;
+    for (i64 k = 0; k < n_fields; k++) {
+        const u64* field = fields + 5 * k;
+        const u64 state = words[row * WORDS + field[0]] >> field[1] & field[2];
+        found &= state >= field[3] && state < field[4];
+    }
+    out[row] = found;
+}
+
 // Mark rows whose key differs from that before in the bits of a mask.
 extern "C" __global__ void heads(const u64* words, const u64* mask, i64 rows, bool* out) {
     const i64 row = thread_number();

@@ -265,6 +265,8 @@ FAULTS: Mapping[str, tuple[Fault, bool]] = {
 }
 """Kinds of faults; whether each needs a file system of its own."""
 
+_WITH_WORKERS = ("worker killed", "worker stopped", "everything killed")
+
 
 def _mount(options: str, folder: Path) -> None:
     subprocess.run(["mount", "-o", options, str(folder)], check=True, capture_output=True)
@@ -346,6 +348,12 @@ def make_rows_case(folder: Path) -> Case:
     return _rows_case(path, run, found.value, "a run by rows")
 
 
+def make_rows_gpu_case(folder: Path) -> Case:
+    """The same through a GPU, which may take as little."""
+    case = make_rows_case(folder)
+    return replace(case, options=(*case.options, "--gpus", "1"), title="a run by rows through a GPU")
+
+
 def make_rows_marginals_case(folder: Path) -> Case:
     """The same for least costs of every state."""
     path, run = _ring(folder), folder / "whole"
@@ -369,16 +377,19 @@ def _rows_case(path: Path, run: Path, answer: Any, title: str) -> Case:
 CASES: Mapping[str, Callable[[Path], Case]] = {
     "dense": make_case,
     "rows": make_rows_case,
+    "rows on a GPU": make_rows_gpu_case,
     "marginals by rows": make_rows_marginals_case,
 }
 
 
 def run_faults(trials: int, kind: str = "dense", only: str = "") -> Table:
     """Run trials of every kind in turn and lay out what happened."""
-    names = [name for name, (_, own) in FAULTS.items() if only in name and (not own or os.geteuid() == 0)]
-    tallies = {name: Tally() for name in names}
     with TemporaryDirectory(prefix="bucketflow-") as folder:
         case = CASES[kind](Path(folder))
+        left_out = _WITH_WORKERS if "--gpus" in case.options else ()  # every GPU has a worker of its own
+        names = [name for name, (_, own) in FAULTS.items() if only in name and (not own or os.geteuid() == 0)]
+        names = [name for name in names if name not in left_out]
+        tallies = {name: Tally() for name in names}
         with suppress(KeyboardInterrupt):
             for k in range(trials):
                 name = names[k % len(names)]

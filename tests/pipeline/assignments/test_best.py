@@ -165,7 +165,7 @@ def test_hidden_variables_of_wide_functions_are_not_listed_or_drawn() -> None:
         ({"within": -0.5}, "within is -0.5"),
         ({"within": math.inf}, "within is inf"),
         ({"workdir": "x"}, "'workdir' does not apply"),
-        ({"fit": "spill"}, "'fit' does not apply"),
+        ({"keep_tables": "1MB", "workdir": "x"}, "'workdir' does not apply"),
     ],
 )
 def test_what_does_not_apply_is_refused(asked: dict[str, Any], why: str) -> None:

@@ -229,8 +229,6 @@ def test_a_sampler_without_luck_gives_up() -> None:
         ("cost", {"temperature": math.nan}, "must be a number above 0"),
         ("markov", {"temperature": 1.0}, "for cost networks"),
         ("markov", {"workdir": "x"}, "'workdir' does not apply"),
-        ("markov", {"fit": "spill"}, "'fit' does not apply"),
-        ("markov", {"representation": "rows"}, "'representation' does not apply"),
         ("cost", {"temperature": 1.0, "evidence": {"x0": [1, 0.5]}}, "no likelihoods"),
         ("markov", {"evidence": {"x0": 7}}, "no state 7"),
     ],

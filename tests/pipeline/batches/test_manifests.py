@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from pathlib import Path
@@ -200,3 +201,48 @@ def test_every_format_has_its_suffix() -> None:
 def test_damaged_files_of_shared_names_are_rows_that_fail(tmp_path: Path) -> None:
     (tmp_path / "a.yaml.gz").write_bytes(b"\x1f\x8b damaged")
     assert [row.name for row in read_manifest(tmp_path)] == ["a.yaml.gz"]
+
+
+def test_variables_that_are_counted_alone_and_those_of_marginal_map(tmp_path: Path) -> None:
+    clauses = [(1, 2), (-1, 3), (-2, -3, 4)]
+    text = "".join(" ".join(map(str, clause)) + " 0\n" for clause in clauses)
+    (tmp_path / "a.cnf").write_text(f"p cnf 4 3\n{text}")
+    (tmp_path / "two.query").write_text("2 0 1\n")
+    model = bucketflow.load("diagnosis")
+    asked: list[dict[str, Any]] = [
+        {"model": "a.cnf", "query": "count"},
+        {"model": "a.cnf", "query": "count", "project": "x1,x2"},
+        {"model": "a.cnf", "query": "count", "project": ["x1", "x2", "x4"], "evidence": "x4=0"},
+        {"model": "a.cnf", "query": "count", "project": "two.query"},
+        *[{"model": "diagnosis", "query": "mmap", "maximize": name} for name in model.names[:3]],
+        {"model": "a.cnf", "query": "count", "project": "x9"},
+        {"model": "a.cnf", "query": "mmap"},
+        {"model": "a.cnf", "query": "count", "project": 3},
+    ]
+    (tmp_path / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in asked))
+    assert bucketflow.batch(tmp_path / "list.jsonl", tmp_path / "out").failed == 3
+    found = answers(tmp_path / "out")
+
+    def count(kept: tuple[int, ...], last: tuple[int, ...]) -> int:
+        models = [
+            states
+            for states in itertools.product((0, 1), repeat=4)
+            if states[3] in last and all(any(states[abs(x) - 1] == (x > 0) for x in clause) for clause in clauses)
+        ]
+        return len({tuple(states[v] for v in kept) for states in models})
+
+    both = (0, 1)
+    wanted = [count((0, 1, 2, 3), both), count((0, 1), both), count((0, 1, 3), (0,)), count((0, 1), both)]
+    assert [row["answer"]["value"] for row in found[:4]] == [*map(str, wanted)]
+    assert found[1]["project"] == "x1,x2"
+    for row, name in zip(found[4:7], model.names, strict=False):
+        best = bucketflow.solve(model, "mmap", maximize=name)
+        assert row["answer"]["assignment"] == best.assignment
+        assert row["answer"]["log10"] == pytest.approx(best.log10)
+    told = [row["message"] for row in found[7:]]
+    assert "'x9' is no variable of the model" in told[0]
+    assert "variables are a file, x,y or a list of names; found int" in told[2]
+    assert bucketflow.batch(tmp_path / "list.jsonl", tmp_path / "out").reused == 7
+    (tmp_path / "two.query").write_text("1 0\n")
+    assert bucketflow.batch(tmp_path / "list.jsonl", tmp_path / "out").reused == 6
+    assert answers(tmp_path / "out")[3]["answer"]["value"] == str(count((0,), both))

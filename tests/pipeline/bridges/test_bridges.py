@@ -255,3 +255,39 @@ def test_linear_constraints_of_pytoulbar2() -> None:
     assert bucketflow.solve(model).value == min(totals)
     assert bucketflow.solve(model, "count").value == len(totals)
     assert model.own_names == tuple(names)
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_arrays(flat: bool) -> None:
+    rng = np.random.default_rng(5)
+    sizes, scopes = np.array([2, 3, 2]), [[0], [0, 1], [2, 1], 1]
+    tables = [rng.integers(0, 9, [sizes[v] for v in np.ravel(scope)]) for scope in scopes]
+    given = [table.ravel() for table in tables] if flat else tables
+    model = bucketflow.from_arrays(sizes, scopes, given, "cost", names="abc")
+    totals = {
+        (x, y, z): tables[0][x] + tables[1][x, y] + tables[2][z, y] + tables[3][y]
+        for x, y, z in itertools.product(*map(range, sizes))
+    }
+    assert bucketflow.solve(model).value == min(totals.values())
+    assert {states: model.cost(states) for states in totals} == totals
+    pairs = bucketflow.from_arrays([2] * 3, np.array([[0, 1], [1, 2]]), np.ones((2, 2, 2)))
+    assert pairs.names == ("x0", "x1", "x2")
+    assert bucketflow.solve(pairs, "partition").log10 == pytest.approx(np.log10(8))
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (([2.5], [], []), "numbers of states are integers, found an array of float64"),
+        (([2], [[0]], []), "each factor has a scope and a table, found 1 scopes and 0 tables"),
+        (([2], [[1]], [[1, 2]]), "factor 0 is over variable 1, and variables are from 0 to 0"),
+        (([2], [[-1]], [[1, 2]]), "factor 0 is over variable -1"),
+        (([2], [["a"]], [[1, 2]]), "the scope of factor 0 are integers"),
+        (([2, 2], [[0, 1]], [[1, 2, 3]]), "shape"),
+    ],
+)
+def test_arrays_that_do_not_fit(given: Any, told: str) -> None:
+    with pytest.raises(ModelError, match=told):
+        bucketflow.from_arrays(*given)
+    with pytest.raises(ModelError, match="1 variables have as many names, each its own, found 2"):
+        bucketflow.from_arrays([2], [], [], names="ab")

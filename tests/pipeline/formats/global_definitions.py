@@ -76,6 +76,33 @@ def alldifferent(rng: Random, dims: Sequence[int], kind: str, metric: str) -> Gl
     return Global(kind, _scope(rng, dims), f"{metric} {cost}", f"{{metric: {metric} cost: {cost}}}", charge)
 
 
+def excepted_alldifferent(rng: Random, dims: Sequence[int], kind: str, metric: str) -> Global:
+    scope = _scope(rng, dims, 3)
+    free = rng.sample(range(3), rng.randrange(3))
+    moved = [(v, rng.randrange(9)) for v in rng.sample(range(3), rng.randrange(3))]
+
+    def charge(states: Sequence[int]) -> float:
+        counts = Counter(states)
+        if any(number > 1 and state not in free for state, number in counts.items()):
+            return math.inf
+        return sum(cost * ((len(states) if v in free else 1) - counts[v]) for v, cost in moved)
+
+    params = f"{{exceptedvalues: {_listed(free)} deltacosts: {_listed(moved)}}}"
+    return Global(kind, scope, f"{_counted(free)} {_counted(moved)}", params, charge)
+
+
+def hard_cardinality(rng: Random, dims: Sequence[int], kind: str, metric: str) -> Global:
+    scope, bounds = _scope(rng, dims), list[tuple[int, int, int]]()
+    for value in rng.sample(range(3), rng.randrange(1, 4)):
+        low = rng.randrange(2)
+        bounds.append((value, low, rng.randrange(low, 4)))
+
+    def charge(states: Sequence[int]) -> float:
+        return math.inf if any(_outside(states.count(v), low, high) for v, low, high in bounds) else 0
+
+    return Global(kind, scope, f"{_counted(bounds)} 0", f"{{bounds: {_listed(bounds)} deltacosts: []}}", charge)
+
+
 def cardinality(rng: Random, dims: Sequence[int], kind: str, metric: str) -> Global:
     scope, cost = _scope(rng, dims), _cost(rng)
     values = rng.sample(range(3), rng.randrange(1, 4))
@@ -407,6 +434,8 @@ MAKERS: dict[tuple[str, str], Make] = {
     ("salldiffdp", "var"): alldifferent,
     ("salldiffkp", "hard"): alldifferent,
     **{("walldiff", metric): alldifferent for metric in ("hard", "lin", "quad")},
+    ("alldiff", ""): excepted_alldifferent,
+    ("gcc", ""): hard_cardinality,
     **{("sgcc", metric): cardinality for metric in ("var", "dec", "wdec")},
     ("sgccdp", "var"): cardinality,
     **{("wgcc", metric): cardinality for metric in ("hard", "lin", "quad")},

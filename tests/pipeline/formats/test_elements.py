@@ -278,8 +278,15 @@ WCSP = {
     "more functions": ("p 2 2 1 9\n2 2\n1 0 0 1\n1 5\n1 1 0 1\n1 5\n", "5: '1'"),
     **{
         word: (f"p 2 3 1 9\n3 3\n2 0 1 -1 {word} 1 2 3 4\n", f"3: the global cost function {word!r}")
-        for word in ("alldiff", "wcspconstraint", "gcc")
+        for word in ("wcspconstraint", "alldifferent")
     },
+    "alldiff": ("p 2 3 2 9\n3 3\n2 0 1 -1 alldiff 0 1 2 4\n2 0 1 0 1\n0 1 3\n", "0"),
+    "alldiff at the end, behind a number": ("p-2 2 3 1 9\n3 3\n2 0 1-1 alldiff 0", "0"),
+    "gcc": ("p 2 3 2 9\n3 3\n2 0 1 -1 gcc 1 2 1 1 0\n1 0 0 1\n2 5\n", "0"),
+    "gcc, moved costs": (
+        "p 2 3 1 9\n3 3\n2 0 1 -1 gcc 1 2 1 1 1 2 4\n",
+        "3: 1 of them in the global cost function 'gcc'",
+    ),
     "shared global": ("p 2 3 1 9\n3 3\n-2 0 1 -1 salldiff var 1\n", "3: the global cost function 'salldiff'"),
 }
 
@@ -374,8 +381,18 @@ CFN = {
             f'{HEAD}"functions": {{"f": {{"scope": ["x", "y"], "type": "{word}", "params": {{"cost": 1}}}}}}}}',
             f"3: the global cost function {word!r}",
         )
-        for word in ("alldiff", "gcc")
+        for word in ("alldifferent", "among")
     },
+    "alldiff of an older toulbar2": (
+        f'{HEAD}"functions": {{{TABLE}, "f": {{"scope": ["x", "y"], "type": "alldiff", '
+        f'"params": {{"exceptedvalues": [1]}}}}}}}}',
+        "1",
+    ),
+    "gcc, as toulbar2 writes it": (
+        f'{HEAD}"functions": {{{TABLE}, "f": {{"scope": ["x", "y"], "type": "gcc", '
+        f'"params": {{"bounds": [[1,0,0]], "deltaCosts": []}}}}}}}}',
+        "5",
+    ),
 }
 
 

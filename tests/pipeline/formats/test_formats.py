@@ -138,7 +138,7 @@ def test_shared_functions_share_memory(read: Read, reuse: str, name: str) -> Non
 
 KNOWN = (
     "a .cfn, .uai, .LG, .bif, .bifxml, .xml, .xdsl, .net, .jgum, .bgum, .dsl, .dne, .dsc, "
-    ".cnf, .wcnf, .opb, .wbo, .lp, .qpbo, .pre, .yaml, .wcsp or .erg model"
+    ".cnf, .wcnf, .opb, .wbo, .lp, .qpbo, .pre, .spot, .bep, .fzn, .yaml, .wcsp or .erg model"
 )
 
 BAD_WCSP = [
@@ -159,10 +159,10 @@ BAD_WCSP = [
     ),
     ("p 1 2 1 9\n2\n1 0 0 1\n1 5\n7\n", 5, "the end of the file after 1 functions", "'7'"),
     (
-        "p 2 2 1 9\n2 2\n2 0 1 -1 alldiff var 9\n",
+        "p 2 2 1 9\n2 2\n2 0 1 -1 alldifferent var 9\n",
         3,
         "a table of costs",
-        "the global cost function 'alldiff', which is not read",
+        "the global cost function 'alldifferent', which is not read",
     ),
     (
         "p 2 2 1 9\n2 2\n1 0 -1 >= 0 0\n",
@@ -252,10 +252,10 @@ def test_cfn_maximum(read: Read) -> None:
 HEAD = "{variables: {a: 2 b: [u v]}\n functions: {\n"
 BAD_CFN = [
     (
-        HEAD + "f: {scope: [a] type: gcc}",
+        HEAD + "f: {scope: [a] type: among}",
         3,
         "costs",
-        "the global cost function 'gcc', which is not read",
+        "the global cost function 'among', which is not read",
     ),
     (HEAD + "f: {scope: [q] costs: [1 2]}", 3, "a variable, by name or from 0 to 1", "'q'"),
     (HEAD + "f: {scope: [a] costs: [1 2 3]}", 3, "2 costs", "3 costs"),

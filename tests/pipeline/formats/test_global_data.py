@@ -21,8 +21,6 @@ REFUSED = {
     # its automata of 2 states have transitions to state 2, which toulbar2 writes beside its table
     "wcsp/tb2_decomposable/B1-LU04-test.wcsp.xz": "75: expected a state of the automaton from 0 to 1, found 2 in the "
     "global cost function 'wregular'",
-    # "29-1 alldiff": a word glued to another, and a kind that there is not
-    "wcsp/tb2_examples/lipa30a_invalldiff.wcsp.xz": "392868: expected a variable of the scope, found '29-1'",
 }
 OLDER = {
     "wcsp/cfn/clique.cfn": "0",

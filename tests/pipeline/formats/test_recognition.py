@@ -90,16 +90,13 @@ def test_what_holds_no_text(tmp_path: Path, name: str, data: bytes, what: str) -
 
 
 NAMED = {
-    "a.bep": "a photo selection problem of toulbar2, which is not read: toulbar2 reads it",
     "a.mps": "a linear program, which is not read: save it as .lp",
     "a.fg": "a factor graph of libDAI, which is not read: write it as .uai",
     "a.o3prm": "a relational model (O3PRM), which is not read: let pyAgrum save it as .bif or .net",
     "a.xbn": "a network of Microsoft's tools, which is not read: let GeNIe save it as .xdsl",
     "a.rds": "an R data file, which is not read: let bnlearn's write.bif or write.net save it",
     "a.rda": "an R data file, which is not read: let bnlearn's write.bif or write.net save it",
-    "a.mzn": "a MiniZinc model, which is not read: write its functions as tables",
-    "a.fzn": "a MiniZinc model, which is not read: write its functions as tables",
-    "a.spot": "a SPOT5 problem, which is not read: write its functions as tables",
+    "a.mzn": "a MiniZinc model, which is not read: compile it to .fzn",
     "a.col": "a graph, which is not read: its variables have no tables",
     "a.gr": "a graph, which is not read: its variables have no tables",
     "a.td": "a tree decomposition, which is not read: its variables have no tables",

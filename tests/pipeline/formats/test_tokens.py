@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.errors import FormatError
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
-from bucketflow.pipeline.formats.text.tokens import plain_integers
+from bucketflow.pipeline.formats.text.tokens import plain_decimals, plain_integers
 
 
 @given(st.lists(st.text("0123456789-", min_size=1, max_size=21), min_size=1, max_size=30), st.sampled_from(" \n\t"))
@@ -47,3 +48,36 @@ def test_a_table_across_blocks_is_read_as_in_one(tmp_path: Path) -> None:
         with pytest.raises(FormatError, match=r"blocks.wcsp:204: expected a state from 0 to 6, found '9'"):
             bucketflow.load(path)
     assert np.array_equal(whole.dense((7, 7, 7)), parsed.dense((7, 7, 7)))
+
+
+@given(
+    st.lists(st.from_regex(r"[0-9]{0,9}\.?[0-9]{0,9}|[-+]?[0-9.e]{1,7}", fullmatch=True).filter(bool), min_size=1),
+    st.sampled_from(" \n\t"),
+)
+def test_decimals_are_parsed_at_once_to_the_last_bit(words: list[str], space: str) -> None:
+    found = plain_decimals((space.join(words) + space).encode(), len(words))
+    if all(re.fullmatch(r"\d+\.?\d*|\.\d+", word) and len(word) <= 15 for word in words):
+        assert found is not None
+    if found is not None:
+        assert found.tolist() == [float(word) for word in words]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1 .", "1 -2", "1 1e3", "1 1.2.3", "1 inf", "1 0x1", "1 1234567890.123456", "\x02 1"]
+)
+def test_other_words_are_no_decimals(text: str) -> None:
+    assert plain_decimals(text.encode(), len(text.split())) is None
+
+
+def test_entries_across_blocks_are_read_as_in_one(tmp_path: Path) -> None:
+    values = [*np.random.default_rng(0).random(343).round(6).tolist()]
+    values[100], values[200] = "1e-3", 0.12345678901234567
+    path = tmp_path / "blocks.uai"
+    path.write_text("MARKOV\n3\n7 7 7\n1\n3 0 1 2\n343\n" + "\n".join(map(str, values)) + "\n")
+    whole = bucketflow.load(path).functions[0]
+    with FormatPolicy.using(token_block_bytes=256, parsed_words=8):
+        parsed = bucketflow.load(path).functions[0]
+        path.write_text(path.read_text().replace("1e-3", "-1e-3"))
+        with pytest.raises(FormatError, match=r"blocks.uai:107: expected a finite number of at least 0, found '-1e-3'"):
+            bucketflow.load(path)
+    assert whole.values.ravel().tolist() == parsed.values.ravel().tolist() == [*map(float, values)]

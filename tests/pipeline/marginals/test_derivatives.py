@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Model, ModelError
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.api import derivatives
+from bucketflow.pipeline.api.multipliers import multipliers
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.machine.resources import Resources
+from bucketflow.pipeline.options import Options
 from tests.exact import Weights
 from tests.models import bayes_models, grid, markov_models
 
@@ -93,3 +98,28 @@ def test_the_command_prints_them() -> None:
     assert np.allclose(told["3"], exact[3])
     refused = CliRunner().invoke(main, ["marginals", "diagnosis", "--derivatives", "--voi", "Flow"])
     assert (refused.exit_code, "go with none of" in refused.stderr) == (2, True)
+
+
+@given(st.one_of(bayes_models(), markov_models()), st.booleans())
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_functions_with_zeros_together_and_one_by_one_agree(model: Model, hard: bool) -> None:
+    findings: dict[str, Any] = {"x0": 0} if hard else {}
+    findings |= {"x1": [0.5] * model.dims[1]} if len(model.dims) > 1 else {}
+    if not Weights(model, findings).weights:
+        return
+    together = bucketflow.marginals(model, evidence=findings, derivatives=True).derivatives
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(derivatives, "multipliers", lambda *_: None)  # as where tables do not fit memory
+        alone = bucketflow.marginals(model, evidence=findings, derivatives=True).derivatives
+    assert {*together} == {*alone}
+    assert all(together[f] == pytest.approx(alone[f], rel=1e-9, abs=1e-12) for f in alone)
+
+
+def test_what_does_not_fit_is_left_to_propagations_one_by_one() -> None:
+    model = grid(6, 6, 4, "markov")
+    question = question_of(model, "marginals", {"x3": 1}, (), (), True)
+    assert multipliers(question, [0, 1], Resources(Options(memory="100kB"))) is None
+    found = multipliers(question, [0, 1], Resources(Options(memory="100MB")))
+    assert found is not None
+    expected = bucketflow.marginals(model, evidence={"x3": 1}, derivatives=True).derivatives
+    assert all(found[f] == pytest.approx(expected[f]) for f in (0, 1))

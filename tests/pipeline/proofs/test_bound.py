@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
@@ -16,8 +17,10 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model, ModelError
 from bucketflow.pipeline.api import bound as bound_module
+from bucketflow.pipeline.api import bound_ladder
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, model_of
+from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
 from bucketflow.pipeline.models.model import dense_function
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, markov_models, named_model
@@ -64,8 +67,7 @@ def check_assignment(found: Bounds, model: Model, every: dict[tuple[int, ...], i
 @given(cost_models())
 @settings(max_examples=50)
 def test_costs_that_are_prepared_first(model: Model) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bound_module, "_EASY_CELLS", -1)
+    with BucketPolicy.using(easy_cells=-1):
         found = bucketflow.bound(model, memory="1GB", seed=1)
     every = costs(model, {})
     if every:
@@ -78,8 +80,7 @@ def test_costs_that_are_prepared_first(model: Model) -> None:
 @given(st.one_of(markov_models(), bayes_models()))
 @settings(max_examples=50)
 def test_probabilities_that_are_prepared_first(model: Model) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bound_module, "_EASY_CELLS", -1)
+    with BucketPolicy.using(easy_cells=-1):
         found = bucketflow.bound(model, memory="1GB")
     best = Weights(model, {}).log10_best
     if best == -np.inf:
@@ -120,7 +121,8 @@ def grid(n: int, top: int | None = None) -> Model:
 
 def test_rounds_grow_until_nothing_is_split() -> None:
     model = grid(5)
-    found = bucketflow.bound(model)
+    with BucketPolicy.using(first_part=math.inf, bucket_seconds=0.0):
+        found = bucketflow.bound(model)
     assert found.status == "optimal"
     assert found.value == bucketflow.solve(model).value
     lowers = [each.lower for each in found.rounds]
@@ -137,9 +139,66 @@ def test_a_round_that_loads_something_does_not_make_later_ones_seem_slow(monkeyp
         return improve(question, split, *args)
 
     monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(bound_ladder, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_module._Optimum, "improve", improved)
-    *_, slow, last = bucketflow.bound(grid(6), time=9.0).rounds
+    with BucketPolicy.using(first_part=math.inf, bucket_seconds=0.0):
+        *_, slow, last = bucketflow.bound(grid(6), time=9.0).rounds
     assert (slow.seconds, last.exact) == (5.0, True)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
+    """A clock that only eliminations move: a second for a million cells, as they are predicted."""
+    now, improve = [0.0], bound_module._Optimum.improve
+
+    def improved(question: Any, split: Any, *args: Any) -> bool:
+        now[0] += 1e-6 * split.cells
+        return improve(question, split, *args)
+
+    monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(bound_ladder, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(bound_module._Optimum, "improve", improved)
+    with BucketPolicy.using(bucket_seconds=0.0, cell_seconds=1e-6):
+        yield now
+
+
+def test_the_first_round_takes_a_tenth_of_the_time(clock: list[float]) -> None:
+    """Of a square whose exact elimination takes a million cells."""
+    first, *later = bucketflow.bound(grid(8), time=0.5).rounds
+    assert first.limit > 16  # type: ignore[operator]
+    assert first.seconds <= 0.05 < 10 * first.seconds
+    assert [each.way for each in later].count("") <= 1
+    with BucketPolicy.using(first_part=math.inf):
+        assert bucketflow.bound(grid(8), time=0.5).rounds[0].limit == 16
+
+
+def test_other_orders_are_tried_once_nothing_larger_fits_and_the_best_is_kept(clock: list[float]) -> None:
+    model = grid(8)
+    found = bucketflow.bound(model, time=0.05)
+    ways = [each.way for each in found.rounds]
+    assert ways.count("another order") > 1
+    assert {"", "another order"} == {*ways}
+    lowers = [each.lower for each in found.rounds]
+    assert lowers == sorted(lowers)  # type: ignore[type-var]
+    assert lowers[ways.index("another order") - 1] < found.lower <= bucketflow.solve(model).value  # type: ignore[operator]
+    assert clock[0] <= 0.05
+    plain = bucketflow.bound(model, time=0.05, order=[f"x{i}" for i in range(64)])
+    assert {each.way for each in plain.rounds} == {""}  # an order that was asked for is kept
+
+
+def test_triangles_raise_what_mini_buckets_leave(clock: list[float]) -> None:
+    """Of a clique, whose pairs say little of a total."""
+    rng, n = np.random.default_rng(3), 9
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    model = named_model("cost", [4] * n, [dense_function(list(p), rng.integers(0, 30, (4, 4))) for p in pairs])
+    found = bucketflow.bound(model, time=0.02)
+    best = bucketflow.solve(model, method="dense").value
+    ways = [each.way for each in found.rounds]
+    first = ways.index("triangles")
+    assert {*ways[:first]} == {""}
+    before, after = found.rounds[first - 1], found.rounds[first]
+    assert before.lower < after.lower <= found.lower <= best <= found.upper  # type: ignore[operator]
+    assert after.size == "triangles"
 
 
 def test_no_time_is_one_round_and_evidence_counts() -> None:
@@ -200,7 +259,8 @@ def test_the_command() -> None:
     found = json.loads(in_process("satellite", "--json"))
     assert (found["status"], found["lower"], found["upper"], found["gap"]) == ("optimal", 49, 49, 0)
     assert set(found["seconds"]) - {"compile"} == {"read", "plan", "run"}
-    assert found["rounds"][0]["cells_limit"] == 16
+    assert found["rounds"][0]["cells_limit"] >= 16
+    assert found["rounds"][-1]["exact"]
     shown = in_process("grid", "--query", "partition", "--z", "3")
     assert "3 variables" in shown
     assert "bounded" in shown

@@ -87,7 +87,7 @@ def test_rows_and_potentials_are_added() -> None:
         ("a", [1, 2], "has values of shape"),
         ("a", [1, 2, "many"], "'many', which is no number"),
         ("a", [1, 2, float("nan")], "a whole number"),
-        ("a", [1, 2, -1e30], "too small"),
+        ("a", [1, 2, -1e30], "too large or small"),
     ],
 )
 def test_wrong_functions_are_refused(scope: str, values: list[object], message: str) -> None:

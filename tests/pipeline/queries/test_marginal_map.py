@@ -21,6 +21,7 @@ from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.answering.door import solved
 from bucketflow.pipeline.answering.engines.asking import Asking
 from bucketflow.pipeline.answering.engines.inner_bounds import InnerBounds
+from bucketflow.pipeline.answering.engines.outer_search import outer_search
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
@@ -210,3 +211,52 @@ def test_a_time_is_answered_with_two_bounds(tmp_path: Path) -> None:
     ]
     assert CliRunner().invoke(main, asked).exit_code == 3
     assert CliRunner().invoke(main, [*asked, "--gap", "0.9"]).exit_code == 0
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.one_of(markov_models(), bayes_models()), st.data())
+def test_a_search_climbs_on_exact_sums(model: Model, data: Any) -> None:
+    """Sums at any states differ from those of an enumeration by what is the same for all; no climb goes down."""
+    wanted = data.draw(st.sets(st.integers(0, len(model.dims) - 1), min_size=1))
+    question = question_of(model, "mmap", maximize=[model.names[v] for v in wanted])
+    network = question.reduced[0]
+    outer = [network.local[v] for v in sorted(wanted) if v in network.local]
+    search = outer_search(network, outer, 1 << 30, seed=0)
+    if search is None or not network.feasible:
+        return
+    sums = sums_by_states(model, wanted, {})
+
+    def exact(states: dict[int, int]) -> float:
+        """The sum at local states, the others where they are the only ones or as good as any."""
+        full = {v: int(network.domains[v][states[network.local[v]] if v in network.local else 0]) for v in wanted}
+        return sums[tuple(full[v] for v in sorted(wanted))] * math.log(10)
+
+    gaps = []
+    for _ in range(4):
+        states = {v: data.draw(st.integers(0, network.dims[v] - 1)) for v in outer}
+        value = search.value(states)
+        assert (value == -math.inf) == (exact(states) == -math.inf)
+        if value > -math.inf:
+            gaps.append(exact(states) - value)
+    assert gaps == pytest.approx(gaps[:1] * len(gaps), rel=1e-9, abs=1e-9)
+    start = dict.fromkeys(outer, 0)
+    found = search.climbed(start, bool, patience=3)
+    assert search.value(found) >= search.value(start)
+
+
+def test_no_sum_of_a_network_is_above_1() -> None:
+    """States that are certain are proved at once, though the sums are not."""
+    rng = np.random.default_rng(0)
+    names = {f"x{k}": 2 for k in range(30)}
+    sure = [((f"x{k}",), [0.0, 1.0]) for k in range(10)]
+    parents = [(f"x{k}", f"x{k - 7}", f"x{k - 10}") for k in range(10, 30)]
+    tables = rng.random((20, 2, 2, 2))
+    tables /= tables.sum(axis=1, keepdims=True)
+    others = [((*scope[1:], scope[0]), np.moveaxis(t, 0, -1)) for scope, t in zip(parents, tables, strict=True)]
+    model = Model.build("bayes", names, [*sure, *others])
+    question = question_of(model, "mmap", maximize=[f"x{k}" for k in range(8)])
+    found = InnerBounds(Asking(question, Options(), ProofOptions(), ask=solved), "it was asked for").run()
+    assert found.proof is not None
+    assert (found.status, found.proof.method) == ("optimal", "the total")
+    assert found.log10 == pytest.approx(0.0, abs=1e-9)
+    assert found.assignment == {f"x{k}": 1 for k in range(8)}

@@ -1,0 +1,385 @@
+"""Rounds of bounds: mini-buckets that grow while they fit, then what else raises a bound, and the best of all."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...storage.files import file_bytes, free_bytes
+from ...storage.run_folder import MESSAGES
+from ...tasks.compiler.compile_limits import NotCompiledError
+from ..answering.prepared import local_order
+from ..errors import BudgetError, format_bytes
+from ..machine.resources import Resources
+from ..minibuckets.bucket_policy import BucketPolicy
+from ..minibuckets.partition import Partition, Size, partition
+from ..minibuckets.rounds import OptimumBounds, Stop
+from ..options import Options
+from ..orders.depth_first import depth_first_order, rearranged
+from ..orders.min_fill import min_fill_order
+from ..orders.tree_search import TreeSearch
+from ..preprocessing.preprocess import Network
+from ..results.bounds import BoundRound, Bounds, Number
+from ..trees.tree import elimination_order
+
+if TYPE_CHECKING:
+    from ..minibuckets.run_boxes import Spilling
+    from ..proofs.provers.triangles import TriangleBounds
+
+Rounds = Iterator[BoundRound]
+
+
+class BoundedQuestion(Protocol):
+    """What is bounded: a network, and what is known of its answer."""
+
+    network: Network
+
+    @property
+    def dims(self) -> tuple[int, ...]:
+        """Domain sizes of what is eliminated."""
+        ...
+
+    @property
+    def scopes(self) -> tuple[tuple[int, ...], ...]:
+        """Scopes of what is eliminated."""
+        ...
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing is left to find."""
+        ...
+
+    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
+        """Eliminate once; return False if it was stopped."""
+        ...
+
+    def interval(self) -> tuple[Number | None, Number | None]:
+        """Lower and upper bound; None where nothing is known."""
+        ...
+
+    def found(self) -> Bounds:
+        """What is known."""
+        ...
+
+
+# Where messages of mini-buckets may be: in memory, or in a run directory that holds all of them.
+
+
+@dataclass(frozen=True)
+class MessagePlace:
+    """Whether messages are kept in memory, or where they are on disk."""
+
+    keep: bool
+    spilling: Spilling | None = None
+
+    @property
+    def disk_bytes(self) -> int:
+        """What messages take on disk."""
+        return 0 if self.spilling is None else self.spilling.boxing.disk_bytes
+
+    @property
+    def seconds(self) -> float:
+        """What writing and reading them is predicted to take."""
+        from ..budget.spill import DISK_RATE
+
+        return 0.0 if self.spilling is None else (self.disk_bytes + self.spilling.boxing.read_bytes) / DISK_RATE
+
+
+@dataclass(frozen=True)
+class Room:
+    """What messages may take.
+
+    Parameters
+    ----------
+    resources : Resources
+    beside : int
+        Bytes of the model.
+    """
+
+    resources: Resources
+    beside: int
+
+    def keeps(self, split: Partition) -> bool:
+        """Whether memory holds all messages of an elimination."""
+        return split.kept_bytes + self.beside <= self.resources.memory_bytes
+
+    def place(self, split: Partition, needed: bool) -> MessagePlace | None:
+        """Return where the messages of an elimination can be; None if nowhere and it is not needed.
+
+        Raises
+        ------
+        BudgetError
+            If nowhere and it is needed, with both numbers.
+        """
+        memory = self.resources.memory_bytes
+        if self.keeps(split):
+            return MessagePlace(True)
+        refusal = None
+        if (folder := self.resources.asked.folder) is not None:
+            try:
+                return MessagePlace(False, self._spilling(split, folder / MESSAGES))
+            except BudgetError as error:
+                refusal = error
+        if refusal is not None and needed:
+            raise refusal
+        if split.live_bytes + self.beside <= memory:
+            return MessagePlace(False)
+        if needed:
+            raise self._refusal(split)
+        return None
+
+    def _spilling(self, split: Partition, folder: Path) -> Spilling:
+        from ..minibuckets.message_boxes import boxed
+        from ..minibuckets.run_boxes import Spilling
+
+        boxing = boxed(split, self.resources.memory_bytes - self.beside)
+        asked = self.resources.asked.disk_bytes
+        there = free_bytes(folder) + file_bytes(folder, "c.*") if asked is None else asked
+        if boxing.disk_bytes > there:
+            raise BudgetError(
+                f"messages of mini-buckets of {split.largest} cells take {format_bytes(boxing.disk_bytes)} of disk, "
+                f"more than the {format_bytes(there)} there are; give a smaller --z, a larger --memory or --disk, or "
+                "another --workdir"
+            )
+        return Spilling(boxing, folder)
+
+    def _refusal(self, split: Partition) -> BudgetError:
+        wanted, there = format_bytes(split.live_bytes + self.beside), format_bytes(self.resources.memory_bytes)
+        return BudgetError(
+            f"mini-buckets of {split.largest} cells take {wanted}, more than the {there} of memory; give a smaller "
+            "--z, a larger --memory, a --workdir for messages on disk, or --time without --z: mini-buckets grow while "
+            "they fit"
+        )
+
+
+def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
+    """Buckets of an order that was asked for: by name, or all variables."""
+    search = TreeSearch(network.dims, network.scopes, "bucket", order, asked.order_time, asked.seed)
+    tree = search.cheapest()
+    return rearranged(network.dims, network.scopes, elimination_order(tree))
+
+
+@dataclass
+class RoundPace:
+    """How long eliminations take: by what they do, and by the fastest round so far, as the first may load something."""
+
+    factor: float = 1.0
+    measured: bool = field(default=False)
+
+    def seconds(self, split: Partition, query: str) -> float:
+        """Predict an elimination."""
+        return self.factor * self._nominal(split, query)
+
+    def learn(self, split: Partition, query: str, seconds: float) -> None:
+        """Take what a round took."""
+        found = seconds / self._nominal(split, query)
+        self.factor, self.measured = min(self.factor, found) if self.measured else found, True
+
+    def _nominal(self, split: Partition, query: str) -> float:
+        policy = BucketPolicy.current()
+        a_cell = policy.cell_seconds if query == "optimum" else policy.sum_cell_seconds
+        return policy.bucket_seconds * sum(map(len, split.buckets)) + a_cell * split.cells
+
+
+@dataclass
+class Ladder:
+    """Mini-buckets of growing size, while memory and time allow, and what is tried beside them.
+
+    Parameters
+    ----------
+    question : BoundedQuestion
+    resources : Resources
+    start : float
+        When the time began, by ``perf_counter``.
+    limit : float
+        Seconds that all may take.
+    """
+
+    question: BoundedQuestion
+    resources: Resources
+    start: float
+    limit: float
+    pace: RoundPace = field(default_factory=RoundPace)
+
+    def order(self) -> tuple[int, ...]:
+        """Find an order; where it is not easy, what is to be eliminated is prepared first."""
+        asked, network = self.resources.asked, self.question.network
+        if asked.order != "auto" or asked.order_time is not None:
+            order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
+            return _searched(network, order, asked)
+        quick = rearranged(network.dims, network.scopes, min_fill_order(network.dims, network.scopes, asked.seed))
+        if partition(network.dims, network.scopes, quick, Size()).cells <= BucketPolicy.current().easy_cells:
+            return quick
+        if isinstance(self.question, OptimumBounds):
+            with suppress(NotCompiledError):
+                self.question.prepare(self._is_late)
+        return depth_first_order(self.question.dims, self.question.scopes, seed=asked.seed)
+
+    def climb(self, order: tuple[int, ...], z: int | None) -> Rounds:
+        """Run round after round; of a size that is asked for only one."""
+        if self.question.closed:
+            return
+        if not self.question.scopes:
+            self.question.improve(partition((), (), (), Size()), True, None)
+            return
+        if z is not None:
+            size = Size(variables=z)
+            yield from self._grow([(size, self._split(order, size))], needed=True)
+            return
+        sizes = self._sizes(order)
+        small, begun = self._small(sizes)
+        done = yield from self._grow(chain(small[begun:], sizes), needed=not begun)
+        if done is None and begun:
+            done = yield from self._grow(small[:begun], needed=True)
+        if done is not None and not self.question.closed and not done[1].exact:
+            yield from self._otherwise(order, done[0])
+
+    def _split(self, order: tuple[int, ...], size: Size) -> Partition:
+        return partition(self.question.dims, self.question.scopes, order, size)
+
+    def _sizes(self, order: tuple[int, ...]) -> Iterator[tuple[Size, Partition]]:
+        """Yield partitions of growing sizes, each larger than the last."""
+        cells = 0
+        for bits in (4, 8, 12, *range(14, 62, 2)):
+            size = Size(cells=1 << bits)
+            split = self._split(order, size)
+            if split.cells != cells:
+                yield size, split
+            if split.exact:
+                return
+            cells = split.cells
+
+    def _small(self, sizes: Iterator[tuple[Size, Partition]]) -> tuple[list[tuple[Size, Partition]], int]:
+        """Return the first sizes, and at which to begin: the largest in memory that takes its part of the time.
+
+        One that takes no longer than the smallest, of which there are most mini-buckets, is as good.
+        """
+        found, begun = [next(sizes)], 0
+        left = self._end - perf_counter()
+        most = max(self._seconds(found[0][1]), left / BucketPolicy.current().first_part)
+        for each in sizes:
+            found.append(each)
+            if left <= 0 or self._seconds(each[1]) > most or not self.room.keeps(each[1]):
+                break
+            begun = len(found) - 1
+        return found, begun
+
+    def _seconds(self, split: Partition) -> float:
+        return self.pace.seconds(split, self.question.network.query)
+
+    def _grow(
+        self, splits: Iterable[tuple[Size, Partition]], needed: bool
+    ) -> Generator[BoundRound, None, tuple[Size, Partition] | None]:
+        """Run rounds in their order while the next fits; return the size and partition of the last, if there is one.
+
+        The first is run to its end, and has to fit, where it is ``needed``.
+        """
+        done = None
+        for size, split in splits:
+            place = self.room.place(split, needed)
+            late = done is not None and self._would_be_late(self._seconds(split) + (place.seconds if place else 0.0))
+            if place is None or late:
+                break
+            found = self._round(size, split, place, must=needed)
+            if found is None:
+                break
+            yield found
+            done, needed = (size, split), False
+            if split.exact or self.question.closed:
+                break
+        return done
+
+    def _round(
+        self, size: Size, split: Partition, place: MessagePlace, must: bool = False, way: str = ""
+    ) -> BoundRound | None:
+        """Eliminate once; None if it was stopped."""
+        start = perf_counter()
+        try:
+            if not self.question.improve(split, place.keep, None if must else self._is_late, place.spilling):
+                return None
+        except NotCompiledError:
+            return None
+        seconds = perf_counter() - start
+        self.pace.learn(split, self.question.network.query, seconds)
+        interval = self.question.interval()
+        asked = size.variables, size.cells, split.cells, split.largest, split.exact
+        return BoundRound(*asked, *interval, seconds, disk_bytes=place.disk_bytes, way=way)
+
+    def _otherwise(self, order: tuple[int, ...], size: Size) -> Rounds:
+        """Use what time is left where no larger mini-bucket fits: triangles for an optimum, and other orders.
+
+        Triangles have a part of it first, and all of it if they raise the bound.
+        """
+        if isinstance(self.question, OptimumBounds):
+            yield from self._triangles()
+        if self.resources.asked.order == "auto" and not self.question.closed:
+            yield from self._other_orders(order, size)
+
+    def _triangles(self) -> Rounds:
+        """Let triangles of functions agree, which needs no large table; it is the best bound where links interfere."""
+        question = self.question
+        assert isinstance(question, OptimumBounds)
+        from ..proofs.provers.triangles import TriangleBounds
+
+        search = TriangleBounds(question.costs, question.cutoff)
+        search.memory_bytes = self.resources.memory_bytes - self.room.beside
+        part = (self._end - perf_counter()) / BucketPolicy.current().triangle_part
+        for end in (perf_counter() + part, self._end):
+            start, before = perf_counter(), question.lower
+            if start >= end or search.done or search.hopeless or not self._agree(search, end):
+                return
+            if search.nbytes:
+                interval = question.interval()
+                yield BoundRound(None, None, 0, 0, False, *interval, perf_counter() - start, way="triangles")
+            if question.closed or question.lower == before:
+                return
+
+    def _agree(self, search: TriangleBounds, end: float) -> bool:
+        """Let triangles shift costs until some time; return False where there is none to compile that."""
+        assert isinstance(self.question, OptimumBounds)
+        try:
+            found = search.run(lambda: perf_counter() > end, lambda *_: None, lambda _: None)
+        except NotCompiledError:
+            return False
+        self.question.learn(found.lower, found.states, found.feasible)
+        return True
+
+    def _other_orders(self, order: tuple[int, ...], size: Size) -> Rounds:
+        """Run mini-buckets of one size along orders that chance makes different, as their bounds are."""
+        seed, known = self.resources.asked.seed, {order}
+        for number in range(BucketPolicy.current().other_orders):
+            if self._is_late():
+                return
+            found = min_fill_order(self.question.dims, self.question.scopes, seed + number)
+            split = self._split(found, size)
+            if found in known or not self.room.keeps(split):
+                continue
+            known.add(found)
+            if self._would_be_late(self._seconds(split)):
+                return
+            told = self._round(size, split, MessagePlace(True), way="another order")
+            if told is None:
+                return
+            yield told
+            if self.question.closed:
+                return
+
+    @property
+    def _end(self) -> float:
+        return self.start + self.limit
+
+    def _is_late(self) -> bool:
+        return perf_counter() > self._end
+
+    def _would_be_late(self, seconds: float) -> bool:
+        return perf_counter() + BucketPolicy.current().optimism * seconds > self._end
+
+    @property
+    def room(self) -> Room:
+        """What messages may take."""
+        return Room(self.resources, self.question.network.model.nbytes)

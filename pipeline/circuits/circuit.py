@@ -1,0 +1,223 @@
+"""A circuit as a value: leaves, then products and sums, each after what it is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Gates:
+    """The products and sums of a circuit.
+
+    Parameters
+    ----------
+    is_sum : ndarray of bool, shape (gates,)
+        Whether each is a sum; the others are products.
+    starts : ndarray of int64, shape (gates + 1,)
+        Where the children of each begin.
+    children : ndarray of int32 or int64
+        Numbers of nodes, leaves first; each is below its parent's. A product without children is 1, such a sum 0.
+    """
+
+    is_sum: Array
+    starts: Array
+    children: Array
+
+    def __len__(self) -> int:
+        return len(self.is_sum)
+
+    @property
+    def arities(self) -> Array:
+        """How many children each has."""
+        return np.diff(self.starts)
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitLayer:
+    """Nodes of one kind, as many children each, that are made of earlier layers alone.
+
+    Parameters
+    ----------
+    is_sum : bool
+    nodes : ndarray of int, shape (nodes,)
+    children : ndarray of int, shape (nodes, arity)
+    """
+
+    is_sum: bool
+    nodes: Any
+    children: Any
+
+    @cached_property
+    def scatters(self) -> list[tuple[Array | None, Array, Array]]:
+        """For each column of children how rows of nodes are added to theirs: in which order, from where, to which.
+
+        None in place of an order where no child comes twice.
+        """
+        made: list[tuple[Array | None, Array, Array]] = []
+        for column in self.children.T:
+            order = np.argsort(column, kind="stable")
+            ordered = column[order]
+            starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+            once = len(starts) == len(column)
+            made.append((None, starts, column) if once else (order, starts, ordered[starts]))
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitVariables:
+    """The variables of a circuit.
+
+    Parameters
+    ----------
+    names : tuple of str
+        Those of the model first; hidden ones, which follow from the others, behind.
+    dims : tuple of int
+    labels : tuple
+        For each variable its states' labels, or None.
+    hidden : int
+    """
+
+    names: tuple[str, ...]
+    dims: tuple[int, ...]
+    labels: tuple[tuple[str, ...] | None, ...]
+    hidden: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitGraph:
+    """A smooth, deterministic, decomposable circuit; its last node is the root.
+
+    Parameters
+    ----------
+    variables : CircuitVariables
+    indicators : ndarray of int, shape (2, indicators)
+        Variable and state of each of the first leaves.
+    parameters : ndarray of int, shape (2, parameters)
+        Function and entry, counted in C order, of each leaf behind them. Functions from the number of the model's own
+        on are parts of wide ones.
+    values : ndarray of float, shape (parameters,)
+    gates : Gates
+    source : str
+        The model's name.
+    scopes : dict
+        The variables of each function of the model's own that has parameters.
+    """
+
+    variables: CircuitVariables
+    indicators: Array
+    parameters: Array
+    values: Array
+    gates: Gates
+    source: str = ""
+    scopes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def n_indicators(self) -> int:
+        """How many leaves say that a variable is in a state."""
+        return int(self.indicators.shape[1])
+
+    @property
+    def n_leaves(self) -> int:
+        """How many leaves there are."""
+        return self.n_indicators + len(self.values)
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes there are, leaves among them."""
+        return self.n_leaves + len(self.gates)
+
+    @property
+    def edges(self) -> int:
+        """How many children all nodes have together."""
+        return len(self.gates.children)
+
+    @property
+    def root(self) -> int:
+        """The number of the root."""
+        return self.nodes - 1
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays."""
+        gates = self.gates
+        arrays = self.indicators, self.parameters, self.values, gates.is_sum, gates.starts, gates.children
+        return sum(array.nbytes for array in arrays)
+
+    @cached_property
+    def layers(self) -> tuple[CircuitLayer, ...]:
+        """Gates by depth, kind and number of children (as KLay has them: Maene et al., ICLR 2025)."""
+        gates, first = self.gates, self.n_leaves
+        depth = depths_of(gates, first)
+        order = np.lexsort((gates.arities, gates.is_sum, depth))
+        keys = np.stack([depth, gates.is_sum, gates.arities])[:, order]
+        cuts = np.flatnonzero((np.diff(keys, axis=1) != 0).any(axis=0)) + 1
+        made = []
+        for part in np.split(order, cuts) if len(order) else ():
+            arity = int(gates.arities[part[0]])
+            children = gates.children[gates.starts[part][:, np.newaxis] + np.arange(arity)]
+            made.append(CircuitLayer(bool(gates.is_sum[part[0]]), part + first, children))
+        return tuple(made)
+
+    @cached_property
+    def decided(self) -> tuple[Array, Array]:
+        """The least and the greatest variable that each node decides at once, and the state; -1 for none.
+
+        That is what an indicator decides, or a product by indicators among its children; both of shape (2, nodes).
+        """
+        gates, first = self.gates, self.n_indicators
+        variables, states = np.full((2, 2, self.nodes), -1, np.int64)
+        variables[:, :first], states[:, :first] = self.indicators[:, np.newaxis]
+        products = np.flatnonzero(~gates.is_sum)
+        children = gates.children[ranges(gates.starts[products], gates.starts[products + 1])]
+        decides = children < first
+        owners, children = np.repeat(products, gates.arities[products])[decides] + self.n_leaves, children[decides]
+        order = np.lexsort((self.indicators[0, children], owners))
+        for place, direction in enumerate((-1, 1)):  # what is written last stays
+            one = order[::direction]
+            variables[place, owners[one]], states[place, owners[one]] = self.indicators[:, children[one]]
+        return variables, states
+
+    def __repr__(self) -> str:
+        named = f" of {self.source!r}" if self.source else ""
+        return f"<circuit{named}: {len(self.variables.dims):,} variables, {self.nodes:,} nodes, {self.edges:,} edges>"
+
+
+def depths_of(gates: Gates, first: int) -> Array:
+    """Return how many gates lie below each gate on the longest way to a leaf.
+
+    Parameters
+    ----------
+    gates : Gates
+    first : int
+        The number of the first gate.
+    """
+    count = len(gates)
+    inner = gates.children >= first
+    owners = np.repeat(np.arange(count), gates.arities)[inner]
+    below = gates.children[inner].astype(np.int64) - first
+    waiting = np.bincount(owners, minlength=count)
+    order = np.argsort(below, kind="stable")
+    parents, starts = owners[order], np.searchsorted(below[order], np.arange(count + 1))
+    depth = np.zeros(count, np.int64)
+    ready, level = np.flatnonzero(waiting == 0), 0
+    while len(ready):
+        depth[ready] = level
+        told = parents[ranges(starts[ready], starts[ready + 1])]
+        np.subtract.at(waiting, told, 1)
+        told = np.unique(told)
+        ready, level = told[waiting[told] == 0], level + 1
+    return depth
+
+
+def ranges(starts: Array, ends: Array) -> Array:
+    """Return the numbers of several ranges, one behind the other."""
+    counts = ends - starts
+    places: Array = np.arange(counts.sum()) + np.repeat(starts - (counts.cumsum() - counts), counts)
+    return places

@@ -1,0 +1,180 @@
+"""Circuits in files: ``.npz`` of plain arrays and a line of JSON, and c2d's ``.nnf`` for variables of two states.
+
+An ``.nnf`` has a header ``nnf NODES EDGES VARIABLES`` and a line for each node, children before parents: ``L literal``,
+``A count children``, ``O variable count children`` (Darwiche, c2d user manual). Behind the nodes stand the weights of
+literals as model counters write them, ``c p weight 3 0.4 0``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BucketflowError, FormatError, ModelError, writing
+from ..formats.write import whole_file
+from .circuit import CircuitGraph, CircuitVariables, Gates
+from .nnf_text import read_nnf
+
+Array = NDArray[Any]
+
+_FORMAT = "bucketflow circuit 1"
+_ENDINGS = (".npz", ".nnf")
+_ARRAYS = ("indicators", "parameters", "values", "is_sum", "starts", "children")
+
+
+def circuit_ending(path: str | PathLike[str]) -> str:
+    """Return the ending of a circuit's file.
+
+    Raises
+    ------
+    ModelError
+        If it is another one.
+    """
+    ending = Path(path).suffix.lower()
+    if ending not in _ENDINGS:
+        raise ModelError(f"{path} ends with {ending or 'nothing'!r}; a circuit is written to {' or '.join(_ENDINGS)}")
+    return ending
+
+
+def write_circuit(graph: CircuitGraph, path: str | PathLike[str]) -> None:
+    """Write a circuit; a file that was there before stays as it was if that fails.
+
+    Raises
+    ------
+    ModelError
+        If ``.nnf`` cannot say it, or the file cannot be written.
+    """
+    text = circuit_ending(path) == ".nnf"
+    weights = literal_weights(graph) if text else {}
+    with whole_file(path) as partial, writing(path):
+        if text:
+            with partial.open("w", encoding="ascii") as file:
+                file.writelines(_nnf_lines(graph, weights))
+            return
+        known, gates = graph.variables, graph.gates
+        scopes = [[f, scope] for f, scope in graph.scopes.items()]
+        header = [_FORMAT, known.names, known.dims, known.labels, known.hidden, graph.source, scopes]
+        arrays = graph.indicators, graph.parameters, graph.values, gates.is_sum, gates.starts, gates.children
+        with partial.open("wb") as binary:
+            told = np.frombuffer(json.dumps(header).encode(), np.uint8)
+            np.savez(binary, allow_pickle=False, header=told, **dict(zip(_ARRAYS, arrays, strict=True)))
+
+
+def read_circuit(path: str | PathLike[str]) -> CircuitGraph:
+    """Read a circuit.
+
+    Raises
+    ------
+    FormatError
+        If the file is missing, damaged or something else.
+    """
+    try:
+        if circuit_ending(path) == ".nnf":
+            return read_nnf(str(path), Path(path).read_text(encoding="ascii", errors="replace"))
+        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+            told, arrays = json.loads(file["header"].tobytes()), [file[name] for name in _ARRAYS]
+        return _read(told, *arrays)
+    except (BucketflowError, MemoryError):
+        raise
+    except Exception as error:  # whatever a file makes of us that is none of ours
+        raise FormatError(str(path), None, "a circuit", f"{type(error).__name__}: {error}") from None
+
+
+def _read(
+    told: Any, indicators: Array, parameters: Array, values: Array, is_sum: Array, starts: Array, children: Array
+) -> CircuitGraph:
+    """Put a circuit together, once its numbers are known to fit."""
+    form, names, dims, labels, hidden, source, scopes = told
+    if form != _FORMAT:
+        raise ValueError(form)
+    own = tuple(None if known is None else tuple(known) for known in labels)
+    variables = CircuitVariables(tuple(names), tuple(map(int, dims)), own, int(hidden))
+    gates = Gates(is_sum.astype(bool), starts.astype(np.int64), children)
+    found = CircuitGraph(
+        *(variables, indicators, parameters, values, gates, str(source)), {int(f): tuple(scope) for f, scope in scopes}
+    )
+    verify_numbers(found)
+    return found
+
+
+def verify_numbers(graph: CircuitGraph) -> None:
+    """Check that children stand before their parents, and leaves are of states and entries that there are.
+
+    Raises
+    ------
+    ValueError
+        If not.
+    """
+    gates, dims = graph.gates, np.array(graph.variables.dims, np.int64)
+    parents = np.repeat(np.arange(len(gates)) + graph.n_leaves, gates.arities)
+    numbers = gates.children
+    fits = len(gates.starts) == len(gates) + 1 and gates.starts[0] == 0 and gates.starts[-1] == len(numbers)
+    if not (len(gates) and fits and (gates.arities >= 0).all() and (numbers >= 0).all() and (numbers < parents).all()):
+        raise ValueError("a node that does not stand behind its children")
+    variables, states = graph.indicators
+    if not ((variables >= 0) & (variables < len(dims))).all() or not ((states >= 0) & (states < dims[variables])).all():
+        raise ValueError("an indicator of a state that no variable has")
+    if graph.parameters.shape != (2, len(graph.values)) or not ((graph.values > 0) & (graph.values < np.inf)).all():
+        raise ValueError("parameters that are not finite and above 0")
+    for f, scope in graph.scopes.items():
+        entries = graph.parameters[1, graph.parameters[0] == f]
+        if not ((entries >= 0) & (entries < np.prod(dims[list(scope)]))).all():
+            raise ValueError(f"an entry that function {f} does not have")
+
+
+def literal_weights(graph: CircuitGraph) -> dict[int, float]:
+    """Return what literals weigh: the parameters of a circuit, if all are of functions of one variable of two states.
+
+    Raises
+    ------
+    ModelError
+        If they are not: only weights of literals can be written beside a d-DNNF.
+    """
+    known = graph.variables
+    if wide := [v for v, dim in enumerate(known.dims) if dim > 2]:
+        raise ModelError(f"{known.names[wide[0]]!r} has {known.dims[wide[0]]} states, an .nnf has literals; write .npz")
+    weights: dict[int, float] = {}
+    for f, entry, value in zip(*graph.parameters.tolist(), graph.values.tolist(), strict=True):
+        scope = graph.scopes.get(f, ())
+        if len(scope) != 1:
+            raise ModelError(
+                f"function {f} weighs {len(scope) or 'no'} variables, an .nnf has weights of literals; write .npz"
+            )
+        literal = (scope[0] + 1) * (1 if entry else -1)
+        weights[literal] = weights.get(literal, 1.0) * value
+    return weights
+
+
+def _nnf_lines(graph: CircuitGraph, weights: dict[int, float]) -> Iterator[str]:
+    """Yield the lines of an ``.nnf``: parameters are no nodes there, but weights."""
+    gates, first, last = graph.gates, graph.n_indicators, graph.n_leaves
+    kept = np.cumsum((gates.children < first) | (gates.children >= last))
+    edges = int(kept[-1]) if len(kept) else 0
+    yield f"nnf {first + len(gates)} {edges} {len(graph.variables.dims)}\n"
+    for v, state in graph.indicators.T.tolist():
+        yield f"L {v + 1 if state else -v - 1}\n"
+    starts, decided = gates.starts.tolist(), _decisions(graph)
+    for k, is_sum in enumerate(gates.is_sum.tolist()):
+        children = gates.children[starts[k] : starts[k + 1]].tolist()
+        own = [child if child < first else child - last + first for child in children if not first <= child < last]
+        yield " ".join(map(str, ["O", decided[k], len(own), *own] if is_sum else ["A", len(own), *own])) + "\n"
+    for literal in sorted({*weights, *[-known for known in weights]}, key=lambda one: (abs(one), one)):
+        yield f"c p weight {literal} {weights.get(literal, 1.0)!r} 0\n"
+
+
+def _decisions(graph: CircuitGraph) -> list[int]:
+    """Return for each gate the variable, from 1 on, of which its two children decide different states; 0 for none."""
+    found = np.zeros(graph.nodes, np.int64)
+    variables, states = graph.decided
+    for layer in graph.layers:
+        if layer.is_sum and layer.children.shape[1] == 2:
+            own, decided = variables[0][layer.children], states[0][layer.children]
+            apart = (own[:, 0] == own[:, 1]) & (decided[:, 0] != decided[:, 1])
+            found[layer.nodes] = np.where(apart, own[:, 0] + 1, 0)
+    return [int(variable) for variable in found[graph.n_leaves :]]

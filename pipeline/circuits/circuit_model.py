@@ -1,0 +1,300 @@
+"""Circuits as users have them: made from a model or read, and asked for sums, maxima, draws and derivatives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..answering.question import Findings, split_evidence
+from ..compiling import counts_compiling
+from ..errors import BucketflowError, ModelError, checks_keywords
+from ..models.cases import CaseMarginals, Cases, cases_of
+from ..models.checks import integer
+from ..models.model import Model, checked_model
+from ..options import Keywords, Options
+from ..preprocessing.preprocess import reduce_model
+from ..preprocessing.wide_tables import with_links
+from .circuit import CircuitGraph, CircuitLayer
+from .circuit_policy import CircuitPolicy
+from .compilation import CircuitMaking
+from .evaluation import Picker, best, drawn_by, flows, log_values, walk_down
+
+Array = NDArray[Any]
+_LN10 = math.log(10.0)
+_TAKEN = ("memory", "order", "order_time", "tree", "seed")
+
+
+@checks_keywords
+@counts_compiling
+def circuit(model: Model, *, evidence: Findings = None, **options: Unpack[Keywords]) -> Circuit:
+    """Compile a model to a smooth, deterministic, decomposable circuit.
+
+    The tree of a sweep is gone up once with numbers of nodes in place of values: a product for each cell of a join that
+    is not zero, with the indicators of the states that are summed out, and a sum for each cell that stays; equal ones
+    of a bucket are one node (Chavira and Darwiche, IJCAI 2007).
+
+    Parameters
+    ----------
+    model : Model
+        Of probabilities or potentials, clauses among them.
+    evidence : mapping, path or None
+        Hard evidence that all evaluations have; what is impossible under it is left out of the circuit.
+    **options
+        ``memory``, ``order``, ``order_time``, ``tree`` and ``seed``, as in :func:`bucketflow.solve`.
+
+    Raises
+    ------
+    ModelError
+        If the model has costs, or the evidence is soft.
+    BudgetError
+        If the circuit does not fit ``memory``, with both numbers.
+    """
+    if given := [name for name in options if name not in _TAKEN]:
+        raise ModelError(f"a circuit is made in this process, by rows; {given[0]!r} does not apply")
+    if checked_model(model).kind == "cost":
+        raise ModelError("a circuit is made of probabilities, potentials or clauses, and this model has costs")
+    if model.summed:
+        raise ModelError(f"{model.summed}: a circuit is over all variables")
+    hard, soft = split_evidence(model, evidence)
+    if soft:
+        raise ModelError("a circuit takes soft evidence when it is evaluated, not when it is made")
+    linked = with_links(model, CircuitPolicy.current().wide_cells)
+    network = reduce_model(linked, "partition", hard, range(len(linked.dims)))
+    made = CircuitMaking(network, Options(**options)).made()
+    return Circuit(replace(made, scopes=_scopes_of(model, linked, np.unique(made.parameters[0]).tolist())))
+
+
+def _scopes_of(model: Model, linked: Model, functions: Sequence[int]) -> dict[int, tuple[int, ...]]:
+    """Return the scopes of functions that no chain stands for."""
+    own, known = model.functions, linked.functions
+    return {f: own[f].scope for f in functions if f < len(own) and own[f].scope == known[f].scope}
+
+
+@checks_keywords
+def load_circuit(path: str | PathLike[str]) -> Circuit:
+    """Read a circuit that was saved: ``.npz``, or ``.nnf`` as c2d and d4 write it.
+
+    Raises
+    ------
+    FormatError
+        If the file is missing, damaged or something else.
+    """
+    from .circuit_files import read_circuit
+
+    return Circuit(read_circuit(path))
+
+
+def one_case(model: Model, evidence: Findings) -> Cases:
+    """Return evidence, hard and soft, as a case."""
+    hard, soft = split_evidence(model, evidence)
+    columns: dict[int, Array] = {v: np.array([state]) for v, state in hard.items()}
+    return Cases(1, columns | {v: likelihoods[np.newaxis] for v, likelihoods in soft.items()})
+
+
+@dataclass(frozen=True)
+class _Arrays:
+    """The array module of an evaluation, and the circuit's layers there."""
+
+    xp: Any
+    layers: Sequence[CircuitLayer]
+
+    def on_host(self, array: Any) -> Array:
+        """Return an array in the host's memory."""
+        found: Array = array if self.xp is np else self.xp.asnumpy(array)
+        return found
+
+
+class Circuit:
+    """A smooth, deterministic, decomposable circuit; see :func:`bucketflow.circuit`.
+
+    Cases are given as for :meth:`.Compiled.marginals_batch`: columns by name, a data frame, or a mapping for each.
+    ``gpus=1`` of a method evaluates on a GPU.
+
+    Parameters
+    ----------
+    graph : CircuitGraph
+    """
+
+    def __init__(self, graph: CircuitGraph) -> None:
+        self.graph = graph
+        self._there: dict[str, _Arrays] = {}
+        known = graph.variables
+        # what reads cases and evidence of names and states
+        self.model = Model("markov", known.names, known.dims, known.labels, (), name=graph.source, hidden=known.hidden)
+
+    def __repr__(self) -> str:
+        return repr(self.graph)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the circuit: ``.npz`` has arrays, ``.nnf`` c2d's text, for variables of two states.
+
+        Raises
+        ------
+        ModelError
+            If ``.nnf`` cannot say it, or the file cannot be written.
+        """
+        from .circuit_files import write_circuit
+
+        write_circuit(self.graph, path)
+
+    def log10(self, cases: Any = None, *, gpus: int | None = None) -> Array:
+        """Return log10 of the sum over all assignments in each case, shape (cases,); without cases, of one."""
+        found = [at.on_host(values[self.graph.root]) for at, values, _ in self._swept(cases, gpus)]
+        return np.concatenate(found) / _LN10 if found else np.zeros(0)
+
+    def marginals(self, cases: Any = None, *, gpus: int | None = None) -> CaseMarginals:
+        """Return the posteriors of all variables in each case."""
+        graph, dims = self.graph, self.graph.variables.dims
+        logs, parts = [np.zeros(0)], [np.zeros((graph.n_indicators, 0))]
+        for at, values, _ in self._swept(cases, gpus):
+            parts.append(at.on_host(flows(graph, at.layers, values, at.xp)[: graph.n_indicators]))
+            logs.append(at.on_host(values[graph.root]))
+        flow = np.concatenate(parts, axis=1)
+        tables = {}
+        for v, name in enumerate(self.model.own_names):
+            tables[name] = np.zeros((flow.shape[1], dims[v]))
+            own = np.flatnonzero(graph.indicators[0] == v)
+            tables[name][:, graph.indicators[1, own]] = flow[own].T
+        return CaseMarginals(self.model, tables, np.concatenate(logs) / _LN10)
+
+    def derivatives(self, evidence: Any = None, *, gpus: int | None = None) -> dict[int, Array]:
+        """Return d ln Z / d entry of each function that is more than a constraint, by its number.
+
+        NaN at entries that no assignment has, 0 among them: they are not in the circuit;
+        ``bucketflow.marginals(…, derivatives=True)`` has those too.
+
+        Raises
+        ------
+        ModelError
+            If the evidence is impossible.
+        """
+        graph, first = self.graph, self.graph.n_indicators
+        ((at, values, _),) = self._swept(one_case(self.model, evidence), gpus)
+        if at.on_host(values[graph.root])[0] == -math.inf:
+            raise ModelError("the evidence is impossible: the logarithm of 0 has no derivatives")
+        flow = at.on_host(flows(graph, at.layers, values, at.xp)[first : graph.n_leaves, 0])
+        made = {}
+        for f, scope in graph.scopes.items():
+            shape = [graph.variables.dims[v] for v in scope]
+            own = graph.parameters[0] == f
+            made[f] = np.full(math.prod(shape), np.nan)
+            made[f][graph.parameters[1, own]] = flow[own] / graph.values[own]
+            made[f] = made[f].reshape(shape)
+        return made
+
+    def best(self, cases: Any = None, *, gpus: int | None = None) -> tuple[Array, Array]:
+        """Return the most probable assignment of each case.
+
+        Returns
+        -------
+        log10 : ndarray, shape (cases,)
+            Of its product.
+        states : ndarray of int, shape (cases, variables)
+            -1 where the case is impossible.
+        """
+        logs, states = [np.zeros(0)], [np.zeros((0, len(self.model.own_names)), np.int64)]
+        for at, values, count in self._swept(cases, gpus, maximum=True):
+            logs.append(at.on_host(values[self.graph.root]) / _LN10)
+            states.append(self._states(at, values, count, best))
+        return np.concatenate(logs), np.concatenate(states)
+
+    def sample(self, n: int, evidence: Any = None, *, seed: int = 0, gpus: int | None = None) -> Array:
+        """Return independent assignments given evidence, hard or soft, shape (n, variables).
+
+        Raises
+        ------
+        ModelError
+            If the evidence is impossible.
+        """
+        case = evidence if isinstance(evidence, Cases) else one_case(self.model, evidence)
+        n, generator = integer(n, "the number of draws"), np.random.Generator(np.random.Philox(integer(seed, "seed")))
+        ((at, values, _),) = self._swept(case, gpus)
+        if at.on_host(values[self.graph.root])[0] == -math.inf:
+            raise ModelError("the evidence is impossible: there is nothing to draw from")
+        pick, block = drawn_by(generator, at.xp), self._block()
+        found = [self._states(at, values, min(block, n - start), pick) for start in range(0, n, block)]
+        return np.concatenate([np.zeros((0, len(self.model.own_names)), np.int64), *found])
+
+    def count(self) -> int:
+        """Return how many assignments there are, exactly."""
+        graph = self.graph
+        values = np.ones(graph.nodes, object)
+        for layer in graph.layers:
+            known = values[layer.children]
+            values[layer.nodes] = known.sum(axis=1) if layer.is_sum else known.prod(axis=1)
+        return int(values[graph.root])
+
+    def _states(self, at: _Arrays, values: Any, columns: int, pick: Picker) -> Array:
+        """Walk down to one assignment for each column."""
+        graph, own = self.graph, len(self.model.own_names)
+        active = at.on_host(walk_down(graph, at.layers, values, columns, pick, at.xp))
+        leaves, cases = np.nonzero(active)
+        states = np.full((columns, len(graph.variables.dims)), -1, np.int64)
+        states[cases, graph.indicators[0, leaves]] = graph.indicators[1, leaves]
+        return states[:, :own]
+
+    def _swept(self, cases: Any, gpus: int | None, maximum: bool = False) -> Iterator[tuple[_Arrays, Any, int]]:
+        """Yield the logarithms of all nodes for blocks of cases, and how many each has."""
+        at = self._arrays(gpus)
+        read = Cases(1, {}) if cases is None else cases if isinstance(cases, Cases) else cases_of(self.model, cases)
+        for start in range(0, read.count, block := self._block()):
+            part = read.part(start, min(start + block, read.count))
+            leaves = at.xp.asarray(self._leaves(part))
+            yield at, log_values(self.graph, at.layers, leaves, maximum, at.xp), part.count
+
+    def _block(self) -> int:
+        """How many cases are evaluated together."""
+        return max(1, CircuitPolicy.current().batch_bytes // (8 * self.graph.nodes))
+
+    def _leaves(self, cases: Cases) -> Array:
+        """Return the logarithms of all leaves in some cases."""
+        graph = self.graph
+        found = np.zeros((graph.n_leaves, cases.count))
+        for v, column in cases.columns.items():
+            own = np.flatnonzero(graph.indicators[0] == v)
+            states = graph.indicators[1, own][:, np.newaxis]
+            with np.errstate(divide="ignore"):
+                if column.ndim == 1:
+                    found[own] = np.where((column == states) | (column == -1), 0.0, -np.inf)
+                else:
+                    found[own] = np.log(column.T[states[:, 0]])
+        with np.errstate(divide="ignore"):
+            found[graph.n_indicators :] = np.log(graph.values)[:, np.newaxis]
+        return found
+
+    def _arrays(self, gpus: int | None) -> _Arrays:
+        """Return the array module, and the layers there: on a device they are copied once.
+
+        Raises
+        ------
+        BucketflowError
+            If the GPU, or CuPy, is missing.
+        """
+        if gpus is None:
+            return self._there.setdefault("host", _Arrays(np, self.graph.layers))
+        if gpus != 1:
+            raise ModelError(f"gpus is {gpus!r}; a circuit is evaluated on one GPU")
+        if "device" not in self._there:
+            xp = _cupy()
+            layers = [CircuitLayer(g.is_sum, xp.asarray(g.nodes), xp.asarray(g.children)) for g in self.graph.layers]
+            self._there["device"] = _Arrays(xp, layers)
+        return self._there["device"]
+
+
+def _cupy() -> Any:
+    """Return CuPy, once there is a GPU."""
+    from ...cluster.address import ClusterError
+    from ...cluster.gpus import count_gpus
+    from ...tasks.gpu.kernels import cupy
+
+    try:
+        count_gpus(1)
+    except ClusterError as error:
+        raise BucketflowError(str(error)) from None
+    return cupy()

@@ -1,0 +1,133 @@
+"""Evaluating a circuit for many cases at once: sums, maxima, walks down, and derivatives, layer by layer.
+
+Values are natural logarithms, shape (nodes, cases). All of it is indexing and reductions of one array module, which is
+handed in: NumPy, or CuPy with the circuit's layers on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .circuit import CircuitGraph, CircuitLayer
+
+Picker = Callable[[Any], Any]
+"""Chooses one child for each row of logarithms, shape (sums, children)."""
+
+
+def log_values(circuit: CircuitGraph, layers: Sequence[CircuitLayer], leaves: Any, maximum: bool, xp: Any) -> Any:
+    """Return the logarithm of each node in each case: sums, or the greatest child in their place.
+
+    Parameters
+    ----------
+    layers : sequence of CircuitLayer
+        Those of the circuit, of the array module.
+    leaves : ndarray, shape (leaves, cases)
+        Logarithms of all leaves.
+    xp : module
+        NumPy, or what has its functions.
+    """
+    values = xp.empty((circuit.nodes, leaves.shape[1]))
+    values[: circuit.n_leaves] = leaves
+    for layer in layers:
+        children = layer.children.T
+        if not layer.is_sum:
+            values[layer.nodes] = reduced(values, children, xp.add, 0.0)
+            continue
+        top = reduced(values, children, xp.maximum, -np.inf)
+        values[layer.nodes] = (
+            top if maximum or len(children) < 2 else top + xp.log(_relative(values, children, top, xp))
+        )
+    return values
+
+
+def reduced(values: Any, children: Any, combine: Any, neutral: float) -> Any:
+    """Combine the rows of children, shape (arity, nodes), one child of all nodes after the other."""
+    if not len(children):
+        return neutral
+    found = values[children[0]]
+    for own in children[1:]:
+        combine(found, values[own], out=found)
+    return found
+
+
+def _relative(values: Any, children: Any, top: Any, xp: Any) -> Any:
+    """Return sums of children over the greatest of each; 1 where all are 0."""
+    shift = xp.where(top == -np.inf, 0.0, top)
+    total = (top == -np.inf).astype(top.dtype)
+    for own in children:
+        total += xp.exp(values[own] - shift)
+    return total
+
+
+def flows(circuit: CircuitGraph, layers: Sequence[CircuitLayer], values: Any, xp: Any) -> Any:
+    """Return for each node how probable it is that it is part of an assignment, in each case; 0 where none is possible.
+
+    That is the derivative of the logarithm of the root by the logarithm of the node (Darwiche, JACM 2003): of an
+    indicator the posterior of its state, of a parameter the derivative times its value.
+    """
+    found = xp.zeros(values.shape)
+    found[circuit.root] = values[circuit.root] > -np.inf
+    for layer in reversed(layers):
+        nodes, children = layer.nodes, layer.children
+        if not children.shape[1]:
+            continue
+        given = found[nodes]
+        if layer.is_sum:
+            own = values[nodes]
+            shift = xp.where(own == -np.inf, 0.0, own)
+        for column in range(children.shape[1]):
+            part = given * xp.exp(values[children[:, column]] - shift) if layer.is_sum else given
+            scatter_add(found, layer, column, part, xp)
+    return found
+
+
+def scatter_add(target: Any, layer: CircuitLayer, column: int, added: Any, xp: Any) -> None:
+    """Add a row for each node of a layer to that of its child in a column, which several may have."""
+    if xp is not np:
+        xp.add.at(target, layer.children[:, column], added)
+        return
+    order, starts, children = layer.scatters[column]
+    target[children] += added if order is None else np.add.reduceat(added[order], starts, axis=0)
+
+
+def walk_down(
+    circuit: CircuitGraph, layers: Sequence[CircuitLayer], values: Any, columns: int, pick: Picker, xp: Any
+) -> Any:
+    """Return which indicators are part of one assignment for each column, shape (indicators, columns).
+
+    Parameters
+    ----------
+    values : ndarray, shape (nodes, columns or 1)
+        Logarithms.
+    pick : callable
+        Chooses a child of each sum.
+    """
+    active = xp.zeros((circuit.nodes, columns), bool)
+    active[circuit.root] = values[circuit.root] > -np.inf
+    for layer in reversed(layers):
+        rows, cases = xp.nonzero(active[layer.nodes])
+        if not len(rows) or not layer.children.shape[1]:
+            continue
+        children = layer.children[rows]
+        if layer.is_sum:
+            known = values[children, (cases if values.shape[1] > 1 else xp.zeros_like(cases))[:, np.newaxis]]
+            children = children[xp.arange(len(rows)), pick(known)][:, np.newaxis]
+        active[children, cases[:, np.newaxis]] = True
+    return active[: circuit.n_indicators]
+
+
+def best(logs: Any) -> Any:
+    """Pick the greatest child, the first one among equals."""
+    return logs.argmax(axis=1)
+
+
+def drawn_by(generator: Any, xp: Any) -> Picker:
+    """Return what picks a child in proportion to its value, by the greatest of logarithms with Gumbel's noise."""
+
+    def pick(logs: Any) -> Any:
+        return (logs + xp.asarray(generator.gumbel(size=logs.shape))).argmax(axis=1)
+
+    return pick

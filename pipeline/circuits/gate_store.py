@@ -1,0 +1,157 @@
+"""Making gates: equal ones of a bucket are one, and what they take is told before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import BudgetError, format_bytes
+from .circuit import Gates, ranges
+
+Array = NDArray[Any]
+
+NOTHING = -1
+"""In place of a child: a factor of 1."""
+# What a row of a join takes while its product is made: its children, a copy in order, and the sorting.
+WORK_BYTES = 24
+
+
+@dataclass(eq=False)
+class GateStore:
+    """Gates that are made one bucket after the other.
+
+    Parameters
+    ----------
+    first : int
+        The number of the first gate: how many leaves there are.
+    allowed_bytes : int
+        For gates, and the tables that they are made from.
+    expected_bytes : float
+        What the circuit takes at most, by the cells of the plan.
+    """
+
+    first: int
+    allowed_bytes: int
+    expected_bytes: int = 0
+    held_bytes: int = 0
+    blocks: list[tuple[bool, Array, Array]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.next = self.first
+
+    def take_room(self, rows: int, row_bytes: int, where: str) -> None:
+        """Refuse a join before it is made, if it and the circuit so far are too large.
+
+        Raises
+        ------
+        BudgetError
+            With what is needed, what the plan's cells would need at most, and what is allowed.
+        """
+        needed = self.held_bytes + rows * row_bytes
+        if needed > self.allowed_bytes:
+            raise BudgetError(
+                f"the circuit needs at least {format_bytes(needed)} {where}, by all cells at most "
+                f"{format_bytes(self.expected_bytes)}, allowed {format_bytes(self.allowed_bytes)}; give more memory"
+            )
+
+    def products(self, children: Array) -> Array:
+        """Return a product for each row of children, shape (rows, most); ``NOTHING`` counts for 1.
+
+        A product of one child is that child, of none ``NOTHING``.
+        """
+        rows, place = _distinct(np.sort(children, axis=1))
+        counts = np.count_nonzero(rows != NOTHING, axis=1)
+        found = np.full(len(rows), NOTHING, np.int64)
+        one = counts == 1
+        found[one] = rows[one, -1]
+        made = counts > 1
+        found[made] = self._add(False, counts[made], rows[made][rows[made] != NOTHING])
+        return found[place]
+
+    def sums(self, starts: Array, children: Array) -> Array:
+        """Return a sum for each run of children, of which none is empty; the sum of one child is that child."""
+        counts = np.diff(np.append(starts, len(children)))
+        found = np.empty(len(starts), np.int64)
+        for count in np.unique(counts).tolist():
+            same = np.flatnonzero(counts == count)
+            rows = np.sort(children[starts[same][:, np.newaxis] + np.arange(count)], axis=1)
+            if count == 1:
+                found[same] = rows[:, 0]
+                continue
+            rows, place = _distinct(rows)
+            found[same] = self._add(True, np.full(len(rows), count), rows.reshape(-1))[place]
+        return found
+
+    def _add(self, is_sum: bool, counts: Array, children: Array) -> Array:
+        """Add gates, and return their numbers."""
+        numbers = np.arange(self.next, self.next + len(counts))
+        if len(counts):
+            self.blocks.append((is_sum, counts, children))
+            self.held_bytes += children.nbytes + counts.nbytes
+            self.next += len(counts)
+        return numbers
+
+    def end(self, children: Array) -> None:
+        """Add the root: a product, or the sum of nothing if one of them is missing."""
+        if self.blocks and len(children) == 1 and children[0] == self.next - 1:
+            return
+        self._add(False, np.array([len(children)]), children)
+
+    def end_impossible(self) -> None:
+        """Add a root that is 0."""
+        self._add(True, np.array([0]), np.zeros(0, np.int64))
+
+    def gates(self) -> Gates:
+        """Return all gates."""
+        kinds = [np.full(len(counts), is_sum) for is_sum, counts, _ in self.blocks]
+        arities = np.concatenate([counts for _, counts, _ in self.blocks])
+        children = np.concatenate([children for *_, children in self.blocks])
+        return Gates(np.concatenate(kinds), np.append(0, arities.cumsum()), children)
+
+
+def _distinct(rows: Array) -> tuple[Array, Array]:
+    """Return distinct rows, and for each given one which it is."""
+    if rows.shape[1] == 0:
+        return rows[:1], np.zeros(len(rows), np.intp)
+    order = np.lexsort(rows.T[::-1])
+    ordered = rows[order]
+    new = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(order)]
+    place = np.empty(len(order), np.intp)
+    place[order] = new.cumsum() - 1
+    return ordered[new], place
+
+
+def reachable(gates: Gates, first: int) -> tuple[Gates, Array]:
+    """Drop what the last gate is not made of.
+
+    Returns
+    -------
+    Gates
+        With leaves and gates numbered anew.
+    ndarray of int
+        The leaves that are left.
+    """
+    used = np.zeros(first + len(gates), np.bool_)
+    used[-1] = True
+    depth = depths_descending(gates, first)
+    for part in depth:
+        own = part[used[part + first]]
+        used[gates.children[ranges(gates.starts[own], gates.starts[own + 1])]] = True
+    kept = np.flatnonzero(used[first:])
+    numbers = used.cumsum() - 1
+    children = numbers[gates.children[ranges(gates.starts[kept], gates.starts[kept + 1])]]
+    dtype = np.int32 if len(numbers) < 1 << 31 else np.int64
+    starts = np.append(0, gates.arities[kept].cumsum())
+    return Gates(gates.is_sum[kept], starts, children.astype(dtype)), np.flatnonzero(used[:first])
+
+
+def depths_descending(gates: Gates, first: int) -> list[Array]:
+    """Return the gates by depth, the deepest first."""
+    from .circuit import depths_of
+
+    depth = depths_of(gates, first)
+    order = np.argsort(-depth, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(depth[order])) + 1)

@@ -1,0 +1,143 @@
+"""Commands about circuits: compile a model to one, check it, evaluate it."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ending import guarded
+from .options import Grouped, asking, json_option, keywords_of, load, print_notes
+
+if TYPE_CHECKING:
+    from ..circuits.circuit_model import Circuit
+    from ..models.model import Model
+
+_QUERIES = ("partition", "optimum", "marginals", "count", "sample")
+_ALL = 1 << 40
+
+
+@click.command("compile", cls=Grouped)
+@asking
+@click.option("-o", "--out", required=True, metavar="FILE", help="Where the circuit goes: .npz, or .nnf as c2d has it.")
+@guarded
+def compile(file: str, as_json: bool, out: str, **options: Any) -> None:
+    """Compile the model in FILE to a circuit: smooth, deterministic and decomposable, evaluated as often as wanted."""
+    from ..circuits.circuit_files import circuit_ending
+    from ..circuits.circuit_model import circuit
+
+    circuit_ending(out)
+    model, read_seconds = load(file, options)
+    _, evidence, settings = keywords_of(model, options)
+    start = time.perf_counter()
+    found = circuit(model, evidence=evidence, **settings)
+    seconds = {"read": read_seconds, "run": time.perf_counter() - start}
+    found.save(out)
+    graph = found.graph
+    facts = {"status": "ok", "out": out, "nodes": graph.nodes, "edges": graph.edges, "bytes": graph.nbytes}
+    click.echo(json.dumps({**facts, "seconds": seconds}) if as_json else repr(found))
+
+
+@click.group()
+def check() -> None:
+    """Prove what a file is."""
+
+
+@check.command("circuit")
+@click.argument("file")
+@click.argument("model", required=False)
+@json_option
+@guarded
+def check_circuit_command(file: str, model: str | None, as_json: bool) -> None:
+    """Prove that the circuit in FILE is decomposable, smooth and deterministic, and has the assignments of MODEL.
+
+    Exit code 2 if it is not.
+    """
+    from ..circuits.circuit_check import check_circuit
+    from ..circuits.circuit_model import load_circuit
+
+    found = check_circuit(load_circuit(file), None if model is None else _read(model))
+    if as_json:
+        click.echo(json.dumps(found.to_dict()))
+    else:
+        click.echo("\n".join(found.lines()))
+    if not found.ok:
+        raise SystemExit(2)
+
+
+@click.command()
+@click.argument("file")
+@click.option("--query", type=click.Choice(_QUERIES), default="partition", show_default=True, help="What of it.")
+@click.option("--evidence", multiple=True, metavar="FILE|x=v,…", help="Observed variables, as for solve.")
+@click.option("--cases", metavar="FILE", help="A .csv file of cases, each a row of states.")
+@click.option("--samples", type=click.IntRange(min=0), metavar="N", help="How many samples to draw.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples.")
+@click.option("--gpus", type=click.IntRange(min=1), metavar="1", help="Evaluate on a GPU.")
+@json_option
+@guarded
+def evaluate(
+    file: str,
+    query: str,
+    evidence: tuple[str, ...],
+    cases: str | None,
+    samples: int | None,
+    seed: int,
+    gpus: int | None,
+    as_json: bool,
+) -> None:
+    """Evaluate the circuit in FILE: its sum, best assignment, marginals, count, or samples, for one case or many."""
+    from ..circuits.circuit_model import load_circuit, one_case
+    from ..formats.case_files import read_cases
+    from ..formats.read import evidence_of
+
+    if (samples is not None) != (query == "sample"):
+        raise click.UsageError("--samples goes with --query sample, which needs it")
+    if cases is not None and (evidence or query in ("sample", "count")):
+        raise click.UsageError("--cases goes with no --evidence, and with partition, optimum and marginals only")
+    if query == "count" and evidence:
+        raise click.UsageError("a count is of all assignments of the circuit; compile it with --evidence")
+    found = load_circuit(file)
+    if cases is None:
+        given = one_case(found.model, evidence_of(found.model, evidence))
+    else:
+        (given,) = read_cases(cases, found.model, _ALL)
+    answer = _answer(found, query, given, samples, seed, gpus)
+    if as_json:
+        click.echo(json.dumps({"status": "ok", **answer}, allow_nan=False))
+        return
+    for name, value in answer.items():
+        click.echo(f"{name}  {json.dumps(value)}")
+
+
+def _answer(found: Circuit, query: str, given: Any, samples: int | None, seed: int, gpus: int | None) -> dict[str, Any]:
+    """Return what was asked in plain types; null for what is impossible."""
+    names = found.model.own_names
+    if query == "count":
+        return {"count": found.count()}
+    if query == "sample":
+        assert samples is not None
+        return {"variables": names, "samples": found.sample(samples, given, seed=seed, gpus=gpus).tolist()}
+    if query == "optimum":
+        logs, states = found.best(given, gpus=gpus)
+        best = [found.model.shown(row) if row[0] >= 0 else None for row in states.tolist()]
+        return {"log10": _finite(logs.tolist()), "assignments": best}
+    if query == "partition":
+        return {"log10": _finite(found.log10(given, gpus=gpus).tolist())}
+    posteriors = found.marginals(given, gpus=gpus)
+    tables = {name: posteriors[name].tolist() for name in names}
+    return {"log10_evidence": _finite(posteriors.log10_evidence.tolist()), "marginals": tables}
+
+
+def _finite(values: list[float]) -> list[float | None]:
+    return [value if abs(value) < float("inf") else None for value in values]
+
+
+def _read(path: str) -> Model:
+    from ..examples import file_or_example
+    from ..formats.read import load as read
+
+    model = read(file_or_example(path))
+    print_notes(model.notes)
+    return model

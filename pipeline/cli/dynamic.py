@@ -1,0 +1,150 @@
+"""``bucketflow dynamic``: a network that repeats from step to step, filtered, smoothed, or its most likely path."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .ending import guarded
+from .options import Grouped, json_option, names, no_check_option, options_of, print_notes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ..dynamic.dynamic import DynamicNetwork
+
+
+@click.command("dynamic", cls=Grouped)
+@click.argument("initial")
+@click.argument("transition", required=False)
+@click.option(
+    "--query",
+    type=click.Choice(["filter", "smooth", "path"]),
+    default="filter",
+    show_default=True,
+    help="Posteriors of each step given those before it, or given all; or the most likely states of all steps.",
+)
+@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="How many.  [default: the rows of --evidence]")
+@click.option("--evidence", metavar="CSV", help="A header of variable names, then a row a step; blank is unobserved.")
+@click.option(
+    "--lag", type=click.IntRange(min=0), metavar="K", help="Of a filter: what is observed up to K steps later counts."
+)
+@click.option("--query-vars", default="all", show_default=True, metavar="a,b", help="Variables that are asked for.")
+@click.option(
+    "--suffixes",
+    metavar="A,B",
+    help="What names end with one step before, and now.  [default: _0,_1 or _prev, or [0],[1] or 0,t]",
+)
+@click.option("-o", "--out", required=True, metavar="FILE", help="File for the answer: .csv, .jsonl, .parquet.")
+@options_of("order", "order_time", "tree", "seed", "memory")
+@no_check_option
+@json_option
+@guarded
+def dynamic(
+    initial: str, transition: str | None, suffixes: str | None, no_check: bool, as_json: bool, **options: Any
+) -> None:
+    """Answer for each step of a network that begins as INITIAL and goes on as TRANSITION says.
+
+    TRANSITION has the variables of a step, and those of the step before under names with a suffix. Without it INITIAL
+    has both.
+    """
+    import time
+
+    from ...cluster.memory import peak_rss_bytes
+    from ..api.solve import load
+    from ..dynamic.dynamic import dynamic as made
+
+    asked = {name: options.pop(name) for name in ("query", "steps", "evidence", "lag", "query_vars", "out")}
+    _verify(asked)
+    start = time.perf_counter()
+    models = [load(file, memory=options["memory"], check=not no_check) for file in (initial, transition) if file]
+    read = time.perf_counter()
+    network = made(*models, suffixes=_suffixes(suffixes), **options)
+    print_notes(network.template.notes)
+    found = _written_path(network, asked) if asked["query"] == "path" else _written_posteriors(network, asked)
+    facts = {
+        "query": asked["query"],
+        "status": "ok" if found["impossible_step"] is None else "infeasible",
+        **found,
+        "out": asked["out"],
+        "interface": list(network.interface),
+        "interface_states": network.template.message_cells,
+        "seconds": {"read": round(read - start, 6), "run": round(time.perf_counter() - read, 6)},
+        "peak_rss_bytes": peak_rss_bytes(),
+        **({"notes": list(network.template.notes)} if network.template.notes else {}),
+    }
+    click.echo(json.dumps(facts, allow_nan=False) if as_json else _line(facts))
+
+
+def _verify(asked: dict[str, Any]) -> None:
+    """Refuse options of another query.
+
+    Raises
+    ------
+    click.UsageError
+    """
+    if asked["lag"] is not None and asked["query"] != "filter":
+        raise click.UsageError("--lag goes with --query filter only")
+    if asked["query"] == "path" and asked["query_vars"] != "all":
+        raise click.UsageError("--query path has the states of all variables; leave out --query-vars")
+    if asked["steps"] is None and asked["evidence"] is None:
+        raise click.UsageError("give --steps, or --evidence with a row for each step")
+
+
+def _suffixes(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    before, comma, now = text.partition(",")
+    if not comma:
+        raise click.UsageError(f"--suffixes takes two, as _0,_1 or _prev, and not {text!r}")
+    return before.strip(), now.strip()
+
+
+def _written_posteriors(network: DynamicNetwork, asked: dict[str, Any]) -> dict[str, Any]:
+    """Write posteriors as they come, and return what was found of all."""
+    from ..formats.case_files import case_writer
+
+    wanted = {"steps": asked["steps"], "query_vars": names(asked["query_vars"])}
+    if asked["query"] == "smooth":
+        blocks = network.smoothed_blocks(asked["evidence"], **wanted)
+    else:
+        blocks = network.filtered_blocks(asked["evidence"], lag=asked["lag"] or 0, **wanted)
+    count, last, impossible = 0, float("-inf"), None
+    with case_writer(asked["out"], network.template.slice, "step") as write:
+        for block in blocks:
+            write(block)
+            count += len(block.log10_evidence)
+            last, impossible = float(block.log10_evidence[-1]), block.impossible_step
+    return {"steps": count, "log10_evidence": _finite(last), "impossible_step": impossible}
+
+
+def _written_path(network: DynamicNetwork, asked: dict[str, Any]) -> dict[str, Any]:
+    """Write states as they come, and return what was found of all."""
+    from ..formats.sample_files import checked_ending, write_rows
+
+    checked_ending(asked["out"])
+    found: dict[str, Any] = {"steps": 0}
+
+    def blocks() -> Iterator[NDArray[Any]]:
+        for block in network.path_blocks(asked["evidence"], steps=asked["steps"]):
+            found["steps"] += len(block)
+            found.update(log10=_finite(block.log10), impossible_step=block.impossible_step)
+            yield block.states
+
+    write_rows(network.template.slice, blocks(), asked["out"])
+    return found
+
+
+def _finite(value: float) -> float | None:
+    return value if abs(value) < float("inf") else None
+
+
+def _line(facts: dict[str, Any]) -> str:
+    """Say in a line what was found."""
+    if facts["impossible_step"] is not None:
+        return f"infeasible  what is observed at step {facts['impossible_step']:,} is impossible after what came before"
+    log10 = facts["log10"] if facts["query"] == "path" else facts["log10_evidence"]
+    return f"{facts['steps']:,} steps in {facts['out']}, log10 {log10:.12g}"

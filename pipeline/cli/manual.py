@@ -1,0 +1,109 @@
+"""The command line as a text: what each command is called with, for the manual page and the site, and completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from inspect import cleandoc
+
+import click
+
+from .ending import EXIT_STATUS, guarded
+from .options import Grouped
+
+_NAME = "bucketflow"
+_COMPLETE_VARIABLE = "_BUCKETFLOW_COMPLETE"  # as click has it for a program of this name
+
+
+@dataclass(frozen=True)
+class CommandText:
+    """What is said of a command: how it is called, what it does, and its options by groups."""
+
+    name: str
+    usage: str
+    paragraphs: tuple[str, ...]
+    sections: dict[str, list[tuple[str, str]]]
+
+    @property
+    def summary(self) -> str:
+        """The first sentence or so."""
+        return self.paragraphs[0]
+
+
+def command_texts() -> list[CommandText]:
+    """Return the text of each command, in alphabetical order."""
+    from .main import main
+
+    context = click.Context(main, info_name=_NAME)
+    names = main.list_commands(context)
+    return [_text_of(command, context) for name in names if (command := main.get_command(context, name)) is not None]
+
+
+def _text_of(command: click.Command, parent: click.Context) -> CommandText:
+    context = click.Context(command, info_name=command.name, parent=parent)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    paragraphs = tuple(" ".join(text.split()) for text in cleandoc(command.help or "").split("\n\n"))
+    return CommandText(command.name or "", usage, paragraphs, _sections(command, context))
+
+
+def _sections(command: click.Command, context: click.Context) -> dict[str, list[tuple[str, str]]]:
+    if isinstance(command, Grouped):
+        return command.sections(context)
+    return {"Options": [row for param in command.get_params(context) if (row := param.get_help_record(context))]}
+
+
+def man_page() -> str:
+    """Return the manual page, in the language of roff."""
+    from ...cluster.version import __version__
+
+    about = "exact inference on discrete graphical models"
+    lines = [f'.TH BUCKETFLOW 1 "" "bucketflow {__version__}"', ".SH NAME", f"bucketflow \\- {about}"]
+    lines += [".SH SYNOPSIS", "\\fBbucketflow\\fR COMMAND [OPTIONS] [ARGS]...", ".SH COMMANDS"]
+    for text in command_texts():
+        lines += _command_lines(text)
+    lines += [".SH EXIT STATUS"]
+    for code, meaning in EXIT_STATUS.items():
+        lines += [".TP", f"\\fB{code}\\fR", _escaped(meaning)]
+    return "\n".join(lines) + "\n"
+
+
+def _command_lines(text: CommandText) -> Iterator[str]:
+    yield f".SS {_escaped(text.usage)}"
+    for paragraph in text.paragraphs:
+        yield from (".PP", _escaped(paragraph))
+    for title, rows in text.sections.items():
+        yield from (".PP", f"\\fI{_escaped(title)}\\fR")
+        for names, meaning in rows:
+            yield from (".TP", f"\\fB{_escaped(names)}\\fR", _escaped(meaning))
+
+
+def _escaped(text: str) -> str:
+    """Write a text as roff: backslashes, hyphens and letters beyond ASCII by name, and no line begins a request."""
+    named = text.replace("\\", "\\e").replace("-", "\\-")
+    ascii_only = "".join(letter if letter.isascii() else f"\\[u{ord(letter):04X}]" for letter in named)
+    return f"\\&{ascii_only}" if ascii_only.startswith((".", "'")) else ascii_only
+
+
+@click.command()
+@guarded
+def man() -> None:
+    """Print the manual page of all commands, for `man -l` or a folder man1."""
+    click.echo(man_page(), nl=False)
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@guarded
+def completion(shell: str) -> None:
+    """Print what completes commands, options, examples and files in a SHELL.
+
+    For bash, ~/.bashrc has the line: eval "$(bucketflow completion bash)"; zsh has it in ~/.zshrc, with its own name.
+    For fish, the output is a file, ~/.config/fish/completions/bucketflow.fish.
+    """
+    from click.shell_completion import get_completion_class
+
+    from .main import main
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # click has these three
+    click.echo(kind(main, {}, _NAME, _COMPLETE_VARIABLE).source())

@@ -1,0 +1,273 @@
+"""Dynamic networks: what users call. One plan of a slice is made, and asked again at every step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.incremental.kept_tables import loops_are_loaded
+from ..answering.question import Names, asked_of
+from ..api.marginals import in_memory
+from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, format_count
+from ..machine.resources import Resources
+from ..models.cases import Cases
+from ..models.checks import integer
+from ..models.model import Model
+from ..options import Keywords, Options
+from ..plans.plan import Plan
+from ..results.dynamic_answers import StatePath, StepMarginals
+from .dynamic_policy import DynamicPolicy
+from .slice_optimum import SliceOptimum, optimum_plan
+from .slice_plan import SliceLeaves, SlicePlan, slice_leaves, sums_plan
+from .slice_sums import SliceBeliefs, SliceSums
+from .slice_template import Factor, SliceTemplate, Suffixes, template_of
+from .step_findings import StepFindings, evidence_by_step
+from .walks import ImpossibleError, OptimumWalk, SumWalk, block_steps
+
+Array = NDArray[Any]
+# How far log10 of a path's probability may be from what was swept, relative to its size.
+_TOLERANCE = 1e-9
+
+
+@checks_keywords
+def dynamic(
+    initial: Model,
+    transition: Model | None = None,
+    *,
+    suffixes: Suffixes | None = None,
+    **options: Unpack[Keywords],
+) -> DynamicNetwork:
+    """Make a network that repeats from step to step, of a first slice and a transition.
+
+    Parameters
+    ----------
+    initial : Model
+        The first slice, a Bayesian or Markov network; or, without a transition, both slices in one.
+    transition : Model, optional
+        A slice with the variables of the one before that it depends on.
+    suffixes : (str, str), optional
+        What names of variables end with one step before, and now: by default ``_0`` and ``_1``, ``_prev`` and nothing,
+        ``[0]`` and ``[1]``, or ``0`` and ``t``, whichever pairs them.
+    **options
+        ``memory``, ``order`` (a rule), ``order_time``, ``tree`` and ``seed``, as in :func:`bucketflow.solve`.
+
+    Raises
+    ------
+    ModelError
+        If variables are not paired, have other states, or depend on later steps.
+    BudgetError
+        If messages between slices do not fit ``memory``.
+    """
+    chosen = in_memory(**options)
+    if chosen.gpus is not None or chosen.workers or chosen.remote:
+        raise ModelError("a dynamic network goes from step to step in this process; leave out gpus, workers, scheduler")
+    return DynamicNetwork(template_of(initial, transition, suffixes), chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class DynamicNetwork:
+    """A network of any number of steps; see :func:`bucketflow.dynamic`.
+
+    Evidence is by step, as columns, a data frame, or a mapping for each step; or the path of a CSV file with a header
+    of names and a row for each step. What is blank, None or NaN is not observed. ``steps`` may be more than there is
+    evidence of.
+    """
+
+    template: SliceTemplate
+    options: Options
+
+    def __post_init__(self) -> None:
+        needed, allowed = 2 * 8 * self.template.message_cells, Resources(self.options).memory_bytes
+        if needed > allowed:
+            size = format_count(self.template.message_cells)
+            raise BudgetError(
+                f"the {len(self.template.interface)} variables between slices have {size} joint states, whose messages "
+                f"need {format_bytes(needed)}, allowed {format_bytes(allowed)}"
+            )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the variables of a slice."""
+        return self.template.slice.names
+
+    @property
+    def interface(self) -> tuple[str, ...]:
+        """Names of the variables that the next slice depends on."""
+        return tuple([self.names[v] for v in self.template.interface])
+
+    @checks_keywords
+    def filtered(
+        self, evidence: Any = None, *, steps: int | None = None, lag: int = 0, query_vars: Names = "all"
+    ) -> StepMarginals:
+        """Return the posteriors of each step given what is observed up to it, or up to ``lag`` steps later."""
+        return _joined([*self.filtered_blocks(evidence, steps=steps, lag=lag, query_vars=query_vars)])
+
+    @checks_keywords
+    def smoothed(self, evidence: Any = None, *, steps: int | None = None, query_vars: Names = "all") -> StepMarginals:
+        """Return the posteriors of each step given everything that is observed."""
+        return _joined([*self.smoothed_blocks(evidence, steps=steps, query_vars=query_vars)])
+
+    @checks_keywords
+    def path(self, evidence: Any = None, *, steps: int | None = None) -> StatePath:
+        """Return the most likely states of all variables at all steps together, given everything that is observed."""
+        blocks = [*self.path_blocks(evidence, steps=steps)]
+        return replace(blocks[0], states=np.concatenate([block.states for block in blocks]))
+
+    @checks_keywords
+    def filtered_blocks(
+        self, evidence: Any = None, *, steps: int | None = None, lag: int = 0, query_vars: Names = "all"
+    ) -> Iterator[StepMarginals]:
+        """Yield what :meth:`filtered` returns block by block, so that not all of it is in memory."""
+        lag = integer(lag, "the lag", 0)
+        walk, asked = self._sum_walk(evidence, steps, query_vars, 2 + lag)
+        return self._blocks(walk, walk.filtered(lag), asked)
+
+    @checks_keywords
+    def smoothed_blocks(
+        self, evidence: Any = None, *, steps: int | None = None, query_vars: Names = "all"
+    ) -> Iterator[StepMarginals]:
+        """Yield what :meth:`smoothed` returns block by block."""
+        walk, asked = self._sum_walk(evidence, steps, query_vars, 4)
+        tables = sum(plan.kept_bytes for plan in self._sum_plans(asked))
+        return self._blocks(walk, walk.smoothed(self._block(walk.findings.count, tables)), asked)
+
+    @checks_keywords
+    def path_blocks(self, evidence: Any = None, *, steps: int | None = None) -> Iterator[StatePath]:
+        """Yield what :meth:`path` returns block by block; all have its logarithm."""
+        cases = evidence_by_step(self.template.slice, evidence, steps)
+        findings = StepFindings(self.template.slice, cases)
+        plans = self._optimum_plans
+        compiled = _compiled(cases.count, 3, sum(plan.cells for plan in plans), sum(len(plan.up) for plan in plans))
+        first, later = (SliceOptimum(leaves, plan, compiled) for leaves, plan in zip(self._leaves, plans, strict=True))
+        block = self._block(cases.count, sum(plan.kept_bytes for plan in plans))
+        return self._path_blocks(OptimumWalk(first, later, findings), block, cases)
+
+    @cached_property
+    def _leaves(self) -> tuple[SliceLeaves, SliceLeaves]:
+        """Of the first slice, and of every later one."""
+        template, n = self.template, len(self.template.slice.dims)
+        first = slice_leaves(template.dims[:n], template.initial, template.interface, ())
+        return first, slice_leaves(template.dims, template.transition, template.interface, template.past)
+
+    @cached_property
+    def _plans(self) -> dict[tuple[int, ...], tuple[SlicePlan, SlicePlan]]:
+        """Plans of sums by what is asked."""
+        return {}
+
+    def _sum_plans(self, asked: tuple[int, ...]) -> tuple[SlicePlan, SlicePlan]:
+        if asked not in self._plans:
+            first, later = (sums_plan(leaves, asked, Resources(self.options)) for leaves in self._leaves)
+            self._plans[asked] = first, later
+        return self._plans[asked]
+
+    @cached_property
+    def _optimum_plans(self) -> tuple[Plan, Plan]:
+        first, later = (optimum_plan(leaves, Resources(self.options)) for leaves in self._leaves)
+        return first, later
+
+    def _sum_walk(
+        self, evidence: Any, steps: int | None, query_vars: Names, sweeps: int
+    ) -> tuple[SumWalk, tuple[int, ...]]:
+        """Make tables for a walk; return what is asked too."""
+        model = self.template.slice
+        asked = tuple(asked_of(model, query_vars, (), False).variables)
+        cases = evidence_by_step(model, evidence, steps)
+        plans = self._sum_plans(asked)
+        cells, made = sum(plan.cells for plan in plans), sum(len(plan.steps) for plan in plans)
+        compiled = loops_are_loaded() or _compiled(cases.count, sweeps, cells, made)
+        first, later = (SliceSums(plan, compiled) for plan in plans)
+        return SumWalk(first, later, StepFindings(model, cases)), asked
+
+    def _block(self, count: int, tables: int) -> int:
+        """Choose how many steps lie between checkpoints.
+
+        Raises
+        ------
+        BudgetError
+            If even those at every root of all steps do not fit.
+        """
+        free = max(Resources(self.options).memory_bytes - tables, 0)
+        each = 8 * self.template.message_cells
+        kept = free if self.options.memory is not None else min(free, DynamicPolicy.current().kept_message_bytes)
+        block = block_steps(count, each, kept)
+        needed = each * min(block + -(-count // block), count)
+        if needed > free:
+            raise BudgetError(
+                f"messages between {count:,} steps need {format_bytes(needed)} at checkpoints, beside tables of "
+                f"{format_bytes(tables)} allowed {format_bytes(free)}"
+            )
+        return block
+
+    def _blocks(self, walk: SumWalk, found: Iterator[SliceBeliefs], asked: Sequence[int]) -> Iterator[StepMarginals]:
+        """Gather steps into blocks; those that are impossible have zeros."""
+        model, count, rows = self.template.slice, walk.findings.count, DynamicPolicy.current().rows
+        impossible: int | None = None
+        for start in range(0, count, rows):
+            size = min(rows, count - start)
+            tables = {v: np.zeros((size, model.dims[v])) for v in asked}
+            logs = np.full(size, -math.inf)
+            try:
+                for k, step in enumerate(islice(found, size)):
+                    logs[k] = step.log / math.log(10)
+                    for v, belief in step.posteriors.items():
+                        tables[v][k] = belief
+            except ImpossibleError:
+                impossible, found = walk.impossible_step(), iter(())
+            named = {model.names[v]: table for v, table in tables.items()}
+            yield StepMarginals(model, named, logs, impossible, self.template.notes)
+
+    def _path_blocks(self, walk: OptimumWalk, block: int, cases: Cases) -> Iterator[StatePath]:
+        model, template = self.template.slice, self.template
+        found, total, energy, past = walk.path(block), 0.0, 0.0, np.zeros((0, len(model.dims)), np.int32)
+        for start in range(0, cases.count, DynamicPolicy.current().rows):
+            try:
+                rows = [*islice(found, DynamicPolicy.current().rows)]
+            except ImpossibleError:
+                sums, _ = self._sum_walk_of(cases)
+                yield StatePath(model, past, -math.inf, sums.impossible_step(), template.notes)
+                return
+            energy = rows[0][0]
+            states = np.array([states for _, states in rows], np.int32)
+            total += math.fsum(walk.findings.logs_at(start, states)) + _log_of(template, past[-1:], states)
+            past = states
+            yield StatePath(model, states, -energy / math.log(10), None, template.notes)
+        if not abs(total + energy) <= _TOLERANCE * max(1.0, abs(energy)):
+            raise InternalError(f"the decoded path has ln {total}, the sweeps found {-energy}")
+
+    def _sum_walk_of(self, cases: Cases) -> tuple[SumWalk, tuple[int, ...]]:
+        columns = {self.names[v]: column for v, column in cases.columns.items()}
+        return self._sum_walk(columns or None, cases.count, (), 1)
+
+
+def _joined(blocks: Sequence[StepMarginals]) -> StepMarginals:
+    """Put blocks of steps behind each other."""
+    tables = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+    logs = np.concatenate([block.log10_evidence for block in blocks])
+    return replace(blocks[-1], tables=tables, log10_evidence=logs)
+
+
+def _compiled(count: int, sweeps: int, cells: int, steps: int) -> bool:
+    """Whether compiled loops pay: what a step costs without them counts too."""
+    return compiler_pays(count * sweeps * (cells + steps * DynamicPolicy.current().step_cells) // 2)
+
+
+def _log_of(template: SliceTemplate, past: Array, states: Array) -> float:
+    """Return ln of the product of the factors of some steps at their states; ``past`` is the step before, if any."""
+    whole = np.concatenate([past, states])
+    later = np.concatenate([whole[1:], whole[:-1, list(template.interface)]], axis=1)
+    logs = [] if len(past) else _logs(template.initial, whole[:1])
+    return math.fsum([*logs, *_logs(template.transition, later)])
+
+
+def _logs(factors: Sequence[Factor], states: Array) -> list[float]:
+    """Return ln of the entries of factors at states, shape (rows, variables)."""
+    with np.errstate(divide="ignore"):
+        return [float(np.log(values[tuple(states[:, scope].T)]).sum()) for scope, values in factors]

@@ -1,0 +1,461 @@
+"""Constraints of FlatZinc by name: those of every solver, and MiniZinc's global ones, whatever a solver's prefix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from ...errors import shorten
+from ...models.model import FORBIDDEN
+from ..xcsp3.xcsp3_machines import Condition
+from .flatzinc_functions import FlatZincFunctions, Numbers
+from .flatzinc_syntax import FlatConstraint, Given, Operand, is_variable
+
+_PREFIX = re.compile(r"^(?:fzn|gecode|chuffed|ortools|or_tools|pumpkin|huub|choco)_")
+_TYPE = re.compile(r"_(?:int|bool)$")
+_TOLD = re.compile(r"_(reif|imp)$")
+_MOST_POWER = 2.0**62
+_WHAT = {
+    "i": "an integer or a variable",
+    "I": "a list of integers and variables",
+    "c": "an integer",
+    "C": "a list of integers",
+    "s": "a set of integers",
+}
+_FITS: Mapping[str, Callable[[Given], bool]] = {
+    "i": lambda given: isinstance(given, int) or is_variable(given),
+    "I": lambda given: isinstance(given, list) and all(isinstance(e, int) or is_variable(e) for e in given),
+    "c": lambda given: isinstance(given, int),
+    "C": lambda given: isinstance(given, list) and all(isinstance(each, int) for each in given),
+    "s": lambda given: isinstance(given, range | frozenset),
+}
+Handler = Callable[..., None]
+
+
+@dataclass(frozen=True)
+class FlatKind:
+    """A kind of constraint: what it is given, a letter each, and what adds it.
+
+    Parameters
+    ----------
+    letters : str
+        An operand ``i``, operands ``I``, an integer ``c``, integers ``C``, a set ``s``.
+    add : callable
+        Called with the functions and what is given.
+    """
+
+    letters: str
+    add: Handler
+
+
+@dataclass(frozen=True)
+class FlatZincRefusalError(Exception):
+    """What was expected of a constraint, and what was found."""
+
+    expected: str
+    found: str
+
+
+def add_constraint(functions: FlatZincFunctions, constraint: FlatConstraint) -> None:
+    """Add a constraint.
+
+    Raises
+    ------
+    FlatZincRefusalError
+        If it is of an unknown name, or is given something else.
+    BudgetError
+        If it has too many states or joint values.
+    """
+    plain = _PREFIX.sub("", constraint.name)
+    kind = KINDS.get(plain) or KINDS.get(_TYPE.sub("", plain))
+    if kind is None:
+        raise FlatZincRefusalError("constraints that are read", f"{shorten(constraint.name)!r}, which is not read")
+    given = constraint.given
+    if len(given) != len(kind.letters):
+        raise FlatZincRefusalError(f"{len(kind.letters)} arguments of {constraint.name!r}", f"{len(given)}")
+    for letter, each in zip(kind.letters, given, strict=True):
+        if not _FITS[letter](each):
+            shown = "a variable" if is_variable(each) else shorten(str(each))
+            raise FlatZincRefusalError(f"{_WHAT[letter]} in {constraint.name!r}", shown)
+    kind.add(functions, *given)
+
+
+def _related(holds: Callable[..., Numbers]) -> Handler:
+    """Return what lets values be related."""
+    return lambda functions, *given: functions.relation(given, holds)
+
+
+def _told(holds: Callable[..., Numbers]) -> Handler:
+    """Return what lets the last operand say whether the others are related."""
+    return lambda functions, *given: functions.relation(given, lambda *all_: holds(*all_[:-1]) == (all_[-1] != 0))
+
+
+def _implied(holds: Callable[..., Numbers]) -> Handler:
+    """Return what lets the last operand imply that the others are related."""
+    return lambda functions, *given: functions.relation(given, lambda *all_: holds(*all_[:-1]) | (all_[-1] == 0))
+
+
+def _resulting(compute: Callable[..., Numbers], defined: Callable[..., Numbers] | None = None) -> Handler:
+    """Return what lets the last operand be what is computed of the others."""
+
+    def both(*values: Numbers) -> tuple[Numbers, Numbers]:
+        where = np.array(True) if defined is None else defined(*values)
+        return compute(*values), where
+
+    return lambda functions, *given: functions.result(given[:-1], given[-1], both)
+
+
+def _quotient(x: Numbers, y: Numbers) -> Numbers:
+    """Divide towards 0."""
+    whole: Numbers = np.sign(x) * np.sign(y) * (np.abs(x) // np.maximum(np.abs(y), 1))
+    return whole
+
+
+def _has_power(x: Numbers, y: Numbers) -> Numbers:
+    """Whether a power is an integer of 62 bits, or 0 or 1 of a negative exponent."""
+    small = np.maximum(np.abs(x), 1).astype(np.float64) ** np.maximum(y, 0) < _MOST_POWER
+    return np.where(y < 0, x != 0, small)
+
+
+def _power(x: Numbers, y: Numbers) -> Numbers:
+    base, exponent = np.where(_has_power(x, y), x, 0), np.maximum(y, 0)
+    negative = np.where(np.abs(x) == 1, np.where(y % 2 == 0, 1, x), 0)
+    found: Numbers = np.where(y < 0, negative, base**exponent)
+    return found
+
+
+_RELATIONS: Mapping[str, Callable[..., Numbers]] = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "le": np.less_equal,
+    "lt": np.less,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+}
+_LINEAR = {
+    "eq": ("=", "!="),
+    "ne": ("!=", "="),
+    "le": ("<=", ">"),
+    "ge": (">=", "<"),
+    "lt": ("<", ">="),
+    "gt": (">", "<="),
+}
+
+
+def _linear(operator: str, told: str) -> Handler:
+    """Return what compares a weighted sum, or lets a boolean say (reif) or imply (imp) that it compares."""
+    relation, other = _LINEAR[operator]
+
+    def add(
+        functions: FlatZincFunctions, weights: list[int], operands: list[Operand], right: Operand, *more: Operand
+    ) -> None:
+        if len(weights) != len(operands):
+            raise FlatZincRefusalError(f"{len(operands)} coefficients", f"{len(weights)}")
+        if isinstance(right, tuple):
+            weights, operands, right = [*weights, -1], [*operands, right], 0
+        truth = more[0] if more else 1
+        if isinstance(truth, tuple):
+            functions.told_linear(weights, operands, *_plain(relation, right), truth, both=told == "reif")
+        elif truth or told == "reif":
+            functions.linear(weights, operands, *_plain(relation if truth else other, right))
+
+    return add
+
+
+def _plain(relation: str, right: int) -> tuple[str, int]:
+    """Return a relation without strictly less and more."""
+    return {"<": ("<=", right - 1), ">": (">=", right + 1)}.get(relation, (relation, right))
+
+
+def _any(positive: bool, both: bool = True) -> Handler:
+    """Return what lets a boolean say whether some of a list is true, or, negated, whether all are."""
+
+    def add(functions: FlatZincFunctions, operands: list[Operand], told: Operand) -> None:
+        if positive:
+            functions.disjunction([(each, True) for each in operands], told, both=both)
+        else:
+            functions.conjunction([(each, True) for each in operands], told, both=both)
+
+    return add
+
+
+def _clause(functions: FlatZincFunctions, positive: list[Operand], negative: list[Operand], *told: Operand) -> None:
+    literals = [*((each, True) for each in positive), *((each, False) for each in negative)]
+    if told:
+        functions.disjunction(literals, told[0])
+    else:
+        functions.clause(literals)
+
+
+def _two(functions: FlatZincFunctions, x: Operand, y: Operand, *told: Operand) -> None:
+    _clause(functions, [x, y], [], *told)
+
+
+def _parity(functions: FlatZincFunctions, operands: list[Operand], *_: Operand) -> None:
+    functions.parity(operands, 1)
+
+
+def _element(functions: FlatZincFunctions, index: Operand, entries: list[Operand], output: Operand) -> None:
+    """Let an operand be the entry at an index, which counts from 1."""
+    if all(isinstance(each, int) for each in entries):
+        table = np.array([*entries, 0])
+        inside = len(entries)
+        functions.result([index], output, lambda k: (table[np.clip(k - 1, -1, inside)], (k >= 1) & (k <= inside)))
+        return
+    functions.relation([index], lambda k: (k >= 1) & (k <= len(entries)))
+    for k, entry in enumerate(entries, 1):
+        reachable = k in functions.values[index[0]] if isinstance(index, tuple) else index == k
+        if reachable:
+            functions.relation([index, entry, output], lambda at, own, out, k=k: (at != k) | (own == out))
+
+
+def _table(functions: FlatZincFunctions, operands: list[Operand], entries: list[int]) -> None:
+    if not operands or len(entries) % len(operands):
+        raise FlatZincRefusalError(f"rows of {len(operands)} values", f"{len(entries)} of them")
+    functions.parts.allowance.take(0, "the rows of a table", for_now=48 * len(entries))
+    functions.listed(operands, np.array(entries, np.int64).reshape(-1, len(operands)))
+
+
+def _counted(operator: str, order: str = "xyc") -> Handler:
+    """Return what compares how many of ``x`` have the value ``y`` with ``c``, given in some order."""
+
+    def add(functions: FlatZincFunctions, *given: Any) -> None:
+        named = dict(zip(order, given, strict=True))
+        values = named["y"] if isinstance(named["y"], range | frozenset) else [named["y"]]
+        functions.counted(named["x"], [*values], operator, named["c"])
+
+    return add
+
+
+def _cardinality(
+    functions: FlatZincFunctions, operands: list[Operand], cover: list[int], counts: list[Operand]
+) -> None:
+    if len(cover) != len(counts):
+        raise FlatZincRefusalError(f"{len(cover)} counts", f"{len(counts)}")
+    for value, count in zip(cover, counts, strict=True):
+        functions.counted(operands, [value], "eq", count)
+
+
+def _bounded_cardinality(
+    functions: FlatZincFunctions, operands: list[Operand], cover: list[int], lows: list[int], highs: list[int]
+) -> None:
+    if not len(cover) == len(lows) == len(highs):
+        raise FlatZincRefusalError(f"{len(cover)} bounds", f"{len(lows)} and {len(highs)}")
+    for value, low, high in zip(cover, lows, highs, strict=True):
+        functions.counted(operands, [value], "ge", low)
+        functions.counted(operands, [value], "le", high)
+
+
+def _closed(add: Handler) -> Handler:
+    """Return what also forbids values that are not listed."""
+
+    def both(functions: FlatZincFunctions, operands: list[Operand], cover: list[int], *given: Any) -> None:
+        for each in operands:
+            functions.relation([each], lambda own: np.isin(own, cover))
+        add(functions, operands, cover, *given)
+
+    return both
+
+
+def _number_of_values(functions: FlatZincFunctions, number: Operand, operands: list[Operand]) -> None:
+    constants = frozenset(each for each in operands if isinstance(each, int))
+    scope = [each[0] for each in operands if isinstance(each, tuple)]
+    functions.conditioned(scope, constants, lambda seen, value: seen | {value}, len, Condition("eq", number))
+
+
+def _extreme(choose: Callable[[int, int], int]) -> Handler:
+    def add(functions: FlatZincFunctions, output: Operand, operands: list[Operand]) -> None:
+        if not operands:
+            raise FlatZincRefusalError("a list that is not empty", "an empty one")
+        functions.extreme(operands, output, choose)
+
+    return add
+
+
+def _in_order(holds: Callable[..., Numbers]) -> Handler:
+    def add(functions: FlatZincFunctions, operands: list[Operand]) -> None:
+        for pair in pairwise(operands):
+            functions.relation(pair, holds)
+
+    return add
+
+
+def _inverse(functions: FlatZincFunctions, first: list[Operand], second: list[Operand]) -> None:
+    """Let two lists, which count from 1, be each other's inverses."""
+    for own, other in ((first, second), (second, first)):
+        inside = range(1, len(other) + 1)
+        for each in own:
+            functions.relation([each], lambda value, inside=inside: np.isin(value, inside))
+    for i, x in enumerate(first, 1):
+        for j, y in enumerate(second, 1):
+            functions.relation([x, y], lambda one, other, i=i, j=j: (one == j) == (other == i))
+
+
+def _regular(
+    functions: FlatZincFunctions,
+    operands: list[Operand],
+    states: int,
+    symbols: int,
+    moves: list[int],
+    start: int,
+    ends: Any,
+) -> None:
+    """Let values be a word of an automaton, whose states and symbols count from 1; state 0 fails."""
+    if len(moves) != states * symbols or not all(0 <= to <= states for to in moves):
+        raise FlatZincRefusalError(f"{states * symbols} states from 0 to {states}", f"{len(moves)} of them, or others")
+    scope = [each[0] for each in operands if isinstance(each, tuple)]
+    if len(scope) < len(operands):
+        raise FlatZincRefusalError("variables in a word", "a constant")
+
+    def step(state: int, _: int, value: int) -> int | None:
+        return moves[(state - 1) * symbols + value - 1] or None if 1 <= value <= symbols else None
+
+    functions.machine(scope, start, step, lambda state: 0 if state in ends else FORBIDDEN)
+
+
+def _lexicographic(last: bool) -> Handler:
+    """Return what lets a list come before another one, which may be equal."""
+
+    def add(functions: FlatZincFunctions, first: list[Operand], second: list[Operand]) -> None:
+        pairs = [*zip(first, second, strict=False)]
+        ends = len(first) < len(second) or (last and len(first) == len(second))
+        constants = {k: each for k, each in enumerate(w for pair in pairs for w in pair) if isinstance(each, int)}
+        order = [k for k in range(2 * len(pairs)) if k not in constants]
+        scope = [each[0] for pair in pairs for each in pair if isinstance(each, tuple)]
+
+        def advance(state: tuple[int, Any], upto: int) -> Any:
+            """Read constants up to a place."""
+            at, known = state
+            while at < upto:
+                found = _compared((at, known), constants[at])
+                if found is None or found == "less":
+                    return found
+                at, known = found
+            return at, known
+
+        def step(state: Any, place: int, value: int) -> Any:
+            state = state if state == "less" else advance(state, order[place])
+            return state if state in (None, "less") else _compared(state, value)
+
+        def end(state: Any) -> int:
+            state = state if state == "less" else advance(state, 2 * len(pairs))
+            return 0 if state == "less" or (state is not None and ends) else FORBIDDEN
+
+        functions.machine(scope, (0, None), step, end)
+
+    return add
+
+
+def _compared(state: tuple[int, Any], value: int) -> Any:
+    """Read an entry of the one list, or compare it with that of the other; None where the first list is greater."""
+    at, known = state
+    if at % 2 == 0:
+        return at + 1, value
+    return "less" if known < value else (at + 1, None) if known == value else None
+
+
+def _all_different(functions: FlatZincFunctions, operands: list[Operand], *but: Any) -> None:
+    functions.among_different(operands, frozenset(but[0]) if but else frozenset())
+
+
+def _but_zero(functions: FlatZincFunctions, operands: list[Operand]) -> None:
+    functions.among_different(operands, frozenset((0,)))
+
+
+#: Functions by name: what they compute of arrays, and where they have a value if that is not everywhere.
+COMPUTED: Mapping[str, tuple[Callable[..., Numbers], Callable[..., Numbers] | None]] = {
+    "int_plus": (np.add, None),
+    "int_minus": (np.subtract, None),
+    "int_times": (np.multiply, None),
+    "int_div": (_quotient, lambda x, y: y != 0),
+    "int_mod": (lambda x, y: x - y * _quotient(x, y), lambda x, y: y != 0),
+    "int_pow": (_power, _has_power),
+    "int_min": (np.minimum, None),
+    "int_max": (np.maximum, None),
+    "int_abs": (np.abs, None),
+    "int_negate": (np.negative, None),
+}
+
+
+def _comparisons() -> dict[str, FlatKind]:
+    """Return comparisons of integers and booleans, with booleans that tell or imply them, and of sums."""
+    kinds: dict[str, FlatKind] = {}
+    for operator, holds in _RELATIONS.items():
+        for kind in ("int", "bool"):
+            name, sums = f"{kind}_{operator}", f"{kind}_lin_{operator}"
+            kinds[name] = FlatKind("ii", _related(holds))
+            kinds[f"{name}_reif"] = FlatKind("iii", _told(holds))
+            kinds[f"{name}_imp"] = FlatKind("iii", _implied(holds))
+            kinds[sums] = FlatKind("CIi", _linear(operator, ""))
+            kinds[f"{sums}_reif"] = FlatKind("CIii", _linear(operator, "reif"))
+            kinds[f"{sums}_imp"] = FlatKind("CIii", _linear(operator, "imp"))
+    return kinds
+
+
+def _in_set(told: Callable[[Callable[..., Numbers]], Handler]) -> Handler:
+    def add(functions: FlatZincFunctions, own: Operand, values: Any, *truth: Operand) -> None:
+        told(lambda value: np.isin(value, [*values]))(functions, own, *truth)
+
+    return add
+
+
+KINDS: Mapping[str, FlatKind] = {
+    **_comparisons(),
+    **{
+        name: FlatKind("ii" if name in ("int_abs", "int_negate") else "iii", _resulting(*computed))
+        for name, computed in COMPUTED.items()
+    },
+    "bool2int": FlatKind("ii", _related(np.equal)),
+    "bool_not": FlatKind("ii", _related(np.not_equal)),
+    "bool_xor": FlatKind("iii", _told(np.not_equal)),
+    "bool_and": FlatKind("iii", lambda functions, x, y, told: _any(positive=False)(functions, [x, y], told)),
+    "bool_or": FlatKind("iii", _two),
+    "bool_clause": FlatKind("II", _clause),
+    "bool_clause_reif": FlatKind("IIi", _clause),
+    "array_bool_and": FlatKind("Ii", _any(positive=False)),
+    "array_bool_or": FlatKind("Ii", _any(positive=True)),
+    "array_bool_and_imp": FlatKind("Ii", _any(positive=False, both=False)),
+    "array_bool_or_imp": FlatKind("Ii", _any(positive=True, both=False)),
+    "array_bool_xor": FlatKind("I", _parity),
+    **dict.fromkeys(
+        (f"array_{var}{kind}_element" for var in ("", "var_") for kind in ("int", "bool")), FlatKind("iIi", _element)
+    ),
+    "array_int_maximum": FlatKind("iI", _extreme(max)),
+    "array_int_minimum": FlatKind("iI", _extreme(min)),
+    "maximum": FlatKind("iI", _extreme(max)),
+    "minimum": FlatKind("iI", _extreme(min)),
+    "set_in": FlatKind("is", _in_set(_related)),
+    "set_in_reif": FlatKind("isi", _in_set(_told)),
+    "set_in_imp": FlatKind("isi", _in_set(_implied)),
+    **dict.fromkeys(("all_different", "alldifferent", "distinct"), FlatKind("I", _all_different)),
+    **dict.fromkeys(("all_different_except_0", "alldifferent_except_0"), FlatKind("I", _but_zero)),
+    **dict.fromkeys(("all_different_except", "alldifferent_except"), FlatKind("Is", _all_different)),
+    **dict.fromkeys(("all_equal", "alleq"), FlatKind("I", _in_order(np.equal))),
+    "table": FlatKind("IC", _table),
+    **{f"count_{name}": FlatKind("Ici", _counted(operator)) for name, operator in (
+        ("eq", "eq"), ("neq", "ne"), ("leq", "ge"), ("geq", "le"), ("lt", "gt"), ("gt", "lt"),
+    )},
+    "count": FlatKind("Ici", _counted("eq")),
+    "at_least": FlatKind("cIc", _counted("ge", "cxy")),
+    "at_most": FlatKind("cIc", _counted("le", "cxy")),
+    "exactly": FlatKind("cIc", _counted("eq", "cxy")),
+    "among": FlatKind("iIs", _counted("eq", "cxy")),
+    "global_cardinality": FlatKind("ICI", _cardinality),
+    "global_cardinality_closed": FlatKind("ICI", _closed(_cardinality)),
+    "global_cardinality_low_up": FlatKind("ICCC", _bounded_cardinality),
+    "global_cardinality_low_up_closed": FlatKind("ICCC", _closed(_bounded_cardinality)),
+    "nvalue": FlatKind("iI", _number_of_values),
+    **dict.fromkeys(("increasing", "increasing_nonstrict"), FlatKind("I", _in_order(np.less_equal))),
+    "strictly_increasing": FlatKind("I", _in_order(np.less)),
+    **dict.fromkeys(("decreasing",), FlatKind("I", _in_order(np.greater_equal))),
+    "strictly_decreasing": FlatKind("I", _in_order(np.greater)),
+    "inverse": FlatKind("II", _inverse),
+    "regular": FlatKind("IccCcs", _regular),
+    "lex_less": FlatKind("II", _lexicographic(last=False)),
+    "lex_lesseq": FlatKind("II", _lexicographic(last=True)),
+}  # fmt: skip

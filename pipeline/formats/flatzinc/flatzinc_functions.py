@@ -1,0 +1,226 @@
+"""What constraints of FlatZinc become: tables of few variables, clauses, and machines that read sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import BudgetError, format_count
+from ...models.model import FORBIDDEN
+from ..global_functions.machine import Machine, Moves, State
+from ..linear.linear_machine import decided, linear_machine
+from ..text.tables import tuple_table
+from ..xcsp3.xcsp3_machines import Condition, Xcsp3Functions
+from .flatzinc_syntax import Operand
+
+_MOST_CELLS = 1 << 22
+Numbers = NDArray[Any]
+Literal = tuple[Operand, bool]
+"""A boolean, and the value of it that makes the literal true."""
+
+
+class FlatZincFunctions(Xcsp3Functions):
+    """The functions of a FlatZinc problem; operands are variables or integers."""
+
+    def _scope(self, operands: Sequence[Operand], what: str = "") -> list[int]:
+        """Return the variables among operands, each once, if they have few enough joint values."""
+        scope = list(dict.fromkeys(each[0] for each in operands if isinstance(each, tuple)))
+        cells = prod(len(self.values[v]) for v in scope)
+        if cells > _MOST_CELLS:
+            raise BudgetError(
+                f"{self.parts.allowance.path}: {what or self.parts.what} has {format_count(cells)} joint values, and "
+                f"at most {format_count(_MOST_CELLS)} are tried; give its variables smaller domains"
+            )
+        self.parts.allowance.take(0, "a table of a constraint", for_now=48 * cells)
+        return scope
+
+    def _grids(self, operands: Sequence[Operand], scope: Sequence[int]) -> list[Numbers]:
+        """Return the values of operands, broadcast over a scope."""
+        grids = []
+        for each in operands:
+            if isinstance(each, tuple):
+                axis = scope.index(each[0])
+                grids.append(
+                    np.array(self.values[each[0]]).reshape([-1 if k == axis else 1 for k in range(len(scope))])
+                )
+            else:
+                grids.append(np.array(each))
+        return grids
+
+    def relation(self, operands: Sequence[Operand], holds: Callable[..., Numbers]) -> None:
+        """Forbid where a relation of the operands' values, as arrays, does not hold."""
+        scope = self._scope(operands)
+        truth = holds(*self._grids(operands, scope))
+        self.allowed(scope, np.broadcast_to(truth, [len(self.values[v]) for v in scope]))
+
+    def result(
+        self, operands: Sequence[Operand], output: Operand, compute: Callable[..., tuple[Numbers, Numbers]]
+    ) -> None:
+        """Let an operand be what is computed of others; what has no value is forbidden.
+
+        Parameters
+        ----------
+        operands : sequence of operand
+        output : operand
+        compute : callable
+            Called with the operands' values as arrays; returns results and where they are defined.
+        """
+        if not isinstance(output, tuple) or output in operands:
+            self.relation([*operands, output], lambda *all_: np.logical_and(*_equals(compute(*all_[:-1]), all_[-1])))
+            return
+        scope = self._scope(operands)
+        sizes = [len(self.values[v]) for v in scope]
+        found, defined = (np.broadcast_to(each, sizes) for each in compute(*self._grids(operands, scope)))
+        values = np.array(self.values[output[0]])
+        states = np.searchsorted(values, found).clip(max=len(values) - 1)
+        rows = np.argwhere(defined & (values[states] == found))
+        table = np.column_stack([rows, states[tuple(rows.T)]]).astype(np.int32)
+        costs = np.zeros(len(rows), np.int64)
+        self.parts.add(tuple_table([*scope, output[0]], self.parts.dims, table, costs, FORBIDDEN))
+
+    def listed(self, operands: Sequence[Operand], rows: NDArray[np.int64]) -> None:
+        """Allow the rows of values that are listed."""
+        kept, scope, columns = np.ones(len(rows), bool), list[int](), list[NDArray[np.int64]]()
+        for each, column in zip(operands, rows.T, strict=True):
+            if not isinstance(each, tuple):
+                kept &= column == each
+                continue
+            values = np.array(self.values[each[0]])
+            states = np.searchsorted(values, column).clip(max=len(values) - 1)
+            kept &= values[states] == column
+            if each[0] in scope:
+                kept &= states == columns[scope.index(each[0])]
+            else:
+                scope.append(each[0])
+                columns.append(states)
+        states = np.column_stack([*columns, np.zeros(len(rows))])[kept, :-1].astype(np.int32)
+        costs = np.zeros(len(states), np.int64)
+        self.parts.add(tuple_table(scope, self.parts.dims, states, costs, FORBIDDEN))
+
+    def clause(self, literals: Sequence[Literal]) -> None:
+        """Forbid that all literals are false."""
+        signs: dict[int, bool] = {}
+        for operand, positive in literals:
+            if not isinstance(operand, tuple):
+                if bool(operand) == positive:
+                    return
+            elif signs.setdefault(operand[0], positive) != positive:
+                return
+        scope = [*signs]
+        row = np.array([[self.values[v].index(int(not positive)) for v, positive in signs.items()]], np.int32)
+        self.parts.add(tuple_table(scope, self.parts.dims, row, np.array([FORBIDDEN]), 0))
+
+    def disjunction(self, literals: Sequence[Literal], told: Operand, *, both: bool = True) -> None:
+        """Let a boolean say whether some literal is true, or, not both ways, imply it."""
+        self.clause([*literals, (told, False)])
+        for operand, positive in literals if both else ():
+            self.clause([(operand, not positive), (told, True)])
+
+    def conjunction(self, literals: Sequence[Literal], told: Operand, *, both: bool = True) -> None:
+        """Let a boolean say whether all literals are true, or, not both ways, imply it."""
+        for literal in literals:
+            self.clause([literal, (told, False)])
+        if both:
+            self.clause([*((operand, not positive) for operand, positive in literals), (told, True)])
+
+    def parity(self, operands: Sequence[Operand], odd: int) -> None:
+        """Let the number of true operands be odd, or even."""
+        odd ^= sum(each for each in operands if not isinstance(each, tuple)) & 1
+        scope = [each[0] for each in operands if isinstance(each, tuple)]
+        self.machine(scope, 0, lambda own, _, value: own ^ value, lambda own: 0 if own == odd else FORBIDDEN)
+
+    def linear(self, weights: Sequence[int], operands: Sequence[Operand], relation: str, right: int) -> None:
+        """Compare a weighted sum with an integer."""
+        scope, sums, right = self._sum(weights, operands, right)
+        self._linear(scope, sums, relation, right)
+
+    def told_linear(
+        self,
+        weights: Sequence[int],
+        operands: Sequence[Operand],
+        relation: str,
+        right: int,
+        told: tuple[int],
+        *,
+        both: bool,
+    ) -> None:
+        """Let a boolean say whether a weighted sum compares with an integer, or, not both ways, imply it."""
+        scope, sums, right = self._sum(weights, operands, right)
+        holds = decided(sum(map(min, sums)), sum(map(max, sums)), relation, right)
+        if holds is not None:
+            self.relation([told], lambda own: (own == holds) | (not both and own == 0))
+            return
+        inner, behind = linear_machine(sums, relation, right, 1), self.values[told[0]]
+
+        def moves(state: State, place: int, own: int) -> Moves:
+            if place < len(scope):
+                return inner.moves(state, place, own)
+            fails = inner.end(state)
+            return () if (fails if behind[own] else both and not fails) else ((None, 0),)
+
+        self.parts.machine([*scope, told[0]], Machine(inner.starts, moves, lambda _: 0))
+
+    def _sum(
+        self, weights: Sequence[int], operands: Sequence[Operand], right: int
+    ) -> tuple[list[int], list[list[int]], int]:
+        """Return the variables of a sum, what their states add, and what is left on the right side."""
+        own: dict[int, list[int]] = {}
+        for weight, each in zip(weights, operands, strict=True):
+            if not isinstance(each, tuple):
+                right -= weight * each
+                continue
+            before = own.get(each[0], [0] * len(self.values[each[0]]))
+            own[each[0]] = [b + weight * value for b, value in zip(before, self.values[each[0]], strict=True)]
+        kept = {v: added for v, added in own.items() if any(added)}
+        return [*kept], [*kept.values()], right
+
+    def counted(self, operands: Sequence[Operand], values: Sequence[int], operator: str, number: Operand) -> None:
+        """Compare how many operands have one of some values with an operand."""
+        constant = sum(each in values for each in operands if not isinstance(each, tuple))
+        scope = [each[0] for each in operands if isinstance(each, tuple)]
+        weights = [[int(value in values) for value in self.values[v]] for v in scope]
+        if isinstance(number, tuple) and constant:
+            self.offset(scope, weights, operator, number, constant)
+        else:
+            self.total(scope, weights, Condition(operator, number if isinstance(number, tuple) else number - constant))
+
+    def offset(
+        self, scope: Sequence[int], weights: Sequence[Sequence[int]], operator: str, number: tuple[int], constant: int
+    ) -> None:
+        """Compare a sum and a constant with a variable."""
+        less = [[-value for value in self.values[number[0]]]]
+        self.total([*scope, number[0]], [*weights, *less], Condition(operator, -constant))
+
+    def among_different(self, operands: Sequence[Operand], but: frozenset[int]) -> None:
+        """Let no two operands have one value, but for those that are excepted."""
+        scope = [each[0] for each in operands if isinstance(each, tuple)]
+        taken = [each for each in operands if not isinstance(each, tuple) and each not in but]
+        if len({*taken}) < len(taken):
+            self.parts.forbid()
+        for v in scope if taken else ():
+            self.relation([(v,)], lambda own: ~np.isin(own, taken))
+        self.different(scope, but)
+
+    def extreme(self, operands: Sequence[Operand], output: Operand, choose: Callable[[int, int], int]) -> None:
+        """Let an operand be the greatest, or the least, of others."""
+        constants = [each for each in operands if not isinstance(each, tuple)]
+        start = None
+        for each in constants:
+            start = each if start is None else choose(start, each)
+        scope = [each[0] for each in operands if isinstance(each, tuple)]
+        self.conditioned(
+            scope,
+            start,
+            lambda state, value: value if state is None else choose(state, value),
+            lambda state: state,
+            Condition("eq", output),
+        )
+
+
+def _equals(computed: tuple[Numbers, Numbers], output: Numbers) -> tuple[Numbers, Numbers]:
+    found, defined = computed
+    return defined, found == output

@@ -1,0 +1,102 @@
+"""Answers about dynamic networks: posteriors and states with an axis of steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import ModelError
+from ..models.cases import CaseMarginals
+from ..models.model import Model
+from .frames import imported_pandas, labelled_frame
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class StepMarginals(CaseMarginals):
+    """Posteriors of the variables of a slice, at each of some steps.
+
+    Parameters
+    ----------
+    model : Model
+        A slice: names and states.
+    tables : dict of str to ndarray, shape (steps, states)
+        All zeros for a step that is impossible.
+    log10_evidence : ndarray, shape (steps,)
+        Of the probability of what the step's posteriors are given; -inf where that is impossible.
+    impossible_step : int or None
+        The first step whose observations are impossible given those before it.
+    told : tuple of str
+        Notes.
+    """
+
+    impossible_step: int | None = None
+    told: tuple[str, ...] = ()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else the caller should know, in sentences."""
+        return self.told
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, a row for each step and a column for each state, named ``variable=state``.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the extra ``frames`` brings it.
+        """
+        columns = {
+            f"{name}={self.model.label(v, s)}": table[:, s]
+            for name, table in self.items()
+            for v in [self.model.index[name]]
+            for s in range(self.model.dims[v])
+        }
+        return imported_pandas().DataFrame(columns)
+
+
+@dataclass(frozen=True, eq=False)
+class StatePath:
+    """The most likely states of all variables at all steps.
+
+    Parameters
+    ----------
+    model : Model
+        A slice: names and states.
+    states : ndarray of int, shape (steps, variables)
+        State indices; no row where what is observed is impossible.
+    log10 : float
+        Of the probability of these states with what is observed; -inf where that is impossible.
+    impossible_step : int or None
+        The first step whose observations are impossible given those before it.
+    notes : tuple of str
+    """
+
+    model: Model
+    states: Array
+    log10: float
+    impossible_step: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.states)
+
+    def __getitem__(self, name: str) -> Array:
+        """Return the states of one variable, by its name."""
+        if name not in self.model.index:
+            raise ModelError(f"{name!r} is not a variable of a slice")
+        return np.asarray(self.states[:, self.model.index[name]])
+
+    def to_frame(self) -> Any:
+        """Return a pandas data frame, a row for each step; states with labels are categories.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed; the extra ``frames`` brings it.
+        """
+        return labelled_frame(self.model, self.states)

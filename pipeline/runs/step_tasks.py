@@ -1,0 +1,120 @@
+"""Groups of slices and boxes cut into tasks of single steps, each of which needs the futures of the tables it reads.
+
+What a pool streams or runs as a graph stays the same calls; these functions submit one as several tasks, at the worker
+that would have run it whole: tables of one slice or box are made beside each other, and receipts are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from ...cluster.dask_pool import Begin, DaskPool
+from ...storage.spec import Receipt
+from ...tasks.boxes.box import Receipts, States, Wanted, run_box
+from ...tasks.boxes.box_steps import end_box, read_input, store_table
+from ...tasks.steps.step import Step
+from ...tasks.sweeps.program import run_step_at
+from ...tasks.sweeps.sweep import OnTable
+from .parts import submit_steps
+from .run import Held
+from .slices import GroupResult, Slices, group_result, read_slice, receipt_of, run_group, store_group
+
+T = TypeVar("T")
+
+
+def _submit_at(
+    pool: DaskPool, worker: str | None, held: Held[Any], states: States, made: Mapping[int, Any], first: int = 0
+) -> Callable[[int, Step], Any]:
+    """Return what submits steps of a held program, from a position on, with some variables fixed."""
+
+    def submit(position: int, step: Step) -> Any:
+        read = tuple(dict.fromkeys(i for i in step.inputs if i in made))
+        where = held.handle, first + position, states, read
+        return pool.submit(run_step_at, *where, *[made[i] for i in read], worker=worker)
+
+    return submit
+
+
+def begin_group(
+    pool: DaskPool,
+    worker: str | None,
+    held: Held[Slices[Any]],
+    number: int,
+    threads: int,
+    on_table: OnTable | None = None,
+    worth: Sequence[bool] | None = None,
+) -> Any:
+    """Submit the steps of the slices of a group; those that no slice changes are submitted once for all groups."""
+    program = held.value.program
+    first, rest = program.steps[: program.variant_from], program.steps[program.variant_from :]
+    if first and not held.made:
+        read = {i for step in rest for i in step.inputs} | {*program.outputs}
+        submit_steps(first, read, held.made, _submit_at(pool, None, held, {}, held.made))
+    nodes = [node for node in program.outputs if node in {step.node for step in program.steps}]
+    tables = []
+    for states in held.value.states(number, worth):
+        made = dict(held.made)
+        submit_steps(rest, {*program.outputs}, made, _submit_at(pool, worker, held, states, made, len(first)))
+        tables += [made[node] for node in nodes]
+    return pool.submit(end_group, held.handle, number, worth, tuple(nodes), *tables, worker=worker)
+
+
+def end_group(
+    slices: Slices[T], number: int, worth: Sequence[bool] | None, nodes: tuple[int, ...], *tables: T
+) -> GroupResult | Receipt:
+    """Task: what a group of slices found, from the tables ``nodes`` of each; in a run directory its receipt."""
+
+    def swept() -> Iterator[Any]:
+        for place, states in enumerate(slices.states(number, worth)):
+            found = dict(zip(nodes, tables[place * len(nodes) :], strict=False))
+            leaves = [node for node in slices.program.outputs if node not in found]
+            yield read_slice(slices, slices.program.here({**slices.program.leaves_at(states, leaves), **found}))
+
+    if slices.folder is None:
+        return group_result(slices, number, worth, swept())
+    return receipt_of(slices, number, lambda: group_result(slices, number, worth, swept()))
+
+
+def begin_box(
+    pool: DaskPool,
+    worker: str | None,
+    held: Held[Any],
+    number: int,
+    states: States,
+    receipts: Receipts,
+    wanted: Wanted,
+    threads: int,
+    also: Sequence[int] = (),
+) -> Any:
+    """Submit what a box reads, its steps, and what it writes; tables are written as they are made."""
+    box = held.value
+    apart = {*box.results, *box.roots}
+    submit = partial(pool.submit, worker=worker)
+    made = {
+        node: submit(read_input, held.handle, node, {spec.name: receipts[spec.name]}, states)
+        for node, spec in box.inputs.items()
+    }
+    stored = []
+
+    def store(node: int, table: Any) -> Any:
+        if node not in apart and any(spec.name in wanted for spec in box.outputs.get(node, ())):
+            stored.append(submit(store_table, held.handle, number, states, wanted, node, table))
+        return table
+
+    for node, table in made.items():
+        store(node, table)
+    step_at = _submit_at(pool, worker, held, states, made)
+    submit_steps(box.program.steps, apart, made, lambda position, step: store(step.node, step_at(position, step)))
+    nodes = tuple(node for node in apart if node in made)
+    ends = *stored, *[made[node] for node in nodes]
+    return submit(end_box, held.handle, number, states, wanted, nodes, *ends)
+
+
+BEGINS: Final[Mapping[Callable[..., Any], Begin]] = {
+    run_group: begin_group,
+    store_group: begin_group,
+    run_box: begin_box,
+}
+"""What submits calls of whole groups and boxes as tasks of single steps."""

@@ -1,0 +1,355 @@
+"""Circuits: against brute force and other ways to the same numbers, through both files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bucketflow
+from bucketflow import BudgetError, Circuit, FormatError, Model, ModelError
+from bucketflow.pipeline.circuits.circuit import CircuitGraph
+from bucketflow.pipeline.circuits.circuit_policy import CircuitPolicy
+from bucketflow.pipeline.cli.main import main
+from tests.models import assignments, bayes_models, brute_count, grid, markov_models
+
+Array = NDArray[Any]
+SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+MODELS = st.one_of(bayes_models(), markov_models())
+
+
+@st.composite
+def formulas(draw: st.DrawFn, weighted: bool) -> str:
+    """Clauses of up to four literals over up to seven variables, of which some may have weights."""
+    n = draw(st.integers(1, 7))
+    literal = st.integers(1, n).flatmap(lambda v: st.sampled_from([v, -v]))
+    clauses = draw(st.lists(st.lists(literal, min_size=1, max_size=4), max_size=12))
+    weighing = draw(st.lists(st.integers(1, n), unique=True)) if weighted else []
+    weights = [
+        f"c p weight {sign * v} {draw(st.sampled_from([0.0, 0.25, 1.0, 3.5]))} 0" for v in weighing for sign in (1, -1)
+    ]
+    lines = [" ".join(map(str, [*clause, 0])) for clause in clauses]
+    return "\n".join([f"p cnf {n} {len(lines)}", *weights, *lines, ""])
+
+
+def written(text: str, path: Path) -> Model:
+    path.write_text(text)
+    return bucketflow.load(path)
+
+
+def weights_of(model: Model, evidence: dict[str, int]) -> dict[tuple[int, ...], float]:
+    """What each assignment is worth that is possible."""
+    found = {states: model.log10_value(states) for states in assignments(model, evidence)}
+    return {states: 10.0**log10 for states, log10 in found.items() if log10 > -math.inf}
+
+
+def some_evidence(model: Model, data: st.DataObject) -> dict[str, int]:
+    names = data.draw(st.lists(st.sampled_from(model.names), unique=True, max_size=2))
+    return {name: data.draw(st.integers(0, model.dims[model.index[name]] - 1)) for name in names}
+
+
+@SLOW
+@given(MODELS, st.data())
+def test_circuits_are_what_they_should_be_and_have_the_sums_and_maxima_of_brute_force(
+    model: Model, data: st.DataObject
+) -> None:
+    found = bucketflow.circuit(model)
+    report = bucketflow.check_circuit(found, model)
+    assert report.faults == ()
+    assert report.count == found.count() == brute_count(model, {})
+    cases = [some_evidence(model, data) for _ in range(3)]
+    (sums, (tops, states)), posteriors = (found.log10(cases), found.best(cases)), found.marginals(cases)
+    for k, evidence in enumerate(cases):
+        worth = weights_of(model, evidence)
+        if not worth:
+            assert sums[k] == tops[k] == -np.inf
+            assert (states[k] == -1).all()
+            assert all((posteriors[name][k] == 0).all() for name in model.names)
+            continue
+        total = math.fsum(worth.values())
+        assert sums[k] == pytest.approx(math.log10(total), abs=1e-9)
+        assert tops[k] == pytest.approx(math.log10(max(worth.values())), abs=1e-9)
+        assert worth[tuple(states[k].tolist())] == pytest.approx(max(worth.values()))
+        for v, name in enumerate(model.names):
+            own = [math.fsum(w for a, w in worth.items() if a[v] == s) / total for s in range(model.dims[v])]
+            assert posteriors[name][k] == pytest.approx(own, abs=1e-9)
+
+
+@SLOW
+@given(MODELS, st.data())
+def test_evidence_that_a_circuit_is_made_with_holds(model: Model, data: st.DataObject) -> None:
+    evidence = some_evidence(model, data)
+    found = bucketflow.circuit(model, evidence=evidence)
+    assert found.count() == brute_count(model, evidence)
+    worth = weights_of(model, evidence)
+    assert found.log10()[0] == pytest.approx(math.log10(math.fsum(worth.values())) if worth else -math.inf, abs=1e-9)
+
+
+@SLOW
+@given(st.booleans().flatmap(formulas))
+def test_formulas_come_back_from_both_files(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    folder = tmp_path_factory.mktemp("formula")
+    model = written(text, folder / "formula.cnf")
+    found = bucketflow.circuit(model)
+    for name in ("circuit.npz", "circuit.nnf"):
+        found.save(folder / name)
+        read = bucketflow.load_circuit(folder / name)
+        report = bucketflow.check_circuit(read, model)
+        assert report.faults == ()
+        assert report.count == brute_count(model, {})
+
+
+@SLOW
+@given(formulas(weighted=False))
+def test_formulas_count_as_in_pysdd(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    sdd = pytest.importorskip("pysdd.sdd")
+    path = tmp_path_factory.mktemp("formula") / "formula.cnf"
+    found = bucketflow.circuit(written(text, path))
+    manager, root = sdd.SddManager.from_cnf_file(bytes(path))
+    peer = root.wmc(log_mode=False).propagate()
+    assert manager.var_count() == len(found.model.names)
+    assert found.count() == peer
+
+
+def test_a_long_clause_is_a_chain_whose_variables_are_hidden(tmp_path: Path) -> None:
+    model = written("p cnf 8 2\n1 2 3 4 5 6 7 8 0\n-1 -2 0\n", tmp_path / "long.cnf")
+    with CircuitPolicy.using(wide_cells=16):
+        found = bucketflow.circuit(model)
+    assert found.graph.variables.hidden > 0
+    assert found.count() == brute_count(model, {})
+    assert found.best()[1].shape == (1, 8)
+    assert set(found.marginals()) == set(model.names)
+
+
+def test_derivatives_are_those_of_the_sweep_and_of_differences() -> None:
+    model = grid(3, 3, 2, "markov")
+    found = bucketflow.circuit(model).derivatives({"x0": 1})
+    expected = bucketflow.marginals(model, evidence={"x0": 1}, derivatives=True).derivatives
+    assert expected is not None
+    for f, table in found.items():
+        known = ~np.isnan(table)
+        assert table[known] == pytest.approx(expected[f][known])
+    (f, table), step = next(iter(found.items())), 1e-6
+    values = model.functions[f].values.copy()
+    at = tuple(np.argwhere(~np.isnan(table))[-1])
+    values[at] += step
+    moved = bucketflow.solve(
+        model.with_functions({f: replace(model.functions[f], values=values)}), "partition", evidence={"x0": 1}
+    )
+    before = bucketflow.solve(model, "partition", evidence={"x0": 1})
+    assert moved.log10 is not None
+    assert before.log10 is not None
+    assert (moved.log10 - before.log10) * math.log(10) / step == pytest.approx(table[at], rel=1e-4)
+
+
+def test_draws_are_as_frequent_as_they_are_probable_and_the_same_for_a_seed() -> None:
+    model = bucketflow.load("diagnosis")
+    found = bucketflow.circuit(model)
+    evidence = {"Storm": "yes", "PanelLamp": [0.1, 0.1, 0.8]}
+    draws = found.sample(4000, evidence, seed=3)
+    assert (draws == found.sample(4000, evidence, seed=3)).all()
+    posteriors = bucketflow.marginals(model, evidence=evidence)
+    for v, name in enumerate(model.names):
+        frequent = np.bincount(draws[:, v], minlength=model.dims[v]) / len(draws)
+        spread = np.sqrt(posteriors[name] * (1 - posteriors[name]) / len(draws))
+        assert (abs(frequent - posteriors[name]) <= 4.9 * spread + 1e-12).all()  # a test in 10,000 fails by chance
+    with pytest.raises(ModelError, match="nothing to draw from"):
+        found.sample(1, {"Storm": [0.0, 0.0]})
+
+
+def test_batches_agree_with_those_of_compiled_models_whatever_the_blocks() -> None:
+    model = bucketflow.load("diagnosis")
+    cases = {"Storm": ["no", "yes", None, "no"], "Flow": np.array([[1.0, 0.5, 0.1]] * 4)}
+    expected = bucketflow.compile(model).marginals_batch(cases)
+    for size in (1, 1 << 24):
+        with CircuitPolicy.using(batch_bytes=size):
+            found = bucketflow.circuit(model).marginals(cases)
+        assert found.log10_evidence == pytest.approx(expected.log10_evidence)
+        for name in model.names:
+            assert found[name] == pytest.approx(expected[name])
+
+
+# Circuits that are broken on purpose: the check has to see it.
+
+
+def broken(graph: CircuitGraph, model: Model, **changes: Any) -> tuple[str, ...]:
+    gates = replace(graph.gates, **changes)
+    return bucketflow.check_circuit(Circuit(replace(graph, gates=gates)), model).faults
+
+
+@pytest.fixture(scope="module")
+def formula(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, CircuitGraph]:
+    text = "p cnf 4 3\n1 2 0\n-2 3 0\n-3 4 1 0\n"
+    model = written(text, tmp_path_factory.mktemp("broken") / "formula.cnf")
+    return model, bucketflow.circuit(model).graph
+
+
+def test_every_exchanged_child_is_seen(formula: tuple[Model, CircuitGraph]) -> None:
+    """A circuit with another child somewhere is another function, or is not smooth, deterministic or decomposable."""
+    model, graph = formula
+    told: set[str] = set()
+    whole = {tuple(s) for s in assignments(model, {}) if model.log10_value(s) > -math.inf}
+    parents = np.repeat(np.arange(len(graph.gates)) + graph.n_leaves, graph.gates.arities)
+    for place, parent in enumerate(parents.tolist()):
+        for child in range(parent):
+            children = graph.gates.children.copy()
+            children[place] = child
+            faults = broken(graph, model, children=children)
+            if child != graph.gates.children[place] and not faults:
+                other = Circuit(replace(graph, gates=replace(graph.gates, children=children)))
+                logs = other.log10({name: [s[v] for s in assignments(model, {})] for v, name in enumerate(model.names)})
+                assert {s for s, log in zip(assignments(model, {}), logs, strict=True) if log > -np.inf} == whole
+            told.update(fault.rpartition(": ")[2] for fault in faults)
+    assert {"not smooth", "not deterministic", "not decomposable"} <= told
+
+
+def test_a_circuit_of_another_model_is_seen(formula: tuple[Model, CircuitGraph], tmp_path: Path) -> None:
+    _, graph = formula
+    stricter = written("p cnf 4 4\n1 2 0\n-2 3 0\n-3 4 1 0\n-1 -4 0\n", tmp_path / "stricter.cnf")
+    faults = bucketflow.check_circuit(Circuit(graph), stricter).faults
+    assert any("which function 3 forbids" in fault for fault in faults)
+    assert any("assignments, the model" in fault for fault in faults)
+    looser = written("p cnf 4 1\n1 2 0\n", tmp_path / "looser.cnf")
+    assert any("assignments, the model" in fault for fault in bucketflow.check_circuit(Circuit(graph), looser).faults)
+    with pytest.raises(ModelError, match="other variables"):
+        bucketflow.check_circuit(Circuit(graph), grid(2, 2, 2, "markov"))
+
+
+def test_other_weights_are_seen() -> None:
+    model = grid(2, 3, 2, "markov")
+    graph = bucketflow.circuit(model).graph
+    values = graph.values.copy()
+    values[0] *= 1.001
+    (draw, total) = bucketflow.check_circuit(Circuit(replace(graph, values=values)), model).faults
+    assert "in the circuit" in draw
+    assert "circuit's sum" in total
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: bucketflow.circuit(bucketflow.load("satellite")), "this model has costs"),
+        (lambda: bucketflow.circuit(bucketflow.load("diagnosis"), workers=2), "'workers' does not apply"),
+        (lambda: bucketflow.circuit(bucketflow.load("diagnosis"), evidence={"Storm": [0.5, 0.5]}), "soft evidence"),
+        (lambda: bucketflow.circuit(bucketflow.load("diagnosis")).save("circuit.sdd"), "written to .npz or .nnf"),
+        (lambda: bucketflow.circuit(bucketflow.load("diagnosis")).save("circuit.nnf"), "'Season' has 4 states"),
+        (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).save("circuit.nnf"), "weighs 2 variables"),
+        (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).log10(gpus=2), "on one GPU"),
+        (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).log10({"z": [1]}), "cases name 'z'"),
+    ],
+)
+def test_what_does_not_go_is_one_sentence(ask: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        ask()
+
+
+def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
+    with pytest.raises(BudgetError, match=r"needs at least [\d.]+ kB with bucket .* at most [\d.]+ kB, allowed 50 kB"):
+        bucketflow.circuit(bucketflow.load("diagnosis"), memory=50_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "expected a header 'nnf NODES EDGES VARIABLES', found none"),
+        ("nnf 1 0\nL 1\n", ":1: expected a header"),
+        ("nnf 2 0 1\nL 1\n", "expected 2 nodes"),
+        ("nnf 1 0 1\nL 2\n", ":2: expected a line 'L literal'"),
+        ("nnf 2 1 1\nL 1\nA 1 1\n", ":3: expected children from 0 to 0"),
+        ("nnf 2 1 1\nL 1\nA 2 0\n", ":3: expected 2 children"),
+        ("nnf 1 0 1\nX 1\n", ":2: expected a line"),
+        ("nnf 1 0 1\nL x\n", ":2: expected numbers"),
+        ("nnf 1 0 1\nL 1\nc p weight 1 -2 0\n", ":3: expected a literal and its weight"),
+    ],
+)
+def test_malformed_text_is_refused_by_its_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "circuit.nnf"
+    path.write_text(text)
+    with pytest.raises(FormatError) as refused:
+        bucketflow.load_circuit(path)
+    assert message in str(refused.value)
+
+
+def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "circuit.npz"
+    bucketflow.circuit(grid(2, 2, 2, "markov")).save(path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    for name, change in (("children", 10**6), ("children", -9), ("indicators", 5), ("values", -9.0), ("starts", 1)):
+        np.savez(path, **{**arrays, name: arrays[name] + change})
+        with pytest.raises(FormatError, match="expected a circuit, found ValueError"):
+            bucketflow.load_circuit(path)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(FormatError, match="expected a circuit"):
+        bucketflow.load_circuit(path)
+    with pytest.raises(FormatError, match="expected a circuit"):
+        bucketflow.load_circuit(tmp_path / "none.npz")
+
+
+def test_text_of_other_programs_is_read(tmp_path: Path) -> None:
+    """As c2d writes x1 or x2, where the sum's decision is told and literals stand deeper."""
+    path = tmp_path / "circuit.nnf"
+    path.write_text(
+        "c made by hand\nnnf 8 8 2\nL 1\nL -1\nL 2\nL -2\nO 2 2 2 3\nA 2 0 4\nA 2 1 2\nO 1 2 5 6\nc p weight 1 0.5 0\n"
+    )
+    found = bucketflow.load_circuit(path)
+    assert bucketflow.check_circuit(found).faults == ()
+    assert found.count() == 3
+    assert 10 ** found.log10()[0] == pytest.approx(0.5 * 2 + 1)
+
+
+# The command line.
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    done = CliRunner().invoke(main, [*arguments])
+    return done.exit_code, done.output
+
+
+def test_commands_compile_check_and_evaluate(tmp_path: Path) -> None:
+    out, cases = str(tmp_path / "circuit.npz"), tmp_path / "cases.csv"
+    code, said = run("compile", "diagnosis", "-o", out, "--json")
+    assert code == 0
+    assert json.loads(said)["nodes"] == bucketflow.load_circuit(out).graph.nodes
+    code, said = run("check", "circuit", out, "diagnosis")
+    assert code == 0
+    assert "it has the assignments and the sum of the model" in said
+    assert json.loads(run("check", "circuit", out, "--json")[1])["compared"] is False
+    model = bucketflow.load("diagnosis")
+    log10 = bucketflow.solve(model, "partition", evidence={"Storm": "yes"}).log10
+    cases.write_text("Storm\nyes\nno\n")
+    for asked in (["--evidence", "Storm=yes"], ["--cases", str(cases)]):
+        for query, key in (("partition", "log10"), ("marginals", "log10_evidence")):
+            code, said = run("evaluate", out, "--query", query, "--json", *asked)
+            assert code == 0
+            assert json.loads(said)[key][0] == pytest.approx(log10)
+        best = json.loads(run("evaluate", out, "--query", "optimum", "--json", *asked)[1])
+        assert best["assignments"][0] == bucketflow.solve(model, evidence={"Storm": "yes"}).assignment
+    assert json.loads(run("evaluate", out, "--query", "count", "--json")[1])["count"] > 0
+    drawn = json.loads(run("evaluate", out, "--query", "sample", "--samples", "2", "--json")[1])
+    assert len(drawn["samples"]) == 2
+    assert "log10" in run("evaluate", out)[1]
+
+
+def test_commands_refuse(tmp_path: Path) -> None:
+    out = str(tmp_path / "circuit.npz")
+    assert run("compile", "diagnosis", "-o", str(tmp_path / "circuit.txt"))[0] == 2
+    assert run("compile", "diagnosis", "-o", out, "--memory", "50kB")[0] == 3
+    assert run("compile", "diagnosis", "-o", out)[0] == 0
+    for wrong in (["--samples", "2"], ["--query", "sample"], ["--query", "count", "--evidence", "Storm=yes"]):
+        assert run("evaluate", out, *wrong)[0] == 2
+    code, said = run("check", "circuit", out, "grid")
+    assert code == 2
+    assert "other variables" in said

@@ -1,0 +1,270 @@
+"""FlatZinc against the definitions of its constraints: what is allowed, what is optimised, and what is refused."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.pipeline.errors import BudgetError, FormatError
+from bucketflow.pipeline.formats.flatzinc.flatzinc_constraints import KINDS
+from bucketflow.pipeline.formats.format_policy import FormatPolicy
+from bucketflow.pipeline.models.model import Model
+
+Read = Callable[[str, str], Model]
+NAMES = ("a", "b", "c", "d", "p", "q", "r")
+VALUES = ((-2, -1, 0, 1, 3), (-1, 0, 1, 2), (0, 1, 2, 3), (1, 2, 3), (0, 1), (0, 1), (0, 1))
+HEAD = """% a comment
+predicate fzn_unused(array [int] of var int: x, int: k);
+array [1..3] of int: W = [2,-1,3];
+int: FIVE = 5;
+set of int: ODD = {-1,1,3};
+var {-2,-1,0,1,3}: a :: output_var;
+var -1..2: b;
+var 0..3: c :: is_defined_var :: output_array([1..2, 1..3]);
+var 1..3: d;
+var bool: p;
+var bool: q;
+var bool: r;
+array [1..4] of var int: X = [a,b,c,d];
+array [1..3] of var bool: B = [p,q,r];
+"""
+
+
+def towards_zero(x: int, y: int) -> int:
+    return abs(x) // abs(y) * (1 if x * y > 0 else -1)
+
+
+def power(x: int, y: int) -> Any:
+    return x**y if y >= 0 else None if x == 0 else int(1 / x**-y)
+
+
+COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "le": lambda x, y: x <= y,
+    "lt": lambda x, y: x < y,
+    "ge": lambda x, y: x >= y,
+    "gt": lambda x, y: x > y,
+}
+HOLDS: dict[str, Callable[..., Any]] = {
+    **{f"int_{name}(a,b)": lambda v, t=t: t(v.a, v.b) for name, t in COMPARED.items()},
+    **{f"int_{name}_reif(a,1,p)": lambda v, t=t: t(v.a, 1) == v.p for name, t in COMPARED.items()},
+    **{f"int_{name}_imp(a,b,p)": lambda v, t=t: t(v.a, v.b) or not v.p for name, t in COMPARED.items()},
+    **{f"bool_{name}(p,q)": lambda v, t=t: t(v.p, v.q) for name, t in COMPARED.items()},
+    **{f"bool_{name}_reif(p,q,r)": lambda v, t=t: t(v.p, v.q) == v.r for name, t in COMPARED.items()},
+    **{f"int_lin_{n}(W,[a,b,c],FIVE)": lambda v, t=t: t(2 * v.a - v.b + 3 * v.c, 5) for n, t in COMPARED.items()},
+    **{
+        f"int_lin_{n}_reif(W,[a,b,c],4,q)": lambda v, t=t: t(2 * v.a - v.b + 3 * v.c, 4) == v.q
+        for n, t in COMPARED.items()
+    },
+    **{
+        f"int_lin_{n}_imp([1,1,2],[a,a,2],3,q)": lambda v, t=t: t(2 * v.a + 4, 3) or not v.q
+        for n, t in COMPARED.items()
+    },
+    "int_lin_le_reif([1,1],[a,b],9,p)": lambda v: v.p,
+    "int_lin_le_reif([1,1],[a,b],1,false)": lambda v: v.a + v.b > 1,
+    "int_lin_le_reif([1,2],[a,p],1,p)": lambda v: (v.a + 2 * v.p <= 1) == v.p,
+    "int_lin_eq_imp([1,1],[a,b],1,true)": lambda v: v.a + v.b == 1,
+    "bool_lin_eq([1,2,3],B,c)": lambda v: v.p + 2 * v.q + 3 * v.r == v.c,
+    "bool_lin_le([1,2,3],[p,true,r],4)": lambda v: v.p + 2 + 3 * v.r <= 4,
+    "int_plus(a,b,c)": lambda v: v.a + v.b == v.c,
+    "int_minus(a,b,2)": lambda v: v.a - v.b == 2,
+    "int_times(a,b,a)": lambda v: v.a * v.b == v.a,
+    "int_times(a,b,c)": lambda v: v.a * v.b == v.c,
+    "int_div(a,b,c)": lambda v: v.b and towards_zero(v.a, v.b) == v.c,
+    "int_mod(a,b,c)": lambda v: v.b and v.a - v.b * towards_zero(v.a, v.b) == v.c,
+    "int_pow(a,b,c)": lambda v: power(v.a, v.b) == v.c,
+    "int_min(a,b,c)": lambda v: min(v.a, v.b) == v.c,
+    "int_max(a,b,c)": lambda v: max(v.a, v.b) == v.c,
+    "int_abs(a,c)": lambda v: abs(v.a) == v.c,
+    "bool2int(p,c)": lambda v: v.p == v.c,
+    "bool_not(p,q)": lambda v: v.p != v.q,
+    "bool_xor(p,q,r)": lambda v: (v.p != v.q) == v.r,
+    "bool_and(p,q,r)": lambda v: (v.p and v.q) == v.r,
+    "bool_or(p,q,r)": lambda v: (v.p or v.q) == v.r,
+    "bool_clause([p,q],[r])": lambda v: v.p or v.q or not v.r,
+    "bool_clause([p,false],[p,q])": lambda v: True,
+    "bool_clause([],[true])": lambda v: False,
+    "bool_clause_reif([p],[q],r)": lambda v: (v.p or not v.q) == v.r,
+    "array_bool_and(B,true)": lambda v: v.p and v.q and v.r,
+    "array_bool_and([p,q],r)": lambda v: (v.p and v.q) == v.r,
+    "array_bool_and_imp([p,q],r)": lambda v: (v.p and v.q) or not v.r,
+    "array_bool_or([p,q],r)": lambda v: (v.p or v.q) == v.r,
+    "array_bool_or(B,false)": lambda v: not (v.p or v.q or v.r),
+    "array_bool_or_imp([p,q],r)": lambda v: v.p or v.q or not v.r,
+    "array_bool_xor([p,q,true,r])": lambda v: (v.p + v.q + v.r) % 2 == 0,
+    "array_int_element(c,W,a)": lambda v: 1 <= v.c <= 3 and (2, -1, 3)[v.c - 1] == v.a,
+    "array_int_element(c,[1,2,1],c)": lambda v: 1 <= v.c <= 3 and (1, 2, 1)[v.c - 1] == v.c,
+    "array_var_int_element(c,[a,2,X[4]],b)": lambda v: 1 <= v.c <= 3 and (v.a, 2, v.d)[v.c - 1] == v.b,
+    "array_bool_element(d,[true,false,true],p)": lambda v: (1, 0, 1)[v.d - 1] == v.p,
+    "array_var_bool_element(2,B,r)": lambda v: v.q == v.r,
+    "array_int_maximum(c,[a,b,1])": lambda v: max(v.a, v.b, 1) == v.c,
+    "fzn_minimum_int(0,[a,b])": lambda v: min(v.a, v.b) == 0,
+    "set_in(a,ODD)": lambda v: v.a in (-1, 1, 3),
+    "set_in(a,0..1)": lambda v: v.a in (0, 1),
+    "set_in_reif(a,{0,3},p)": lambda v: (v.a in (0, 3)) == v.p,
+    "set_in_imp(a,{0,3},p)": lambda v: v.a in (0, 3) or not v.p,
+    "fzn_all_different_int(X)": lambda v: len({v.a, v.b, v.c, v.d}) == 4,
+    "gecode_all_different_int([a,1,b])": lambda v: len({v.a, v.b, 1}) == 3,
+    "all_different_int([1,a,1])": lambda v: False,
+    "fzn_alldifferent_except_0([a,0,b,0])": lambda v: v.a != v.b or v.a == 0,
+    "fzn_alldifferent_except(X,{0,1})": lambda v: all(
+        x != y or x in (0, 1) for x, y in itertools.combinations((v.a, v.b, v.c, v.d), 2)
+    ),
+    "fzn_all_equal_int([a,b,c])": lambda v: v.a == v.b == v.c,
+    "fzn_table_int([a,b],[0,1,3,2,3,2,9,9])": lambda v: (v.a, v.b) in ((0, 1), (3, 2)),
+    "fzn_table_int([a,2,a],[0,2,0,1,2,0,3,1,3])": lambda v: v.a == 0,
+    "table_bool([p,q],[true,false,false,true])": lambda v: v.p != v.q,
+    "fzn_count_eq(X,1,2)": lambda v: (v.a, v.b, v.c, v.d).count(1) == 2,
+    "fzn_count_neq([a,b,1],1,c)": lambda v: (v.a, v.b, 1).count(1) != v.c,
+    "fzn_count_leq(X,1,c)": lambda v: v.c <= (v.a, v.b, v.c, v.d).count(1),
+    "fzn_count_geq(X,1,d)": lambda v: v.d >= (v.a, v.b, v.c, v.d).count(1),
+    "fzn_count_lt(X,1,c)": lambda v: v.c < (v.a, v.b, v.c, v.d).count(1),
+    "fzn_count_gt(X,1,2)": lambda v: (v.a, v.b, v.c, v.d).count(1) < 2,
+    "fzn_at_least_int(2,X,1)": lambda v: (v.a, v.b, v.c, v.d).count(1) >= 2,
+    "fzn_at_most_int(1,X,1)": lambda v: (v.a, v.b, v.c, v.d).count(1) <= 1,
+    "fzn_exactly_int(1,X,1)": lambda v: (v.a, v.b, v.c, v.d).count(1) == 1,
+    "fzn_among(c,[a,b],ODD)": lambda v: (v.a in (-1, 1, 3)) + (v.b in (-1, 1, 3)) == v.c,
+    "fzn_global_cardinality([a,b],[1,2],[c,1])": lambda v: (v.a == 1) + (v.b == 1) == v.c and v.b == 2,
+    "fzn_global_cardinality_closed([a,b],[0,1],[1,d])": lambda v: {v.a, v.b} == {0, 1} and v.d == 1,
+    "fzn_global_cardinality_low_up(X,[1,3],[1,0],[2,1])": lambda v: (
+        1 <= (v.a, v.b, v.c, v.d).count(1) <= 2 and (v.a, v.b, v.c, v.d).count(3) <= 1
+    ),
+    "fzn_nvalue(d,[a,b,c,1])": lambda v: len({v.a, v.b, v.c, 1}) == v.d,
+    "fzn_increasing_int([a,b,c])": lambda v: v.a <= v.b <= v.c,
+    "fzn_strictly_decreasing_int([c,1,a])": lambda v: v.c > 1 > v.a,
+    "fzn_inverse([c,d],[b,2])": lambda v: (v.c, v.d, v.b) == (1, 2, 1),
+    "fzn_regular([c,d],2,3,[2,1,0,2,2,1],1,{2})": lambda v: (v.c, v.d) in ((1, 1), (1, 2), (2, 1)),
+    "fzn_lex_less_int([a,1,c],[b,d,2])": lambda v: [v.a, 1, v.c] < [v.b, v.d, 2],
+    "fzn_lex_lesseq_int([a,b],[b,a])": lambda v: [v.a, v.b] <= [v.b, v.a],
+    "fzn_lex_less_int([1,a],[1,a,b])": lambda v: True,
+}
+
+
+class Values:
+    """An assignment, by attributes."""
+
+    a: int
+    b: int
+    c: int
+    d: int
+    p: int
+    q: int
+    r: int
+
+    def __init__(self, values: tuple[int, ...]) -> None:
+        vars(self).update(zip(NAMES, values, strict=True))
+
+
+ALL = [(states, Values(tuple(own[s] for own, s in zip(VALUES, states, strict=True))))
+       for states in itertools.product(*(range(len(own)) for own in VALUES))]  # fmt: skip
+
+
+@pytest.mark.parametrize("constraint", HOLDS)
+@pytest.mark.parametrize("cells", [1, 1 << 10])
+def test_constraints_allow_what_they_say(read: Read, constraint: str, cells: int) -> None:
+    with FormatPolicy.using(global_table_cells=cells):
+        model = read(f"{HEAD}constraint {constraint} :: domain;\nsolve satisfy;\n", "a.fzn")
+    assert model.own_names == NAMES
+    tried = ALL[:: 13 if cells == 1 else 3]
+    wanted = {states: bool(HOLDS[constraint](values)) for states, values in tried}
+    assert {states: model.cost(states) is not None for states in wanted} == wanted
+    if cells == 1:
+        assert bucketflow.solve(model, "count").value == sum(bool(HOLDS[constraint](values)) for _, values in ALL)
+
+
+def test_every_kind_is_tested() -> None:
+    words = [re.sub("^(fzn|gecode)_", "", text.partition("(")[0]) for text in HOLDS]
+    tested = {KINDS[word if word in KINDS else re.sub("_(int|bool)$", "", word)] for word in words}
+    same = {
+        "count",
+        "strictly_increasing",
+        "decreasing",
+        "maximum",
+        "array_int_minimum",
+        "global_cardinality_low_up_closed",
+    }
+    assert {name for name, kind in KINDS.items() if kind not in tested and "_lin_" not in name} - same == {
+        f"bool_{name}_imp" for name in COMPARED
+    } | {"int_negate"}
+
+
+GOAL = "var {}: o;\nconstraint int_lin_eq([{},2,-3],[o,a,c],4) :: defines_var(o);\n"
+
+
+@pytest.mark.parametrize("goal", ["minimize", "maximize"])
+@pytest.mark.parametrize(("domain", "own"), [("int", 1), ("int", -1), ("-3..6", 1), ("-9..99", -1), ("{1,3}", 1)])
+def test_a_variable_that_a_sum_defines_is_the_value(read: Read, goal: str, domain: str, own: int) -> None:
+    text = (
+        HEAD + GOAL.format(domain, own) + "constraint int_lt(b,a);\nsolve :: int_search(X,first_fail) " + goal + " o;\n"
+    )
+    model = read(text, "a.fzn")
+    totals = [own * (4 - 2 * v.a + 3 * v.c) for _, v in ALL if v.b < v.a]
+    inside = {"int": totals, "-3..6": range(-3, 7), "-9..99": range(-9, 100), "{1,3}": (1, 3)}[domain]
+    totals = [t for t in totals if t in inside]
+    found = bucketflow.solve(model)
+    assert found.value == (min if goal == "minimize" else max)(totals)
+    assert bucketflow.solve(model, "count").value == len(totals)
+    told = "'o' is no variable of the model: its value is that of the answer"
+    assert found.notes == ((told,) if domain != "{1,3}" else ())
+    assert found.assignment is not None
+    assert found.assignment["p"] in ("false", "true")
+
+
+def test_objectives_that_are_no_sums(read: Read) -> None:
+
+    def best(product: str, goal: str) -> Any:
+        return bucketflow.solve(read(f"{HEAD}constraint int_times(a,b,{product});\nsolve {goal};\n", "a.fzn")).value
+
+    assert best("c", "maximize X[3]") == 3
+    assert best("-3", "minimize b") == -1
+    assert best("0", "minimize 7") == 7
+    equal = HEAD + "var int: o = d;\nvar int: n = 4;\nvar bool: s = true;\nsolve maximize o;\n"
+    assert bucketflow.solve(read(equal, "a.fzn"), "count").value == len(ALL)
+    assert bucketflow.solve(read(equal, "a.fzn")).value == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "constraint fzn_cumulative(X,X,X,4);\n",
+            "constraints that are read, found 'fzn_cumulative', which is not read",
+        ),
+        ("constraint int_eq(a);\n", "2 arguments of 'int_eq', found 1"),
+        ("constraint int_eq(a,X);\n", "an integer or a variable in 'int_eq'"),
+        ("constraint int_lin_eq([1],[a,b],2);\n", "2 coefficients, found 1"),
+        ("constraint fzn_table_int([a,b],[1,2,3]);\n", "rows of 2 values, found 3 of them"),
+        ("constraint int_eq(a,e);\n", "an expression, or a name that is declared before, found 'e'"),
+        ("constraint int_eq(a,X[5]);\n", "an index from 1 to 4, found '5'"),
+        ("constraint int_eq(a,d[1]);\n", "an array before '[', found 'd'"),
+        ("constraint int_eq(a,2)\n", "';', found 'solve'"),
+        ("constraint int_eq(a,2.5);\n", "an integer or a variable in 'int_eq', found 2.5"),
+        ("var float: x;\n", "variables that are integers or booleans, found a variable of float"),
+        ("var set of 1..3: x;\n", "variables that are integers or booleans, found a variable of set"),
+        ("var 1..3: a;\n", "a name of its own, found 'a'"),
+        ("var 3..1: x;\n", "a type: bool, int, float, a range such as 1..3"),
+        ("array [1..2] of var int: Y;\n", "'=' and what 'Y' is"),
+        ("var int: x;\n", "variables with bounds, such as var 1..9, found 'x', which has none"),
+        ("solve satisfy;\n", "the end of the file behind 'solve'"),
+        ("solve minimise a;\n", "satisfy, minimize or maximize, found 'minimise'"),
+    ],
+)
+def test_what_is_not_read_is_named(read: Read, text: str, told: str) -> None:
+    with pytest.raises(FormatError) as caught:
+        read(f"{HEAD}{text}solve satisfy;\n", "a.fzn")
+    assert told in str(caught.value)
+    assert re.search(r"a\.fzn:1[56]: ", str(caught.value))
+
+
+def test_what_explodes_is_refused_with_the_number(read: Read) -> None:
+    wide = "var 0..4000: x;\nvar 0..4000: y;\nconstraint int_times(x,y,7);\nsolve satisfy;\n"
+    with pytest.raises(BudgetError, match=r"the constraint 'int_times' of line 3 has 1.6e.07 joint values"):
+        read(wide, "a.fzn")
+    with pytest.raises(FormatError, match="expected a statement 'solve', found the end of the file"):
+        read("var 0..3: x;\n", "a.fzn")
