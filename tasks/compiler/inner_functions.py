@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from numba.core import codegen, cpu, dispatcher, environment, event
+from numba.core import codegen, cpu, dispatcher, environment
 from numba.core.compiler_lock import global_compiler_lock
 
 from .kept_code import KeptCode
@@ -25,18 +25,6 @@ class _CodeOnly:
     """Stands for the entry point of a function that cannot be entered."""
 
 
-class _Nesting(event.Listener):
-    """Follows which functions are being compiled."""
-
-    def on_start(self, event: Any) -> None:
-        """Begin with a function."""
-        _compiled.append(isinstance(event.data["dispatcher"]._cache, KeptCode))
-
-    def on_end(self, event: Any) -> None:
-        """End the innermost one."""
-        _compiled.pop()
-
-
 def is_inner() -> bool:
     """Whether what is being compiled is for a function that calls it, and kept only as part of that."""
     return len(_compiled) > 1 and not _compiled[-1]
@@ -44,8 +32,6 @@ def is_inner() -> bool:
 
 def compile_inner_code_only() -> None:
     """Leave inner functions to the optimisation, and to the machine code, of those that call them."""
-    register: Callable[..., None] = event.register
-    register("numba:compile", _Nesting())
     context: Any = cpu.CPUContext
     for name in ("create_cpython_wrapper", "create_cfunc_wrapper"):
         _replace(context, name, _only_for_outer)
@@ -129,4 +115,9 @@ def _complete(plain: Callable[..., Any], self: Any, signature: Any) -> Any:
             for types, result in [*self.overloads.items()]:
                 if isinstance(result.entry_point, _CodeOnly):
                     del self.overloads[types]
-        return plain(self, signature)
+        outside = len(_compiled)
+        try:
+            _compiled.append(isinstance(self._cache, KeptCode))
+            return plain(self, signature)
+        finally:
+            del _compiled[outside:]
