@@ -31,12 +31,12 @@ def required(requirements: list[str]) -> dict[str, str]:
     return {found[1].lower(): found[2] for found in parts if found is not None}
 
 
-def test_all_is_every_extra_for_users_without_a_gpu() -> None:
+def test_all_is_every_extra_for_users_but_those_that_come_with_gpus() -> None:
     (named,) = EXTRAS["all"]
     found = re.fullmatch(r"bucketflow-inference\[(.*)\]", named)
     assert found is not None
     developers = {"bench", "dev", "docs", "test"}
-    assert set(found[1].split(",")) == set(EXTRAS) - developers - {"all", "cuda12", "cuda13"}
+    assert set(found[1].split(",")) == set(EXTRAS) - developers - {"all", "cuda12", "cuda13", "torch"}
 
 
 def test_the_recipe_needs_what_the_project_needs() -> None:

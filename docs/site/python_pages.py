@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import ismodule
 
 import bucketflow
 
@@ -16,6 +17,8 @@ _PAGES = {
         "Distributed problems",
         ("load_dcop", "agents", "models.dcop", "models.random_dcops", "results.dpop_result"),
     ),
+    "circuits": ("Circuits", ("circuits",)),
+    "dynamic": ("Dynamic networks", ("dynamic", "results.dynamic_answers")),
     "questions": ("Questions", ("api",)),
     "answers": ("Answers", ("results",)),
     "jobs": ("Jobs and batches", ("jobs", "batches")),
@@ -33,7 +36,8 @@ def names_by_page() -> dict[str, list[str]]:
 
 
 def _page_of(name: str) -> str:
-    module = getattr(bucketflow, name).__module__.removeprefix("bucketflow.pipeline.")
+    value = getattr(bucketflow, name)
+    module = (value.__name__ if ismodule(value) else value.__module__).removeprefix("bucketflow.pipeline.")
     homes = {home: page for page, (_, homes) in _PAGES.items() for home in homes}
     return homes.get(name) or next((page for home, page in homes.items() if module.startswith(home)), "more")
 

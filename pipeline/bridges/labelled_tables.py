@@ -103,6 +103,5 @@ def state_labels(model: Model, variable: int) -> list[str]:
 
 def child_last(model: Model, function: int) -> tuple[list[int], Any]:
     """Return the scope of a distribution with the child last, and its table in that order."""
-    f = model.functions[function]
-    scope = [v for v in f.scope if v != f.child] + ([] if f.child is None else [f.child])
-    return scope, f.dense(model.dims).transpose([f.scope.index(v) for v in scope])
+    own = model.functions[function].child_last()
+    return [*own.scope], own.dense(model.dims)

@@ -22,7 +22,7 @@ from ..preprocessing.preprocess import Network
 from ..trees.tree import Tree
 from .circuit import CircuitGraph, CircuitVariables
 from .circuit_policy import CircuitPolicy
-from .gate_store import NOTHING, WORK_BYTES, GateStore, reachable
+from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, WORK_BYTES, GateStore, reachable
 from .node_tables import NodeTable, columns, grouped, joined
 
 Array = NDArray[Any]
@@ -71,7 +71,7 @@ class CircuitMaking:
         tree, total = self.tree, 0
         for kids, cells, gone in zip(tree.children, tree.joined_cells, tree.eliminated, strict=True):
             factors = sum([1 if kid >= tree.n_leaves else len(self.network.leaves[kid].functions) for kid in kids])
-            total += 8 * cells * (factors + len(gone) + 2)
+            total += cells * (EDGE_BYTES * (factors + len(gone) + 1) + 2 * GATE_BYTES)
         return total
 
     @cached_property

@@ -65,20 +65,16 @@ class LogPartition:
     model : Model
     plan : Plan
     framework : Framework
-    findings : tuple of ndarray
-        The logarithm of the likelihood of each state of each variable, by the evidence it was made with.
+    logs, findings : list of arrays of the framework
+        Logarithms of the model's own tables, -inf for 0; and of the likelihood of each state of each variable, by the
+        evidence it was made with.
     """
 
     model: Model
     plan: Plan
     framework: Framework
-    findings: tuple[Array, ...]
-
-    @cached_property
-    def logs(self) -> list[Any]:
-        """The logarithms of the model's own tables, an array for each function; -inf for 0."""
-        with np.errstate(divide="ignore"):
-            return [self.framework.array(np.log(f.dense(self.model.dims))) for f in self.model.functions]
+    logs: list[Any]
+    findings: list[Any]
 
     def __call__(self, logs: Sequence[Any] | None = None, evidence: Mapping[str, Any] | None = None) -> Any:
         """Return ln Z.
@@ -86,7 +82,7 @@ class LogPartition:
         Parameters
         ----------
         logs : sequence of arrays, optional
-            Logarithms of a table for each function, an axis for each variable of its scope; by default :attr:`logs`.
+            Logarithms of a table for each function, an axis for each variable of its scope; by default the model's own.
         evidence : mapping of str to array, optional
             Logarithms of likelihoods of a variable's states, in place of what it was made with.
         """
@@ -116,7 +112,7 @@ class LogPartition:
         return tables
 
     def _findings(self, evidence: Mapping[str, Any] | None) -> list[Any]:
-        found = [self.framework.array(own) for own in self.findings]
+        found = [*self.findings]
         for name, own in (evidence or {}).items():
             if (v := self.model.index.get(name, -1)) < 0 or tuple(np.shape(own)) != (self.model.dims[v],):
                 raise ModelError(
@@ -141,9 +137,21 @@ class LogPartition:
         """Add up logarithms of tables, and sum out what the step's output lacks."""
         gone = [v for v in dict.fromkeys(v for scope in scopes for v in scope) if v not in step.axes]
         order = (*step.axes, *gone)
-        spread = [self._spread(table, scope, order) for table, scope in zip(tables, scopes, strict=True)]
+        spread = [self._spread(table, scope, order) for scope, table in self._absorbed(tables, scopes)]
         total = sum(spread[1:], spread[0])
         return self.framework.log_sum(total, range(len(step.axes), len(order))) if gone else total
+
+    def _absorbed(self, tables: list[Any], scopes: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], Any]]:
+        """Add each table to one that has all of its variables: the way back sums the join for each that is left."""
+        found: list[tuple[tuple[int, ...], Any]] = []
+        for scope, table in sorted(zip(scopes, tables, strict=True), key=lambda pair: -len(pair[0])):
+            host = next((k for k, (own, _) in enumerate(found) if {*scope} <= {*own}), None)
+            if host is None:
+                found.append((scope, table))
+            else:
+                own, known = found[host]
+                found[host] = own, known + self._spread(table, scope, own)
+        return found
 
     def _spread(self, table: Any, scope: tuple[int, ...], order: Sequence[int]) -> Any:
         """Return a table with an axis for each variable, of one state for those that it lacks."""
@@ -180,7 +188,9 @@ def partition_in(framework: Framework, model: Model, evidence: Findings, options
         raise BudgetError(
             f"ln Z and its derivatives need {format_bytes(needed)}, allowed {format_bytes(allowed)}; give more memory"
         )
-    return LogPartition(model, plan, framework, _log_findings(model, evidence))
+    with np.errstate(divide="ignore"):
+        logs = [framework.array(np.log(f.dense(model.dims))) for f in model.functions]
+    return LogPartition(model, plan, framework, logs, [*map(framework.array, _log_findings(model, evidence))])
 
 
 def _order(model: Model, order: Any) -> Any:
@@ -198,7 +208,7 @@ def _order(model: Model, order: Any) -> Any:
     return (*[model.index[name] for name in order], *range(len(model.own_names), len(model.dims)))
 
 
-def _log_findings(model: Model, evidence: Findings) -> tuple[Array, ...]:
+def _log_findings(model: Model, evidence: Findings) -> list[Array]:
     """Return the logarithm of each state's likelihood, for each variable."""
     hard, soft = split_evidence(model, evidence)
     found = [np.zeros(dim) for dim in model.dims]
@@ -207,4 +217,4 @@ def _log_findings(model: Model, evidence: Findings) -> tuple[Array, ...]:
     with np.errstate(divide="ignore"):
         for v, likelihoods in soft.items():
             found[v] = found[v] + np.log(likelihoods)
-    return tuple(found)
+    return found

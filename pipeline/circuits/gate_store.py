@@ -17,6 +17,8 @@ NOTHING = -1
 """In place of a child: a factor of 1."""
 # What a row of a join takes while its product is made: its children, a copy in order, and the sorting.
 WORK_BYTES = 24
+# What an edge and a gate take at most: at the end, when gates are put in order and those of no use are left out.
+EDGE_BYTES, GATE_BYTES = 56, 40
 
 
 @dataclass(eq=False)
@@ -90,7 +92,7 @@ class GateStore:
         numbers = np.arange(self.next, self.next + len(counts))
         if len(counts):
             self.blocks.append((is_sum, counts, children))
-            self.held_bytes += children.nbytes + counts.nbytes
+            self.held_bytes += EDGE_BYTES * len(children) + GATE_BYTES * len(counts)
             self.next += len(counts)
         return numbers
 

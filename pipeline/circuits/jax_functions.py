@@ -48,6 +48,7 @@ class _Jax:
         except ImportError:
             raise BucketflowError(f"bucketflow.jax needs JAX: {install_hint('jax')}") from None
         self.jax, self.np = jax, jax.numpy
+        self._log_sum = _log_sum_of(jax)
 
     def array(self, values: Any) -> Any:
         """Return values as an array."""
@@ -59,11 +60,7 @@ class _Jax:
 
     def log_sum(self, logs: Any, axes: Sequence[int]) -> Any:
         """Return logarithms of sums over some axes."""
-        xp, gone = self.np, tuple(axes)
-        top = self.jax.lax.stop_gradient(logs.max(axis=gone, keepdims=True))
-        shift = xp.where(top == -xp.inf, 0.0, top)
-        total = xp.exp(logs - shift).sum(axis=gone)
-        return xp.where(total > 0, xp.log(xp.where(total > 0, total, 1.0)) + shift.reshape(total.shape), -xp.inf)
+        return self._log_sum(logs, tuple(axes))
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function as XLA compiles it."""
@@ -74,3 +71,23 @@ class _Jax:
         """Return the derivatives of a number by arrays."""
         found: list[Any] = self.jax.grad(function)(at)
         return found
+
+
+def _log_sum_of(jax: Any) -> Callable[[Any, tuple[int, ...]], Any]:
+    """Return logarithms of sums over some axes, with derivatives that take one exponential of the join."""
+    xp = jax.numpy
+
+    def log_sum(logs: Any, gone: tuple[int, ...]) -> Any:
+        top = logs.max(axis=gone, keepdims=True)
+        shift = xp.where(top == -xp.inf, 0.0, top)
+        return xp.log(xp.exp(logs - shift).sum(axis=gone)) + xp.squeeze(shift, gone)
+
+    def moved(gone: tuple[int, ...], logs: tuple[Any], changes: tuple[Any]) -> tuple[Any, Any]:
+        found = made(logs[0], gone)
+        shift = xp.expand_dims(xp.where(found == -xp.inf, 0.0, found), gone)
+        return found, (xp.exp(logs[0] - shift) * changes[0]).sum(axis=gone)
+
+    made: Any = jax.custom_jvp(log_sum, nondiff_argnums=(1,))
+    made.defjvp(moved)
+    derived: Callable[[Any, tuple[int, ...]], Any] = made
+    return derived

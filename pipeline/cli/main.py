@@ -209,7 +209,7 @@ def inspect(directory: str, as_json: bool) -> None:
 @no_check_option
 @guarded
 def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:
-    """Write the model in SOURCE to TARGET: .uai, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP), also .gz and .xz.
+    """Write the model in SOURCE to TARGET: .uai, .bif, .net, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP).
 
     Of a problem of agents a .wcsp or .cfn gets a file beside it, NAME.agents.yaml, that says who owns what.
     """

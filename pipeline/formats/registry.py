@@ -124,6 +124,8 @@ FORMATS = (
         suffixes=(".bif",),
         signature=r"(?:\s|//[^\n]*\n)*+(?:(?:network|variable)\b[^{};\n]*\{|probability\s*\()",
         beginnings=(r"(?:\s|//[^\n]*\n)*+(?:network|variable|probability)\b",),
+        writer="bayesian.network_files:bif_file",
+        keeps=frozenset({"names"}),
         about="interchange format 0.15: rows or whole tables, labels as bnlearn writes them",
     ),
     Format(
@@ -148,6 +150,8 @@ FORMATS = (
         suffixes=(".net",),
         signature=r"(?:\s|%[^\n]*\n)*+net\s*\{",
         beginnings=(r"(?:\s|%[^\n]*\n)*+(?:net\s*\{|class\s+\w)",),
+        writer="bayesian.network_files:net_file",
+        keeps=frozenset({"names"}),
         about="Hugin: discrete chance nodes, tables of probabilities or counts",
     ),
     Format(
@@ -342,6 +346,12 @@ def _by_content(source: Source, head: str) -> Format:
     root = re.match(r"\s*(?:<[?!](?s:.*?)>\s*)*<(\w[\w:.-]*)", head)
     begins = f"XML of <{shorten(root[1])}>" if root else f"a file that begins {shorten(head.lstrip())!r}"
     raise FormatError(source.path, None, _KNOWN, begins)
+
+
+def written_suffixes() -> str:
+    """Name the suffixes of files that are written."""
+    found = [suffix for form in FORMATS if form.writer for suffix in (form.suffixes or form.shared)[:1]]
+    return f"{', '.join(found[:-1])} or {found[-1]}"
 
 
 def written_format(suffix: str) -> Format | None:

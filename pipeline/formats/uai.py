@@ -7,18 +7,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import accumulate, pairwise
-from math import inf, prod
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import FormatError, ModelError, format_bytes, format_count
+from ..errors import FormatError, ModelError
 from ..models.bayesian_networks import network_fault
 from ..models.function import Function, dense_function
 from ..models.model import Kind, Model
 from .bayesian.network_checks import Refuse, checked_product
-from .text.source import BLOCK_COMMENT, MAX_TEXT_BYTES, Source
-from .text.tables import cell_count, full_table, take_function, take_functions, take_variables
+from .text.source import BLOCK_COMMENT, Source
+from .text.tables import cell_count, every_entry, full_table, take_function, take_functions, take_variables
 from .text.tokens import MAX_DOMAIN, Tokens, WordStream
 from .text.written_words import WrittenFile
 
@@ -279,9 +279,6 @@ def _words(tokens: WordStream, start: int, stop: int) -> tuple[str, ...]:
 
 # The UAI format: probabilities and potentials, every entry of every table.
 
-# A number, and the space behind it.
-_LEAST_ENTRY_BYTES = 4
-
 
 def uai_file(model: Model) -> WrittenFile:
     """Return the lines of a file, and what is not as in the model.
@@ -310,7 +307,7 @@ def _readable(model: Model) -> tuple[Model, tuple[str, ...]]:
 
 
 def _lines(model: Model) -> Iterator[str]:
-    functions = [_child_last(f) if model.kind == "bayes" else f for f in model.functions]
+    functions = [f.child_last() if model.kind == "bayes" else f for f in model.functions]
     yield "BAYES" if model.kind == "bayes" else "MARKOV"
     yield str(len(model.dims))
     yield " ".join(map(str, model.dims))
@@ -318,29 +315,6 @@ def _lines(model: Model) -> Iterator[str]:
     for f in functions:
         yield " ".join(map(str, (len(f.scope), *f.scope)))
     for f in functions:
-        values = _dense_values(f, model).ravel()
+        values = every_entry(f, model.dims, ".uai").ravel()
         yield f"\n{values.size}"
         yield " ".join(map(repr, values.tolist()))
-
-
-def _child_last(function: Function) -> Function:
-    """Return a function whose child is the last variable of its scope, as BAYES files have it."""
-    scope, child = function.scope, function.child
-    if child is None or scope[-1] == child:
-        return function
-    axes = [*(k for k, v in enumerate(scope) if v != child), scope.index(child)]
-    scope = tuple(scope[k] for k in axes)
-    if function.rows is not None:
-        return function.changed(scope=scope, rows=function.rows[:, axes])
-    return Function(scope, function.values.transpose(axes), child=child)
-
-
-def _dense_values(function: Function, model: Model) -> NDArray[np.generic]:
-    shape = [model.dims[v] for v in function.scope]
-    if function.rows is not None and (least := _LEAST_ENTRY_BYTES * prod(shape)) > MAX_TEXT_BYTES:
-        raise ModelError(
-            f"the model cannot be written as .uai, which lists every entry of a table: a function of "
-            f"{len(function.values):,} rows over {len(shape)} variables has {format_count(prod(shape))}, "
-            f"{format_bytes(least)} of text, and files of at most {format_bytes(MAX_TEXT_BYTES)} are read"
-        )
-    return function.dense(model.dims)

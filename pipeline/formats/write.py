@@ -1,4 +1,4 @@
-"""Writing models: .uai for probabilities, .wcsp and .cfn for costs, .xml and .yaml with agents; whole or nothing."""
+"""Writing models: .uai, .bif and .net of probabilities, .wcsp and .cfn of costs, .xml and .yaml with agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from .dcop.pydcop_agents import is_told, owner_lines
 from .format_policy import FormatPolicy
-from .registry import Format, written_format
+from .registry import Format, written_format, written_suffixes
 from .text.source import strip_compression
 from .text.written_words import WrittenFile, counted, lost_of_agents
 
@@ -52,7 +52,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @checks_keywords
 def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """Write a model as its name says: .uai, .wcsp or .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP); ``.gz``, ``.xz`` too.
+    """Write a model as its name says: .uai, .bif, .net, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP), or packed.
 
     The file appears whole or not at all. Beside a .wcsp or .cfn of a distributed problem, ``NAME.agents.yaml`` says
     who owns what, unless every variable has an agent of its name; :func:`load_dcop` takes it. In .xml and .yaml a
@@ -69,7 +69,7 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     suffix = Path(strip_compression(target.name)).suffix.lower()
     form = written_format(suffix)
     if form is None:
-        raise ModelError(f"cannot write {os.fspath(path)}: models are written as .uai, .wcsp, .cfn, .xml or .yaml")
+        raise ModelError(f"cannot write {os.fspath(path)}: models are written as {written_suffixes()}")
     written = _written(model, form, suffix)
     files, notes = {target: written.lines}, [*written.notes]
     if isinstance(model, Dcop) and written.names and not is_told(model, written.names):

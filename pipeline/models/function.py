@@ -91,6 +91,16 @@ class Function:
             vars(function)["distinct"] = self.distinct
         return function
 
+    def child_last(self) -> Function:
+        """Return the function with its child, if it has one, as the last variable of its scope."""
+        if self.child is None or self.scope[-1] == self.child:
+            return self
+        axes = [*(k for k, v in enumerate(self.scope) if v != self.child), self.scope.index(self.child)]
+        scope = tuple(self.scope[k] for k in axes)
+        if self.rows is not None:
+            return self.changed(scope=scope, rows=self.rows[:, axes])
+        return Function(scope, self.values.transpose(axes), child=self.child)
+
     def dense(self, dims: Sequence[int]) -> NDArray[Any]:
         """Return all values, an axis for each variable of the scope; ``dims`` are the model's domain sizes."""
         if self.rows is None:

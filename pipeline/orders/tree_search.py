@@ -32,7 +32,7 @@ from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import compiling_seconds, working_seconds
 from ..errors import BudgetError, ModelError
 from ..trees.costs import Rates, tree_cost
-from ..trees.tree import Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
+from ..trees.tree import Sizer, Tree, bucket_tree, elimination_order, merged_cliques, sizer_of
 from .effort import FUNCTION_SECONDS, PlanningBudget
 from .forests import (
     Forest,
@@ -258,9 +258,9 @@ class Starts:
     """What orders of a network give whatever the rates: searches of one network share it."""
 
     def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
-        self.dims = tuple(dims)
-        self.scopes = tuple([tuple(scope) for scope in scopes])
-        self.sizer = sizer_of(self.dims)
+        self.dims: tuple[int, ...] = tuple(dims)
+        self.scopes: tuple[tuple[int, ...], ...] = tuple([tuple(scope) for scope in scopes])
+        self.sizer: Sizer = sizer_of(self.dims)
         self._buckets: dict[tuple[int, ...], Tree] = {}
         self._cliques: dict[tuple[int, ...], Tree] = {}
         self._forests: dict[tuple[int, ...], Forest] = {}

@@ -57,7 +57,8 @@ class HopelessError(BudgetError):
 
     def __init__(self, reason: str, tree: Tree) -> None:
         super().__init__(reason)
-        self.reason, self.tree = reason, tree
+        self.reason: str = reason
+        self.tree: Tree = tree
 
     def __reduce__(self) -> tuple[type[HopelessError], tuple[str, Tree]]:
         return HopelessError, (self.reason, self.tree)

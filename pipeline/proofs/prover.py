@@ -66,7 +66,8 @@ class Prover(ABC):
     follows_order: ClassVar[bool] = False
 
     def __init__(self, incumbent: Incumbent) -> None:
-        self.incumbent, self.hopeless = incumbent, False
+        self.incumbent: Incumbent = incumbent
+        self.hopeless: bool = False
 
     @abstractmethod
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:

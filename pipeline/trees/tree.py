@@ -287,7 +287,7 @@ class Sizer:
 
     def __init__(self, dims: Sequence[int]) -> None:
         self._classes = [(log2(d), mask) for d, mask in alike(dims).items() if d > 1]
-        self.wide = sum(mask for _, mask in self._classes)
+        self.wide: int = sum(mask for _, mask in self._classes)
         """The variables of more than one state."""
         self.cells: Callable[[int], int] = Sizes(dims).__getitem__
         """Returns the exact size."""

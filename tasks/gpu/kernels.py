@@ -44,7 +44,7 @@ class Kernel:
 
     def __init__(self, code: str, entry: str) -> None:
         self._code, self._entry = code, entry
-        self.characters = len(code)
+        self.characters: int = len(code)
         self._function: Any = None
         self._shared_bytes = 0
         self._lock = threading.Lock()
@@ -113,7 +113,8 @@ class Launch:
         threads: int,
         shared_bytes: int = 0,
     ) -> None:
-        self.kernel, self.record = kernel, record
+        self.kernel: Kernel = kernel
+        self.record: Any = record
         self._tables, self._made = tables
         self._grid, self._threads, self._shared_bytes = (grid, 1, 1), threads, shared_bytes
         self._argument = _ADDRESS(record.ctypes.data)

@@ -60,7 +60,7 @@ class KeptTables(ABC):
         threads: int = 1,
     ) -> None:
         self.computed = 0
-        self.seconds = 0.0
+        self.seconds: float = 0.0
         self._steps = tuple(steps)
         self._forward = n_forward
         self._algebra = algebra

@@ -27,7 +27,9 @@ class RowsNoRoomError(Exception):
 
     def __init__(self, axes: tuple[int, ...], needed: int, allowed: int) -> None:
         super().__init__(axes, needed, allowed)
-        self.axes, self.needed, self.allowed = axes, needed, allowed
+        self.axes: tuple[int, ...] = axes
+        self.needed: int = needed
+        self.allowed: int = allowed
 
 
 class TooMuchWorkError(Exception):

@@ -1,8 +1,8 @@
-"""Questions about many assignments and about information, each beside a peer that has it.
+"""Questions about many assignments, about information and of circuits, each beside a peer that has it.
 
-``python tests/bench/questions.py [--network alarm] [--samples 10000] [--repeat 3]``: one table, CPU seconds of one
-thread, the best of some repetitions; reading and making a peer's model are not counted. A dash where a peer is not
-installed or has no such question. ``agree`` says what was compared.
+``python tests/bench/questions.py [--network alarm] [--samples 10000] [--repeat 3] [--circuits alarm,water] [--formulas
+4step,min-2s]``: one table, CPU seconds of one thread, the best of some repetitions; reading and making a peer's model
+are not counted. A dash where a peer is not installed or has no such question. ``agree`` says what was compared.
 
 ``python tests/bench/questions.py --mmap 20 [--only pedigree]``: marginal MAP on the folders ``uai/mmap_*``, so many
 seconds each: what was proved, the interval otherwise, and the best value that the evaluation of 2022 knows. A line
@@ -12,10 +12,13 @@ comes as soon as it is known.
 from __future__ import annotations
 
 import argparse
+import lzma
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -28,6 +31,8 @@ from bucketflow import Model
 
 # Wall seconds that a peer's rejection of draws may take.
 _PATIENCE = 10
+# Formulas of which PySDD makes an SDD within half a minute.
+_SDDS = ("4step",)
 Asked = Callable[[], Any]
 
 
@@ -113,6 +118,58 @@ def network_rows(model: Model, draws: int) -> Iterator[Row]:
     yield Row("derivatives of ln Z", lambda: bucketflow.marginals(model, evidence=evidence, derivatives=True))
 
 
+def circuit_rows(name: str, cases: int) -> Iterator[Row]:
+    """The circuit of a network, and its batches beside those of a compiled model; derivatives in JAX."""
+    model = bucketflow.load(data_folder() / "bn" / f"{name}.bif.gz")
+    found = bucketflow.circuit(model)
+    size = f"{found.graph.nodes:,} nodes, {found.graph.edges:,} edges"
+    yield Row(f"{name}: circuit, {size}", lambda: bucketflow.circuit(model))
+    drawn = bucketflow.sample(model, cases, seed=1)
+    given = {seen: drawn[seen] for seen in evidence_of(model, 5)}
+    compiled = bucketflow.compile(model, background=False)
+    yield Row(
+        *(f"{name}: marginals of {cases:,} cases", lambda: found.marginals(given)),
+        *("compiled model", lambda: compiled.marginals_batch(given)),
+        lambda ours, theirs: f"to {max(abs(ours[v] - theirs[v]).max() for v in model.names):.0e}",
+    )
+    yield Row(f"{name}: sums of {cases:,} cases", lambda: found.log10(given))
+    if find_spec("jax"):
+        import jax
+
+        jax.config.update("jax_enable_x64", True)
+        log_z = bucketflow.jax.log_partition(model)
+        forward, gradient = jax.jit(log_z), jax.jit(jax.value_and_grad(log_z))
+        yield Row(
+            *(f"{name}: ln Z with its gradient, JAX", lambda: jax.block_until_ready(gradient(log_z.logs))),
+            *("ln Z alone", lambda: jax.block_until_ready(forward(log_z.logs))),
+            lambda ours, alone: f"to {abs(float(ours[0] - alone)):.0e}",
+        )
+
+
+def formula_rows(name: str) -> Iterator[Row]:
+    """The circuit of a formula, beside an SDD of it where that is made in seconds."""
+    path = data_folder() / "cnf" / "counting" / f"{name}.cnf.xz"
+    model = bucketflow.load(path)
+    found = bucketflow.circuit(model)
+    size = f"{name}: circuit, {found.graph.nodes:,} nodes, {found.graph.edges:,} edges"
+    if name not in _SDDS or not find_spec("pysdd"):
+        yield Row(size, lambda: bucketflow.circuit(model))
+        return
+    from pysdd.sdd import SddManager
+
+    def theirs() -> Any:
+        with NamedTemporaryFile(suffix=".cnf") as file:
+            file.write(lzma.decompress(path.read_bytes()))
+            file.flush()
+            return SddManager.from_cnf_file(file.name.encode())
+
+    def agree(ours: Any, sdd: Any) -> str:
+        counted = round(math.exp(sdd[1].wmc(log_mode=True).propagate()))
+        return f"{ours.count():,} and {counted:,}; SDD of size {sdd[1].size():,}"
+
+    yield Row(size, lambda: bucketflow.circuit(model), "PySDD", theirs, agree)
+
+
 def cost_rows() -> Iterator[Row]:
     """Questions about a cost network, beside toulbar2 where it is there."""
     model = bucketflow.load("satellite")
@@ -192,6 +249,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--network", default="alarm", help="a .bif.gz of the folder bn, without the ending")
     parser.add_argument("--samples", type=int, default=10_000)
+    parser.add_argument("--circuits", default="alarm,water", help="networks whose circuits are made and evaluated")
+    parser.add_argument("--formulas", default="4step,5step,s344_7_4,min-2s", help="formulas whose circuits are made")
+    parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--mmap", type=float, metavar="S", help="marginal MAP instead, S seconds each")
     parser.add_argument("--only", default="", help="instances of marginal MAP whose names have this")
@@ -201,7 +261,9 @@ def main() -> None:
         return
     model = bucketflow.load(data_folder() / "bn" / f"{asked.network}.bif.gz")
     table = Table("question", "here, CPU s", "peer", "its CPU s", "agree")
-    for row in (*network_rows(model, asked.samples), *cost_rows()):
+    circuits = [row for name in asked.circuits.split(",") if name for row in circuit_rows(name, asked.cases)]
+    formulas = [row for name in asked.formulas.split(",") if name for row in formula_rows(name)]
+    for row in (*network_rows(model, asked.samples), *cost_rows(), *circuits, *formulas):
         seconds, ours = measured(row.ours, asked.repeat)
         if row.theirs is None:
             table.add_row(row.question, f"{seconds:.4f}", "–", "–", "")

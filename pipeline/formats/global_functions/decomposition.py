@@ -25,7 +25,8 @@ class GlobalFunctionError(Exception):
 
     def __init__(self, expected: str, found: str):
         super().__init__(f"expected {expected}, found {found}")
-        self.expected, self.found = expected, found
+        self.expected: str = expected
+        self.found: str = found
 
 
 @dataclass
@@ -51,7 +52,7 @@ class Decomposition:
     _equal: dict[tuple[int, int, int], Function] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.own = len(self.dims)
+        self.own: int = len(self.dims)
 
     @property
     def hidden(self) -> int:

@@ -46,7 +46,9 @@ class Allowance:
     """
 
     def __init__(self, path: str, memory: int):
-        self.path, self.memory, self.taken = path, max(memory, LEAST_MEMORY), 0
+        self.path: str = path
+        self.memory: int = max(memory, LEAST_MEMORY)
+        self.taken: int = 0
 
     def take(self, count: int, what: str, for_now: int = 0) -> None:
         """Count bytes that stay, and bytes that are free again at once.

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import ModelError, format_bytes, format_count
 from ...models.function import Function, compact, dense_function, row_function, state_dtype
+from .source import MAX_TEXT_BYTES
 from .tokens import Tokens
 
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.
@@ -19,6 +21,8 @@ _MAX_DIAGONAL_AXES = min(50, MAX_AXES)
 _VARIABLE_BYTES = 256
 _FUNCTION_BYTES = 640
 _SCOPE_BYTES = 40
+# A number of a written table, and the space behind it.
+_LEAST_ENTRY_BYTES = 4
 
 
 def cell_count(scope: Sequence[int], dims: Sequence[int]) -> int:
@@ -83,6 +87,24 @@ def tuple_table(
     elif len(values):
         table[()] = values[-1]
     return dense_function(scope, table)
+
+
+def every_entry(function: Function, dims: Sequence[int], suffix: str) -> NDArray[np.generic]:
+    """Return all entries of a function, for a format that lists every one of a table.
+
+    Raises
+    ------
+    ModelError
+        If these would be more than a file may have.
+    """
+    shape = [dims[v] for v in function.scope]
+    if function.rows is not None and (least := _LEAST_ENTRY_BYTES * math.prod(shape)) > MAX_TEXT_BYTES:
+        raise ModelError(
+            f"the model cannot be written as {suffix}, which lists every entry of a table: a function of "
+            f"{len(function.values):,} rows over {len(shape)} variables has {format_count(math.prod(shape))}, "
+            f"{format_bytes(least)} of text, and files of at most {format_bytes(MAX_TEXT_BYTES)} are read"
+        )
+    return function.dense(dims)
 
 
 def first_bad_state(rows: NDArray[np.int64], dims: NDArray[np.int64]) -> tuple[int, int] | None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...errors import FormatError, shorten
 from ..format_policy import FormatPolicy
-from .source import Source, pieces
+from .source import Allowance, Source, pieces
 
 MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)
@@ -41,8 +41,9 @@ class Tokens:
     """
 
     def __init__(self, source: Source, pattern: re.Pattern[str], token_bytes: int = 0):
-        self.path, self.allowance = source.path, source.allowance
-        self.text = source.text
+        self.path: str = source.path
+        self.allowance: Allowance = source.allowance
+        self.text: str = source.text
         self._pattern = pattern
         self._check_memory(source, _TOKEN_BYTES + token_bytes)
         self.items: list[str] = pattern.findall(self.text)
@@ -300,7 +301,8 @@ class WordStream(Tokens):
     """
 
     def __init__(self, source: Source):
-        self.path, self.allowance = source.path, source.allowance
+        self.path: str = source.path
+        self.allowance: Allowance = source.allowance
         self._data = source.data
         self._encoding = source.encoding
         self._ranges = list(pieces(self._data, FormatPolicy.current().token_block_bytes))

@@ -60,12 +60,18 @@ def words_of(dcop: Dcop, plain: Plain, key: Plain | None = None) -> WrittenWords
     names = kept_names(model.names, key, "x", "variables", notes)
     functions = kept_names(dcop.functions, key, "c", "functions", notes)
     agents = kept_names(tuple(agent.name for agent in dcop.agents), key, "a", "agents", notes)
+    labels = kept_labels(model, plain, notes)
+    return WrittenWords(names, functions, agents, labels, tuple(notes))
+
+
+def kept_labels(model: Model, plain: Plain, notes: list[str]) -> tuple[tuple[str, ...], ...]:
+    """Return the labels of all states, or numbers where a format cannot hold a variable's; ``notes`` says so."""
     counted = [tuple(map(str, range(d))) for d in model.dims]
     labels = [own if states is None else states for states, own in zip(model.states, counted, strict=True)]
-    if unfit := [v for v, values in enumerate(labels) if not all(map(plain, values))]:
+    if unfit := {v for v, values in enumerate(labels) if not all(map(plain, values))}:
         notes.append(f"values of {len(unfit)} variables are not kept, as some are no plain words: they count from 0")
         labels = [counted[v] if v in unfit else values for v, values in enumerate(labels)]
-    return WrittenWords(names, functions, agents, tuple(labels), tuple(notes))
+    return tuple(labels)
 
 
 def kept_names(words: tuple[str, ...], plain: Plain, letter: str, what: str, notes: list[str]) -> tuple[str, ...]:

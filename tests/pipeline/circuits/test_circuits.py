@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,12 @@ import bucketflow
 from bucketflow import BudgetError, Circuit, FormatError, Model, ModelError
 from bucketflow.pipeline.circuits.circuit import CircuitGraph
 from bucketflow.pipeline.circuits.circuit_policy import CircuitPolicy
+from bucketflow.pipeline.circuits.evaluation import best, flows, log_values, walk_down
 from bucketflow.pipeline.cli.main import main
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
 
 Array = NDArray[Any]
-SLOW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 MODELS = st.one_of(bayes_models(), markov_models())
 
 
@@ -178,6 +180,37 @@ def test_batches_agree_with_those_of_compiled_models_whatever_the_blocks() -> No
             assert found[name] == pytest.approx(expected[name])
 
 
+def test_another_array_module_gives_the_same() -> None:
+    """What a GPU runs: the module that is handed in, whose additions at places that come twice are its own."""
+    other = SimpleNamespace(**vars(np))
+    graph = bucketflow.circuit(bucketflow.load("diagnosis")).graph
+    leaves = np.zeros((graph.n_leaves, 3))
+    leaves[graph.n_indicators :] = np.log(graph.values)[:, np.newaxis]
+    leaves[:2, 1:] = np.log(0.5), -np.inf
+    for maximum in (False, True):
+        values = [log_values(graph, graph.layers, leaves, maximum, xp) for xp in (np, other)]
+        assert (values[0] == values[1]).all()
+    found = [flows(graph, graph.layers, values[0], xp) for xp in (np, other)]
+    assert found[0] == pytest.approx(found[1], abs=1e-12)
+    walks = [walk_down(graph, graph.layers, values[0], 3, best, xp) for xp in (np, other)]
+    assert (walks[0] == walks[1]).all()
+
+
+@pytest.mark.gpu
+def test_a_gpu_gives_the_same() -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    found = bucketflow.circuit(bucketflow.load("diagnosis"))
+    cases = {"Storm": ["no", "yes", None]}
+    assert found.log10(cases, gpus=1) == pytest.approx(found.log10(cases))
+    assert (found.best(cases, gpus=1)[1] == found.best(cases)[1]).all()
+    here, there = found.marginals(cases), found.marginals(cases, gpus=1)
+    assert all(there[name] == pytest.approx(here[name]) for name in here)
+    assert found.derivatives(gpus=1)[0] == pytest.approx(found.derivatives()[0], nan_ok=True)
+    assert (found.sample(20, seed=2, gpus=1) == found.sample(20, seed=2)).all()
+
+
 # Circuits that are broken on purpose: the check has to see it.
 
 
@@ -247,6 +280,8 @@ def test_other_weights_are_seen() -> None:
         (lambda: bucketflow.circuit(bucketflow.load("diagnosis")).save("circuit.nnf"), "'Season' has 4 states"),
         (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).save("circuit.nnf"), "weighs 2 variables"),
         (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).log10(gpus=2), "on one GPU"),
+        (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).sample(-1), "the number of draws"),
+        (lambda: bucketflow.check_circuit(bucketflow.circuit(grid(2, 2, 2, "markov")), grid(2, 2, 2)), "has costs"),
         (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).log10({"z": [1]}), "cases name 'z'"),
     ],
 )

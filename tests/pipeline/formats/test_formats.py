@@ -631,7 +631,8 @@ def test_what_cannot_be_written(read: Read, tmp_path: Path) -> None:
         (potential, "b.wcsp", "write .uai"),
         (potential, "b.cfn", "write .uai"),
         (apart, "b.wcsp", "2..62 or more apart"),
-        (cost, "b.bif", "written as .uai, .wcsp, .cfn, .xml or .yaml"),
+        (cost, "b.dsc", "written as .cfn, .uai, .bif, .net, .xml, .yaml or .wcsp"),
+        (cost, "b.bif", "the model holds costs, and .bif holds Bayesian networks"),
         (cost, "missing/b.wcsp", "No such file"),
     ]:
         with pytest.raises(ModelError, match=reason):
