@@ -77,8 +77,9 @@ class Options:
             raise ModelError("the dashboard is that of workers started here; a running scheduler serves its own")
 
     def without_gpus(self) -> Options:
-        """The same on CPUs alone."""
-        return replace(self, gpus=None, gpu_memory=None)
+        """The same on CPUs alone; steps are no tasks of their own where there is nobody else to send them to."""
+        tasks = self.tasks if self.remote or self.workers else "auto"
+        return replace(self, gpus=None, gpu_memory=None, tasks=tasks)
 
     @property
     def remote(self) -> bool:

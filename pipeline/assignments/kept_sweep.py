@@ -111,6 +111,8 @@ def kept_tables(slices: Slices[T], sizes: tuple[int, ...], index: int, threads: 
         program.again(program.steps, leaves).run(threads=threads, on_table=keep)
     except RowsNoRoomError as error:
         raise no_room(error) from None
+    if there:  # where large ones lie, too
+        leaves = {node: _fetched(table) for node, table in leaves.items()}
     return SweptTables(program.steps, {**leaves, **made}, sizes, states)
 
 

@@ -268,6 +268,13 @@ def test_steps_are_futures_of_the_gpu_workers(query: str, kind: str, fit: str, m
         assert got.log10 == pytest.approx(free.log10, rel=1e-12)
 
 
+@pytest.mark.parametrize(("workers", "tasks"), [({}, "auto"), ({"scheduler": "tcp://x:1"}, "steps")])
+def test_a_run_that_leaves_its_gpus_has_steps_as_tasks_where_workers_stay(workers: dict[str, str], tasks: str) -> None:
+    asked = Resources(Options(gpus=1, tasks="steps", **workers))
+    assert asked.without_devices().asked.tasks == tasks
+    assert Resources(Options(workers=2, tasks="steps", dashboard=True)).in_this_process().asked.tasks == "auto"
+
+
 @pytest.mark.parametrize("how", [{}, {"z": 3}, {"memory": 60}])
 def test_agents_are_tasks_of_several_gpus(how: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     problem = grid(4, 4, 4)

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from bucketflow import BudgetError, Model, ModelError, best, marginals, sample
+from bucketflow.pipeline.assignments import kept_sweep
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
+from bucketflow.tasks.rows.device_algebra import entries
 from tests.device_stand_in import device
 from tests.exact import Weights, costs
 from tests.models import cost_models, grid, markov_models
@@ -97,11 +99,20 @@ def test_a_device_sweeps_and_this_process_walks(kind: str, monkeypatch: pytest.M
     model = grid(5, 5, 4, kind, seed=2)
     expected = values(best(model, 5))
     drawn = sample(model, 200, seed=4) if kind == "markov" else None
+    kept, places = kept_sweep.kept_tables, set[type]()
+
+    def watched(*args: Any, **options: Any) -> Any:
+        found = kept(*args, **options)
+        places.update(type(entries(table)) for table in found.tables.values())
+        return found
+
+    monkeypatch.setattr(kept_sweep, "kept_tables", watched)
     with device(monkeypatch), DevicePolicy.using(step_least_cells=100):
         assert values(best(model, 5, gpus=1)) == expected
         if drawn is not None:
             assert (sample(model, 200, seed=4, gpus=1).states.mean(axis=0) - drawn.states.mean(axis=0)).std() < 0.2
             assert joints(model, ["x0", "x6", "x12"], gpus=1) < FAR
+    assert places == {np.ndarray}
 
 
 @pytest.mark.parametrize(
