@@ -9,11 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from ..errors import FormatError, ModelError, writing
+from ..errors import FormatError, ModelError
 from ..models.frames import Tabled
 from ..models.model import Model
 from .read import evidence_of
-from .write import whole_file
+from .write import whole_text
 
 
 def write_answer(found: Tabled, path: str | PathLike[str]) -> None:
@@ -25,11 +25,7 @@ def write_answer(found: Tabled, path: str | PathLike[str]) -> None:
         If the ending is another one, or the file cannot be written.
     """
     as_json = answer_ending(path) == ".json"
-    with (
-        whole_file(path) as partial,
-        writing(path),
-        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-    ):
+    with whole_text(path) as file:
         if as_json:
             file.write(found.to_json() + "\n")
         else:

@@ -11,10 +11,10 @@ from typing import Any, Final, TextIO
 
 from numpy.typing import NDArray
 
-from ..errors import ModelError, writing
+from ..errors import ModelError
 from ..models.model import Model
 from ..results.samples import Samples
-from .write import whole_file
+from .write import whole_text
 
 # Draws that become Python's own numbers at a time.
 _ROWS: Final = 1 << 12
@@ -34,11 +34,7 @@ def write_samples(found: Samples, path: str | PathLike[str]) -> None:
 def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
     """Write states of a model's own variables, blocks of shape (rows, variables), as :func:`write_samples` does."""
     write = _WRITERS[checked_ending(path)]
-    with (
-        whole_file(path) as partial,
-        writing(path),
-        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-    ):
+    with whole_text(path) as file:
         write(model, blocks, file)
 
 

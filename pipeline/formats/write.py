@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from ..errors import ModelError, checks_keywords, writing
 from ..models.dcop import Dcop, model_of, with_agents
@@ -48,6 +48,23 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def whole_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Give a file of text to write, which takes the place of ``path`` once all is well.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be written.
+    """
+    with (
+        whole_file(path) as partial,
+        writing(path),
+        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
+    ):
+        yield file
 
 
 @checks_keywords
