@@ -107,7 +107,7 @@ def _codecs(table: Path) -> Sequence[str] | None:
         return None
 
 
-@lru_cache(1 << 6)
+@lru_cache(1 << 3)
 def _codecs_of(path: str, *_version: int) -> tuple[str, ...]:
     """Return the names of the codecs that metadata list; read once for all chunks that follow each other."""
     return tuple([codec["name"] for codec in json.loads(read_whole(Path(path)))["codecs"]])

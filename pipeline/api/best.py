@@ -16,7 +16,7 @@ import numpy as np
 
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, question_of
-from ..assignments.kept_sweep import kept_options, opened_sweep, prepare_kept
+from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
 from ..compiling import counts_compiling
 from ..errors import ModelError, checks_keywords
@@ -100,7 +100,8 @@ def best(
     counted, found = listing.found(prepared, count)
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     uncounted = count and counted is None
-    notes = (*model.notes, *(("the optima are not counted: that takes costs, and small tables",) if uncounted else ()))
+    notes = (*model.notes, *kept_notes(prepared, asked))
+    notes = (*notes, *(("the optima are not counted: that takes costs, and small tables",) if uncounted else ()))
     return BestAssignments(found, counted, prepared.plan, seconds, notes, told)
 
 

@@ -18,7 +18,7 @@ from ...tasks.steps.sweep_policy import SweepPolicy
 from ..answering.question import Findings, Question, question_of
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
 from ..assignments.kept_sums import BoltzmannSums, KeptSums
-from ..assignments.kept_sweep import kept_options, opened_sweep, prepare_kept, with_room
+from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
 from ..formats.read import GivenModel
@@ -104,6 +104,7 @@ def sample(
         seconds,
         peak_rss_bytes(),
     )
+    found = replace(found, notes=(*found.notes, *kept_notes(prepared, sampler.options)))
     return sampler.question.told(found)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.steps.step import Step
+from ..answering.engines.strategy_policy import StrategyPolicy
 from ..answering.placement import pool_for
 from ..answering.prepared import Prepared, by_rows, known_rates, planned, problem_of
 from ..answering.question import Question
@@ -77,6 +78,8 @@ def prepare_kept(question: Question, network: Network, arithmetic: Arithmetic[T]
         return planned(by_rows(prepared, leaf_rows(network), "as was asked"), known_rates)
     if options.fit != "auto":
         return planned(prepared, known_rates)
+    if options.gpus is not None and (here := _over_before_a_device_starts(prepared)) is not None:
+        return here
     try:
         return planned(_fitted(prepared, "slice"), known_rates)
     except BudgetError as refused:
@@ -84,6 +87,23 @@ def prepare_kept(question: Question, network: Network, arithmetic: Arithmetic[T]
             return planned(_fitted(prepared, "spill"), known_rates)
         except BudgetError:
             raise refused from None
+
+
+def _over_before_a_device_starts(prepared: Prepared) -> Prepared | None:
+    """Return the sweep planned for the CPU, whose trees suit the walks too, if it takes less than to start a device."""
+    try:
+        here = planned(_fitted(replace(prepared, resources=prepared.resources.without_devices()), "slice"), known_rates)
+    except BudgetError:
+        return None
+    most = StrategyPolicy().device_start_seconds
+    return here if here.plan is not None and here.plan.predicted_seconds < most else None
+
+
+def kept_notes(prepared: Prepared, options: Options) -> tuple[str, ...]:
+    """Say where tables were swept, if that is not where it was asked for."""
+    if options.gpus is None or prepared.plan is None or prepared.resources.asked.gpus is not None:
+        return ()
+    return ("all tables were swept on the CPU, which takes less than to start a device",)
 
 
 def _fitted(prepared: Prepared, fit: Fit) -> Prepared:

@@ -180,7 +180,7 @@ def box_shape(spec: TableSpec, states: Mapping[int, int]) -> list[int]:
 
 def place(spec: TableSpec, chunk: Chunk, states: Mapping[int, int], first: int = 0) -> tuple[slice, ...]:
     """Where a chunk lies in the part of a table that agrees with ``states``, from a first chunk on."""
-    skipped = (first, *(0 for _ in chunk[1:]))
+    skipped = (first, *(0 for _ in chunk))[: len(chunk)]
     return tuple(
         slice(c - s, c - s + 1) if v in spec.chunked and v not in states else slice(None)
         for v, c, s in zip(spec.variables, chunk, skipped, strict=True)

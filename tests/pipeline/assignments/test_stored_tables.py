@@ -108,10 +108,17 @@ def test_a_device_sweeps_and_this_process_walks(kind: str, monkeypatch: pytest.M
 
     monkeypatch.setattr(kept_sweep, "kept_tables", watched)
     with device(monkeypatch), DevicePolicy.using(step_least_cells=100):
-        assert values(best(model, 5, gpus=1)) == expected
+        here = best(model, 5, gpus=1)
+        assert values(here) == expected
+        assert any("takes less than to start a device" in note for note in here.notes)
+    places.clear()
+    with device(monkeypatch), DevicePolicy.using(step_least_cells=100):
+        assert values(best(model, 5, gpus=1, fit="slice")) == expected
         if drawn is not None:
-            assert (sample(model, 200, seed=4, gpus=1).states.mean(axis=0) - drawn.states.mean(axis=0)).std() < 0.2
-            assert joints(model, ["x0", "x6", "x12"], gpus=1) < FAR
+            assert (
+                sample(model, 200, seed=4, gpus=1, fit="slice").states.mean(axis=0) - drawn.states.mean(axis=0)
+            ).std() < 0.2
+            assert joints(model, ["x0", "x6", "x12"], gpus=1, fit="slice") < FAR
     assert places == {np.ndarray}
 
 

@@ -211,9 +211,11 @@ def test_a_wcsp_may_be_named_as_words_of_other_formats(tmp_path: Path, word: str
 
 
 @pytest.mark.parametrize("read", [lambda p: bucketflow.solve(p), bucketflow.marginals])
-def test_models_are_not_paths(tmp_path: Path, read: Callable[[str], object]) -> None:
-    with pytest.raises(bucketflow.ModelError, match=r"a Model is expected, found str; bucketflow\.load reads one"):
-        read("a.wcsp")
+def test_a_path_stands_for_its_model(tmp_path: Path, read: Callable[[str], object]) -> None:
+    with pytest.raises(bucketflow.FormatError, match=r"a\.wcsp: expected a readable file, found No such file"):
+        read(str(tmp_path / "a.wcsp"))
+    (tmp_path / "a.uai").write_text("MARKOV 1 2 1 1 0 2 0.5 1.5")
+    assert read(str(tmp_path / "a.uai"))
 
 
 def test_every_suffix_that_is_read_is_free() -> None:

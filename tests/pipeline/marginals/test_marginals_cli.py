@@ -32,7 +32,19 @@ def run(*args: object, code: int = 0) -> str:
 
 def test_posteriors_as_json() -> None:
     found = json.loads(run("diagnosis", "--json", "--joint", "Storm,Season", "--query-vars", "Storm"))
-    shown = {"status", "log10_evidence", "marginals", "states", "joint", "plan", "tried", "seconds", "peak_rss_bytes"}
+    shown = {
+        "model",
+        "evidence",
+        "status",
+        "log10_evidence",
+        "marginals",
+        "states",
+        "joint",
+        "plan",
+        "tried",
+        "seconds",
+        "peak_rss_bytes",
+    }
     assert set(found) == shown
     assert [(turn["engine"], turn["ended"]) for turn in found["tried"]] == [("sweep", "answered")]
     assert found["states"] == {"Storm": ["no", "yes"], "Season": ["winter", "spring", "summer", "autumn"]}
@@ -156,7 +168,7 @@ def test_bad_case_files(tmp_path: Path, text: str, message: str) -> None:
 
 
 def test_usage(tmp_path: Path) -> None:
-    assert "belong together" in run("diagnosis", "--cases", "x.csv", code=2)
+    assert "--cases needs --out" in run("diagnosis", "--cases", "x.csv", code=2)
     assert "--query-vars only" in run("diagnosis", "--cases", "x.csv", "--out", "o.csv", "--max", code=2)
     (tmp_path / "cases.csv").write_text(CASES)
     assert ".jsonl" in run("diagnosis", "--cases", tmp_path / "cases.csv", "--out", "o.txt", code=2)
