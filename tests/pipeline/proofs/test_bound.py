@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from decimal import Decimal
 from typing import Any
 
@@ -22,7 +23,6 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, model_of
 from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
 from bucketflow.pipeline.models.model import dense_function
-from bucketflow.tasks.compiler import compile_limits, kept_code
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, markov_models, named_model
 from tests.pipeline.proofs.networks import brute_least, coarse_networks
@@ -139,8 +139,7 @@ def test_a_round_that_loads_something_does_not_make_later_ones_seem_slow(monkeyp
         now[0] += 5.0 if 1000 < split.cells < 10_000 else 1e-9 * split.cells
         return improve(question, split, *args)
 
-    monkeypatch.setattr(kept_code, "SECONDS_PER_BYTE", 0.0)  # no time is too short to compile
-    monkeypatch.setattr(compile_limits, "clock", lambda: 0.0)
+    monkeypatch.setattr(bound_module, "compiled_until", lambda seconds: nullcontext())  # that takes no time either
     monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_ladder, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_module._Optimum, "improve", improved)
