@@ -139,7 +139,6 @@ def test_a_round_that_loads_something_does_not_make_later_ones_seem_slow(monkeyp
         now[0] += 5.0 if 1000 < split.cells < 10_000 else 1e-9 * split.cells
         return improve(question, split, *args)
 
-    monkeypatch.setattr(bound_module, "compiled_until", lambda seconds: nullcontext())  # that takes no time either
     monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_ladder, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_module._Optimum, "improve", improved)
@@ -157,6 +156,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
         now[0] += 1e-6 * split.cells
         return improve(question, split, *args)
 
+    monkeypatch.setattr(bound_module, "compiled_until", lambda seconds: nullcontext())  # that takes no time either
     monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_ladder, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_module._Optimum, "improve", improved)
