@@ -41,9 +41,15 @@ class _NamedRow(Protocol):
     def name(self) -> str: ...
 
 
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook, and not merely one that has such a module."""
+    shell = sys.modules.get("IPython")
+    return shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None
+
+
 def _is_drawn(hidden: bool) -> bool:
     """Whether somebody would see it: on a terminal, or in a notebook, where rich draws with widgets."""
-    return not hidden and (sys.stderr.isatty() or "ipykernel" in sys.modules)
+    return not hidden and (sys.stderr.isatty() or _in_notebook())
 
 
 class Status:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -165,3 +167,14 @@ def test_progress_is_for_those_who_see_it(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("sys.stderr", made)
     bucketflow.solve("satellite", progress=True)
     assert made.getvalue() == ""
+
+
+@pytest.mark.parametrize(
+    ("shell", "drawn"), [(None, False), (SimpleNamespace(), False), (SimpleNamespace(kernel=1), True)]
+)
+def test_a_notebook_is_a_kernel_that_runs(shell: object, drawn: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not a module that somebody imported."""
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert progress._is_drawn(hidden=False) == drawn
