@@ -5,8 +5,9 @@ Both hand out host arrays from which and to which the device copies at the link'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import closing
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -49,8 +50,9 @@ class BufferedFiles(ChunkFiles):
         try:
             for _ in receipts:
                 buffers.append(_room(BUFFERS, spec, rounded=True))
-            for receipt, buffer in self._read(spec, receipts, buffers):
-                _send(buffer[within(spec, states)], values[place(spec, receipt.chunk, states, first)])
+            with closing(self._read(spec, receipts, buffers)) as chunks:  # nobody fills a buffer any more
+                for receipt, buffer in chunks:
+                    _send(buffer[within(spec, states)], values[place(spec, receipt.chunk, states, first)])
         finally:
             _wait()
             for buffer in buffers:
@@ -58,7 +60,7 @@ class BufferedFiles(ChunkFiles):
 
     def _read(
         self, spec: TableSpec, receipts: Sequence[Receipt], buffers: Sequence[Array]
-    ) -> Iterator[tuple[Receipt, Array]]:
+    ) -> Generator[tuple[Receipt, Array], None, None]:
         """Read and check files, large ones several at a time; yield each as soon as those before are there."""
         policy, pairs = BoxPolicy.current(), [*zip(receipts, buffers, strict=True)]
         if sum(buffer.nbytes for buffer in buffers[1:]) < policy.least_shared_read_bytes:
@@ -72,7 +74,7 @@ class BufferedFiles(ChunkFiles):
                 one.result()
                 yield pair
         finally:
-            wait(reading)  # what still fills a buffer that is about to be given back
+            wait(reading)
 
     def save(
         self, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]

@@ -6,7 +6,7 @@ workers are up before the clock starts, and short runs are repeated. Efficiency 
 N and N; runs of less than a second show what a run costs besides.
 
 Then, through the public interface: 2,000 cases of munin3 and diabetes of which a fifth of the variables is observed, a
-grid whose tables pass through files, and the same with a worker that is killed once a third of its chunks are done.
+grid whose tables pass through files, and the same with a worker that is killed once 40 of its chunks are there.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ NETWORKS = ("munin3", "diabetes")
 
 
 def batch_seconds(name: str, count: int) -> tuple[float, str]:
-    """Return the seconds of 2,000 cases of a network, and how far those of one GPU are from the first."""
+    """Return the seconds of 2,000 cases of a network, and how many variables have posteriors."""
     model = bucketflow.load(data_folder() / "bn" / f"{name}.bif.gz")
     rng, cases = np.random.default_rng(3), 2_000
     drawn = bucketflow.sample(model, 50, seed=1)
