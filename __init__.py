@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
+    from .pipeline.tuning.launch_tuning import Tuning, tune
 
 __all__ = [
     "Agent",
@@ -92,6 +93,7 @@ __all__ = [
     "StatePath",
     "StepMarginals",
     "StoppedError",
+    "Tuning",
     "batch",
     "best",
     "bound",
@@ -126,6 +128,7 @@ __all__ = [
     "to_pgmpy",
     "to_pyagrum",
     "torch",
+    "tune",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -178,6 +181,7 @@ _HOME = {
     "batches.summary": ("BatchSummary",),
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
+    "tuning.launch_tuning": ("Tuning", "tune"),
 }
 # Functions for other frameworks, imported when they are named.
 _FRAMEWORKS = {"jax": "circuits.jax_functions", "torch": "circuits.torch_functions"}

@@ -43,6 +43,7 @@ _HOMES = {
     "compile": "circuits",
     "evaluate": "circuits",
     "marginals": "marginals",
+    "tune": "tune",
     "warm": "calibrate",
     **dict.fromkeys(("completion", "man"), "manual"),
     "dpop": "dcop",
