@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import log2, prod
 from typing import Final
 
@@ -127,8 +128,8 @@ def example_steps(most_bytes: int) -> list[Lowered]:
 def sampled_steps(
     least_log2: float, largest_log2: float, seed: int, semirings: Sequence[Semiring], most_bytes: int
 ) -> Iterator[Lowered]:
-    """Return steps without end: those of the examples first, then one of each family in turn."""
-    yield from example_steps(most_bytes)
+    """Return steps without end: one of each family in turn, and between them those of the examples."""
+    planned = iter(example_steps(most_bytes))
     sources = [
         drawn_steps(family, least_log2, largest_log2, seed + number, semirings, most_bytes)
         for number, family in enumerate(STEP_FAMILIES.values())
@@ -136,3 +137,4 @@ def sampled_steps(
     while True:
         for source in sources:
             yield next(source).lowered
+            yield from islice(planned, 1)

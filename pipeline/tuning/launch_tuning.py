@@ -35,6 +35,8 @@ _FITTED, _COMPARED = 0.6, 0.8
 # What steps have: log2 of the cells, and bytes of their tables.
 _CPU_LOG2, _CPU_BYTES = (log2(SMALL_CELLS) + 0.1, 23.0), 1 << 27
 _GPU_LOG2, _GPU_BYTES = (14.0, 30.0), 4 << 30
+# What the residual sum of squares must be of that of today's prices: less is no accident of a few steps.
+_CLOSER: Final = 0.9
 # By how much ln seconds must be less for another kind of regression to be better at choosing.
 _LEVEL: Final = 0.005
 
@@ -266,7 +268,7 @@ def _gains(predictor: Predictor, test: StepTable) -> tuple[bool, bool]:
     found = score("", predictor, test)
     chooses = found.gain > 1 and found.mean_gain > 1
     ours = float((residuals_of(predictor, test, chooses) ** 2).sum())
-    return chooses, ours < float((residuals_of(None, test) ** 2).sum())
+    return chooses, ours < _CLOSER * float((residuals_of(None, test) ** 2).sum())
 
 
 def _least_cells(bench: StepBench, seen: Sequence[MeasuredStep], held: Sequence[MeasuredStep]) -> dict[str, int]:

@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...tasks.cpu.dense import launched, run
 from ...tasks.learnt.launch_policy import LaunchPolicy
@@ -94,8 +95,12 @@ def measured_steps(
 
 def drawn_tables(lowered: Lowered) -> list[Any]:
     """Draw small values for every input."""
-    pattern = np.random.default_rng(0).integers(1, 100, 1 << 16).astype(lowered.semiring.dtype)
-    return [np.resize(pattern, cells) for cells in lowered.input_cells]
+    return [np.resize(drawn_pattern(lowered), cells) for cells in lowered.input_cells]
+
+
+def drawn_pattern(lowered: Lowered) -> NDArray[Any]:
+    """Small values of a step's dtype, which its tables repeat."""
+    return np.random.default_rng(0).integers(1, 100, 1 << 16).astype(lowered.semiring.dtype)
 
 
 def wall_seconds(work: Callable[[], object], repeats: int = 3) -> float:
@@ -186,9 +191,11 @@ class GpuBench:
         from ...tasks.gpu.kernels import cupy
         from ...tasks.gpu.launch import prepared_launch
         from ...tasks.gpu.tiling.device_lowering import launched_step
-        from ..machine.device import _on_device, _tables
+        from ..machine.device import _on_device
 
-        tables, out = _tables(lowered), arrays.empty(lowered.out_cells, lowered.semiring.dtype)
+        pattern = cupy().asarray(drawn_pattern(lowered))
+        tables = [cupy().resize(pattern, cells) for cells in lowered.input_cells]
+        out = arrays.empty(lowered.out_cells, lowered.semiring.dtype)
         stream = cupy().cuda.get_current_stream()
         seconds: dict[str, float] = {}
         alike: dict[Any, float] = {}
