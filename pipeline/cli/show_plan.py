@@ -21,7 +21,6 @@ from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table
 
 if TYPE_CHECKING:
-    from ...tasks.learnt.learnt_launches import Place
     from ..answering.engines.offers import Strategy
     from ..answering.outlook import Outlook, Remainder
     from ..answering.prepared import Prepared
@@ -93,7 +92,7 @@ def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
         "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
         "seconds": plan.predicted_seconds,
         **({"seconds_interval": list(interval)} if (interval := plan.predicted_interval) else {}),
-        **({"launches": launches} if (launches := known_launches(_place(plan)).text) else {}),
+        **({"launches": launches} if (launches := _launches(prepared, plan)) else {}),
         **(
             {}
             if (least := prepared.resources.asked.kept_bytes) is None
@@ -202,9 +201,9 @@ def process_bytes(plan: Plan) -> int:
     return COMPILED_PROCESS_BYTES if plan.cells * plan.evaluated >= COLD_CELLS else PROCESS_BYTES
 
 
-def _place(plan: Plan) -> Place:
-    """Where the kernels of a plan are launched."""
-    return "gpu" if plan.device else "cpu"
+def _launches(prepared: Prepared, plan: Plan) -> str:
+    """What is learnt of the kernels of a plan that runs on this machine; nothing of other machines."""
+    return "" if prepared.resources.asked.remote else known_launches("gpu" if plan.device else "cpu").text
 
 
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
@@ -216,7 +215,7 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         ("planning", f"{prepared.seconds:.2f} s"),
         *_fallen_rows(prepared),
     ]
-    if launches := known_launches(_place(plan)).text:
+    if launches := _launches(prepared, plan):
         rows.append(("launches", launches))
     if (least := prepared.resources.asked.kept_bytes) is not None:
         kept = format_bytes(plan.kept_tables_bytes(least))

@@ -49,11 +49,11 @@ def print_tuning(found: Tuning) -> None:
         ]
     )
     shown = table("on the steps held out", "")
-    for column in ("residual squares", "squared deviance", "missed", "gain", "mean gain", "of the best"):
+    for column in ("RSS", "deviance²", "missed", "gain", "mean gain", "of best"):
         shown.add_column(column, justify="right", no_wrap=True)
     for each in found.scores:
         figures = (f"{each.residual_squares:.3g}", f"{each.squared_deviance:.3g}", f"{each.miss_rate:.0%}")
-        times = (f"{value:.3f} x" for value in (each.gain, each.mean_gain, each.of_best))
+        times = (f"{value:.3f}" for value in (each.gain, each.mean_gain, each.of_best))
         shown.add_row(each.name + (" (best)" if each.name == found.winner else ""), *figures, *times)
     show(shown)
     print_rows([("decided", found.text), *([("kept in", found.path)] if found.stored else [])])

@@ -198,6 +198,8 @@ def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0) 
     model = {
         "features": list(FEATURES),
         "predictor": stored_predictor(best),
+        "low": table.features.min(axis=0).tolist(),
+        "high": table.features.max(axis=0).tolist(),
         "launches": list(launches),
         "chooses": chooses,
         "predicts": predicts,

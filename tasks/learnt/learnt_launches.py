@@ -40,6 +40,9 @@ class LearntLaunches:
     ----------
     predictor : Predictor
         Of features and a column for each launch.
+    low, high : ndarray of float64, shape (features,)
+        Between which the features were that it was fitted to: beyond them it is asked for the nearest ones, and today's
+        price alone grows on.
     launches : tuple of str
         That are chosen among, `RULES` first.
     chooses, predicts : bool
@@ -53,6 +56,8 @@ class LearntLaunches:
     """
 
     predictor: Predictor
+    low: Floats
+    high: Floats
     launches: tuple[str, ...]
     chooses: bool
     predicts: bool
@@ -64,6 +69,7 @@ class LearntLaunches:
     def corrections(self, steps: Sequence[Lowered]) -> Floats:
         """Predict ln(seconds / price) of steps, shape ``(steps, launches)``."""
         given = np.array([features_of(step) for step in steps], np.float64).reshape(len(steps), len(FEATURES))
+        given = np.clip(given, self.low, self.high)
         return self.predictor(with_launches(given, len(self.launches))).reshape(len(steps), len(self.launches))
 
     def chosen(self, steps: Sequence[Lowered]) -> list[ChosenLaunch]:
@@ -105,6 +111,8 @@ def launches_from(stored: Mapping[str, Any]) -> LearntLaunches:
     low, high = (float(each) for each in stored["residuals"])
     made = LearntLaunches(
         predictor_from(stored["predictor"]),
+        np.array(stored["low"], np.float64),
+        np.array(stored["high"], np.float64),
         tuple(map(str, stored["launches"])),
         bool(stored["chooses"]),
         bool(stored["predicts"]),
@@ -112,7 +120,9 @@ def launches_from(stored: Mapping[str, Any]) -> LearntLaunches:
         {str(k): {str(n): float(x) for n, x in v.items()} for k, v in stored["rates"].items()},
         {str(k): int(v) for k, v in stored["least_cells"].items()},
     )
-    tried = made.predictor(with_launches(np.zeros((1, len(FEATURES))), len(made.launches)))
+    tried = made.predictor(
+        with_launches(np.clip(np.zeros((1, len(FEATURES))), made.low, made.high), len(made.launches))
+    )
     if made.launches[0] != RULES or not (-inf < low <= high < inf) or not np.isfinite(tried).all():
         raise ValueError("the stored numbers are no model")
     return made

@@ -112,7 +112,7 @@ class Polynomial:
 
 def terms(given: Floats, pairs: NDArray[np.int64]) -> Floats:
     """Return the products of pairs of columns; the column after the last is 1."""
-    wide = np.concatenate([given, np.ones((len(given), 1))], axis=1)
+    wide, pairs = np.concatenate([given, np.ones((len(given), 1))], axis=1), pairs.reshape(-1, 2)
     return np.asarray(wide[:, pairs[:, 0]] * wide[:, pairs[:, 1]], np.float64)
 
 
