@@ -43,7 +43,7 @@ _HOMES = {
     "compile": "circuits",
     "evaluate": "circuits",
     "marginals": "marginals",
-    "tune": "tune",
+    "tune": "calibrate",
     "warm": "calibrate",
     **dict.fromkeys(("completion", "man"), "manual"),
     "dpop": "dcop",

@@ -285,7 +285,8 @@ def _least_cells(bench: StepBench, seen: Sequence[MeasuredStep], held: Sequence[
         given, test = ([s for s in steps if what in s.two_ways] for steps in (seen, held))
         if len(given) < FEWEST_STEPS // 2 or not test:
             continue
-        cut = min((1 << k for k in range(12, 31)), key=partial(_spent_from, given, what))
+        least = min(step.lowered.cells for step in given).bit_length() - 1
+        cut = min((1 << k for k in range(least, 31)), key=partial(_spent_from, given, what))
         if _spent_from(test, what, cut) < _spent(test, what, rule):
             found[what] = cut
     return found
