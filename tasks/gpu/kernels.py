@@ -63,16 +63,18 @@ class Kernel:
             self._shared_bytes = nbytes
 
     def load(self) -> Any:
-        """Compile (or take from CuPy's cache on disk) and return CuPy's function."""
+        """Compile (or take from CuPy's cache on disk), for the present device too, and return CuPy's function."""
         with self._lock:
-            if self._function is None:
+            function = self._function
+            if function is None:
                 module = cupy().RawModule(code=self._code, options=COMPILE_OPTIONS)
                 function = module.get_function(self._entry)
-                if self._shared_bytes:
-                    function.max_dynamic_shared_size_bytes = self._shared_bytes
-                self._function = function
-                WAITING.discard(self)
-        return self._function
+            if self._shared_bytes:
+                # CuPy loads a function for each device that asks, and knows nothing of what others allow it
+                function.max_dynamic_shared_size_bytes = self._shared_bytes
+            self._function = function
+            WAITING.discard(self)
+        return function
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int = 0

@@ -20,6 +20,7 @@ from bucketflow.pipeline.compiled.device_cases import constant_values
 from bucketflow.tasks.gpu.messages.propagation import DeviceMessages
 
 NETWORKS = ("alarm", "munin3", "diabetes")
+NOTHING: Any = ([], np.zeros((0, 0), np.int32))
 CASES = (1, 16, 32, 64, 128, 256, 512)
 
 
@@ -37,14 +38,14 @@ def rates(name: str, program: Any, constants: Any) -> None:
     device, common = DeviceMessages(program, constants), np.ones(program.records.finding_cells)
     figures = []
     for cases in CASES:
-        device.run_cases(cases, common, [], {})
+        device.run_cases(cases, common, NOTHING, {})
         start, repeats = time.perf_counter(), 0
         while time.perf_counter() - start < 0.2:
-            device.run_cases(cases, common, [], {})
+            device.run_cases(cases, common, NOTHING, {})
             repeats += 1
         took = (time.perf_counter() - start) / repeats
-        predicted = cases * program.records.factors / 3e11
-        figures.append(f"{cases}: {took * 1e3:.2f} ms ({cases / took:,.0f} a second, 3e11 factors: {predicted * 1e3:.2f})")
+        factors = cases * program.records.factors / took
+        figures.append(f"{cases}: {took * 1e3:.2f} ms, {cases / took:,.0f} cases and {factors:.2g} factors a second")
     print(f"{name:10s} {program.records.slab_cells * 8 / 1e6:.1f} MB a case, group {program.records.group}", flush=True)
     print("\n".join(f"   {figure}" for figure in figures), flush=True)
 
@@ -55,7 +56,7 @@ def begin(number: int, program: Any, constants: Any) -> None:
     with cp.cuda.Device(number):
         cp.zeros(1)
         there = time.perf_counter()
-        answer = DeviceMessages(program, constants).run_cases(16, np.ones(program.records.finding_cells), [], {})
+        answer = DeviceMessages(program, constants).run_cases(16, np.ones(program.records.finding_cells), NOTHING, {})
         seconds = time.perf_counter()
     print(
         f"card {number}: context {there - start:.2f} s, program and a first launch {seconds - there:.2f} s, "

@@ -154,6 +154,6 @@ def test_programs_travel_without_their_device() -> None:
     assert compiled.device is not None
     assert compiled.device._other is not None
     program = compiled.device._other[1]
-    list(program.answers(Cases(1, {}), np.ones(program.program.records.finding_cells)))
-    assert program._device is not None
-    assert pickle.loads(pickle.dumps(program))._device is None
+    program.answered(Cases(1, {}), np.ones(program.program.records.finding_cells))
+    assert program._devices
+    assert not pickle.loads(pickle.dumps(program))._devices
