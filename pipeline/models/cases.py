@@ -113,7 +113,7 @@ def _column(model: Model, name: str, column: Any) -> Array:
     return states_of(model, v, column)
 
 
-def states_of(model: Model, variable: int, cells: Sequence[Any]) -> Array:
+def states_of(model: Model, variable: int, cells: Sequence[Any] | Array) -> Array:
     """Turn labels or indices into states; None, NaN and the empty string are unobserved."""
     if isinstance(cells, np.ndarray) and cells.dtype == object and cells.ndim == 1:
         objects, places = _objects(cells)
