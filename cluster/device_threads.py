@@ -9,7 +9,8 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from itertools import count, islice
 from typing import Any, Final
 
@@ -17,8 +18,6 @@ from .pool import Call, SerialPool
 
 _HERE: Final = threading.local()
 _BEGUN: Final[set[int]] = {0}
-# Calls of a device at the same time: one prepares and reads while the other computes.
-_AT_A_TIME: Final = 2
 # Calls and results in flight for each thread.
 _AHEAD: Final = 2
 
@@ -39,14 +38,16 @@ class DeviceThreads(SerialPool):
     Parameters
     ----------
     devices : int
+    at_a_time : int
+        Calls of a device at the same time: of two, one prepares and reads while the other computes.
     """
 
-    def __init__(self, devices: int) -> None:
-        self.width = devices
+    def __init__(self, devices: int, at_a_time: int = 2) -> None:
+        self.width, self._at_a_time = devices, at_a_time
 
     def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
         """Yield results in the order of their calls; who leaves early waits for the calls that were begun."""
-        threads, numbers, pending = self.width * _AT_A_TIME, count(), iter(calls)
+        threads, numbers, pending = self.width * self._at_a_time, count(), iter(calls)
 
         def begin() -> None:
             _HERE.number = next(numbers) % self.width
@@ -55,12 +56,16 @@ class DeviceThreads(SerialPool):
             if cupy is not None:
                 cupy.cuda.Device(_HERE.number).use()
 
+        def submit(call: Call) -> Future[Any]:
+            # limits that hold where the calls are made hold for them
+            return executor.submit(copy_context().run, function, *call)
+
         executor = ThreadPoolExecutor(threads, "device", begin)
         try:
-            window = deque(executor.submit(function, *call) for call in islice(pending, _AHEAD * threads))
+            window = deque(map(submit, islice(pending, _AHEAD * threads)))
             while window:
                 found = window.popleft().result()
-                window.extend(executor.submit(function, *call) for call in islice(pending, 1))
+                window.extend(map(submit, islice(pending, 1)))
                 yield found
         finally:
             executor.shutdown(cancel_futures=True)

@@ -147,6 +147,35 @@ def test_what_cannot_be_kept_is_refused(
         bucketflow.solve(grid(6, 6, 4), **{"workdir": tmp_path / "run", "keep_tables": 0, **options})
 
 
+@pytest.mark.parametrize("share", [1, 2])
+def test_a_store_has_all_tables_of_memory_or_those_of_a_spill(share: int, tmp_path: Path) -> None:
+    model = grid(6, 6, 8)
+    plan = bucketflow.plan(model)
+    assert plan is not None
+    how: dict[str, Any] = {"memory": plan.peak_bytes // share, "method": "dense"}
+    found = bucketflow.solve(model, workdir=tmp_path / "store", fit="store", **how)
+    same = bucketflow.solve(
+        model, workdir=tmp_path / "keep", keep_tables=0, fit="spill" if share > 1 else "auto", **how
+    )
+    assert found.plan is not None
+    assert found.plan.way == ("memory" if share == 1 else "disk")
+    assert found.value == same.value
+    (_, stored), (_, kept) = (opened(tmp_path / name / "tables") for name in ("store", "keep"))
+    assert stored
+    assert stored.keys() == kept.keys()
+    for name, array in stored.items():
+        assert np.array_equal(array[...], kept[name][...])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [({}, "give workdir with fit 'store'"), ({"gpus": 1}, "leave out gpus, or fit 'store'")]
+)
+def test_a_store_needs_a_run_directory_and_no_gpu(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run" if options else None
+    with pytest.raises(bucketflow.ModelError, match=re.escape(says)):
+        bucketflow.solve(grid(3, 3, 2), fit="store", workdir=folder, **options)
+
+
 def test_inspect_lists_the_arrays(tmp_path: Path) -> None:
     run = str(tmp_path / "run")
     asked = ["solve", "satellite", "--method", "dense", "--workdir", run, "--keep-tables", "0"]
