@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from tests.models import grid
@@ -147,9 +148,10 @@ def test_what_cannot_be_kept_is_refused(
         bucketflow.solve(grid(6, 6, 4), **{"workdir": tmp_path / "run", "keep_tables": 0, **options})
 
 
+@BudgetPolicy.using(margin_bytes=1 << 12)
 @pytest.mark.parametrize("share", [1, 2])
 def test_a_store_has_all_tables_of_memory_or_those_of_a_spill(share: int, tmp_path: Path) -> None:
-    model = grid(6, 6, 8)
+    model = grid(5, 5, 4)
     plan = bucketflow.plan(model)
     assert plan is not None
     how: dict[str, Any] = {"memory": plan.peak_bytes // share, "method": "dense"}
