@@ -94,7 +94,7 @@ class BucketCircuit:
     @property
     def most_seconds(self) -> float:
         """How long it takes at most, on a nominal core."""
-        return self.most_bytes * CircuitPolicy.current().row_byte_seconds
+        return self.most_bytes * CircuitPolicy.current().circuit_byte_seconds
 
     @cached_property
     def tables(self) -> list[NodeTable]:

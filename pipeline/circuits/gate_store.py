@@ -136,12 +136,21 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     """Return distinct rows, and for each given one which it is."""
     if rows.shape[1] == 0:
         return rows[:1], np.zeros(len(rows), np.intp)
-    order = np.lexsort(rows.T[::-1])
+    order = np.lexsort(_packed(rows).T[::-1])
     ordered = rows[order]
     new = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(order)]
     place = np.empty(len(order), np.intp)
     place[order] = new.cumsum() - 1
     return ordered[new], place
+
+
+def _packed(rows: Array) -> Array:
+    """Return rows in the same order of fewer columns, two numbers in one where they fit: half as many are sorted."""
+    if rows.shape[1] < 2 or not len(rows) or rows.max() >= (1 << 31) - 1:
+        return rows
+    even = rows if rows.shape[1] % 2 == 0 else np.concatenate([np.full((len(rows), 1), NOTHING), rows], axis=1)
+    pairs: Array = ((even[:, ::2] + 1) << 31) | (even[:, 1::2] + 1)
+    return pairs
 
 
 def reachable(gates: Gates, first: int) -> tuple[Gates, Array]:
