@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from ..cost_networks.cost_network import CostTable
 from .bucket_policy import BucketPolicy
+from .joins import reduced
 from .log_sums import ROUNDING, magnitude
 from .partition import MiniBucket, Partition, Scope
 
@@ -130,6 +131,10 @@ class MixedBound:
         float
             A natural logarithm, rounded upwards; -inf if nothing is possible.
         """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self._improved(stop, patience)
+
+    def _improved(self, stop: Callable[[], bool], patience: int) -> float:
         gains: list[float] = []
         while not gains or not stop():
             before, bound = self.best, self._up()
@@ -301,22 +306,24 @@ def powered(logs: Array, axes: tuple[int, ...], weight: float) -> Array:
     """Return logarithms of sums of powers ``1 / weight``, to the power ``weight``, over some axes; maxima for 0."""
     if not axes:
         return logs
-    top = logs.max(axis=axes, keepdims=True)
+    most = BucketPolicy.current().short_states
+    top = reduced(np.maximum, logs, axes, most)
     if not weight:
-        return np.asarray(top.squeeze(axes))
+        return top
     low = np.where(top == -np.inf, 0.0, top)
-    scaled = (logs - low) / weight
-    with np.errstate(divide="ignore"):
-        sums = weight * np.log(np.exp(scaled, out=scaled).sum(axis=axes))
-    return np.asarray(sums + low.squeeze(axes))
+    scaled = logs - low.reshape([1 if axis in axes else n for axis, n in enumerate(logs.shape)])
+    scaled /= weight
+    sums: Array = np.log(reduced(np.add, np.exp(scaled, out=scaled), axes, most))
+    sums *= weight
+    sums += low
+    return sums
 
 
 def _conditional_entropy(belief: Array, top: float, weight: float) -> float:
     """Return the entropy of the last variable given the others, under a belief."""
     joint = np.exp((belief - top) / weight)
     rest = joint.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return -float(np.sum(np.where(joint > 0, joint * np.log(joint / rest), 0.0)))
+    return -float(np.sum(np.where(joint > 0, joint * np.log(joint / rest), 0.0)))
 
 
 def _spread(table: Array, scope: Scope, wide: Scope) -> Array:

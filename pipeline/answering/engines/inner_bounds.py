@@ -42,7 +42,7 @@ from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
 
-_BITS: Final = (8, 12, *range(14, 40, 2))
+_BITS: Final = range(12, 40, 2)
 # Of the time that is left an optimum of one round takes at most this part, the first one, of all variables, that one.
 _PART: Final = 0.2
 _FIRST: Final = 0.1
@@ -218,7 +218,7 @@ class InnerBounds:
         with suppress(BudgetError, ModelError):  # hidden chance has no best states
             found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft), _FIRST)
             self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
-        self._climb(_CLIMBING)
+        self._climb(_FIRST)
 
     def _take_states(self, states: dict[str, str | int]) -> None:
         """Take the sum of some states, if it is found."""
