@@ -17,9 +17,9 @@ from typing import Final
 
 SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""
-LEAST: Final = 0.3
+LEAST: Final = 0.2
 """or so many seconds if that is more,"""
-LEAST_ON_DEVICE: Final = 2.0
+LEAST_ON_DEVICE: Final = 0.4
 """or so many for a GPU."""
 
 TABLE_SECONDS: Final = 2.2e-5
