@@ -86,7 +86,7 @@ class OrderPolicy(Policy):
     order_share: float = 0.35
     start_share: float = 0.1
     starts: int = 3
-    least_gain: float = 0.05
+    least_gain: float = 0.02
     forest_seconds: float = 2e-5
     tree_seconds: float = 5e-5
     forests_share: float = 0.5

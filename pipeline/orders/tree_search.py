@@ -293,8 +293,8 @@ class _Curve:
     """What the rounds of a search gained, and whether another one is predicted to gain more than it takes.
 
     A round twice as long gains the same share of what is left of the run, as a rule, however long the search has been:
-    so the best of the last two rounds says what the next one is worth, and a round that gained nothing, by chance, at
-    least a small share.
+    so the best of the last two rounds says what the next one is worth, at least a small share, as rounds may gain
+    nothing by chance. Two rounds are made before anything is known.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -307,6 +307,8 @@ class _Curve:
     def pays(self, effort: float) -> bool:
         """Whether a round of so many seconds may gain as many."""
         *before, now = self._seconds[-3:]
+        if len(before) < 2:
+            return True
         gained = max([1 - later / earlier for earlier, later in pairwise((*before, now)) if earlier > 0], default=0.0)
         return effort <= max(gained, OrderPolicy.current().least_gain) * now
 
