@@ -89,7 +89,7 @@ class OrderPolicy(Policy):
     least_gain: float = 0.02
     forest_seconds: float = 2e-5
     tree_seconds: float = 5e-5
-    forests_share: float = 0.5
+    forests_share: float = 0.6
     emergency: float = 4.0
     piece_seconds: float = 0.1
     kept_trees: int = 8
@@ -112,4 +112,4 @@ class OrderPolicy(Policy):
     asked_cells: int = 1_000_000
     asked_cell_seconds: float = 2e-8
     longest_restarts_seconds: float = 1.0
-    restarts_seconds: float = 0.15
+    restarts_seconds: float = 0.1

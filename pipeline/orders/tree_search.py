@@ -409,13 +409,14 @@ class _OrderSearch:
             self._work(starts[0], (1 - share - policy.start_share * len(fresh)) * effort)
             for rearranger in starts[:2]:
                 if rearranger.changed:
+                    self.spent += policy.tree_seconds * self._size
                     self._keep_forest(rearranger.forest())
             curve.add(self.best_seconds)
 
     def _starts(self, effort: float) -> int:
         """Return how many orders a round refines: few of a large network, whose forests take much of the round."""
         policy = OrderPolicy.current()
-        if self.kind != "refined" or not self.automatic:
+        if self.kind != "refined":
             return policy.starts
         each = (policy.forest_seconds + policy.tree_seconds) * self._size
         return max(1, min(policy.starts, int(policy.forests_share * effort / each)))
@@ -470,7 +471,6 @@ class _OrderSearch:
         return self._clock() - self.started > OrderPolicy.current().emergency * budget + 10.0
 
     def _keep_forest(self, forest: Forest) -> None:
-        self.spent += OrderPolicy.current().tree_seconds * self._size
         tree = forest_tree(forest, self.starts.units, self.dims, self.scopes)
         self.keep(merge_steps(tree, self.starts.sizer, self.rates, self.itemsize))
 
