@@ -54,7 +54,8 @@ def start_server(folder: ServerFolder, idle_minutes: float) -> None:
         return
     words = ["serve", "--idle", f"{idle_minutes:g}", "--warm-lock", str(lock.fileno())]
     command = [sys.executable, "-m", __name__.partition(".")[0], *words]
-    with lock, opened(folder.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as log, open(os.devnull, "r+b") as nothing:
+    log_flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with lock, opened(folder.log_file, log_flags) as log, open(os.devnull, "r+b") as nothing:
         os.set_inheritable(lock.fileno(), True)
         streams = [(os.POSIX_SPAWN_DUP2, file.fileno(), k) for k, file in enumerate((nothing, nothing, log))]
         os.posix_spawn(sys.executable, command, os.environ, file_actions=streams, setsid=True)
