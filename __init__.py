@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
+    from .pipeline.server.server import serve
     from .pipeline.tuning.launch_tuning import Tuning, tune
 
 __all__ = [
@@ -123,6 +124,7 @@ __all__ = [
     "resume",
     "sample",
     "save",
+    "serve",
     "solve",
     "submit",
     "to_pgmpy",
@@ -181,6 +183,7 @@ _HOME = {
     "batches.summary": ("BatchSummary",),
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
+    "server.server": ("serve",),
     "tuning.launch_tuning": ("Tuning", "tune"),
 }
 # Functions for other frameworks, imported when they are named.
