@@ -142,8 +142,12 @@ class OuterPolicy(Policy):
     ----------
     bits : tuple of int
         The tables that are left may have 2^bits cells, round by round: bounds become tighter, and cost more.
-    optimum_share : float
-        An optimum of one round takes at most this part of the time that is left.
+    optimum_share, first_share : float
+        An optimum of one round takes at most this part of the time that is left; the first one, of all variables, that.
+    passing_share : float
+        The passes of one size take at most this part of it.
+    vain_passes, least_passes : int
+        So many passes that gain little end them; a size is begun if it has time for so many.
     seconds : float
         All of it, where only a gap was given.
     climbing_share : float
@@ -158,8 +162,12 @@ class OuterPolicy(Policy):
         States that are changed at random when no single change is better.
     """
 
-    bits: tuple[int, ...] = (4, 8, 12, *range(14, 40, 2))
-    optimum_share: float = 0.3
+    bits: tuple[int, ...] = tuple(range(12, 40, 2))
+    optimum_share: float = 0.2
+    first_share: float = 0.1
+    passing_share: float = 0.4
+    vain_passes: int = 6
+    least_passes: int = 4
     seconds: float = 60.0
     climbing_share: float = 0.2
     vain_climbs: int = 10
