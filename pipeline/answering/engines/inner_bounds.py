@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -44,17 +44,17 @@ from .outer_search import OuterSearch, outer_search
 
 _BITS: Final = range(12, 40, 2)
 # Of the time that is left an optimum of one round takes at most this part, the first one, of all variables, that one.
-_PART: Final = 0.2
+_PART: Final = 0.3
 _FIRST: Final = 0.1
 # The passes of one size take at most this part, and so many that gain little end them; a size is begun if it has time
 # for so many.
 _PASSING: Final = 0.4
 _VAIN: Final = 6
-_PASSES: Final = 4
+_PASSES: Final = 3
 # Where only a gap was given.
 _SECONDS: Final = 60.0
 # Better states are looked for in this part of the time that is left, after each round.
-_CLIMBING: Final = 0.2
+_CLIMBING: Final = 0.1
 # While so many climbs in a row are in vain.
 _PATIENCE: Final = 10
 # Optima of products, as logarithms, are moved outwards by this part, and a bound so close to a sum is that sum.
@@ -114,8 +114,8 @@ class InnerBounds:
                 break
             self._climb(_CLIMBING, start=mixed.decoded())
             if not self.is_close:
-                self._improve(self.outer.model(self._functions(*mixed.left(count))))
-                self._climb(_CLIMBING)
+                states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
+                self._climb(_CLIMBING, start=None if states is None else self._places(states))
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
         if not passed:
@@ -245,19 +245,20 @@ class InnerBounds:
         if search is None or not self.possible or self.is_close or now > self.until:
             return
         until = now + share * (self.until - now)
-        begin = self._best_places(search.outer) if start is None else start
+        begin = start
+        if begin is None:
+            best = None if self.best is None else self.best.assignment
+            begin = dict.fromkeys(search.outer, 0) if best is None else self._places(best)
         found = search.climbed(begin, lambda: time.perf_counter() > until, patience)
         if self.best is None or start is not None or found != begin:
             self._take_places(found)
 
-    def _best_places(self, variables: Sequence[int]) -> dict[int, int]:
-        """Return the best states so far by their places in the network's domains; the first ones where none are."""
-        if self.best is None or self.best.assignment is None:
-            return dict.fromkeys(variables, 0)
+    def _places(self, states: Mapping[str, str | int]) -> dict[int, int]:
+        """Return states by their places in the network's domains."""
         model, network, places = self.asking.question.model, self.network, {}
-        for v in variables:
+        for v in self.search_variables:
             variable = network.variables[v]
-            state = model.state_index(variable, self.best.assignment[model.names[variable]])
+            state = model.state_index(variable, states[model.names[variable]])
             places[v] = int(np.searchsorted(network.domains[variable], state))
         return places
 
@@ -270,8 +271,8 @@ class InnerBounds:
             states[model.names[variable]] = model.label(variable, int(network.domains[variable][place]))
         self._take_states(states)
 
-    def _improve(self, model: Model) -> None:
-        """Take the optimum of a model that is worth at least the sums, and the sum of its states."""
+    def _improve(self, model: Model) -> dict[str, str | int] | None:
+        """Take the optimum of a model that is worth at least the sums, and the sum of its states; return these."""
         found = self._optimum(question_of(model, "optimum"))
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
@@ -279,6 +280,7 @@ class InnerBounds:
             self._take_states(found.assignment)
         if above is not None:
             self._bound(float(above))
+        return found.assignment
 
     def _bound(self, above: float) -> None:
         """Take an upper bound, if it is the least so far, and tell of both."""
