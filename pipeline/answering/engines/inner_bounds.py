@@ -41,22 +41,8 @@ from .asking import Asking
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
+from .strategy_policy import OuterPolicy
 
-_BITS: Final = range(12, 40, 2)
-# Of the time that is left an optimum of one round takes at most this part, the first one, of all variables, that one.
-_PART: Final = 0.3
-_FIRST: Final = 0.1
-# The passes of one size take at most this part, and so many that gain little end them; a size is begun if it has time
-# for so many.
-_PASSING: Final = 0.4
-_VAIN: Final = 6
-_PASSES: Final = 3
-# Where only a gap was given.
-_SECONDS: Final = 60.0
-# Better states are looked for in this part of the time that is left, after each round.
-_CLIMBING: Final = 0.1
-# While so many climbs in a row are in vain.
-_PATIENCE: Final = 10
 # Optima of products, as logarithms, are moved outwards by this part, and a bound so close to a sum is that sum.
 _OUTWARD: Final = 1e-9
 _ITEM_BYTES: Final = 8
@@ -91,7 +77,9 @@ class InnerBounds:
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
         self._cell_seconds = 0.0
-        self.until = self.asking.started + (_SECONDS if self.asking.effort.time is None else self.asking.effort.time)
+        self.until = self.asking.started + (
+            OuterPolicy.current().seconds if self.asking.effort.time is None else self.asking.effort.time
+        )
 
     def run(self) -> Result:
         """Let mini-buckets grow, and return what the best is between.
@@ -112,16 +100,17 @@ class InnerBounds:
             mixed = self._passes(split)
             if not self.possible:
                 break
-            self._climb(_CLIMBING, start=mixed.decoded())
+            self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
             if not self.is_close:
                 states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
-                self._climb(_CLIMBING, start=None if states is None else self._places(states))
+                start = None if states is None else self._places(states)
+                self._climb(OuterPolicy.current().climbing_share, start=start)
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
         if not passed:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
         if not self.is_close:
-            self._climb(1.0, _PATIENCE if self.asking.effort.time is None else None)
+            self._climb(1.0, endless=self.asking.effort.time is not None)
         return self._found()
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
@@ -132,7 +121,7 @@ class InnerBounds:
         split = (*inner, *[v for v in order if not self.outer.is_inner((v,))])
         memory = spare_bytes(self.asking.question, self.asking.options)
         before = -1
-        for bits in _BITS:
+        for bits in OuterPolicy.current().bits:
             found = partition(dims, scopes, split, Size(cells=1 << bits))
             if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > memory // 2:
                 return
@@ -142,12 +131,13 @@ class InnerBounds:
 
     def _has_time(self, split: Partition) -> bool:
         """Whether there is time for some passes, which take as long for each cell as they did before."""
-        return _PASSES * split.cells * self._cell_seconds < _PASSING * (self.until - time.perf_counter())
+        policy, left = OuterPolicy.current(), self.until - time.perf_counter()
+        return policy.least_passes * _pass_cells(split) * self._cell_seconds < policy.passing_share * left
 
     def _passes(self, split: Partition) -> MixedBound:
         """Take the bound of mini-buckets, made better while there is time for that."""
         start, passes = time.perf_counter(), 1
-        until = start + _PASSING * max(self.until - start, 0.0)
+        until = start + OuterPolicy.current().passing_share * max(self.until - start, 0.0)
 
         def late() -> bool:
             nonlocal passes
@@ -155,8 +145,8 @@ class InnerBounds:
             return time.perf_counter() > until
 
         mixed = MixedBound(split, self._costs, self.search_variables)
-        above = mixed.improve(late, _VAIN)
-        self._cell_seconds = (time.perf_counter() - start) / passes / max(split.cells, 1)
+        above = mixed.improve(late, OuterPolicy.current().vain_passes)
+        self._cell_seconds = (time.perf_counter() - start) / passes / _pass_cells(split)
         self.possible = above > -math.inf
         if self.possible:
             self._bound((above + self._constant) / math.log(10))
@@ -197,7 +187,7 @@ class InnerBounds:
         near = self.upper - self.best.log10 <= 2 * _OUTWARD * (1 + abs(self.upper))
         return near or (gap is not None and relative_gap(self.best.log10, self.upper) <= gap)
 
-    def _optimum(self, question: Question, part: float = _PART) -> Result:
+    def _optimum(self, question: Question, part: float) -> Result:
         """Return an optimum, or the best that a part of the time finds."""
         asking = self.asking
         assert asking.ask is not None
@@ -216,9 +206,11 @@ class InnerBounds:
             modes = modes_along(asked.model.functions, asked.model.dims, asked.hard)
             self._take_states({asked.model.names[v]: asked.model.label(v, modes[v]) for v in self.outer.outer})
         with suppress(BudgetError, ModelError):  # hidden chance has no best states
-            found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft), _FIRST)
+            found = self._optimum(
+                Question(with_links(asked.model), "optimum", asked.hard, asked.soft), OuterPolicy.current().first_share
+            )
             self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
-        self._climb(_FIRST)
+        self._climb(OuterPolicy.current().first_share)
 
     def _take_states(self, states: dict[str, str | int]) -> None:
         """Take the sum of some states, if it is found."""
@@ -239,17 +231,17 @@ class InnerBounds:
         memory = spare_bytes(self.asking.question, self.asking.options) // 2
         return outer_search(network, outer, memory, self.asking.options.seed)
 
-    def _climb(self, share: float, patience: int | None = _PATIENCE, start: dict[int, int] | None = None) -> None:
+    def _climb(self, share: float, *, endless: bool = False, start: dict[int, int] | None = None) -> None:
         """Look for better states than some, or than the best ones, for a part of the time that is left."""
         search, now = self._search, time.perf_counter()
         if search is None or not self.possible or self.is_close or now > self.until:
             return
         until = now + share * (self.until - now)
-        begin = start
-        if begin is None:
+        if (begin := start) is None:
             best = None if self.best is None else self.best.assignment
             begin = dict.fromkeys(search.outer, 0) if best is None else self._places(best)
-        found = search.climbed(begin, lambda: time.perf_counter() > until, patience)
+        vain = None if endless else OuterPolicy.current().vain_climbs
+        found = search.climbed(begin, lambda: time.perf_counter() > until, vain)
         if self.best is None or start is not None or found != begin:
             self._take_places(found)
 
@@ -273,7 +265,7 @@ class InnerBounds:
 
     def _improve(self, model: Model) -> dict[str, str | int] | None:
         """Take the optimum of a model that is worth at least the sums, and the sum of its states; return these."""
-        found = self._optimum(question_of(model, "optimum"))
+        found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
         if found.assignment is not None:
@@ -322,3 +314,8 @@ class InnerBounds:
         note = f"the sums are bounded: {self.why}"
         seconds = {"run": spent}
         return replace(found, status="optimal" if closed else "bounded", proof=proof, notes=(note,), seconds=seconds)
+
+
+def _pass_cells(split: Partition) -> int:
+    """How many cells a pass takes as long as, with what each mini-bucket costs beside them."""
+    return split.cells + OuterPolicy.current().bucket_cells * (1 + sum(map(len, split.buckets)))
