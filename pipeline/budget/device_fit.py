@@ -30,7 +30,7 @@ LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
 
 # Seconds of a search by the rates of a host, or by all of a device, at most.
-_HOST_SEARCH = 0.5
+_HOST_SEARCH = 0.15
 # A tree that is this much worse needs no plan; one that does not fit takes so much longer in slices, about.
 _WORSE, _SLICED = 2.0, 1.5
 
