@@ -18,6 +18,11 @@ class CompiledPolicy(Policy):
         cache.
     block_cases : int
         Most cases of a block.
+    observed_cells : int
+        Most entries of the tables of a case that is answered over a tree of its own: with more the compiled tree is as
+        good.
+    observed_variables : int
+        Most variables of a model whose cases have trees of their own: finding an order takes their square.
     device_cases : int
         Cases at once on a device: enough for every step to fill it, and few enough that their tables are soon
         allocated.
@@ -53,6 +58,8 @@ class CompiledPolicy(Policy):
 
     block_cells: int = 1 << 25
     block_cases: int = 8192
+    observed_cells: int = 1 << 25
+    observed_variables: int = 4096
     device_cases: int = 1 << 14
     device_bytes: int = 8 << 30
     device_blocks: int = 4

@@ -1,0 +1,108 @@
+"""Posteriors of cases that observe states: a case at a time, over a junction tree of what it leaves.
+
+Beside tables with an axis of cases (:mod:`.case_batches`), over one tree for all cases, a case takes far fewer cells:
+observed variables are cut out, and do not join others any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cpu.threads import share, split
+from .observed_loops import FINE, IMPOSSIBLE, LEFT, CaseFunctions, answer_cases
+from .scaled import Scaled
+
+Array = NDArray[Any]
+
+# Cases that a thread answers at a time, so that none is at work for long while others have ended.
+_UNIT = 16
+
+
+class ObservedCases:
+    """Functions of a model, ready for cases of observed states.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        States of each variable.
+    layouts : sequence of tuple of int
+        Variables of each function, in the order of its axes.
+    leaves : mapping of int to Scaled
+        The functions, in natural values.
+    targets : sequence of int
+        Variables that are asked for.
+    cells : int
+        Most entries of a case's tables; cases that take more are left to be answered alone.
+    """
+
+    def __init__(
+        self,
+        dims: tuple[int, ...],
+        layouts: Sequence[tuple[int, ...]],
+        leaves: Mapping[int, Scaled],
+        targets: Sequence[int],
+        cells: int,
+    ) -> None:
+        self.ends = [0, *accumulate(dims[v] for v in targets)]
+        self.cells = cells
+        tables = [leaves[leaf].values for leaf in range(len(layouts))]
+        tops = [float(table.max()) for table in tables]
+        scaled = [table / top if top > 0.0 else table for table, top in zip(tables, tops, strict=True)]
+        self.possible = all(top > 0.0 for top in tops)
+        self._log_scale = sum(leaves[leaf].log_scale for leaf in range(len(layouts)))
+        self._log_scale += float(np.log([top for top in tops if top > 0.0]).sum())
+        places = np.full(len(dims), -1, np.int64)
+        places[list(targets)] = self.ends[:-1]
+        self.functions = CaseFunctions(
+            dims=_words(dims),
+            start=_words([0, *accumulate(map(len, layouts))]),
+            scope=_words([v for axes in layouts for v in axes]),
+            stride=_words([prod(dims[v] for v in axes[k + 1 :]) for axes in layouts for k in range(len(axes))]),
+            base=_words([0, *accumulate(table.size for table in tables)][:-1]),
+            places=places,
+            values=np.concatenate(scaled),
+            least=np.array([np.min(table, where=table > 0.0, initial=np.inf) for table in scaled]),
+        )
+
+    def answer(self, states: Array, threads: int) -> tuple[Array, Array, Array]:
+        """Answer cases.
+
+        Parameters
+        ----------
+        states : ndarray of int64, (cases, variables)
+            -1 where a variable is not observed, -2 in a state that is not left.
+        threads : int
+
+        Returns
+        -------
+        answers : ndarray, (cases, answer cells)
+            Zeros where a case is impossible or left.
+        totals : ndarray, (cases,)
+            ln; -inf where a case is impossible.
+        left : ndarray of bool, (cases,)
+            Cases to be answered alone.
+        """
+        cases = len(states)
+        answers, totals = np.zeros((cases, self.ends[-1])), np.zeros(cases)
+        status = np.zeros(cases, np.int64)
+        waiting = iter(split(cases, -(-cases // _UNIT), 1))
+
+        def work(_: int, _first: int, _stop: int) -> None:
+            room = np.empty(self.cells)
+            for first, stop in waiting:
+                answer_cases(self.functions, states, first, stop, room, answers, totals, status)
+
+        share(work, split(threads, threads))
+        answers[status != FINE] = 0.0
+        totals[status == IMPOSSIBLE] = -np.inf
+        return answers, totals + self._log_scale, status == LEFT
+
+
+def _words(values: Sequence[int]) -> Array:
+    return np.array(values, np.int64)
