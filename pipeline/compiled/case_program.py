@@ -204,7 +204,8 @@ def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchPr
     from ...tasks.sweeps.observed_cases import ObservedCases
 
     plan, policy = program.plan, CompiledPolicy.current()
-    cells = min(plan.cells, policy.observed_cells, memory_bytes // (SUM_PRODUCT.itemsize * (threads + 1)))
+    useful = max(plan.cells // policy.observed_saving, policy.least_observed_cells)
+    cells = min(useful, memory_bytes // (SUM_PRODUCT.itemsize * (threads + 1)))
     if len(plan.tree.dims) > policy.observed_variables or cells < 1:
         return program
     layouts, targets = plan.layouts[: plan.tree.n_leaves], [t[0] for t in program.targets]

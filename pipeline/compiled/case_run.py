@@ -22,7 +22,17 @@ from ..options import Where
 from ..queries.expansion import expanded, loose_log
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.tree import Target
-from .case_program import BatchProgram, BlockAnswer, Observation, batch_program, block_size, observing, ranges, run_block
+from .case_program import (
+    BatchProgram,
+    BlockAnswer,
+    Observation,
+    batch_program,
+    block_size,
+    observing,
+    ranges,
+    run_block,
+)
+from .compiled_policy import CompiledPolicy
 from .state import CompiledState
 
 Array = NDArray[Any]
@@ -104,7 +114,8 @@ class _Runner:
             return
         self.program = batch_program(plan, leaves, tables, observations, self.targets, several)
         free = max(resources.memory_bytes - plan.kept_bytes, 0)
-        if several and all(column.ndim == 1 for column in cases.columns.values()) and not unknown_numba():
+        large = plan.cells * cases.count >= CompiledPolicy.current().observing_cells and not unknown_numba()
+        if large and all(column.ndim == 1 for column in cases.columns.values()):
             self.program = observing(self.program, free, resources.threads)
         self.size = block_size(self.program, free)
 

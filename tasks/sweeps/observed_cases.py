@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.threads import share, split
-from .observed_loops import FINE, IMPOSSIBLE, LEFT, CaseFunctions, answer_cases
+from .observed_loops import FINE, IMPOSSIBLE, LEFT, CaseFunctions, CaseRoom, answer_cases
 from .scaled import Scaled
 
 Array = NDArray[Any]
 
 # Cases that a thread answers at a time, so that none is at work for long while others have ended.
 _UNIT = 16
+# Axes of all cliques together, by variable, at most.
+_AXES = 24
 
 
 class ObservedCases:
@@ -59,16 +61,19 @@ class ObservedCases:
         self._log_scale += float(np.log([top for top in tops if top > 0.0]).sum())
         places = np.full(len(dims), -1, np.int64)
         places[list(targets)] = self.ends[:-1]
-        self.functions = CaseFunctions(
-            dims=_words(dims),
-            start=_words([0, *accumulate(map(len, layouts))]),
-            scope=_words([v for axes in layouts for v in axes]),
-            stride=_words([prod(dims[v] for v in axes[k + 1 :]) for axes in layouts for k in range(len(axes))]),
-            base=_words([0, *accumulate(table.size for table in tables)][:-1]),
-            places=places,
-            values=np.concatenate(scaled),
-            least=np.array([np.min(table, where=table > 0.0, initial=np.inf) for table in scaled]),
-        )
+        self._words = [
+            _words(dims),
+            places,
+            _words([0, *accumulate(map(len, layouts))]),
+            _words([v for axes in layouts for v in axes]),
+            _words([prod(dims[v] for v in axes[k + 1 :]) for axes in layouts for k in range(len(axes))]),
+            _words([0, *accumulate(table.size for table in tables)][:-1]),
+        ]
+        self._numbers = [
+            np.concatenate(scaled),
+            np.array([np.min(table, where=table > 0.0, initial=np.inf) for table in scaled]),
+        ]
+        self._sizes = len(dims), len(layouts)
 
     def answer(self, states: Array, threads: int) -> tuple[Array, Array, Array]:
         """Answer cases.
@@ -91,17 +96,36 @@ class ObservedCases:
         cases = len(states)
         answers, totals = np.zeros((cases, self.ends[-1])), np.zeros(cases)
         status = np.zeros(cases, np.int64)
+        addresses = [array.ctypes.data for array in (*self._words, *self._numbers)]
+        functions = CaseFunctions(*self._sizes, *addresses)
+        out = answers.ctypes.data, self.ends[-1], totals.ctypes.data, status.ctypes.data
         waiting = iter(split(cases, -(-cases // _UNIT), 1))
 
         def work(_: int, _first: int, _stop: int) -> None:
-            room = np.empty(self.cells)
+            held, room = self._room()
             for first, stop in waiting:
-                answer_cases(self.functions, states, first, stop, room, answers, totals, status)
+                answer_cases(functions, room, states.ctypes.data, first, stop, *out)
+            del held
 
         share(work, split(threads, threads))
         answers[status != FINE] = 0.0
         totals[status == IMPOSSIBLE] = -np.inf
         return answers, totals + self._log_scale, status == LEFT
+
+    def _room(self) -> tuple[Any, CaseRoom]:
+        """Return room for one thread, and the arrays that it lies in."""
+        variables, functions = self._sizes
+        row = (variables + 63) >> 6
+        lists = ["order", "position", "parent", "child", "sibling", "leaf", "clique", "message"]
+        lists += ["found", "other", "size", "move", "indices", "strides"]
+        sizes = dict.fromkeys(lists, variables) | {"starts": variables + 1, "after": functions}
+        sizes |= {"near": row * variables, "axes": _AXES * variables}
+        sizes |= dict.fromkeys(("weights", "joined", "low", "sent"), variables) | {"tables": self.cells}
+        arrays = {name: np.empty(size, np.int64) for name, size in sizes.items()}
+        arrays["strides"][:] = 0
+        arrays["weights"].view(np.float64)[:] = np.log2(self._words[0])
+        addresses = {name: array.ctypes.data for name, array in arrays.items()}
+        return arrays, CaseRoom(**addresses, row=row, most_axes=_AXES * variables, cells=self.cells)
 
 
 def _words(values: Sequence[int]) -> Array:
