@@ -41,16 +41,8 @@ from .asking import Asking
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
+from .strategy_policy import OuterPolicy
 
-_BITS: Final = (4, 8, 12, *range(14, 40, 2))
-# Of the time that is left an optimum of one round takes at most this part.
-_PART: Final = 0.3
-# Where only a gap was given.
-_SECONDS: Final = 60.0
-# Better states are looked for in this part of the time that is left, after each round.
-_CLIMBING: Final = 0.2
-# While so many climbs in a row are in vain.
-_PATIENCE: Final = 10
 # Optima of products, as logarithms, are moved outwards by this part, and a bound so close to a sum is that sum.
 _OUTWARD: Final = 1e-9
 _ITEM_BYTES: Final = 8
@@ -80,7 +72,9 @@ class InnerBounds:
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
-        self.until = self.asking.started + (_SECONDS if self.asking.effort.time is None else self.asking.effort.time)
+        self.until = self.asking.started + (
+            OuterPolicy.current().seconds if self.asking.effort.time is None else self.asking.effort.time
+        )
 
     def run(self) -> Result:
         """Let mini-buckets grow, and return what the best is between.
@@ -104,13 +98,13 @@ class InnerBounds:
             if (model := self._model_above(split, count)) is None:
                 break
             self._improve(model)
-            self._climb(_CLIMBING)
+            self._climb(OuterPolicy.current().climbing_share)
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
         if before < 0:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
         if not self.is_close:
-            self._climb(1.0, _PATIENCE if self.asking.effort.time is None else None)
+            self._climb(1.0, endless=self.asking.effort.time is not None)
         return self._found()
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
@@ -120,7 +114,7 @@ class InnerBounds:
         inner = [v for v in order if self.outer.is_inner((v,))]
         split = (*inner, *[v for v in order if not self.outer.is_inner((v,))])
         memory = spare_bytes(self.asking.question, self.asking.options)
-        for bits in _BITS:
+        for bits in OuterPolicy.current().bits:
             found = partition(dims, scopes, split, Size(cells=1 << bits))
             if found.kept_bytes > memory // 2:
                 return
@@ -169,7 +163,7 @@ class InnerBounds:
         """Return an optimum, or the best that a part of the time finds."""
         asking = self.asking
         assert asking.ask is not None
-        seconds = max(_PART * (self.until - time.perf_counter()), 0.1)
+        seconds = max(OuterPolicy.current().optimum_share * (self.until - time.perf_counter()), 0.1)
         effort = ProofOptions(method=asking.effort.method, time=seconds)
         found = asking.ask(question, options_of_left(asking.options), effort, None, None)
         assert isinstance(found, Result)
@@ -186,7 +180,7 @@ class InnerBounds:
         with suppress(BudgetError, ModelError):  # hidden chance has no best states
             found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft))
             self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
-        self._climb(_CLIMBING)
+        self._climb(OuterPolicy.current().climbing_share)
 
     def _take_states(self, states: dict[str, str | int]) -> None:
         """Take the sum of some states, if it is found."""
@@ -202,8 +196,8 @@ class InnerBounds:
         memory = spare_bytes(self.asking.question, self.asking.options) // 2
         return outer_search(network, outer, memory, self.asking.options.seed)
 
-    def _climb(self, share: float, patience: int | None = _PATIENCE) -> None:
-        """Look for better states than the best ones, for a part of the time that is left."""
+    def _climb(self, share: float, endless: bool = False) -> None:
+        """Look for better states than the best ones, for a part of the time that is left, or until that is in vain."""
         search, now = self._search, time.perf_counter()
         if search is None or not self.possible or self.is_close or now > self.until:
             return
@@ -214,7 +208,9 @@ class InnerBounds:
                 variable = network.variables[v]
                 state = model.state_index(variable, self.best.assignment[model.names[variable]])
                 start[v] = int(np.searchsorted(network.domains[variable], state))
-        found = search.climbed(start, lambda: time.perf_counter() > until, patience)
+        found = search.climbed(
+            start, lambda: time.perf_counter() > until, None if endless else OuterPolicy.current().vain_climbs
+        )
         if self.best is None or found != start:
             states = {model.names[v]: model.label(v, int(network.domains[v][0])) for v in self.outer.outer}
             for v, place in found.items():
