@@ -213,12 +213,12 @@ def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchPr
     return replace(program, observed=observed) if observed.possible else program
 
 
-def block_size(program: BatchProgram, memory_bytes: int) -> int:
-    """Choose how many cases are answered at once."""
+def block_size(program: BatchProgram, memory_bytes: int, threads: int) -> int:
+    """Choose how many cases are answered at once, by so many threads."""
     policy = CompiledPolicy.current()
     if program.observed is not None:
         answers = 2 * SUM_PRODUCT.itemsize * (program.observed.ends[-1] + len(program.plan.tree.dims))
-        return max(1, min(policy.block_cases, policy.answer_bytes // answers, memory_bytes // answers))
+        return max(1, min(policy.observed_block_cases * threads, memory_bytes // answers))
     cells = sum(step.lowered.cells for step in program.steps)
     cases = max(16, min(policy.block_cases, policy.block_cells // max(cells, 1)))
     while cases > 1 and program.block_bytes(cases) > memory_bytes:

@@ -165,7 +165,7 @@ class _Runner:
         large = plan.cells * cases.count >= CompiledPolicy.current().observing_cells and not unknown_numba()
         if large and all(column.ndim == 1 for column in cases.columns.values()):
             self.program = observing(self.program, free, resources.threads)
-        self.size = block_size(self.program, free)
+        self.size = block_size(self.program, free, 1 if resources.distributed else resources.threads)
 
     def local_evidence(self, block: Cases) -> dict[int, Array]:
         """Columns of the variables that are left in the network."""

@@ -26,6 +26,9 @@ class CompiledPolicy(Policy):
         are answered alone over the compiled tree.
     least_observed_cells : int
         Entries that the tables of a case may have all the same.
+    observed_block_cases : int
+        Such cases of a block, for each thread: few enough that an interruption is heard soon, and that a cluster has
+        something for every worker.
     observed_variables : int
         Most variables of a model whose cases have trees of their own: finding an order takes their square.
     device_cases : int
@@ -66,6 +69,7 @@ class CompiledPolicy(Policy):
     observing_cells: int = 1 << 30
     observed_saving: int = 8
     least_observed_cells: int = 1 << 16
+    observed_block_cases: int = 128
     observed_variables: int = 4096
     device_cases: int = 1 << 14
     device_bytes: int = 8 << 30

@@ -20,8 +20,8 @@ from .scaled import Scaled
 
 Array = NDArray[Any]
 
-# Cases that a thread answers at a time, so that none is at work for long while others have ended.
-_UNIT = 16
+# Into how many parts the cases are cut for each thread, so that none is at work for long while others have ended.
+_PARTS = 8
 # Axes of all cliques together, by variable, at most.
 _AXES = 24
 
@@ -99,7 +99,7 @@ class ObservedCases:
         addresses = [array.ctypes.data for array in (*self._words, *self._numbers)]
         functions = CaseFunctions(*self._sizes, *addresses)
         out = answers.ctypes.data, self.ends[-1], totals.ctypes.data, status.ctypes.data
-        waiting = iter(split(cases, -(-cases // _UNIT), 1))
+        waiting = iter(split(cases, _PARTS * threads))
 
         def work(_: int, _first: int, _stop: int) -> None:
             held, room = self._room()
