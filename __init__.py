@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
     from .pipeline.server.server import serve
+    from .pipeline.tuning.launch_tuning import Tuning, tune
 
 __all__ = [
     "Agent",
@@ -93,6 +94,7 @@ __all__ = [
     "StatePath",
     "StepMarginals",
     "StoppedError",
+    "Tuning",
     "batch",
     "best",
     "bound",
@@ -128,6 +130,7 @@ __all__ = [
     "to_pgmpy",
     "to_pyagrum",
     "torch",
+    "tune",
 ]
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
@@ -181,6 +184,7 @@ _HOME = {
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
     "server.server": ("serve",),
+    "tuning.launch_tuning": ("Tuning", "tune"),
 }
 # Functions for other frameworks, imported when they are named.
 _FRAMEWORKS = {"jax": "circuits.jax_functions", "torch": "circuits.torch_functions"}

@@ -40,9 +40,11 @@ def same_on_every_machine() -> Iterator[None]:
     from bucketflow.pipeline.runs.slice_policy import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
     from bucketflow.tasks.compiler.compiler_policy import CompilerPolicy
+    from bucketflow.tasks.learnt.launch_policy import LaunchPolicy
 
     code_cache._PATIENCE._spent = inf
-    with SlicePolicy.using(least_seconds=inf), CompilerPolicy.using(weight=0.0):
+    rules = LaunchPolicy.using(uses_stored=False)
+    with SlicePolicy.using(least_seconds=inf), CompilerPolicy.using(weight=0.0), rules:
         yield
 
 

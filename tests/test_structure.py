@@ -25,7 +25,7 @@ ROOMS = {
 # without a floor of its own belongs to that folder's.
 FLOORS = {
     "tasks": [
-        *("steps", "gpu/tiling", "gpu", "compiler", "cpu", "sweeps", "rows", "boxes", "counting", "diagrams"),
+        *("steps", "learnt", "gpu/tiling", "gpu", "compiler", "cpu", "sweeps", "rows", "boxes", "counting", "diagrams"),
         *("gpu/messages", "incremental", "networks", "search"),
     ],
     "pipeline": [
@@ -57,6 +57,7 @@ FLOORS = {
             "jobs",
             "reproduce",
             "report",
+            "tuning",
             "cli",
         ),
     ],

@@ -44,6 +44,7 @@ _HOMES = {
     "compile": "circuits",
     "evaluate": "circuits",
     "marginals": "marginals",
+    "tune": "calibrate",
     "warm": "calibrate",
     **dict.fromkeys(("completion", "man"), "manual"),
     "dpop": "dcop",

@@ -13,6 +13,7 @@ from ...cluster.memory import COMPILED_PROCESS_BYTES, PROCESS_BYTES
 from ...tasks.compiler.code_cache import COLD_CELLS
 from ..drawings.display_policy import DisplayPolicy
 from ..errors import BudgetError, ModelError, format_bytes, format_cells, printable, shown_number
+from ..machine.learnt_rates import known_launches
 from ..plans.plan import Plan, empty_plan
 from ..plans.repricing import remembered_with_rates
 from ..results.proof import plan_figures, removed_texts
@@ -90,6 +91,8 @@ def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
         "slice_overhead": round(plan.slice_overhead, 6),
         "sliced": [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced],
         "seconds": plan.predicted_seconds,
+        **({"seconds_interval": list(interval)} if (interval := plan.predicted_interval) else {}),
+        **({"launches": launches} if (launches := _launches(prepared, plan)) else {}),
         **(
             {}
             if (least := prepared.resources.asked.kept_bytes) is None
@@ -198,6 +201,11 @@ def process_bytes(plan: Plan) -> int:
     return COMPILED_PROCESS_BYTES if plan.cells * plan.evaluated >= COLD_CELLS else PROCESS_BYTES
 
 
+def _launches(prepared: Prepared, plan: Plan) -> str:
+    """What is learnt of the kernels of a plan that runs on this machine; nothing of other machines."""
+    return "" if prepared.resources.asked.remote else known_launches("gpu" if plan.device else "cpu").text
+
+
 def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
     rows = plan.rows()
@@ -207,6 +215,8 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         ("planning", f"{prepared.seconds:.2f} s"),
         *_fallen_rows(prepared),
     ]
+    if launches := _launches(prepared, plan):
+        rows.append(("launches", launches))
     if (least := prepared.resources.asked.kept_bytes) is not None:
         kept = format_bytes(plan.kept_tables_bytes(least))
         rows.append(("kept tables", f"{kept} in {prepared.resources.asked.folder}, for whoever wants to look"))

@@ -182,6 +182,8 @@ def print_calibration(found: dict[str, Any]) -> None:
         head.append(("GPU", gpu["name"]))
         head.append(("link", f"{format_bytes(round(gpu['link_bytes_per_second']))}/s"))
         head.append(("upload", f"{gpu['upload_seconds'] * 1e6:.0f} us at least"))
+    launches = (("CPU", found["launches"]), ("GPU", gpu and gpu["launches"]))
+    head += [(f"launches, {place}", told) for place, told in launches if told]
     print_rows([*head, ("kept in", found["cache"])])
     shown = table("rates a second", "", "kernels")
     for column in ("cells", "of products", "bytes", "us/step", "from"):

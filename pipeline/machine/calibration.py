@@ -18,6 +18,7 @@ from .device import (
     summary,
 )
 from .disk import keep_disk_rate
+from .learnt_rates import known_launches
 
 
 def calibrated() -> dict[str, Any]:
@@ -25,6 +26,7 @@ def calibrated() -> dict[str, Any]:
     found: dict[str, Any] = {
         "cpu": {_title(s): summary(measure_again(s)) for s in SEMIRINGS},
         "disk_bytes_per_second": keep_disk_rate(None),
+        "launches": known_launches("cpu").text,
         "cache": str(rate_files.path_of(rate_files.machine())),
         "gpu": None,
     }
@@ -38,6 +40,7 @@ def calibrated() -> dict[str, Any]:
         "name": device_name(),
         "link_bytes_per_second": link,
         "upload_seconds": latency,
+        "launches": known_launches("gpu").text,
         "kernels": {_title(s): summary(r.rates) for s, r in kernels.items()},
         "least_cells": {_title(s): least_device_cells(s, r) for s, r in kernels.items()},
     }

@@ -24,6 +24,7 @@ from ...tasks.compiler.code_cache import is_compiled
 from ...tasks.cpu.dense import run
 from ...tasks.steps.lowering import lower
 from ...tasks.steps.semiring import Semiring
+from ..plans.prediction import rates_key
 from ..trees.costs import Rates
 
 # Where measured rates are kept: JSON files in the user's cache directory, one for each machine, device and version.
@@ -81,7 +82,7 @@ _SEEN: set[Path] = set()
 
 def cached_rates(semiring: Semiring) -> Rates | None:
     """Return the rates that were measured for a semiring on this machine with this version, if any."""
-    return rates_of(read(machine()).get(_key(semiring)))
+    return rates_of(read(machine()).get(rates_key(semiring)))
 
 
 def rates_of(stored: Any) -> Rates | None:
@@ -117,7 +118,7 @@ def _loops_are_kept() -> bool:
 def measure_again(semiring: Semiring) -> Rates:
     """Measure this machine's rates for a semiring and cache them."""
     rates = measure(semiring)
-    write(machine(), {_key(semiring): asdict(rates)})
+    write(machine(), {rates_key(semiring): asdict(rates)})
     return rates
 
 
@@ -180,7 +181,3 @@ def _best(action: Callable[[], object]) -> float:
             action()
         times.append((time.thread_time() - start) / count)
     return min(times)
-
-
-def _key(semiring: Semiring) -> str:
-    return f"{semiring.name} {semiring.dtype}"

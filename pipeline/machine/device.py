@@ -21,10 +21,11 @@ from ...tasks.steps.lowering import Lowered, lower
 from ...tasks.steps.semiring import Semiring
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..budget.device_fit import LINK_BYTES_PER_SECOND
+from ..plans.prediction import rates_key
 from ..queries.arithmetic import SEMIRINGS
 from ..trees.costs import KernelRates, Rates, gpu_rates
 from . import cpu as rate_files
-from .cpu import _best, _key, cached_rates
+from .cpu import _best, cached_rates
 
 _REPEATS: Final = 5
 _LINK_SAMPLE: Final = 1 << 28
@@ -74,7 +75,7 @@ def device_name() -> str:
 
 def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
     """Return what was measured for a semiring on this device with these libraries, if anything."""
-    stored: Any = rate_files.read(device_name()).get(_key(semiring))
+    stored: Any = rate_files.read(device_name()).get(rates_key(semiring))
     try:
         measured = {name: float(stored["rates"][name]) for name in _MEASURED}
         link, latency = float(stored["link_bytes_per_second"]), float(stored["upload_seconds"])
@@ -100,7 +101,7 @@ def measure_device(semiring: Semiring, link: float, latency: float) -> DeviceRat
     arrays.free_pools()
     figures = {name: getattr(rates, name) for name in _MEASURED}
     stored = {"rates": figures, "link_bytes_per_second": link, "upload_seconds": latency}
-    rate_files.write(device_name(), {_key(semiring): stored})
+    rate_files.write(device_name(), {rates_key(semiring): stored})
     return DeviceRates(rates, link, latency)
 
 

@@ -260,6 +260,13 @@ class Plan:
         return sweep + leaves + around.reading_seconds(self.device, inputs, len(self.results))
 
     @property
+    def predicted_interval(self) -> tuple[float, float] | None:
+        """Between which seconds the prediction was for nine of ten steps held out; None where nothing was learnt."""
+        steps = [] if self.row_bounds is not None else [step.lowered for step in self.steps]
+        shares = self.around.interval_shares(steps)
+        return shares and (shares[0] * self.predicted_seconds, shares[1] * self.predicted_seconds)
+
+    @property
     def _best_is_swept_again(self) -> bool:
         return self.slices > 1 and self.around.evaluated > 0
 
@@ -420,7 +427,10 @@ class Plan:
             rows.append(("sweeps", text))
         if self.parts:
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
-        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", f"{most}{self.predicted_seconds:.3g} s on one core")]
+        predicted = f"{most}{self.predicted_seconds:.3g} s on one core"
+        if interval := self.predicted_interval:
+            predicted += f", {interval[0]:.3g} to {interval[1]:.3g} s as nine of ten steps held out were"
+        return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", predicted)]
 
     def graph(self, names: Sequence[str] | None = None) -> TaskGraph:
         """Return the task graph: a node for each elimination, each message back and each result.

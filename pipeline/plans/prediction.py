@@ -15,11 +15,14 @@ What begins a step of ten cells is nearly all that it takes:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import exp, prod
 from typing import TYPE_CHECKING
 
+from ...tasks.learnt.learnt_launches import LearntLaunches, learnt
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ...tasks.steps.semiring import Semiring
 from ..trees import costs
 from ..trees.costs import KernelRates, Rates, StepWork, lowered_work, residue_rates
 
@@ -136,11 +139,18 @@ class RunOverhead:
     def residues_seconds(self, steps: Iterable[Step], itemsize: int) -> float:
         """Predict lowered steps modulo a prime."""
         rates = self.rates if isinstance(self.rates, KernelRates) else _measured(self.rates)
-        return steps_seconds(steps, residue_rates(rates), itemsize)
+        return _sum_of(steps, lambda lowered: ruled_step_seconds(lowered, residue_rates(rates), itemsize))
 
     def steps_seconds(self, steps: Iterable[Step], itemsize: int) -> float:
         """Predict lowered steps."""
         return steps_seconds(steps, self.rates, itemsize)
+
+    def interval_shares(self, steps: Iterable[Lowered]) -> tuple[float, float] | None:
+        """Between which shares of their predicted seconds nine of ten steps were, if any of these was learnt."""
+        model = learnt("gpu" if isinstance(self.rates, KernelRates) else "cpu")
+        if model is None or not model.predicts or not any(is_learnt(lowered, model) for lowered in steps):
+            return None
+        return exp(model.residuals[0]), exp(model.residuals[1])
 
     @property
     def _slowness(self) -> float:
@@ -153,7 +163,16 @@ def _slowness(rates: Rates) -> float:
 
 
 def steps_seconds(steps: Iterable[Step], rates: Rates, itemsize: int) -> float:
-    """Predict lowered steps, one after the other."""
+    """Predict lowered steps, one after the other: as was learnt of such steps here, else by today's prices."""
+    model = learnt("gpu" if isinstance(rates, KernelRates) else "cpu")
+    if model is None or not model.predicts:
+        return _sum_of(steps, lambda lowered: ruled_step_seconds(lowered, rates, itemsize))
+    steps = list(steps)
+    model.chosen([step.lowered for step in steps if is_learnt(step.lowered, model)])
+    return _sum_of(steps, lambda lowered: step_seconds(lowered, rates, itemsize))
+
+
+def _sum_of(steps: Iterable[Step], price: Callable[[Lowered], float]) -> float:
     # steps that look alike are lowered once
     alike: dict[int, float] = {}
     seconds = 0.0
@@ -161,13 +180,34 @@ def steps_seconds(steps: Iterable[Step], rates: Rates, itemsize: int) -> float:
         lowered: Lowered = step.lowered
         known = alike.get(id(lowered))
         if known is None:
-            known = alike[id(lowered)] = step_seconds(lowered, rates, itemsize)
+            known = alike[id(lowered)] = price(lowered)
         seconds += known
     return seconds
 
 
+def is_learnt(lowered: Lowered, model: LearntLaunches) -> bool:
+    """Whether a model knows steps like this one: they are large, and so are those that it learnt from."""
+    return lowered.cells > SMALL_CELLS and rates_key(lowered.semiring) in model.rates
+
+
+def rates_key(semiring: Semiring) -> str:
+    """Return under which name rates of a semiring are kept."""
+    return f"{semiring.name} {semiring.dtype}"
+
+
 def step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
-    """Predict one lowered step: what begins it, and its loops or the memory's pace."""
+    """Predict one lowered step: as was learnt of such steps here, else by today's prices."""
+    model = learnt("gpu" if isinstance(rates, KernelRates) else "cpu")
+    if model is None or not model.predicts or not is_learnt(lowered, model):
+        return ruled_step_seconds(lowered, rates, itemsize)
+    known = model.rates[rates_key(lowered.semiring)]
+    own = replace(rates, **{name: known[name] for name in known if hasattr(rates, name)})
+    (chosen,) = model.chosen([lowered])
+    return ruled_step_seconds(lowered, own, itemsize) * exp(chosen.correction)
+
+
+def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
+    """Predict one lowered step by today's prices: what begins it, and its loops or the memory's pace."""
     work = lowered_work(lowered)
     if isinstance(rates, KernelRates):
         return costs.step_seconds(work, rates, itemsize)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..compiler.numba_parts import unknown_numba
-from ..steps.lowering import Lowered, lower
+from ..learnt.learnt_launches import RULES, launch_of
+from ..steps.lowering import Lowered, lower, lowered_by
 from ..steps.semiring import Semiring
 from .numpy_blocks import run_blocks, run_merged
 
@@ -60,8 +61,10 @@ def run(
     else:
         _check_table("the output", out, lowered.out_cells, lowered.semiring.dtype)
         result = out.reshape(-1)
-    if lowered.regime != "small" and compiled and not _have_compiler():
-        compiled = False
+    if lowered.regime != "small":
+        compiled = compiled and _have_compiler()
+        if compiled and (launch := launch_of("cpu", lowered)) != RULES:
+            lowered = launched(lowered, launch)
     if lowered.product is not None and compiled:
         from .product import run_product
 
@@ -88,6 +91,12 @@ def contract(
 ) -> NDArray[Any]:
     """Lower and run a step at once; see `lower` and `run`."""
     return run(lower(inputs, output, sizes, semiring.dtype, semiring), tables, out, threads)
+
+
+@lru_cache(maxsize=4096)
+def launched(lowered: Lowered, launch: str) -> Lowered:
+    """Return a step for the kernel of a launch; see `lowered_by`."""
+    return lowered_by(lowered, launch)
 
 
 @cache

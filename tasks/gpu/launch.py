@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
+from ..learnt.learnt_launches import launch_of
 from ..steps.lowering import Lowered
 from ..steps.semiring import Semiring
 from . import arrays
@@ -18,7 +19,7 @@ from .brick_launch import brick_launch
 from .bucket_launch import bucket_launch, join_launch
 from .product_launch import product_launch
 from .stream_launch import rows_launch, stream_launch
-from .tiling.device_lowering import device_step
+from .tiling.device_lowering import launched_step
 from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
 
 # Arguments are written into records that all threads share, and copied when a kernel is launched.
@@ -60,10 +61,15 @@ def run(lowered: Lowered, tables: Sequence[Any], out: Any = None) -> Any:
     return prepare(lowered)(tables, out)
 
 
-@lru_cache(maxsize=4096)
 def prepare(lowered: Lowered) -> DeviceRun:
     """Choose the launches of a step, once for all that look alike."""
-    return DeviceRun(device_step(lowered), lowered.semiring, lowered.out_cells)
+    return prepared_launch(lowered, launch_of("gpu", lowered))
+
+
+@lru_cache(maxsize=4096)
+def prepared_launch(lowered: Lowered, launch: str) -> DeviceRun:
+    """Prepare a step by one of the launches that it can have."""
+    return DeviceRun(launched_step(lowered, launch), lowered.semiring, lowered.out_cells)
 
 
 # How each kind of pass is launched; a new kind is a class of passes, and a row here.

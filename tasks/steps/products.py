@@ -46,8 +46,8 @@ class Product:
     offsets: Enumeration
 
 
-def as_product(axes: Axes, semiring: Semiring) -> Product | None:
-    """Return the step as a matrix product if it is one that is worth it."""
+def as_product(axes: Axes, semiring: Semiring, least: tuple[int, int, int] = LEAST) -> Product | None:
+    """Return the step as a matrix product if it is one whose rows, columns and depth have at least so many cells."""
     if semiring.name == "log_sum" or len(axes.strides) < 2 or not axes.eliminated:
         return None
     order = sorted(range(len(axes.strides)), key=axes.cells_of, reverse=True)
@@ -59,7 +59,7 @@ def as_product(axes: Axes, semiring: Semiring) -> Product | None:
         groups = _groups(axes, first, second)
         if groups is None:
             return None
-        if all(cells(axes, g) >= n for g, n in zip(groups[1:], LEAST, strict=True)):
+        if all(cells(axes, g) >= n for g, n in zip(groups[1:], least, strict=True)):
             folded = _fold(axes, first, second, order[2:])
             return None if folded is None else Product(*folded, *groups, _offsets(axes, folded, groups))
     return None

@@ -13,17 +13,16 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import log2, prod
+from math import log2
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Final
 
-import numpy as np
-
 from bucketflow.pipeline.trees.costs import gpu_rates, lowered_seconds
+from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, StepFamily, drawn_steps
 from bucketflow.tasks.steps.lowering import Lowered
-from bucketflow.tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
-from bucketflow.tasks.steps.step import Step, make_step
+from bucketflow.tasks.steps.semiring import SUM_PRODUCT, min_plus
+from bucketflow.tasks.steps.step import Step
 
 SEMIRINGS: Final = {
     "int16": min_plus("int16", 4),
@@ -35,81 +34,11 @@ SEMIRINGS: Final = {
 MOST_BYTES = 40 << 30
 
 
-@dataclass(frozen=True)
-class Family:
-    """What steps of a family have in common.
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        Domain sizes that are drawn from.
-    inputs : tuple of int
-        Fewest and most inputs.
-    eliminated : tuple of int
-        Fewest and most axes that are eliminated.
-    share : tuple of float
-        Least and largest share of the axes that an input has.
-    shuffled : bool
-        Whether each table has its axes in an order of its own; else in that of the output, eliminated ones last.
-    one_has_all : bool
-        Whether one input has all axes.
-    """
-
-    sizes: tuple[int, ...]
-    inputs: tuple[int, int] = (2, 4)
-    eliminated: tuple[int, int] = (1, 2)
-    share: tuple[float, float] = (0.3, 0.9)
-    shuffled: bool = True
-    one_has_all: bool = False
-
-
-FAMILIES: Final = {
-    "binary, few inputs": Family((2,)),
-    "binary, 5 to 8 inputs": Family((2,), inputs=(5, 8)),
-    "binary, 9 to 64 inputs": Family((2,), inputs=(9, 64), share=(0.1, 0.6)),
-    "binary, ordered": Family((2,), inputs=(2, 8), shuffled=False),
-    "binary, many eliminated": Family((2,), inputs=(2, 6), eliminated=(4, 10)),
-    "3 and 4 states": Family((3, 4), inputs=(2, 8)),
-    "4 states, 9 to 40 inputs": Family((4,), inputs=(9, 40), share=(0.1, 0.5)),
-    "mixed, few inputs": Family((2, 3, 4, 5, 7, 11, 44)),
-    "mixed, 5 to 8 inputs": Family((2, 3, 5, 16, 44), inputs=(5, 8)),
-    "mixed, one has all axes": Family((2, 3, 4, 7, 16), inputs=(2, 6), one_has_all=True),
-    "16 to 44 states": Family((16, 22, 36, 44), inputs=(2, 6)),
-    "tiny inputs": Family((2, 4, 8), inputs=(6, 20), share=(0.05, 0.3)),
-}
-
-
-def drawn(family: Family, least_log2: float, largest_log2: float, seed: int) -> Iterator[tuple[str, Step]]:
+def drawn(family: StepFamily, least_log2: float, largest_log2: float, seed: int) -> Iterator[tuple[str, Step]]:
     """Draw steps of a family, and in which semiring each is, without end."""
-    rng = np.random.default_rng(seed)
-    names = list(SEMIRINGS)
-    while True:
-        goal, dims = rng.uniform(least_log2, largest_log2), list[int]()
-        while sum(map(log2, dims)) < goal:
-            dims.append(int(rng.choice(family.sizes)))
-        name = names[int(rng.integers(len(names)))]
-        step = _step(family, dims, SEMIRINGS[name], rng)
-        if step is not None and sum(map(log2, dims)) <= largest_log2 + 1.0:
-            yield name, step
-
-
-def _step(family: Family, dims: Sequence[int], semiring: Semiring, rng: np.random.Generator) -> Step | None:
-    """Draw the scopes of one step; None where its tables are too large together."""
-    axes = len(dims)
-    gone = int(rng.integers(family.eliminated[0], min(family.eliminated[1], axes - 1) + 1))
-    output = tuple(map(int, rng.permutation(axes)[gone:]))
-    order = [*output, *(v for v in range(axes) if v not in output)]
-    scopes = []
-    for number in range(int(rng.integers(family.inputs[0], family.inputs[1] + 1))):
-        share = 1.0 if family.one_has_all and not number else rng.uniform(*family.share)
-        chosen = [int(v) for v in rng.permutation(axes)[: max(1, round(share * axes))]]
-        scopes.append(chosen if family.shuffled else sorted(chosen, key=order.index))
-    for v in set(range(axes)).difference(*scopes):
-        scopes[int(rng.integers(len(scopes)))].append(v)
-    cells = sum(prod(dims[v] for v in scope) for scope in (*scopes, output))
-    if cells * semiring.itemsize > MOST_BYTES:
-        return None
-    return make_step(axes, tuple(range(len(scopes))), tuple(map(tuple, scopes)), output, tuple(dims), semiring)
+    names = {semiring: name for name, semiring in SEMIRINGS.items()}
+    for step in drawn_steps(family, least_log2, largest_log2, seed, list(names), MOST_BYTES):
+        yield names[step.lowered.semiring], step
 
 
 @dataclass(frozen=True)
@@ -173,7 +102,7 @@ def main() -> None:
     parser.add_argument("--shown", type=int, default=3, help="slow steps of a family to print")
     parser.add_argument("--plan", action="store_true", help="lower only")
     chosen = parser.parse_args()
-    names = [name for name in FAMILIES if not chosen.families or name.startswith(tuple(chosen.families))]
+    names = [name for name in STEP_FAMILIES if not chosen.families or name.startswith(tuple(chosen.families))]
     if chosen.plan:
         from gpu_runs import described
 
@@ -198,7 +127,7 @@ def main() -> None:
 
 def _first(name: str, chosen: argparse.Namespace) -> list[tuple[str, Step]]:
     """Draw as many steps of a family as were asked for."""
-    steps = drawn(FAMILIES[name], chosen.least, chosen.largest, chosen.seed)
+    steps = drawn(STEP_FAMILIES[name], chosen.least, chosen.largest, chosen.seed)
     return [next(steps) for _ in range(chosen.count)]
 
 

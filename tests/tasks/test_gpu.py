@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from bucketflow.tasks.cpu.dense import run
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
-from bucketflow.tasks.gpu.launch import prepare
+from bucketflow.tasks.gpu.launch import prepared_launch
 from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
-from bucketflow.tasks.gpu.tiling.device_lowering import device_step
+from bucketflow.tasks.gpu.tiling.device_lowering import launched_step
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
+from bucketflow.tasks.learnt.learnt_launches import RULES
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import (
     LOG_SUM,
@@ -136,22 +137,22 @@ def test_many_small_inputs(seed: int, semiring: Semiring, most: int) -> None:
 @pytest.mark.parametrize("blocks", [1, 3, 264])
 def test_small_blocks_take_many_steps(semiring: Semiring, cells: int, blocks: int) -> None:
     """As in eliminations too deep for a test: a block walks through its states, blocks share those of an output."""
-    device_step.cache_clear()
-    prepare.cache_clear()
+    launched_step.cache_clear()
+    prepared_launch.cache_clear()
     rng = np.random.default_rng(cells + blocks)
     with TilingPolicy.using(
         bucket_most_cells=cells, bucket_least_cells=64, bucket_whole_states=16, bucket_blocks=blocks
     ):
         for _ in range(6):
             check(small_tables(rng, semiring, 30))
-    device_step.cache_clear()
-    prepare.cache_clear()
+    launched_step.cache_clear()
+    prepared_launch.cache_clear()
 
 
 def check_bricks(step: Lowered) -> None:
     """Compare the launches of bricks with the CPU, on a step that is too small for them to pay."""
     with TilingPolicy.using(brick_least_cells=1, brick_least_output_cells=1, brick_searched_cells=1):
-        passes = gpu_lowering.device_step.__wrapped__(step)
+        passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
     assert any(isinstance(each, gpu_lowering.BrickPass) for each in passes.passes)
     tables = tables_for(step)
     on_device = [cupy.asarray(t) for t in tables]
@@ -228,22 +229,22 @@ def test_products_of_binary_variables_in_any_order(semiring: Semiring, counts: t
 
 def test_states_that_are_far_apart() -> None:
     """As in tables of more than 2^32 cells."""
-    prepare.cache_clear()
+    prepared_launch.cache_clear()
     with DevicePolicy.using(far_cells=0):
         check(lower([(0, 1, 2), (1, 2)], (0, 2), {0: 1000, 1: 7, 2: 44}, "int32", SEMIRINGS[1]))
-    prepare.cache_clear()
+    prepared_launch.cache_clear()
 
 
 def test_large_joins_are_made_in_steps() -> None:
-    device_step.cache_clear()
-    prepare.cache_clear()
+    launched_step.cache_clear()
+    prepared_launch.cache_clear()
     rng = np.random.default_rng(8)
     scopes = [tuple(int(v) for v in rng.choice(18, 6, replace=False)) for _ in range(60)]
     with TilingPolicy.using(flat_join_cells=1 << 8):
         for semiring in SEMIRINGS[:3]:
             check(lower(scopes, tuple(range(1, 18)), dict.fromkeys(range(18), 2), semiring.dtype, semiring))
-    device_step.cache_clear()
-    prepare.cache_clear()
+    launched_step.cache_clear()
+    prepared_launch.cache_clear()
 
 
 def test_forty_binary_variables() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bucketflow.tasks.cpu.numpy_blocks import run_blocks
 from bucketflow.tasks.gpu.tiling.brick_layout import Brick, BrickSlice
 from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, one_launch
-from bucketflow.tasks.gpu.tiling.device_lowering import device_step
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step, launched_step
 from bucketflow.tasks.gpu.tiling.passes import (
     BrickPass,
     BucketPass,
@@ -25,7 +25,9 @@ from bucketflow.tasks.gpu.tiling.passes import (
 )
 from bucketflow.tasks.gpu.tiling.product_tiles import step_depth
 from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
+from bucketflow.tasks.gpu.tiling.tile_launches import TILE_LAUNCHES
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
+from bucketflow.tasks.learnt.learnt_launches import RULES
 from bucketflow.tasks.steps.lowering import Lowered, lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, min_plus
 
@@ -234,13 +236,13 @@ def run_matrix(each: ProductPass, tables: Sequence[np.ndarray], out: np.ndarray)
     out[at] = (tables[0][left][:, :, None] + tables[1][right][:, None]).min(axis=-1)
 
 
-def check(lowered: Lowered) -> DeviceStep:
+def check(lowered: Lowered, launch: str = RULES) -> DeviceStep:
     """Compare the emulated device with NumPy."""
     rng = np.random.default_rng(1)
     tables = [rng.integers(0, 1000, n).astype(float) for n in lowered.input_cells]
     expected = np.empty(lowered.out_cells)
     run_blocks(lowered.blocks, MIN_PLUS, tables, expected)
-    step = device_step.__wrapped__(lowered)
+    step = launched_step.__wrapped__(lowered, launch)
     np.testing.assert_array_equal(emulate(step, lowered, tables), expected)
     return step
 
@@ -248,6 +250,26 @@ def check(lowered: Lowered) -> DeviceStep:
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_random_steps(data: st.DataObject) -> None:
+    check(drawn_step(data))
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+@pytest.mark.parametrize("launch", [name for name in TILE_LAUNCHES if name != RULES])
+def test_every_launch_computes_the_same(launch: str, data: st.DataObject) -> None:
+    """And needs no more memory than that of the rules, by which plans count."""
+    lowered = drawn_step(data)
+    assert check(lowered, launch).workspace_cells <= launched_step(lowered, RULES).workspace_cells
+
+
+def test_launches_are_of_the_families_that_they_name() -> None:
+    product = lower([(0, 1), (1, 2)], (0, 2), {0: 1024, 1: 16, 2: 1024}, "float64", MIN_PLUS)
+    named = {"product": ProductPass, "bricks": BrickPass, "buckets": BucketPass, "streams": StreamPass}
+    for name, kind in {**named, RULES: ProductPass, "no product": StreamPass}.items():
+        assert [type(each) for each in launched_step(product, name).passes] == [kind]
+
+
+def drawn_step(data: st.DataObject) -> Lowered:
     names = list(range(10))
     sizes = {v: data.draw(st.sampled_from([1, 2, 2, 2, 3, 4, 5, 16])) for v in names}
     while np.prod(list(sizes.values())) > 60_000:
@@ -258,7 +280,7 @@ def test_random_steps(data: st.DataObject) -> None:
         inputs.append(tuple(order[: data.draw(st.integers(0, 10))]))
     inputs[0] = tuple(data.draw(st.permutations(names)))
     output = tuple(data.draw(st.permutations(names))[: data.draw(st.integers(0, 10))])
-    check(lower(inputs, output, sizes, "float64", MIN_PLUS))
+    return lower(inputs, output, sizes, "float64", MIN_PLUS)
 
 
 @settings(max_examples=100, deadline=None)

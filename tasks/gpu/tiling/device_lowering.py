@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
+from ...learnt.learnt_launches import RULES, launch_of
 from ...steps.lowering import Lowered
 from ...steps.products import Product
 from ...steps.semiring import Semiring
@@ -51,20 +52,37 @@ from .passes import (
     device_step_of,
 )
 from .streams import Axis, divisor, stream_tiles
+from .tile_launches import TILE_LAUNCHES, TileLaunch
 from .tiling_policy import TilingPolicy
 
 # Axes of a brick: those of places, columns and rows; only where that is too many places for the kernel are fewer tried.
 _MOST_PARTS: Final = MAX_PLACES + 8
 
 
-@lru_cache(maxsize=4096)
 def device_step(lowered: Lowered) -> DeviceStep:
-    """Lower a step for the device."""
-    builder = _PassBuilder(lowered)
+    """Lower a step for the device: by the launch that was learnt for it, else by the rules."""
+    return launched_step(lowered, launch_of("gpu", lowered))
+
+
+@lru_cache(maxsize=4096)
+def launched_step(lowered: Lowered, launch: str) -> DeviceStep:
+    """Lower a step by one of `TILE_LAUNCHES`; by the rules where another one needs more memory than these."""
+    found = _device_step(lowered, TILE_LAUNCHES.get(launch, TILE_LAUNCHES[RULES]))
+    if launch == RULES:
+        return found
+    ruled = launched_step(lowered, RULES)
+    return found if found.workspace_cells <= ruled.workspace_cells else ruled
+
+
+def _device_step(lowered: Lowered, launch: TileLaunch) -> DeviceStep:
+    builder = _PassBuilder(lowered, launch)
     axes = as_axes(lowered.axes)
     inputs = list(range(len(lowered.input_cells)))
     product = lowered.product
-    if product is not None and _worth_tiles(axes, product, lowered.semiring):
+    wanted = launch.products
+    if product is not None and (
+        _worth_tiles(axes, product, lowered.semiring) if wanted == "rules" else wanted == "always"
+    ):
         builder.product(axes, product)
     else:
         builder.eliminate(axes, inputs)
@@ -89,7 +107,8 @@ def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> 
 class _PassBuilder:
     """Collects passes and temporaries."""
 
-    def __init__(self, lowered: Lowered) -> None:
+    def __init__(self, lowered: Lowered, launch: TileLaunch) -> None:
+        self.launch = launch
         self.itemsize = lowered.semiring.itemsize
         self.inputs = len(lowered.input_cells)
         self.output = -1
@@ -120,14 +139,15 @@ class _PassBuilder:
         axes = fused(axes)
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
         least = (least or policy.brick_least_cells) * (1 if len(inputs) > FEW_INPUTS else 4)
-        if len(inputs) < 2 or cells < least:
+        wanted = self.launch.bricks
+        if len(inputs) < 2 or wanted == "never" or (wanted == "rules" and cells < least):
             return False
         if out_cells < policy.brick_least_output_cells:
             return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
         return any(
             self.bricks_in(axes, inputs, out_cells, share, parts)
             for parts in (_MOST_PARTS, MAX_PLACES)
-            for share in (0.75, 0.6, 0.45, 0.3)
+            for share in self.launch.brick_shares
         )
 
     def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
@@ -264,14 +284,16 @@ class _PassBuilder:
         """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
         policy = TilingPolicy.current()
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        few = len(inputs) <= FEW_INPUTS
-        if out_cells > policy.bucket_output_cells or (few and not self.reused(axes, inputs)):
+        few, wanted = len(inputs) <= FEW_INPUTS, self.launch.buckets
+        unfit = out_cells > policy.bucket_output_cells or (few and not self.reused(axes, inputs))
+        if wanted == "never" or (wanted == "rules" and unfit):
             return False
         passes, temporaries = len(self.passes), len(self.temporaries)
         axes, inputs = self.packed(axes, inputs)
         bucket = bucket_tiles(axes, len(inputs), self.itemsize)
         crowded = bucket is None or bucket.share > (policy.crowded_share / 2 if few else policy.crowded_share)
-        if bucket is None or (crowded and cells >= policy.crowded_cells[0] and out_cells >= policy.crowded_cells[1]):
+        large = cells >= policy.crowded_cells[0] and out_cells >= policy.crowded_cells[1]
+        if bucket is None or (wanted == "rules" and crowded and large):
             del self.passes[passes:], self.temporaries[temporaries:]
             return False
         table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
