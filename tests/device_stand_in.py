@@ -301,9 +301,7 @@ class StandIn:
 
 
 @contextmanager
-def device(
-    patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, peers: bool = True
-) -> Iterator[StandIn]:
+def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, peers: bool = True) -> Iterator[StandIn]:
     """Use the stand-in; steps of ``least_cells`` and more run on it."""
     there = StandIn(cards, peers)
     gpu_peers.reaches.cache_clear()

@@ -112,7 +112,7 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
     if plan.spill is not None and plan.spill.cards:
         from ...tasks.gpu.peers import use_card
 
-        return nullcontext(PlacedThreads(plan.spill.cards, at_a_time, use_card))
+        return nullcontext(PlacedThreads(plan.spill.cards, plan.spill.card_boxes, use_card))
     if resources.distributed and not why_here(plan, resources):
         leave_slot()
         from ..runs.step_tasks import BEGINS

@@ -64,8 +64,8 @@ class BudgetPolicy(Policy):
     spread_seconds, device_slices : float, int
         Shorter plans run on one device, and more slices for each hardly make rounds more even.
     box_shares : tuple of int
-        Where tables are spread over devices, the boxes of each have one of so many parts of its memory: small ones leave
-        room for tables, large ones repeat less.
+        Where tables are spread over devices, a box has one of so many parts of the memory of its device, and as many
+        boxes at a time as take half of it: small ones leave room for tables, large ones repeat less.
     """
 
     hoped_memory: int = 4
@@ -100,4 +100,4 @@ class BudgetPolicy(Policy):
     chunk_bytes: tuple[int, int] = (1 << 20, 1 << 26)
     spread_seconds: float = 0.5
     device_slices: int = 16
-    box_shares: tuple[int, ...] = (2, 3, 4, 6, 8, 16, 32)
+    box_shares: tuple[int, ...] = (2, 3, 4, 6, 12, 24, 48)

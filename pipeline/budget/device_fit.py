@@ -137,7 +137,7 @@ def _seconds_on(planner: Planner, plan: Plan, devices: int) -> float:
 
 
 def spread_over_cards(planner: Planner, whole: Plan, around: HostBudget) -> Plan:
-    """Cut a plan into boxes whose tables stay in the memory of at least two devices: a spill plan of their joint memory.
+    """Cut a plan into boxes whose tables stay in the memory of two devices or more: a spill of their joint memory.
 
     A device has stored tables beside the boxes that it works on. How its memory is divided among both is tried.
 
@@ -157,10 +157,11 @@ def spread_over_cards(planner: Planner, whole: Plan, around: HostBudget) -> Plan
     found: list[Plan] = []
     refusal: BudgetError | None = None
     for share in BudgetPolicy.current().box_shares:
-        budget = planner.with_options(memory_bytes=allowed // share)
+        budget = planner.with_options(memory_bytes=allowed // share, threads=1)
         try:
-            plan = _boxed(replace(budget, effort=PlanningBudget()), whole, around.peer_rate, PEER_BYTES_PER_SECOND)
-            found.append(_on_cards(plan, planner, cards, around.peer_rate))
+            effort = PlanningBudget()
+            plan = plan_spill(replace(budget, effort=effort), whole, around.peer_rate, PEER_BYTES_PER_SECOND)
+            found.append(_on_cards(plan, planner, cards, max(1, min(SLOTS, share // 2)), around.peer_rate))
         except BudgetError as error:
             refusal = refusal or error
     if not found:
@@ -169,7 +170,7 @@ def spread_over_cards(planner: Planner, whole: Plan, around: HostBudget) -> Plan
     return min(found, key=lambda plan: plan.seconds)
 
 
-def _on_cards(plan: Plan, planner: Planner, cards: int, rate: float) -> Plan:
+def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float) -> Plan:
     """Price the boxes of a plan on several devices.
 
     A chunk that no device has room for would mean that each holds more than its room less a chunk, so tables fit where
@@ -183,14 +184,14 @@ def _on_cards(plan: Plan, planner: Planner, cards: int, rate: float) -> Plan:
     spill, dims = plan.spill, plan.dims
     assert spill is not None
     chunks = (prod(dims[v] for v in t.axes if v not in t.chunked) for t in spill.tables.values())
-    peak = SLOTS * spill.peak_bytes
+    peak = slots * spill.peak_bytes
     room, chunk = planner.memory_bytes - peak, max(chunks, default=0) * spill.itemsize
     if spill.disk_bytes > cards * (room - chunk):
         raise BudgetError(
             f"the tables of the plan need {format_bytes(spill.disk_bytes)} of {cards} devices, which have "
             f"{format_bytes(max(cards * (room - chunk), 0))} left beside their boxes; give more --gpu-memory"
         )
-    spread = replace(spill, cards=cards, card_bytes=room, resident=True)
+    spread = replace(spill, cards=cards, card_bytes=room, card_boxes=slots, resident=True)
     compute = sum(
         spread.rounds(stage) * sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in stage.steps)
         for stage in spill.stages

@@ -112,6 +112,8 @@ class Spill:
         Over the memory of how many devices of this machine the tables are spread; 0 where they are elsewhere.
     card_bytes : int
         What the tables may take of each device then.
+    card_boxes : int
+        So many boxes at a time are on each device then.
     link_bytes : int
         About what devices read from each other then.
     """
@@ -131,6 +133,7 @@ class Spill:
     resident: bool = False
     cards: int = 0
     card_bytes: int = 0
+    card_boxes: int = 0
     link_bytes: int = 0
 
     @cached_property

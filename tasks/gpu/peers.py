@@ -92,6 +92,6 @@ def _copied(source: Any, card: int, target: Any, here: int) -> None:
 def _seen(table: Any, here: int) -> Any:
     """Return another card's table as one that this card reads in place; CuPy would refuse, or copy, it otherwise."""
     cp = cupy()
-    reach = table.itemsize * (1 + sum((n - 1) * s // table.itemsize for n, s in zip(table.shape, table.strides)))
+    reach = table.itemsize + sum((n - 1) * s for n, s in zip(table.shape, table.strides, strict=True))
     there = cp.cuda.UnownedMemory(table.data.ptr, reach, table, here)
     return cp.ndarray(table.shape, table.dtype, cp.cuda.MemoryPointer(there, 0), table.strides)

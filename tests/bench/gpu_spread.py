@@ -63,7 +63,7 @@ def print_plans(case: SpreadCase, counts: list[int], search: float) -> None:
         for fit in WAYS if count > 1 else WAYS[:1]:
             for times in (1, count) if fit == "slice" and count > 1 else (1,):
                 decode = case.query == "optimum"
-                options = PlanOptions(times * case.card_bytes, decode=decode, order_seconds=search)
+                options = PlanOptions(memory_bytes=times * case.card_bytes, decode=decode, order_seconds=search)
                 planner = Planner(prepared.problem, options, gpu_rates(semiring))
                 around = HostBudget(0, False, 0, lambda: 1e9, cards=count)
                 line = f"{case.file} {case.query} {count} x {times * case.card_bytes / 1e9:g} GB {fit:6s}"
