@@ -34,6 +34,8 @@ class Node:
         Memory that the transfers of the task take.
     room_bytes : int
         Memory that the transfers of others may take while the task computes.
+    near : callable, optional
+        Takes the key when the task may start, and returns the place where most of what it reads lies, if there is one.
     """
 
     needs: set[Any]
@@ -41,6 +43,7 @@ class Node:
     priority: int = 0
     moving_bytes: int = 0
     room_bytes: int = 0
+    near: Callable[[Any], int | None] | None = None
 
 
 class Pool(Protocol):
@@ -235,6 +238,19 @@ class _Ready:
     def _push(self, key: Hashable) -> None:
         heapq.heappush(self._heap, (-self._nodes[key].priority, self._order[key], key))
 
+    def take_near(self, place: int, looked_at: int) -> Any:
+        """Take the first of the next keys that is nearest to a place, or to none; failing those, the next key."""
+        for at, entry in enumerate(heapq.nsmallest(looked_at, self._heap)):
+            near = self._nodes[entry[2]].near
+            where = None if near is None else near(entry[2])
+            if where is None or where == place:
+                if at == 0:
+                    return self.pop()
+                self._heap.remove(entry)
+                heapq.heapify(self._heap)
+                return entry[2]
+        return self.pop()
+
     def first(self) -> Any:
         """Return the next key, or None if no task may start now."""
         return self._heap[0][2] if self._heap else None
@@ -281,3 +297,57 @@ class ThreadPool(SerialPool):
                         yield key, error or future.result()
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
+
+
+# Threads that belong to places, such as the cards of this machine: tasks go where what they read lies.
+
+
+class PlacedThreads(SerialPool):
+    """Runs graphs with some tasks at the same time in each of several places, everything else in the calling thread.
+
+    Parameters
+    ----------
+    places : int
+    at_a_time : int
+        Tasks that one place has room for.
+    begin : callable
+        Called once in each thread, with the number of its place.
+    looked_at : int
+        Among so many of the tasks that may start, one that is near a free place is looked for.
+    """
+
+    def __init__(self, places: int, at_a_time: int, begin: Callable[[int], None], looked_at: int = 64):
+        self.width = places * at_a_time
+        self._places, self._at_a_time, self._begin, self._looked_at = places, at_a_time, begin, looked_at
+
+    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        """Keep all places busy; see :class:`Pool`."""
+        ready = _Ready(nodes)
+        running: dict[Future[Any], tuple[Hashable, int]] = {}
+        free = [self._at_a_time] * self._places
+        threads = [ThreadPoolExecutor(self._at_a_time, f"place-{i}", self._begin, (i,)) for i in range(self._places)]
+        try:
+            while True:
+                while max(free):
+                    place = free.index(max(free))
+                    key = ready.take_near(place, self._looked_at)
+                    if key is None:
+                        break
+                    function, *args = nodes[key].call(key)
+                    running[threads[place].submit(_in_a_row, function, *args)] = key, place
+                    free[place] -= 1
+                if not running:
+                    return
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    key, place = running.pop(future)
+                    free[place] += 1
+                    error = future.exception()
+                    if error is None:
+                        ready.finish(key)
+                    yield key, error or future.result()
+        finally:
+            for each in threads:
+                each.shutdown(wait=False, cancel_futures=True)
+            for each in threads:
+                each.shutdown(wait=True)

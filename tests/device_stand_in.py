@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import sys
+import threading
 import types
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +25,7 @@ from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import launch as gpu
+from bucketflow.tasks.gpu import peers as gpu_peers
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows import device as relations_device
 from bucketflow.tasks.rows import device_algebra as rows_device
@@ -55,8 +58,13 @@ class DeviceArray(np.ndarray):
 
     __module__ = "cupy"
 
-    def __new__(cls, cells: int, dtype: str, memptr: _Memory) -> DeviceArray:
-        return super().__new__(cls, cells, dtype, memptr.table, memptr.at)
+    card: int | None = None
+
+    def __new__(cls, cells: Any, dtype: str, memptr: _Memory, strides: Any = None) -> DeviceArray:
+        return super().__new__(cls, cells, dtype, memptr.table, memptr.at, strides)
+
+    def __array_finalize__(self, origin: Any) -> None:
+        self.card = getattr(origin, "card", None)
 
     @property
     def data(self) -> Any:
@@ -152,15 +160,49 @@ class _Event:
         pass
 
 
+class _Device:
+    id: int
+    pci_bus_id: str
+    use: Callable[[], None]
+
+    def __init__(self, on: Any) -> None:
+        self._on = on
+
+    def __enter__(self) -> None:
+        self._on.__enter__()
+
+    def __exit__(self, *details: object) -> None:
+        self._on.__exit__(*details)
+
+
 def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int) -> None:
     assert kind in (1, 2)
     ctypes.memmove(target, source, nbytes)
 
 
-class StandIn:
-    """The device: how much memory it has, which tables it refuses, and how often."""
+class _Unowned(_Memory):
+    """Memory that somebody else holds, seen from a card."""
 
-    def __init__(self) -> None:
+    def __init__(self, ptr: int, nbytes: int, owner: Any, card: int) -> None:
+        super().__init__(np.frombuffer((ctypes.c_ubyte * nbytes).from_address(ptr), np.uint8))
+        self.owner = owner
+
+
+class StandIn:
+    """The device: how much memory it has, which tables it refuses, and how often.
+
+    Parameters
+    ----------
+    cards : int
+        How many such devices there are.
+    peers : bool
+        Whether they read each other's memory.
+    """
+
+    def __init__(self, cards: int = 1, peers: bool = True) -> None:
+        self.cards, self.peers = cards, peers
+        self.held, self.peaks = [0] * cards, [0] * cards
+        self._present, self._counting = threading.local(), threading.Lock()
         self.total_bytes = 1 << 34
         self.largest_table_bytes = 1 << 62
         self.patience = 1 << 62
@@ -172,12 +214,47 @@ class StandIn:
         if values.nbytes > self.largest_table_bytes and self.refused < self.patience:
             self.refused += 1
             raise OutOfMemoryError(f"cannot allocate {values.nbytes} bytes")
-        return values.view(DeviceArray)
+        card = self.present()
+        self._count(card, values.nbytes)
+        weakref.finalize(values, self._count, card, -values.nbytes)
+        table = values.view(DeviceArray)
+        table.card = card
+        return table
+
+    def present(self) -> int:
+        """Return the card that this thread works on."""
+        return getattr(self._present, "card", 0)
+
+    def use(self, card: int) -> None:
+        """Let this thread work on a card."""
+        assert 0 <= card < self.cards
+        self._present.card = card
+
+    def _count(self, card: int, nbytes: int) -> None:
+        with self._counting:
+            self.held[card] += nbytes
+            self.peaks[card] = max(self.peaks[card], self.held[card])
+
+    @contextmanager
+    def _on(self, card: int) -> Iterator[None]:
+        before = self.present()
+        self.use(card)
+        try:
+            yield
+        finally:
+            self.use(before)
+
+    def _device(self, card: int | None = None) -> Any:
+        chosen = self.present() if card is None else card
+        device = _Device(self._on(chosen))
+        device.id, device.pci_bus_id, device.use = chosen, str(chosen), lambda: self.use(chosen)
+        return device
 
     def prepare(self, lowered: Lowered) -> Callable[..., Any]:
         """Run a step of device tables, or of host tables that are copied first."""
 
         def run(tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
+            assert {getattr(t, "card", None) for t in tables} <= {None, self.present()}, "a table of another card"
             result = self.empty(lowered.out_cells, lowered.semiring.dtype) if out is None else out
             result[...] = dense.run(lowered, [np.asarray(t).view(np.ndarray) for t in tables], compiled=False)
             return result
@@ -196,14 +273,20 @@ class StandIn:
             memcpyDeviceToHost=2,
             hostRegister=lambda pointer, nbytes, flags: None,
             hostUnregister=lambda pointer: None,
-            getDeviceCount=lambda: 1,
+            getDevice=self.present,
+            deviceCanAccessPeer=lambda card, other: self.peers,
+            deviceEnablePeerAccess=lambda other: None,
+            memcpyPeerAsync=lambda to, _, source, __, nbytes, ___: ctypes.memmove(to, source, nbytes),
+            getDeviceCount=lambda: self.cards,
             getDeviceProperties=lambda _: {"name": b"stand-in"},
             runtimeGetVersion=lambda: 0,
             memGetInfo=lambda: (self.total_bytes, self.total_bytes),
             CUDARuntimeError=RuntimeError,
         )
         cupy.cuda = types.SimpleNamespace(
-            Device=lambda: types.SimpleNamespace(id=0, pci_bus_id="0"),
+            Device=self._device,
+            UnownedMemory=_Unowned,
+            MemoryPointer=lambda memory, at: memory + at if at else memory,
             Stream=_Stream,
             Event=_Event,
             get_current_stream=_Stream,
@@ -218,9 +301,10 @@ class StandIn:
 
 
 @contextmanager
-def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn]:
+def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, peers: bool = True) -> Iterator[StandIn]:
     """Use the stand-in; steps of ``least_cells`` and more run on it."""
-    there = StandIn()
+    there = StandIn(cards, peers)
+    gpu_peers.reaches.cache_clear()
     patch.setitem(sys.modules, "cupy", there.module())
     patch.setattr(gpu, "prepare", there.prepare)
     patch.setattr(arrays, "empty", there.empty)
@@ -241,7 +325,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64) -> Iterator[StandIn
             float(values.max(where=values > limit, initial=-np.inf)),
         ),
     )
-    patch.setattr(cluster_gpu, "visible_gpus", lambda: ["0"])
+    patch.setattr(cluster_gpu, "visible_gpus", lambda: [str(card) for card in range(cards)])
     with DevicePolicy.using(step_least_cells=least_cells):
         yield there
 

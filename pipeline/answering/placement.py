@@ -13,7 +13,7 @@ from typing import Final
 from ...cluster.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
 from ...cluster.driver import leave_slot
-from ...cluster.pool import Pool, ThreadPool
+from ...cluster.pool import PlacedThreads, Pool, ThreadPool
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
@@ -119,6 +119,10 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         from ..budget.device_fit import boxes_at_a_time
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
+    if plan.spill is not None and plan.spill.cards:
+        from ...tasks.gpu.peers import use_card
+
+        return nullcontext(PlacedThreads(plan.spill.cards, plan.spill.card_boxes, use_card))
     if resources.distributed and not why_here(plan, resources):
         leave_slot()
         from ..runs.step_tasks import BEGINS
@@ -134,6 +138,8 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
     """
     if plan is None:
         return "preprocessing gives the answer"
+    if plan.spill is not None and plan.spill.cards:
+        return f"its tables are spread over {plan.spill.cards} cards, which threads of this process use"
     if resources.asked.tasks == "steps":
         return ""
     seconds = run_seconds(plan)
@@ -184,7 +190,7 @@ def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Path |
         with scratch_folder() as folder:
             yield folder
         return
-    if plan is None or plan.spill is None or (plan.spill.resident and resources.gpu_count == 1):
+    if plan is None or plan.spill is None or plan.spill.cards or (plan.spill.resident and resources.gpu_count == 1):
         yield None
         return
     shared = plan.spill.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)

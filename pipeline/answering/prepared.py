@@ -200,6 +200,8 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
         One that a search found, for tables by rows.
     """
     problem, resources, stored = prepared.problem, prepared.resources, prepared.stored
+    if resources.asked.fit == "spread":
+        _verify_spread(prepared)
     if stored:
         from ..budget.stored_plans import stored_plan
 
@@ -225,6 +227,30 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
         longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
         plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes, longest)
     return replace(prepared, resources=resources, prices=replace(prices, chosen=plan))
+
+
+def _verify_spread(prepared: Prepared) -> None:
+    """Refuse to spread tables over cards where that does not apply.
+
+    Raises
+    ------
+    ModelError
+        Naming why.
+    """
+    resources, problem = prepared.resources, prepared.problem
+    asked, why = resources.asked, ""
+    if asked.remote:
+        why = "the GPUs are those of workers, which do not read each other's memory; slices go to all of them"
+    elif resources.gpu_count < 2:
+        why = f"it spreads tables over several GPUs of this machine, and {resources.gpu_count or 'none'} is used"
+    elif asked.folder is not None:
+        why = "a run directory keeps its tables in files"
+    elif problem.targets is not None:
+        why = "marginals are answered in slices, or by fit 'spill'"
+    elif problem.rows is not None:
+        why = "tables by rows stay on one device"
+    if why:
+        raise ModelError(f"fit 'spread' does not apply: {why}")
 
 
 def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
@@ -294,7 +320,8 @@ def _around(resources: Resources, **link: float) -> HostBudget:
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote
-    return HostBudget(resources.host_bytes, files, resources.disk_bytes, rate, **link)
+    cards = 1 if files else resources.gpu_count
+    return HostBudget(resources.host_bytes, files, resources.disk_bytes, rate, cards=cards, **link)
 
 
 def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:

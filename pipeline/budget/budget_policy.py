@@ -63,6 +63,9 @@ class BudgetPolicy(Policy):
         of its own, so it is not a very small one: bytes at least and at most.
     spread_seconds, device_slices : float, int
         Shorter plans run on one device, and more slices for each hardly make rounds more even.
+    box_shares : tuple of int
+        Where tables are spread over devices, a box has one of so many parts of the memory of its device, and as many
+        boxes at a time as take half of it: small ones leave room for tables, large ones repeat less.
     """
 
     hoped_memory: int = 4
@@ -97,3 +100,4 @@ class BudgetPolicy(Policy):
     chunk_bytes: tuple[int, int] = (1 << 20, 1 << 26)
     spread_seconds: float = 0.5
     device_slices: int = 16
+    box_shares: tuple[int, ...] = (2, 3, 4, 6, 12, 24, 48)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
+from itertools import tee
+from math import prod
 from typing import Final
 
-from ..errors import BudgetError
+from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
 from ..orders.tree_search import Starts
-from ..plans.lower_bounds import Outline, least_bytes
+from ..plans.lower_bounds import Outline, first_plan, least_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner
 from ..plans.repricing import with_rates
@@ -28,6 +30,9 @@ SLOTS: Final = 3
 
 LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
+
+PEER_BYTES_PER_SECOND: Final = 200e9
+"""Between two devices of a host over NVLink, in each direction."""
 
 # Seconds of a search by the rates of a host, or by all of a device, at most.
 _HOST_SEARCH = 0.15
@@ -51,6 +56,10 @@ class HostBudget:
         Measures the disk, in bytes per second; only called if files are considered.
     link_rate : float
         Bytes per second between host and device.
+    peer_rate : float
+        Bytes per second between two devices.
+    cards : int
+        Devices that one process may use, over which tables may be spread.
     """
 
     host_bytes: int
@@ -58,6 +67,8 @@ class HostBudget:
     disk_bytes: int
     disk_rate: Callable[[], float]
     link_rate: float = LINK_BYTES_PER_SECOND
+    peer_rate: float = PEER_BYTES_PER_SECOND
+    cards: int = 1
 
     def holds(self, plan: Plan) -> bool:
         """Whether all tables of a plan that spills, and those on their way, stay in the host's memory."""
@@ -90,8 +101,104 @@ def fitted_for_device(planner: Planner, fit: Fit, around: HostBudget, devices: i
     def spilled(planner: Planner, whole: Plan) -> Plan:
         return _spilled(planner.with_options(memory_bytes=given), whole, around)
 
-    found = cheapest(planner, _whole_plans(planner), fit, spilled)
-    return found if found.chosen.spill else spread(planner, found, devices)
+    plans, again = tee(_whole_plans(planner))
+    if fit == "spread":
+        whole, _ = first_plan(again)
+        return Prices(spread_over_cards(planner.with_options(memory_bytes=given), whole, around))
+    refusal: BudgetError | None = None
+    try:
+        found = cheapest(planner, plans, fit, spilled)
+    except BudgetError as error:
+        refusal = error
+    if refusal is None:
+        found = found if found.chosen.spill else spread(planner, found, devices)
+    if fit != "auto" or around.cards < 2 or (refusal is None and found.chosen.way == "memory"):
+        if refusal is not None:
+            raise refusal
+        return found
+    whole, _ = first_plan(again)
+    try:
+        cards = spread_over_cards(planner.with_options(memory_bytes=given), whole, around)
+    except BudgetError:
+        if refusal is not None:
+            raise refusal from None
+        return found
+    if refusal is not None:
+        return Prices(cards)
+    return replace(found, chosen=min(found.chosen, cards, key=lambda plan: _seconds_on(planner, plan, devices)))
+
+
+def _seconds_on(planner: Planner, plan: Plan, devices: int) -> float:
+    """Predict a plan on several devices, whichever way it goes."""
+    spill = plan.spill
+    if spill is None:
+        return spread_seconds(planner, plan, devices)
+    return spill.seconds if spill.cards else spill.moving_seconds + (spill.seconds - spill.moving_seconds) / devices
+
+
+def spread_over_cards(planner: Planner, whole: Plan, around: HostBudget) -> Plan:
+    """Cut a plan into boxes whose tables stay in the memory of two devices or more: a spill of their joint memory.
+
+    A device has stored tables beside the boxes that it works on. How its memory is divided among both is tried.
+
+    Parameters
+    ----------
+    planner : Planner
+        With the memory of one device.
+    whole : Plan
+        In memory, without slices.
+
+    Raises
+    ------
+    BudgetError
+        If the tables do not fit the devices together.
+    """
+    cards, allowed = around.cards, planner.memory_bytes
+    found: list[Plan] = []
+    refusal: BudgetError | None = None
+    for share in BudgetPolicy.current().box_shares:
+        budget = planner.with_options(memory_bytes=allowed // share, threads=1)
+        try:
+            effort = PlanningBudget()
+            plan = plan_spill(replace(budget, effort=effort), whole, around.peer_rate, PEER_BYTES_PER_SECOND)
+            found.append(_on_cards(plan, planner, cards, max(1, min(SLOTS, share // 2)), around.peer_rate))
+        except BudgetError as error:
+            refusal = refusal or error
+    if not found:
+        assert refusal is not None
+        raise refusal
+    return min(found, key=lambda plan: plan.seconds)
+
+
+def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float) -> Plan:
+    """Price the boxes of a plan on several devices.
+
+    A chunk that no device has room for would mean that each holds more than its room less a chunk, so tables fit where
+    they take no more than that.
+
+    Raises
+    ------
+    BudgetError
+        If they take more.
+    """
+    spill, dims = plan.spill, plan.dims
+    assert spill is not None
+    chunks = (prod(dims[v] for v in t.axes if v not in t.chunked) for t in spill.tables.values())
+    peak = slots * spill.peak_bytes
+    room, chunk = planner.memory_bytes - peak, max(chunks, default=0) * spill.itemsize
+    if spill.disk_bytes > cards * (room - chunk):
+        raise BudgetError(
+            f"the tables of the plan need {format_bytes(spill.disk_bytes)} of {cards} devices, which have "
+            f"{format_bytes(max(cards * (room - chunk), 0))} left beside their boxes; give more --gpu-memory"
+        )
+    spread = replace(spill, cards=cards, card_bytes=room, card_boxes=slots, resident=True)
+    compute = sum(
+        spread.rounds(stage) * sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in stage.steps)
+        for stage in spill.stages
+    )
+    moving, link = spill.moving_seconds / cards, spill.read_bytes * (cards - 1) // cards
+    spread = replace(spread, moving_seconds=moving, link_bytes=link, seconds=compute + moving, disk_rate=rate)
+    return replace(plan, peak_bytes=peak + -(-spill.disk_bytes // cards) + chunk, spill=spread)
 
 
 def _placed_bytes(memory_bytes: int) -> int:

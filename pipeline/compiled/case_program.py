@@ -1,12 +1,18 @@
-"""Batches of evidence: one pair of sweeps for many cases, which are the last axis of every table they change."""
+"""Batches of evidence, in blocks of cases.
+
+Cases that observe states are answered one after the other, each over the cells that agree with it. Where they have
+likelihoods, and where loops are not compiled, one pair of sweeps answers a block of cases, which are the last axis of
+every table that they change.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +28,9 @@ from ..plans.plan import Plan
 from ..trees.memory import Sizing, sweep_peak
 from ..trees.tree import Target
 from .compiled_policy import CompiledPolicy
+
+if TYPE_CHECKING:
+    from ...tasks.sweeps.observed_cases import ObservedCases
 
 Array = NDArray[Any]
 
@@ -51,6 +60,8 @@ class BatchProgram:
         The steps that a case can change and that an answer needs, without the axis of cases.
     targets : tuple of Target
     compiled : bool
+    observed : ObservedCases or None
+        That answers where all observe states.
     """
 
     plan: Plan
@@ -60,6 +71,7 @@ class BatchProgram:
     steps: tuple[Step, ...]
     targets: tuple[Target, ...]
     compiled: bool
+    observed: ObservedCases | None = None
 
     @property
     def varying(self) -> frozenset[int]:
@@ -99,6 +111,8 @@ class BatchProgram:
 
     def run(self, evidence: Mapping[int, Array], cases: int, threads: int = 1) -> BlockAnswer:
         """Answer one block: local variable → (cases,) states of the model or (cases, states) likelihoods."""
+        if self.observed is not None:
+            return self._run_observed(self.observed, evidence, cases, threads)
         algebra = CaseProduct((*self.plan.tree.dims, cases), self.compiled)
         steps = self.block_steps(cases)
         tables = {node: for_all_cases(t) for node, t in {**self.leaves, **self.shared}.items()}
@@ -110,6 +124,20 @@ class BatchProgram:
             totals = totals + log_totals(made[root])
         beliefs = {t: posteriors(made[self.plan.results[t]], cases) for t in self.targets}
         return BlockAnswer(totals, beliefs, algebra.endangered)
+
+    def _run_observed(
+        self, program: ObservedCases, evidence: Mapping[int, Array], cases: int, threads: int
+    ) -> BlockAnswer:
+        """Answer one block of observed states."""
+        states = np.full((cases, len(self.plan.tree.dims)), -1, np.int64)
+        for o in self.observations:
+            column = evidence[o.variable]
+            place = np.minimum(np.searchsorted(o.states, column), len(o.states) - 1)
+            found = np.where(o.states[place] == column, place, -2)
+            states[:, o.variable] = np.where(column < 0, -1, found)
+        answers, totals, left = program.answer(states, threads)
+        beliefs = {t: answers[:, a:b].T for t, (a, b) in zip(self.targets, pairwise(program.ends), strict=True)}
+        return BlockAnswer(totals, beliefs, left)
 
     def _observed_leaves(self, evidence: Mapping[int, Array], endangered: Array) -> dict[int, CaseTable]:
         """Multiply the findings of every case into the leaves that take them.
@@ -171,9 +199,26 @@ def batch_program(
     return BatchProgram(plan, leaves, shared, tuple(observations), steps, tuple(targets), compiled)
 
 
-def block_size(program: BatchProgram, memory_bytes: int) -> int:
-    """Choose how many cases are answered at once."""
+def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchProgram:
+    """Return a program that answers cases of observed states one by one, where there is memory for their tables."""
+    from ...tasks.sweeps.observed_cases import ObservedCases
+
+    plan, policy = program.plan, CompiledPolicy.current()
+    useful = max(plan.cells // policy.observed_saving, policy.least_observed_cells)
+    cells = min(useful, memory_bytes // (SUM_PRODUCT.itemsize * (threads + 1)))
+    if len(plan.tree.dims) > policy.observed_variables or cells < 1:
+        return program
+    layouts, targets = plan.layouts[: plan.tree.n_leaves], [t[0] for t in program.targets]
+    observed = ObservedCases(plan.tree.dims, layouts, program.leaves, targets, cells)
+    return replace(program, observed=observed) if observed.possible else program
+
+
+def block_size(program: BatchProgram, memory_bytes: int, threads: int) -> int:
+    """Choose how many cases are answered at once, by so many threads."""
     policy = CompiledPolicy.current()
+    if program.observed is not None:
+        answers = 2 * SUM_PRODUCT.itemsize * (program.observed.ends[-1] + len(program.plan.tree.dims))
+        return max(1, min(policy.observed_block_cases * threads, memory_bytes // answers))
     cells = sum(step.lowered.cells for step in program.steps)
     cases = max(16, min(policy.block_cases, policy.block_cells // max(cells, 1)))
     while cases > 1 and program.block_bytes(cases) > memory_bytes:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.compiler.numba_parts import unknown_numba
 from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
@@ -22,7 +23,17 @@ from ..options import Where
 from ..queries.expansion import expanded, loose_log
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.tree import Target
-from .case_program import BatchProgram, BlockAnswer, Observation, batch_program, block_size, ranges, run_block
+from .case_program import (
+    BatchProgram,
+    BlockAnswer,
+    Observation,
+    batch_program,
+    block_size,
+    observing,
+    ranges,
+    run_block,
+)
+from .compiled_policy import CompiledPolicy
 from .state import CompiledState
 
 Array = NDArray[Any]
@@ -151,7 +162,10 @@ class _Runner:
             return
         self.program = batch_program(plan, leaves, tables, observations, self.targets, several)
         free = max(resources.memory_bytes - plan.kept_bytes, 0)
-        self.size = block_size(self.program, free)
+        large = plan.cells * cases.count >= CompiledPolicy.current().observing_cells and not unknown_numba()
+        if large and all(column.ndim == 1 for column in cases.columns.values()):
+            self.program = observing(self.program, free, resources.threads)
+        self.size = block_size(self.program, free, 1 if resources.distributed else resources.threads)
 
     def local_evidence(self, block: Cases) -> dict[int, Array]:
         """Columns of the variables that are left in the network."""

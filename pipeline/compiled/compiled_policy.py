@@ -18,6 +18,19 @@ class CompiledPolicy(Policy):
         cache.
     block_cases : int
         Most cases of a block.
+    observing_cells : int
+        Cells of a batch, over the compiled tree, from which cases of observed states have trees of their own; the loop
+        for that takes some seconds to compile, once.
+    observed_saving : int
+        How many times fewer cells such a tree has, at least: each is visited as often in several passes. Other cases
+        are answered alone over the compiled tree.
+    least_observed_cells : int
+        Entries that the tables of a case may have all the same.
+    observed_block_cases : int
+        Such cases of a block, for each thread: few enough that an interruption is heard soon, and that a cluster has
+        something for every worker.
+    observed_variables : int
+        Most variables of a model whose cases have trees of their own: finding an order takes their square.
     device_cases : int
         Cases at once on a device: enough for every step to fill it, and few enough that their tables are soon
         allocated.
@@ -53,6 +66,11 @@ class CompiledPolicy(Policy):
 
     block_cells: int = 1 << 25
     block_cases: int = 8192
+    observing_cells: int = 1 << 30
+    observed_saving: int = 8
+    least_observed_cells: int = 1 << 16
+    observed_block_cases: int = 128
+    observed_variables: int = 4096
     device_cases: int = 1 << 14
     device_bytes: int = 8 << 30
     device_blocks: int = 4

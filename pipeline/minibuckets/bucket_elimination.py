@@ -95,19 +95,14 @@ class BucketElimination(Generic[Answered]):
         self.messages: list[tuple[BucketTable, ...]] = [()] * n
         self.told: list[list[Answered]] = [[]] * n
 
-    def run(self, stop: Stop | None, most: int | None = None) -> bool | None:
-        """Eliminate all variables, or so many; return whether anything is possible, or None if it was stopped."""
-        for v, minis in zip(self.split.order[:most], self.split.buckets[:most], strict=True):
+    def run(self, stop: Stop | None) -> bool | None:
+        """Eliminate all variables; return whether anything is possible, or None if it was stopped."""
+        for v, minis in zip(self.split.order, self.split.buckets, strict=True):
             if stop is not None and stop():
                 return None
             if not self._bucket(v, minis):
                 return False
         return True
-
-    @property
-    def waiting(self) -> list[BucketTable]:
-        """Tables and messages that no bucket has read, where none are kept."""
-        return [table for table in self._tables if table is not None and table.scope]
 
     def _bucket(self, v: int, minis: Sequence[MiniBucket]) -> bool:
         """Eliminate one variable; return whether anything is possible."""

@@ -61,35 +61,6 @@ def log_sum_bounds(
     return rule.account.bounds() if possible else (-math.inf, -math.inf)
 
 
-def inner_sums(
-    tables: Sequence[BucketTable], split: Partition, most: int, *, threads: int = 1, stop: Stop | None = None
-) -> tuple[list[BucketTable], float] | None:
-    """Bound the sums over the first variables of an order from above, for each assignment of the others.
-
-    Parameters
-    ----------
-    tables : sequence of BucketTable
-        Logarithms; see :func:`log_sum_bounds`. Each has one of the first variables.
-    split : Partition
-    most : int
-        How many variables are summed out.
-    threads : int
-    stop : callable, optional
-
-    Returns
-    -------
-    tuple of list of BucketTable and float, or None
-        Logarithms over the other variables, whose total and the number are an upper bound; the number is -inf where
-        nothing is possible. None if it was stopped.
-    """
-    rule, joins = LogSums(Account(split, tables)), Joins(split.dims, LOG_SUM, threads)
-    elimination = BucketElimination(split, tables, rule, joins, keep=False)
-    possible = elimination.run(stop, most)
-    if possible is None:
-        return None
-    return (elimination.waiting, rule.account.told()) if possible else ([], -math.inf)
-
-
 def _free_dims(split: Partition) -> list[int]:
     """Domain sizes of the variables that no table has."""
     return [split.dims[v] for v, bucket in zip(split.order, split.buckets, strict=True) if not bucket]
@@ -123,11 +94,6 @@ class Account:
         self.slack += ROUNDING * operations * (spread + 8)
         self.parts.append(top)
         self.sizes.append(size)
-
-    def told(self) -> float:
-        """What messages have added to an upper bound so far, without variables that no table has."""
-        total = math.fsum(self.parts)
-        return total + self.slack + ROUNDING * (abs(total) + len(self.split.order))
 
     def bounds(self) -> tuple[float, float]:
         """A lower bound, -inf unless no bucket was split, and an upper bound."""

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from ..cost_networks.cost_network import CostTable
 from .bucket_policy import BucketPolicy
-from .joins import reduced
 from .log_sums import ROUNDING, magnitude
+from .log_tables import conditional_entropy, laid_along, powered, spread_over
 from .partition import MiniBucket, Partition, Scope
 
 Array = NDArray[Any]
@@ -59,9 +59,9 @@ class MiniNode:
         """Add up functions, messages from below and the bucket's share."""
         joined = self.table
         for node in self.below:
-            joined = joined + _spread(node.up, node.mini.message, self.mini.scope)
+            joined = joined + spread_over(node.up, node.mini.message, self.mini.scope)
         if self.share is not None:
-            joined = joined + _spread(self.share, common, self.mini.scope)
+            joined = joined + spread_over(self.share, common, self.mini.scope)
         self.joined = joined
 
     @property
@@ -92,7 +92,7 @@ class MixedBound:
         self.best, self.slack = math.inf, 0.0
         policy = BucketPolicy.current()
         self._step, self._heat, self._policy = policy.share_step, policy.heat, policy
-        self._build([_laid(table, scope) for table, scope in zip(tables, split.scopes, strict=False)])
+        self._build([laid_along(table, scope) for table, scope in zip(tables, split.scopes, strict=False)])
         self._saved: list[tuple[Array | None, float]] = []
         self._is_best = True
 
@@ -105,7 +105,7 @@ class MixedBound:
                 table = np.zeros([self.split.dims[u] for u in mini.scope])
                 for t in mini.tables:
                     if t < len(tables):
-                        table = table + _spread(tables[t], self.split.scopes[t], mini.scope)
+                        table = table + spread_over(tables[t], self.split.scopes[t], mini.scope)
                 below = tuple([made[t] for t in mini.tables if t in made])
                 node = MiniNode(mini, table, below, 0.0 if v in self.maximised else 1 / len(bucket))
                 node.size = magnitude(table) * len(mini.tables)
@@ -249,7 +249,7 @@ class MixedBound:
         if dead.any():
             mask = np.where(dead, -np.inf, 0.0)
             for node in bucket:
-                node.joined = node.joined + _spread(mask, common, node.mini.scope)
+                node.joined = node.joined + spread_over(mask, common, node.mini.scope)
 
     def _shift(self, bucket: Sequence[MiniNode], common: Scope, logs: Sequence[Array], step: float) -> None:
         """Change shares by a step, so that they still add up to nothing."""
@@ -261,12 +261,12 @@ class MixedBound:
             before = np.zeros_like(together) if node.share is None else node.share
             share = -others if node is bucket[-1] else before + step * (part * together - log)
             others = others + share
-            node.joined = node.joined + _spread(share - before, common, node.mini.scope)
+            node.joined = node.joined + spread_over(share - before, common, node.mini.scope)
             node.share = share
 
     def _weigh(self, bucket: Sequence[MiniNode], beliefs: Sequence[Array], tops: Sequence[float], step: float) -> None:
         """Give weight to the parts that are surer of the variable than others."""
-        own = [_conditional_entropy(b, top, n.weight) for b, top, n in zip(beliefs, tops, bucket, strict=True)]
+        own = [conditional_entropy(b, top, n.weight) for b, top, n in zip(beliefs, tops, bucket, strict=True)]
         mean = sum(node.weight * entropy for node, entropy in zip(bucket, own, strict=True))
         policy = self._policy
         steps = [max(-1.0, min(1.0, policy.weight_step * step * (mean - entropy))) for entropy in own]
@@ -300,37 +300,3 @@ class MixedBound:
                     continue
                 log = (log - top) * (self._softness(node) / soft)
                 node.down = np.where(node.up == -np.inf, 0.0, log - np.where(node.up == -np.inf, 0.0, node.up))
-
-
-def powered(logs: Array, axes: tuple[int, ...], weight: float) -> Array:
-    """Return logarithms of sums of powers ``1 / weight``, to the power ``weight``, over some axes; maxima for 0."""
-    if not axes:
-        return logs
-    most = BucketPolicy.current().short_states
-    top = reduced(np.maximum, logs, axes, most)
-    if not weight:
-        return top
-    low = np.where(top == -np.inf, 0.0, top)
-    scaled = logs - low.reshape([1 if axis in axes else n for axis, n in enumerate(logs.shape)])
-    scaled /= weight
-    sums: Array = np.log(reduced(np.add, np.exp(scaled, out=scaled), axes, most))
-    sums *= weight
-    sums += low
-    return sums
-
-
-def _conditional_entropy(belief: Array, top: float, weight: float) -> float:
-    """Return the entropy of the last variable given the others, under a belief."""
-    joint = np.exp((belief - top) / weight)
-    rest = joint.sum(axis=-1, keepdims=True)
-    return -float(np.sum(np.where(joint > 0, joint * np.log(joint / rest), 0.0)))
-
-
-def _spread(table: Array, scope: Scope, wide: Scope) -> Array:
-    """Return a table with axes of length 1 for the variables of a wider scope that it lacks, in the same order."""
-    sizes = dict(zip(scope, table.shape, strict=True))
-    return table.reshape([sizes.get(v, 1) for v in wide])
-
-
-def _laid(table: CostTable, scope: Scope) -> Array:
-    return np.transpose(table.costs, [table.scope.index(v) for v in scope])

@@ -26,7 +26,7 @@ TABLE_SECONDS: Final = 2.2e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
 OUTLINE_SECONDS: Final = 8e-6
 """Choosing the layout of a table, and following what is alive, where that shows that a plan does not fit."""
-SLICING_SECONDS: Final = 4e-5
+SLICING_SECONDS: Final = 1.2e-5
 """Choosing variables to condition on, for each table of a tree."""
 FUNCTION_SECONDS: Final = 1e-4
 """The first order, and the trees that it gives, for each function."""

@@ -287,7 +287,7 @@ class Plan:
         # both ways a device is planned for by the rates of a core
         share = 1 / CORES_OF_A_DEVICE if self.device and self.results else 1.0
         if spill is not None:
-            boxes = [spill.boxes(stage) * steps_seconds(stage.steps, itemsize) for stage in spill.stages]
+            boxes = [spill.rounds(stage) * steps_seconds(stage.steps, itemsize) for stage in spill.stages]
             return spill.moving_seconds + share * sum(boxes)
         first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
         sweeps = self.slices + self._best_is_swept_again + (around.evaluated > 0 and bool(self.cuts))
@@ -415,8 +415,9 @@ class Plan:
             rows.append(("disk", f"{disk}, tables of rows {which}"))
         if self.spill:
             moved = f"{format_bytes(self.spill.written_bytes)} written, {format_bytes(self.spill.read_bytes)} read"
-            place = "host memory" if self.spill.resident else "disk"
-            rows.append((place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
+            if self.spill.cards:
+                moved += f", about {format_bytes(self.spill.link_bytes)} of them over the link"
+            rows.append((self.spill.place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
             rows.append(("stages", f"{len(self.spill.stages)}, in {self.spill.tasks:,} boxes"))
         if self.cuts:
             rows.append(("parts", f"{self.part_count}, each swept on its own, and once more on the way back"))
@@ -473,7 +474,7 @@ class Plan:
             times = lambda k: self.sweeps * (1 if k < shared else self.slices)  # noqa: E731
             return [GraphSection(self.steps, self._place_of(), times, self.outputs)]
         spill, sections = self.spill, []
-        where = "in host memory" if spill.resident else "on disk"
+        where = f"{'in' if spill.resident else 'on'} {spill.place}"
         for number, stage in enumerate(spill.stages, 1):
             text, boxes = f"stage {number}, boxes {where}", self.sweeps * spill.boxes(stage)
             told = (lambda _, text=text: text), (lambda _, boxes=boxes: boxes)

@@ -8,7 +8,7 @@ tables are, a store knows; whether there is a way back makes no difference here.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -215,7 +215,15 @@ class BoxRun(Generic[T]):
         """Describe a box to the pool; on the way up one that reads goes first: what it reads was just written."""
         stage = self.spill.stages[index]
         priority = index if stage.inputs and index <= self.spill.top else -index - 1
-        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage))
+        return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage), self._near)
+
+    @property
+    def _near(self) -> Callable[[Task], int | None] | None:
+        """What says on which card most of a box's inputs lie, where tables are spread over cards."""
+        nearest = getattr(self.store, "nearest", None)
+        if nearest is None:
+            return None
+        return lambda task: nearest(key for keys in self.needs(task).values() for key in keys)
 
     def call(self, task: Task) -> tuple[Any, ...]:
         """The function call of a task, once all that it needs is there."""
@@ -319,6 +327,10 @@ def opened_boxes(run: Run[T], name: str, keep: bool) -> Iterator[BoxRun[T]]:
 def _store(run: Run[Any], name: str) -> Store:
     spill, folder = run.plan.spill, run.folder and (run.folder / name).absolute()
     assert spill is not None
+    if spill.cards:
+        from ...tasks.boxes.card_store import CardTables
+
+        return CardTables(spill.cards, spill.card_bytes)
     if not run.device:
         assert folder is not None
         # tables that do not fit the memory beside the tasks make them wait for the disk

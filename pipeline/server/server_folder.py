@@ -23,7 +23,7 @@ _NAME, _WARM = "server", "server-"
 # Whoever looks whether a server lives holds the lock for a moment.
 _TRIES, _PAUSE_SECONDS = 5, 0.01
 # Variables of the environment on which answers, or how they are found, may depend.
-_STEERING = ("BUCKETFLOW_", "CUDA_", "DASK_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON", "XDG_")
+_STEERING = ("BUCKETFLOW_", "CUDA_", "DASK_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_NUM_THREADS", "PYTHON", "XDG_")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ import bucketflow
 
 _DATA = Path(os.environ.get("BUCKETFLOW_DATA", Path(__file__).parents[3] / "shared" / "data"))
 _MODELS = ("alarm", "asia", "insurance", "child", "hailfinder")
-_COSTS = "wcsp/spot5/29.wcsp"
+_COSTS = "frequency"
 _COST_PART = 6
 _QUERIES = ("optimum", "partition", "marginals")
 _OBSERVED = 3
@@ -42,7 +42,7 @@ def questions(count: int) -> list[Question]:
     """Random questions on small Bayesian networks and a small network of costs: path, query, evidence."""
     draw = random.Random(0)
     models = {name: bucketflow.load(_DATA / "bn" / f"{name}.bif.gz") for name in _MODELS}
-    costs = bucketflow.load(_DATA / _COSTS)
+    costs = bucketflow.load(_COSTS)
     found = []
     for k in range(count):
         if k % _COST_PART == 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -102,8 +102,9 @@ class InnerBounds:
                 break
             self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
             if not self.is_close:
-                self._improve(self.outer.model(self._functions(*mixed.left(count))))
-                self._climb(OuterPolicy.current().climbing_share)
+                states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
+                start = None if states is None else self._places(states)
+                self._climb(OuterPolicy.current().climbing_share, start=start)
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
         if not passed:
@@ -131,7 +132,7 @@ class InnerBounds:
     def _has_time(self, split: Partition) -> bool:
         """Whether there is time for some passes, which take as long for each cell as they did before."""
         policy, left = OuterPolicy.current(), self.until - time.perf_counter()
-        return policy.least_passes * split.cells * self._cell_seconds < policy.passing_share * left
+        return policy.least_passes * _pass_cells(split) * self._cell_seconds < policy.passing_share * left
 
     def _passes(self, split: Partition) -> MixedBound:
         """Take the bound of mini-buckets, made better while there is time for that."""
@@ -145,7 +146,7 @@ class InnerBounds:
 
         mixed = MixedBound(split, self._costs, self.search_variables)
         above = mixed.improve(late, OuterPolicy.current().vain_passes)
-        self._cell_seconds = (time.perf_counter() - start) / passes / max(split.cells, 1)
+        self._cell_seconds = (time.perf_counter() - start) / passes / _pass_cells(split)
         self.possible = above > -math.inf
         if self.possible:
             self._bound((above + self._constant) / math.log(10))
@@ -236,20 +237,20 @@ class InnerBounds:
         if search is None or not self.possible or self.is_close or now > self.until:
             return
         until = now + share * (self.until - now)
-        begin = self._best_places(search.outer) if start is None else start
+        if (begin := start) is None:
+            best = None if self.best is None else self.best.assignment
+            begin = dict.fromkeys(search.outer, 0) if best is None else self._places(best)
         vain = None if endless else OuterPolicy.current().vain_climbs
         found = search.climbed(begin, lambda: time.perf_counter() > until, vain)
         if self.best is None or start is not None or found != begin:
             self._take_places(found)
 
-    def _best_places(self, variables: Sequence[int]) -> dict[int, int]:
-        """Return the best states so far by their places in the network's domains; the first ones where none are."""
-        if self.best is None or self.best.assignment is None:
-            return dict.fromkeys(variables, 0)
+    def _places(self, states: Mapping[str, str | int]) -> dict[int, int]:
+        """Return states by their places in the network's domains."""
         model, network, places = self.asking.question.model, self.network, {}
-        for v in variables:
+        for v in self.search_variables:
             variable = network.variables[v]
-            state = model.state_index(variable, self.best.assignment[model.names[variable]])
+            state = model.state_index(variable, states[model.names[variable]])
             places[v] = int(np.searchsorted(network.domains[variable], state))
         return places
 
@@ -262,8 +263,8 @@ class InnerBounds:
             states[model.names[variable]] = model.label(variable, int(network.domains[variable][place]))
         self._take_states(states)
 
-    def _improve(self, model: Model) -> None:
-        """Take the optimum of a model that is worth at least the sums, and the sum of its states."""
+    def _improve(self, model: Model) -> dict[str, str | int] | None:
+        """Take the optimum of a model that is worth at least the sums, and the sum of its states; return these."""
         found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
@@ -271,6 +272,7 @@ class InnerBounds:
             self._take_states(found.assignment)
         if above is not None:
             self._bound(float(above))
+        return found.assignment
 
     def _bound(self, above: float) -> None:
         """Take an upper bound, if it is the least so far, and tell of both."""
@@ -312,3 +314,8 @@ class InnerBounds:
         note = f"the sums are bounded: {self.why}"
         seconds = {"run": spent}
         return replace(found, status="optimal" if closed else "bounded", proof=proof, notes=(note,), seconds=seconds)
+
+
+def _pass_cells(split: Partition) -> int:
+    """How many cells a pass takes as long as, with what each mini-bucket costs beside them."""
+    return split.cells + OuterPolicy.current().bucket_cells * (1 + sum(map(len, split.buckets)))

@@ -148,6 +148,8 @@ class OuterPolicy(Policy):
         The passes of one size take at most this part of it.
     vain_passes, least_passes : int
         So many passes that gain little end them; a size is begun if it has time for so many.
+    bucket_cells : int
+        A mini-bucket takes a pass as long as so many cells: 75-26-5 0.35 s with 3e5 cells, 0.55 with 2.6e6.
     seconds : float
         All of it, where only a gap was given.
     climbing_share : float
@@ -163,13 +165,14 @@ class OuterPolicy(Policy):
     """
 
     bits: tuple[int, ...] = tuple(range(12, 40, 2))
-    optimum_share: float = 0.2
+    optimum_share: float = 0.3
     first_share: float = 0.1
     passing_share: float = 0.4
     vain_passes: int = 6
-    least_passes: int = 4
+    least_passes: int = 3
+    bucket_cells: int = 2000
     seconds: float = 60.0
-    climbing_share: float = 0.2
+    climbing_share: float = 0.1
     vain_climbs: int = 10
     most_step_cells: int = 1 << 24
     swept_cells: int = 1 << 28

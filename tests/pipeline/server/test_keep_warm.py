@@ -37,8 +37,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def warm(cache: Path) -> Iterator[ServerFolder]:
+def warm(cache: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServerFolder]:
     """The server that --keep-warm finds, in a thread."""
+    monkeypatch.setattr(warm_client, "start_server", lambda *_: pytest.fail("another server was started"))
     folder = warm_client.folder_here()
     server = QuestionServer(ServerSettings(), folder, serving._command_run)
     ready = threading.Event()
@@ -76,7 +77,7 @@ def without_times(text: str) -> str:
         ("solve", "cycle.wcsp", "--best", "2", "--query", "count"),
         ("solve", "cycle.wcsp", "--memory", "10"),
         ("solve", "absent.wcsp"),
-        ("solve", "grid", "--query", "partition"),
+        ("solve", "diagnosis", "--query", "partition", "--evidence", "Storm=no"),
         ("marginals", "diagnosis", "--query-vars", "Season", "--evidence", "Storm=no"),
         ("marginals", "diagnosis", "--out", "/dev/null/x.json"),
         ("bound", "cycle.wcsp"),

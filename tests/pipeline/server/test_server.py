@@ -189,11 +189,11 @@ def test_a_changed_file_is_read_again(client: Client, tmp_path: Path) -> None:
     [
         (b"nonsense", "the request:1: expected a JSON object"),
         (b"[1]", "the request:1: expected names with values"),
-        (b'{"model": "grid"}\n{"modell": "grid"}', "the request:2: expected columns among"),
+        (b'{"model": "diagnosis"}\n{"modell": "diagnosis"}', "the request:2: expected columns among"),
         (b'{"query": "optimum"}', "the request:1: expected a column 'model'"),
         (b'{"text": "x"}', "a column 'format' among"),
         (b'{"text": "x", "format": "exe"}', "a column 'format' among"),
-        (b'{"text": "x", "format": "uai", "model": "grid"}', "either a column 'model', or a text"),
+        (b'{"text": "x", "format": "uai", "model": "diagnosis"}', "either a column 'model', or a text"),
         (b"\xff", "the request is no text in UTF-8"),
     ],
 )
@@ -205,7 +205,9 @@ def test_bad_requests_are_one_sentence(client: Client, body: bytes, message: str
 
 
 def test_what_is_wrong_with_a_row_is_said_of_it(client: Client) -> None:
-    found = client.ask({"model": "grid", "query": "partition"}, {"model": "absent"}, {"model": "grid", "time": "soon"})
+    found = client.ask(
+        {"model": "diagnosis", "query": "partition"}, {"model": "absent"}, {"model": "diagnosis", "time": "soon"}
+    )
     messages = {record["row"]: record.get("message", "") for record in found}
     assert messages[1] == ""
     assert "absent" in messages[2]
@@ -217,14 +219,14 @@ def test_strangers_are_refused(client: Client) -> None:
     assert client.refused(b"{}", Authorization="")[0] == 401
     assert client.refused(b"{}", Host="evil.example")[0] == 403
     assert client.refused(b"{}", "/elsewhere")[0] == 404
-    assert client.ask({"model": "grid", "query": "partition"})[0]["status"] == "answered"
+    assert client.ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
 
 
 def test_requests_are_bounded(client: Client, in_force: InForce) -> None:
     in_force(ServerPolicy, body_bytes=100, queued_questions=2)
     status, said = client.refused(b" " * 101)
     assert (status, "a request may have 100 bytes" in said) == (413, True)
-    assert client.refused(b'{"model": "grid"}\n' * 3) == (
+    assert client.refused(b'{"model": "diagnosis"}\n' * 3) == (
         429,
         "0 questions wait, and 3 more would be above the most, 2; ask fewer at a time, or later",
     )
@@ -269,11 +271,13 @@ def test_requests_wait_for_their_turn_and_a_full_queue_refuses(folder: ServerFol
         waiting.start()
         assert blocking.begun.wait(60)
         answers = list[Any]()
-        other = threading.Thread(target=lambda: answers.extend(second.ask({"model": "grid", "query": "partition"})))
+        other = threading.Thread(
+            target=lambda: answers.extend(second.ask({"model": "diagnosis", "query": "partition"}))
+        )
         other.start()
         while json.loads(third.send(b"", "/").read())["questions"] < 2:
             pass
-        assert third.refused(b'{"model": "grid"}')[0] == 429
+        assert third.refused(b'{"model": "diagnosis"}')[0] == 429
         assert answers == []
         blocking.go.set()
         waiting.join(60)
@@ -290,7 +294,7 @@ def test_a_client_that_goes_away_is_answered_no_further(folder: ServerFolder, in
         assert blocking.begun.wait(60)
         client.connection.close()
         assert blocking.interrupted.wait(60)
-        assert Client(folder).ask({"model": "grid", "query": "partition"})[0]["status"] == "answered"
+        assert Client(folder).ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
 
 
 def test_a_server_stops_while_a_question_runs(folder: ServerFolder) -> None:
@@ -301,7 +305,9 @@ def test_a_server_stops_while_a_question_runs(folder: ServerFolder) -> None:
         waiting = threading.Thread(target=lambda: client.send(b"{}", "/command").read())
         waiting.start()
         assert blocking.begun.wait(60)
-        second = threading.Thread(target=lambda: answers.extend(other.ask({"model": "grid"}, {"model": "grid"})))
+        second = threading.Thread(
+            target=lambda: answers.extend(other.ask({"model": "diagnosis"}, {"model": "diagnosis"}))
+        )
         second.start()
         looking = Client(folder)
         while json.loads(looking.send(b"", "/").read())["questions"] < 3:
@@ -326,7 +332,7 @@ def test_a_server_that_stops_takes_no_more(folder: ServerFolder) -> None:
         waiting.start()
         assert blocking.begun.wait(60)
         server._queue.close()
-        assert other.refused(b'{"model": "grid"}') == (503, "the server stops; ask again when one runs")
+        assert other.refused(b'{"model": "diagnosis"}') == (503, "the server stops; ask again when one runs")
         blocking.go.set()
         waiting.join(60)
 
@@ -342,7 +348,7 @@ def test_a_question_has_its_time(folder: ServerFolder) -> None:
 def test_memory_is_divided(folder: ServerFolder) -> None:
     with served(folder, memory="100MB"):
         client = Client(folder)
-        kept, large = client.ask({"model": "grid", "query": "partition"}, {"model": "grid", "memory": "90MB"})
+        kept, large = client.ask({"model": "diagnosis", "query": "partition"}, {"model": "diagnosis", "memory": "90MB"})
         assert BatchPolicy.current().kept_model_bytes == 25_000_000
     assert kept["status"] == "answered"
     sentence = "memory is 90MB, and this server gives 50 MB to a question; start it with more --memory"

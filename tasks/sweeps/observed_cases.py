@@ -1,0 +1,132 @@
+"""Posteriors of cases that observe states: a case at a time, over a junction tree of what it leaves.
+
+Beside tables with an axis of cases (:mod:`.case_batches`), over one tree for all cases, a case takes far fewer cells:
+observed variables are cut out, and do not join others any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..cpu.threads import share, split
+from .observed_loops import FINE, IMPOSSIBLE, LEFT, CaseFunctions, CaseRoom, answer_cases
+from .scaled import Scaled
+
+Array = NDArray[Any]
+
+# Into how many parts the cases are cut for each thread, so that none is at work for long while others have ended.
+_PARTS = 8
+# Axes of all cliques together, by variable, at most.
+_AXES = 24
+
+
+class ObservedCases:
+    """Functions of a model, ready for cases of observed states.
+
+    Parameters
+    ----------
+    dims : tuple of int
+        States of each variable.
+    layouts : sequence of tuple of int
+        Variables of each function, in the order of its axes.
+    leaves : mapping of int to Scaled
+        The functions, in natural values.
+    targets : sequence of int
+        Variables that are asked for.
+    cells : int
+        Most entries of a case's tables; cases that take more are left to be answered alone.
+    """
+
+    def __init__(
+        self,
+        dims: tuple[int, ...],
+        layouts: Sequence[tuple[int, ...]],
+        leaves: Mapping[int, Scaled],
+        targets: Sequence[int],
+        cells: int,
+    ) -> None:
+        self.ends = [0, *accumulate(dims[v] for v in targets)]
+        self.cells = cells
+        tables = [leaves[leaf].values for leaf in range(len(layouts))]
+        tops = [float(table.max()) for table in tables]
+        scaled = [table / top if top > 0.0 else table for table, top in zip(tables, tops, strict=True)]
+        self.possible = all(top > 0.0 for top in tops)
+        self._log_scale = sum(leaves[leaf].log_scale for leaf in range(len(layouts)))
+        self._log_scale += float(np.log([top for top in tops if top > 0.0]).sum())
+        places = np.full(len(dims), -1, np.int64)
+        places[list(targets)] = self.ends[:-1]
+        self._words = [
+            _words(dims),
+            places,
+            _words([0, *accumulate(map(len, layouts))]),
+            _words([v for axes in layouts for v in axes]),
+            _words([prod(dims[v] for v in axes[k + 1 :]) for axes in layouts for k in range(len(axes))]),
+            _words([0, *accumulate(table.size for table in tables)][:-1]),
+        ]
+        self._numbers = [
+            np.concatenate(scaled),
+            np.array([np.min(table, where=table > 0.0, initial=np.inf) for table in scaled]),
+        ]
+        self._sizes = len(dims), len(layouts)
+
+    def answer(self, states: Array, threads: int) -> tuple[Array, Array, Array]:
+        """Answer cases.
+
+        Parameters
+        ----------
+        states : ndarray of int64, (cases, variables)
+            -1 where a variable is not observed, -2 in a state that is not left.
+        threads : int
+
+        Returns
+        -------
+        answers : ndarray, (cases, answer cells)
+            Zeros where a case is impossible or left.
+        totals : ndarray, (cases,)
+            ln; -inf where a case is impossible.
+        left : ndarray of bool, (cases,)
+            Cases to be answered alone.
+        """
+        cases = len(states)
+        answers, totals = np.zeros((cases, self.ends[-1])), np.zeros(cases)
+        status = np.zeros(cases, np.int64)
+        addresses = [array.ctypes.data for array in (*self._words, *self._numbers)]
+        functions = CaseFunctions(*self._sizes, *addresses)
+        out = answers.ctypes.data, self.ends[-1], totals.ctypes.data, status.ctypes.data
+        waiting = iter(split(cases, _PARTS * threads))
+
+        def work(_: int, _first: int, _stop: int) -> None:
+            held, room = self._room()
+            for first, stop in waiting:
+                answer_cases(functions, room, states.ctypes.data, first, stop, *out)
+            del held
+
+        share(work, split(threads, threads))
+        answers[status != FINE] = 0.0
+        totals[status == IMPOSSIBLE] = -np.inf
+        return answers, totals + self._log_scale, status == LEFT
+
+    def _room(self) -> tuple[Any, CaseRoom]:
+        """Return room for one thread, and the arrays that it lies in."""
+        variables, functions = self._sizes
+        row = (variables + 63) >> 6
+        lists = ["order", "position", "parent", "child", "sibling", "leaf", "clique", "message"]
+        lists += ["found", "other", "size", "move", "indices", "strides"]
+        sizes = dict.fromkeys(lists, variables) | {"starts": variables + 1, "after": functions}
+        sizes |= {"near": row * variables, "axes": _AXES * variables}
+        sizes |= dict.fromkeys(("weights", "joined", "low", "sent"), variables) | {"tables": self.cells}
+        arrays = {name: np.empty(size, np.int64) for name, size in sizes.items()}
+        arrays["strides"][:] = 0
+        arrays["weights"].view(np.float64)[:] = np.log2(self._words[0])
+        addresses = {name: array.ctypes.data for name, array in arrays.items()}
+        return arrays, CaseRoom(**addresses, row=row, most_axes=_AXES * variables, cells=self.cells)
+
+
+def _words(values: Sequence[int]) -> Array:
+    return np.array(values, np.int64)

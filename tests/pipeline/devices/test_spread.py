@@ -1,0 +1,165 @@
+"""Tables spread over the memory of several devices: the same answers, within each one's budget, on a stand-in."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow.cluster.pool import Node, PlacedThreads
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
+from bucketflow.pipeline.budget.device_fit import SLOTS, HostBudget, fitted_for_device, spread_seconds
+from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.plans.planner import Planner
+from bucketflow.pipeline.plans.problem import PlanOptions, Problem
+from bucketflow.pipeline.plans.stages import Spill
+from bucketflow.pipeline.trees.costs import gpu_rates
+from bucketflow.tasks.boxes.card_store import CardTables
+from bucketflow.tasks.steps.semiring import MIN_PLUS
+from tests.device_stand_in import StandIn, device
+from tests.models import grid
+from tests.policies import InForce
+
+SMALL: dict[str, Any] = {
+    "margin_bytes": 1 << 8,
+    "chunk_bytes": (1 << 10, 1 << 12),
+    "box_shares": (6,),
+    "stored_runs": (),
+}
+
+
+def budget_of(model: Model, query: str) -> int:
+    """The memory of a device half of which is for boxes, three at a time, that hold a third of what the plan needs."""
+    plan = bucketflow.plan(model, query, gpus=1, tree="bucket")
+    assert plan is not None
+    return 2 * SLOTS * (model.nbytes + plan.peak_bytes // 2)
+
+
+def spread_spill(result: bucketflow.Result) -> Spill:
+    """The boxes of a plan whose tables are spread."""
+    assert result.plan is not None
+    spill = result.plan.spill
+    assert spill is not None
+    assert spill.cards
+    return spill
+
+
+def agree(found: bucketflow.Result, free: bucketflow.Result) -> None:
+    assert (found.status, found.value) == (free.status, free.value)
+    if free.log10 is not None:
+        assert found.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "cards"),
+    [
+        ("optimum", "cost", 2),
+        ("optimum", "cost", 8),
+        ("optimum", "markov", 4),
+        ("partition", "markov", 2),
+        ("count", "forbids", 4),
+    ],
+)
+def test_tables_over_several_cards_give_the_same_answer(
+    query: str, kind: str, cards: int, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
+    in_force(BudgetPolicy, **SMALL)
+    model = grid(4, 6, 5, kind)
+    free = bucketflow.solve(model, query)
+    with device(monkeypatch, cards=cards, peers=cards != 4) as there:
+        budget = budget_of(model, query)
+        found = bucketflow.solve(model, query, gpus=cards, tree="bucket", fit="spread", gpu_memory=budget)
+    spill = spread_spill(found)
+    assert spill.cards == cards
+    assert spill.link_bytes > 0
+    agree(found, free)
+    assert sum(peak > 0 for peak in there.peaks) > 1
+    assert max(there.peaks) <= budget
+
+
+def test_peers_and_the_host_give_the_same_bits(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+    in_force(BudgetPolicy, **SMALL)
+    model, found = grid(4, 6, 5, "markov"), []
+    for peers in (True, False):
+        with monkeypatch.context() as patch, device(patch, cards=2, peers=peers):
+            options: dict[str, Any] = {"gpus": 2, "tree": "bucket", "gpu_memory": budget_of(model, "partition")}
+            found.append(bucketflow.solve(model, "partition", fit="spread", **options).log10)
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("cards", [2, 8])
+def test_the_way_of_least_seconds_is_taken(cards: int, monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+    in_force(BudgetPolicy, margin_bytes=0, chunk_bytes=(1 << 10, 1 << 20), stored_trials=8, box_shares=(2, 6))
+    for name in ("BOX_SECONDS", "CHUNK_SECONDS"):
+        monkeypatch.setattr(f"bucketflow.pipeline.budget.spill.{name}", 0.0)
+    scopes = [(v, v + d) for v in range(169) for d in (1, 13) if v + d < 169 and (d == 13 or v % 13 < 12)]
+    problem = Problem((2,) * 169, tuple(scopes), MIN_PLUS, itemsize=4)
+    rates = replace(gpu_rates(MIN_PLUS), step_seconds=0.0)
+    options = PlanOptions(memory_bytes=60_000, decode=False, device=True, order="min-fill", tree="bucket")
+    planner, around = Planner(problem, options, rates), HostBudget(0, False, 0, lambda: 1e9, cards=cards)
+    sliced = fitted_for_device(planner, "slice", around, cards).chosen
+    spread = fitted_for_device(planner, "spread", around, cards).chosen
+    chosen = fitted_for_device(planner, "auto", around, cards).chosen
+    assert sliced.slice_overhead >= 1.5
+    assert spread.spill is not None
+    assert f"{cards} cards" in dict(spread.rows())
+    assert spread.peak_bytes <= 60_000
+    by_slices = spread_seconds(planner, sliced, cards)
+    assert (spread.seconds < by_slices) == (cards == 8)  # two have no room for all tables that slices make again
+    assert chosen.spill == (spread.spill if cards == 8 else None)
+
+
+def test_a_fault_on_a_card_ends_cleanly(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
+    in_force(BudgetPolicy, **SMALL)
+    model = grid(4, 6, 5)
+
+    def broken(there: StandIn) -> None:
+        raise ValueError("the card fell off the bus")
+
+    with device(monkeypatch, cards=2) as there:
+        options: dict[str, Any] = {"gpus": 2, "tree": "bucket", "gpu_memory": budget_of(model, "optimum")}
+        with monkeypatch.context() as patch:
+            patch.setattr(CardTables, "load", lambda *_, **__: broken(there))
+            with pytest.raises(ValueError, match="fell off the bus"):
+                bucketflow.solve(model, fit="spread", **options)
+        gc.collect()
+        assert there.held == [0, 0]
+        assert bucketflow.solve(model, fit="spread", **options).value == bucketflow.solve(model).value
+
+
+@pytest.mark.parametrize(
+    ("cards", "options", "why"),
+    [
+        (1, {"gpus": 1}, "several GPUs of this machine, and 1 is used"),
+        (1, {}, "several GPUs of this machine, and none is used"),
+        (2, {"gpus": 2, "workdir": "run"}, "a run directory keeps its tables in files"),
+    ],
+)
+def test_spreading_is_refused_in_a_sentence(
+    cards: int, options: dict[str, Any], why: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with device(monkeypatch, cards=cards), pytest.raises(bucketflow.ModelError, match=why):
+        bucketflow.plan(grid(4, 4, 3), fit="spread", **options)
+
+
+def test_tasks_go_where_what_they_read_lies() -> None:
+    places: dict[int, int] = {}
+    here: list[int] = []
+
+    def task(key: int) -> int:
+        return key
+
+    def near(key: int) -> int | None:
+        places[key] = key % 2
+        return key % 2
+
+    pool = PlacedThreads(2, 1, here.append)
+    nodes = {key: Node({key - 2} if key > 1 else set(), lambda key: (task, key), near=near) for key in range(20)}
+    found = dict(pool.run_graph(nodes))
+    assert found == {key: key for key in range(20)}
+    assert sorted(here) == [0, 1]
+    assert places.keys() == nodes.keys()
