@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
+    from .pipeline.server.server import serve
 
 __all__ = [
     "Agent",
@@ -121,6 +122,7 @@ __all__ = [
     "resume",
     "sample",
     "save",
+    "serve",
     "solve",
     "submit",
     "to_pgmpy",
@@ -178,6 +180,7 @@ _HOME = {
     "batches.summary": ("BatchSummary",),
     "jobs.job": ("Job", "jobs"),
     "jobs.submit": ("submit",),
+    "server.server": ("serve",),
 }
 # Functions for other frameworks, imported when they are named.
 _FRAMEWORKS = {"jax": "circuits.jax_functions", "torch": "circuits.torch_functions"}

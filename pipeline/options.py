@@ -65,10 +65,13 @@ class Options:
         if self.gpu_memory is not None and self.gpus is None:
             raise ModelError("gpu_memory limits GPUs; give gpus too")
         self._check_tasks()
+        if self.fit == "store" and self.keep_tables is None:
+            object.__setattr__(self, "keep_tables", 0)
+        kept = "fit 'store'" if self.fit == "store" else "keep_tables"
         if self.keep_tables is not None and self.workdir is None:
-            raise ModelError("tables are kept in a run directory; give workdir with keep_tables")
+            raise ModelError(f"tables are kept in a run directory; give workdir with {kept}")
         if self.keep_tables is not None and self.gpus is not None:
-            raise ModelError("tables on a GPU are not kept; leave out gpus, or keep_tables")
+            raise ModelError(f"tables on a GPU are not kept; leave out gpus, or {kept}")
 
     def _check_tasks(self) -> None:
         if self.tasks == "steps" and not (self.remote or self.workers or self.gpus is not None):
@@ -80,6 +83,10 @@ class Options:
         """The same on CPUs alone; steps are no tasks of their own where there is nobody else to send them to."""
         tasks = self.tasks if self.remote or self.workers else "auto"
         return replace(self, gpus=None, gpu_memory=None, tasks=tasks)
+
+    def without_folder(self) -> Options:
+        """The same without a run directory, nor tables that stay in it."""
+        return replace(self, workdir=None, keep_tables=None, fit="auto" if self.fit == "store" else self.fit)
 
     @property
     def remote(self) -> bool:

@@ -27,13 +27,13 @@ class InterpretedMessages:
         return np.asarray(self._group([findings])[0])
 
     def run_cases(
-        self, cases: int, common: np.ndarray, states: Sequence[tuple[int, Any]], weights: Mapping[int, Any]
+        self, cases: int, common: np.ndarray, states: tuple[Sequence[int], Any], weights: Mapping[int, Any]
     ) -> np.ndarray:
         """Answer many cases."""
         group = self.program.records.group
         findings = np.repeat(common[None], -(-cases // group) * group, axis=0)
         for case in range(cases):
-            for variable, found in states:
+            for variable, found in zip(*states, strict=True):
                 first, size = self.program.findings[variable]
                 if found[case] != -1:
                     findings[case, first : first + size] = np.arange(size) == found[case]

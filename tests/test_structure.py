@@ -53,6 +53,7 @@ FLOORS = {
             "dynamic",
             "bridges",
             "batches",
+            "server",
             "jobs",
             "reproduce",
             "report",

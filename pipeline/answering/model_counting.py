@@ -22,11 +22,29 @@ from .question_sizes import spare_bytes
 
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
+    from ...tasks.counting.count_state import Clauses
 
 # Two orders take turns: one that clauses decide as well as the tree, and one of the tree alone.
 _SPREADS = (32.0, float(1 << 20))
 # Roundings of a sum of products, for each variable and each clause of weights: some on the way to its root.
 _ROUNDINGS = 8
+
+
+def formula_orders(formula: Formula, network: Network, seed: int, states_first: bool = False) -> list[Clauses]:
+    """Return the clauses in the orders whose searches take turns.
+
+    Parameters
+    ----------
+    formula : Formula
+    network : Network
+        What the formula says.
+    seed : int
+        Of the elimination order.
+    states_first : bool
+        Whether weights' own variables, which follow from states, are never decided.
+    """
+    order = min_fill_order(network.dims, network.scopes, seed)
+    return [formula.ordered(order, spread, states_first) for spread in _SPREADS]
 
 
 @dataclass
@@ -106,10 +124,7 @@ class SearchedSum:
         from ...tasks.counting.count import Count
 
         assert self.formula is not None
-        network = self.network
-        order = min_fill_order(network.dims, network.scopes, self.options.seed)
-        orders = [self.formula.ordered(order, spread) for spread in _SPREADS]
-        return Count(orders, self._memory_bytes)
+        return Count(formula_orders(self.formula, self.network, self.options.seed), self._memory_bytes)
 
     @property
     def _free_states(self) -> int:

@@ -88,7 +88,7 @@ class Task:
         from ..proofs.limits import ProofLimits
         from ..proofs.portfolio import Portfolio
 
-        resources = Resources(replace(options, workdir=None))
+        resources = Resources(options.without_folder())
         network, _ = question.reduced
         fixed = fixed_value(network)
         assert fixed is not None

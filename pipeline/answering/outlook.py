@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..cost_networks.cost_network import model_of
@@ -114,7 +114,7 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
     effort.refuse_for(question.query)
     if question.asked is not None and effort.method != "auto":
         raise ModelError(f"{question.query} are swept; the method {effort.method} is for an optimum, a sum or a count")
-    temporary = replace(options, workdir=None)
+    temporary = options.without_folder()
     strategy = strategy_before(question, temporary, effort)
     swept = "bounds" not in strategy.engines
     unswept = _unswept(question, effort, swept)

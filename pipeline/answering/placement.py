@@ -21,6 +21,7 @@ from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..options import Options
 from ..plans.plan import Plan
+from ..plans.planning_policy import PlanningPolicy
 from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds
 from ..results.proof import DaskWork
@@ -34,16 +35,25 @@ _SHARED_MEMORY: Final = Path("/dev/shm")
 
 
 def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[], int]) -> Plan:
-    """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations."""
-    whole = plan.results and (plan.slices > 1 or plan.device or resources.asked.folder is not None)
+    """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations.
+
+    GPUs of this machine have to gain what their processes take to start, too.
+    """
+    whole = plan.results and (plan.slices > 1 or resources.asked.folder is not None)
     if resources.asked.tasks == "steps":
         verify_steps(plan)
         # beliefs of slices are added up in the groups that they always have
         return for_workers(plan, 1, TASK_SECONDS, rates, 0) if plan.slices > 1 and plan.results else plan
     several = resources.distributed and not whole and plan.way != "disk"
-    width = width_of(resources) if several and plan.seconds >= 2 * TASK_SECONDS else 1
+    on_devices = bool(plan.device and plan.results)
+    seconds = run_seconds(plan) if on_devices else plan.seconds
+    width = width_of(resources) if several and seconds >= 2 * TASK_SECONDS else 1
     # memory is measured only where several workers divide a plan
-    return for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
+    found = for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
+    if on_devices and found.parts is not None and not resources.asked.remote:
+        start = PlanningPolicy.current().device_start_seconds
+        return found if start + found.parts.seconds < seconds else plan
+    return found
 
 
 def verify_steps(plan: Plan) -> None:

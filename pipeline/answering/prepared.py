@@ -258,7 +258,7 @@ def _rows_prices(prepared: Prepared, tree: Tree | None) -> Prices:
     resources = prepared.resources
     planner = planner_of(prepared, resources.memory_bytes)
     plan = rows_plan(planner, tree, prepared.most_work)
-    if resources.asked.fit == "spill":
+    if resources.asked.fit in ("spill", "store"):
         return Prices(with_stored_rows(plan, resources.memory_bytes))
     asked, fits = resources.asked, plan.peak_bytes <= resources.memory_bytes
     if fits or asked.fit != "auto" or asked.disk_bytes == 0 or plan.device:

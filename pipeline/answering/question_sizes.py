@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from ...cluster.memory import default_memory_bytes
 from ..cost_networks.cost_network import has_exact_costs
 from ..machine.resources import Resources
@@ -43,7 +41,7 @@ def tables_fit(question: Question, options: Options) -> bool:
 
 def spare_bytes(question: Question, options: Options) -> int:
     """Return what a model leaves of this machine's memory."""
-    return max(Resources(replace(options, workdir=None)).host_bytes - question.model.nbytes, 0)
+    return max(Resources(options.without_folder()).host_bytes - question.model.nbytes, 0)
 
 
 def rounded(question: Question) -> bool:

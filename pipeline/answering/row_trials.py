@@ -152,7 +152,7 @@ def _smaller(prepared: Prepared, whole: Plan, error: RowsNoRoomError, stores: bo
             f"by rows a table needs at least {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
             "--fit slice or --fit spill would find another way"
         )
-    if asked.fit == "spill" and plan.rows_stored:
+    if asked.fit in ("spill", "store") and plan.rows_stored:
         raise BudgetError(
             f"by rows what is held of tables on disk needs {format_bytes(error.needed)}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory, or --fit slice"

@@ -72,8 +72,9 @@ def bound(
         Whether to draw, on a terminal or in a notebook, that bounds are computed.
     **options
         ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
-        :func:`bucketflow.solve`; one GPU is used. With ``workdir`` messages that exceed memory are on disk, in at most
-        ``disk`` bytes; what was stopped or killed is continued by asking the same again there.
+        :func:`bucketflow.solve`; of several GPUs each tries another order at the same time. With ``workdir`` messages
+        that exceed memory are on disk, in at most ``disk`` bytes; what was stopped or killed is continued by asking
+        the same again there.
 
     Raises
     ------

@@ -10,6 +10,8 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...cluster.device_threads import DeviceThreads
+from ...cluster.pool import Pool, SerialPool
 from ...storage.files import file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
 from ...tasks.compiler.compile_limits import NotCompiledError
@@ -54,8 +56,12 @@ class BoundedQuestion(Protocol):
         """Whether nothing is left to find."""
         ...
 
-    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
-        """Eliminate once; return False if it was stopped."""
+    def attempt(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> Any:
+        """Eliminate once, beside other threads that do; return None if it was stopped."""
+        ...
+
+    def take(self, found: Any) -> None:
+        """Take what an elimination found."""
         ...
 
     def interval(self) -> tuple[Number | None, Number | None]:
@@ -225,7 +231,7 @@ class Ladder:
         if self.question.closed:
             return
         if not self.question.scopes:
-            self.question.improve(partition((), (), (), Size()), True, None)
+            self.question.take(self.question.attempt(partition((), (), (), Size()), True, None))
             return
         if z is not None:
             size = Size(variables=z)
@@ -294,21 +300,29 @@ class Ladder:
                 break
         return done
 
-    def _round(
-        self, size: Size, split: Partition, place: MessagePlace, must: bool = False, way: str = ""
-    ) -> BoundRound | None:
+    def _round(self, size: Size, split: Partition, place: MessagePlace, must: bool = False) -> BoundRound | None:
         """Eliminate once; None if it was stopped."""
+        found = self._attempt(split, place, None if must else self._is_late)
+        return None if found is None else self._taken(size, split, place, found)
+
+    def _attempt(self, split: Partition, place: MessagePlace, stop: Stop | None) -> tuple[Any, float] | None:
+        """Eliminate once; return what was found and the seconds, None if it was stopped."""
         start = perf_counter()
         try:
-            if not self.question.improve(split, place.keep, None if must else self._is_late, place.spilling):
-                return None
+            found = self.question.attempt(split, place.keep, stop, place.spilling)
         except NotCompiledError:
             return None
-        seconds = perf_counter() - start
-        self.pace.learn(split, self.question.network.query, seconds)
+        return None if found is None else (found, perf_counter() - start)
+
+    def _taken(
+        self, size: Size, split: Partition, place: MessagePlace, found: tuple[Any, float], way: str = ""
+    ) -> BoundRound:
+        """Take what an elimination found."""
+        self.question.take(found[0])
+        self.pace.learn(split, self.question.network.query, found[1])
         interval = self.question.interval()
         asked = size.variables, size.cells, split.cells, split.largest, split.exact
-        return BoundRound(*asked, *interval, seconds, disk_bytes=place.disk_bytes, way=way)
+        return BoundRound(*asked, *interval, found[1], disk_bytes=place.disk_bytes, way=way)
 
     def _otherwise(self, order: tuple[int, ...], size: Size) -> Rounds:
         """Use what time is left where no larger mini-bucket fits: triangles for an optimum, and other orders.
@@ -350,7 +364,29 @@ class Ladder:
         return True
 
     def _other_orders(self, order: tuple[int, ...], size: Size) -> Rounds:
-        """Run mini-buckets of one size along orders that chance makes different, as their bounds are."""
+        """Run mini-buckets of one size along orders that chance makes different, as their bounds are.
+
+        Several GPUs do so at the same time, an order each.
+        """
+        place, sent = MessagePlace(True), list[Partition]()
+
+        def attempt(split: Partition) -> tuple[Any, float] | None:
+            return self._attempt(split, place, lambda: self._is_late() or self.question.closed)
+
+        def calls() -> Iterator[tuple[Partition]]:
+            for split in self._other_splits(order, size):
+                sent.append(split)
+                yield (split,)
+
+        for number, found in enumerate(self._devices(size, order).stream(attempt, calls())):
+            if found is None:
+                return
+            yield self._taken(size, sent[number], place, found, "another order")
+            if self.question.closed:
+                return
+
+    def _other_splits(self, order: tuple[int, ...], size: Size) -> Iterator[Partition]:
+        """Yield the partitions of other orders while memory and time allow."""
         seed, known = self.resources.asked.seed, {order}
         for number in range(BucketPolicy.current().other_orders):
             if self._is_late():
@@ -362,12 +398,13 @@ class Ladder:
             known.add(found)
             if self._would_be_late(self._seconds(split)):
                 return
-            told = self._round(size, split, MessagePlace(True), way="another order")
-            if told is None:
-                return
-            yield told
-            if self.question.closed:
-                return
+            yield split
+
+    def _devices(self, size: Size, order: tuple[int, ...]) -> Pool:
+        """Return the GPUs that orders are spread over: as many as this machine's memory keeps messages for."""
+        held = self._split(order, size).kept_bytes + self.room.beside
+        count = min(self.resources.gpu_count, self.resources.host_bytes // max(held, 1))
+        return DeviceThreads(count, at_a_time=1) if count > 1 else SerialPool()
 
     @property
     def _end(self) -> float:

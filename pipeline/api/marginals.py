@@ -82,7 +82,7 @@ def marginals(
         return found
     from .derivatives import derivatives_of
 
-    again = replace(chosen, workdir=None, keep_tables=None)
+    again = chosen.without_folder()
     made = derivatives_of(question, found, lambda other: _propagated(other, again), Resources(again))
     return replace(found, derivatives=made)
 

@@ -195,9 +195,10 @@ def solve(
     representation : {"auto", "dense", "rows"}, optional
         Whether tables hold every cell, or only the rows that are possible, sorted; "auto" takes rows where few prove
         possible and all cells would take long or do not fit.
-    fit : {"auto", "slice", "spill", "spread", "refuse"}, optional
+    fit : {"auto", "slice", "spill", "spread", "store", "refuse"}, optional
         What to do with a plan that does not fit ``memory``: condition on variables, keep large tables on
-        disk, neither, or the cheaper of the two.
+        disk, neither, or the cheaper of the two. "store" keeps tables on disk where memory does not suffice, and in any
+        case leaves them in ``workdir``, as ``keep_tables=0`` does.
     disk : int or str, optional
         Budget for tables on disk.
     workdir : path, optional

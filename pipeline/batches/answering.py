@@ -30,20 +30,24 @@ def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]
     """
     if options.memory is None and pack[0].price.kind == "small":
         options = replace(options, memory=default_memory_bytes())  # looking takes as long as a small question
-    compiled = _compiled_for(pack, options)
+    compiled = compiled_for(pack, options)
     records: list[dict[str, Any]] = []
     for asked in pack:
-        records.append(_answered_one(asked, options, compiled))
+        records.append(answered_one(asked, options, compiled))
         if records[-1]["status"] == "stopped":
             break
     return records
 
 
-def _compiled_for(pack: Sequence[PricedRow], options: Options) -> Compiled | None:
-    """Compile the model of a pack that asks for its marginals or its partition function several times."""
+def compiled_for(pack: Sequence[PricedRow], options: Options, before: int = 0) -> Compiled | None:
+    """Compile the model of a pack that asks for its marginals or its partition function several times, counting the
+    questions that were asked before.
+    """
     wanted = [asked.row for asked in pack if _is_compiled(asked)]
     try:
-        if len(wanted) < BatchPolicy.current().compiled_rows or model_of_row(wanted[0], options).kind == "cost":
+        if not wanted or before + len(wanted) < BatchPolicy.current().compiled_rows:
+            return None
+        if model_of_row(wanted[0], options).kind == "cost":
             return None
         return compiled_of_row(wanted[0], options)
     except BucketflowError:  # all messages together do not fit
@@ -55,7 +59,8 @@ def _is_compiled(asked: PricedRow) -> bool:
     return asked.row.query in _COMPILED and asked.price.kind == "small" and not asked.row.named
 
 
-def _answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) -> dict[str, Any]:
+def answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) -> dict[str, Any]:
+    """Return the record of a row; what goes wrong with it stays there."""
     start, row = time.perf_counter(), asked.row
     try:
         found = answer_row(asked, options, compiled)

@@ -48,7 +48,7 @@ class Deadline:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Watch the time while this is entered."""
-        timer = None if self._seconds is None else threading.Timer(max(self._seconds, 0.0), self._pass)
+        timer = None if self._seconds is None else threading.Timer(max(self._seconds, 0.0), self.pass_now)
         try:
             if timer is not None:
                 timer.daemon = True
@@ -60,9 +60,10 @@ class Deadline:
             if timer is not None:
                 timer.cancel()
 
-    def _pass(self) -> None:
+    def pass_now(self) -> None:
+        """Interrupt now, if it is watched still and was not before."""
         with self._lock:
-            if not self._over:
+            if not (self._over or self.passed):
                 self.passed = True
                 interrupt(self._thread)
 

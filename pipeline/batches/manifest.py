@@ -18,7 +18,7 @@ from typing import Any
 from ...cluster.memory import default_memory_bytes
 from ..errors import FormatError, ModelError, printable, shorten
 from ..examples import file_or_example
-from ..formats.registry import is_model
+from ..formats.registry import is_model, known_suffixes
 from ..formats.text.source import Allowance, Source
 from ..formats.text.yaml import Dialect, YamlNode, read_tree, shown
 from ..models.findings import is_missing
@@ -189,6 +189,51 @@ def read_manifest(
             for k, file in enumerate(_models(place, results, note), 1)
         ]
     return _numbered(str(path), _entries(place), place.parent, query)
+
+
+SaveText = Callable[[str, str], str]
+"""Returns the path of a file that has a text, in the format of a suffix."""
+
+
+def read_lines(lines: Iterable[str], base: Path, query: str, save_text: SaveText) -> list[Row]:
+    """Read questions that somebody sent: JSON lines with the columns of a list.
+
+    In place of ``model`` they may have ``text``, a model itself, and ``format``, the suffix of such files.
+
+    Parameters
+    ----------
+    lines : iterable of str
+    base : Path
+        Where relative paths are seen from.
+    query : str
+        That of rows that name none.
+    save_text : callable
+
+    Raises
+    ------
+    FormatError
+        If a line is no question. What is wrong with the columns of one is kept in it.
+    ModelError
+        If the query is none.
+    """
+    _query(query)
+    what = "the request"
+    return _numbered(what, ((k, _saved(what, k, row, save_text)) for k, row in _json_entries(what, lines)), base, query)
+
+
+def _saved(path: str, line: int | None, entry: Mapping[str, Any], save_text: SaveText) -> Mapping[str, Any]:
+    """Return a row whose model is a file in place of a text."""
+    if not entry.keys() & {"text", "format"}:
+        return entry
+    text, suffix = entry.get("text"), f".{str(entry.get('format', '')).removeprefix('.')}"
+    if "model" in entry or not isinstance(text, str):
+        raise FormatError(
+            path, line, "either a column 'model', or a text in 'text' and its 'format'", "both or neither"
+        )
+    if suffix not in (known := known_suffixes()):
+        raise FormatError(path, line, f"a column 'format' among {', '.join(known)}", shorten(repr(suffix)))
+    rest = {name: value for name, value in entry.items() if name not in ("text", "format")}
+    return {**rest, "model": save_text(text, suffix)}
 
 
 def _numbered(path: str, entries: Iterable[Entry], base: Path, query: str) -> list[Row]:

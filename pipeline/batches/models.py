@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from os.path import isfile
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
 from ..answering.question import Question, question_of
 from ..api.solve import load
 from ..compiled.compiled import Compiled, compile_model
+from ..examples import file_or_example
 from ..formats.read import evidence_of
 from ..models.model import Model
 from ..models.option_rows import COLUMN_ROWS, PROOF
@@ -26,11 +29,11 @@ class RecentValues(Generic[T]):
 
     Parameters
     ----------
-    limit_bytes : int
-        Of all values but the last.
+    limit_bytes : callable
+        Of all values but the last, by the policy in force.
     """
 
-    def __init__(self, limit_bytes: int):
+    def __init__(self, limit_bytes: Callable[[], int]):
         self._limit_bytes = limit_bytes
         self._values: OrderedDict[Hashable, tuple[T, int]] = OrderedDict()
         self._lock = Lock()
@@ -45,20 +48,35 @@ class RecentValues(Generic[T]):
         with self._lock:
             found = self._values.setdefault(key, found)  # another thread may have made it meanwhile
             self._values.move_to_end(key)
-            while len(self._values) > 1 and sum(nbytes for _, nbytes in self._values.values()) > self._limit_bytes:
+            while len(self._values) > 1 and sum(nbytes for _, nbytes in self._values.values()) > self._limit_bytes():
                 self._values.popitem(last=False)
         return found[0]
 
 
-_models: RecentValues[Model] = RecentValues(BatchPolicy().kept_model_bytes)
-_compiled: RecentValues[Compiled] = RecentValues(BatchPolicy().kept_model_bytes)
+def _limit_bytes() -> int:
+    return BatchPolicy.current().kept_model_bytes
+
+
+_models: RecentValues[Model] = RecentValues(_limit_bytes)
+_compiled: RecentValues[Compiled] = RecentValues(_limit_bytes)
 
 
 def model_of_row(row: Row, options: Options) -> Model:
     """Return the model of a row, read again where its file was touched."""
-    return _models.get(
-        _key(row), lambda: load(row.model, memory=options.memory, check=row.check), lambda model: int(model.nbytes)
-    )
+    return _models.get(_key(row), lambda: load(row.model, memory=options.memory, check=row.check), _size)
+
+
+def kept_model(path: str, *, memory: int | str | None, check: bool) -> Model:
+    """Read a model as :func:`.solve.load` does, in the working directory, unless its file was read before so."""
+    file = os.fspath(file_or_example(path))
+    if not isfile(file):  # there is a sentence about that
+        return load(path, memory=memory, check=check)
+    key = os.getcwd(), path, hash_of(file), str(memory), check
+    return _models.get(key, lambda: load(path, memory=memory, check=check), _size)
+
+
+def _size(model: Model) -> int:
+    return int(model.nbytes)
 
 
 def _key(row: Row) -> tuple[str, str, bool]:

@@ -35,7 +35,7 @@ PEER_BYTES_PER_SECOND: Final = 200e9
 """Between two devices of a host over NVLink, in each direction."""
 
 # Seconds of a search by the rates of a host, or by all of a device, at most.
-_HOST_SEARCH = 0.5
+_HOST_SEARCH = 0.15
 # A tree that is this much worse needs no plan; one that does not fit takes so much longer in slices, about.
 _WORSE, _SLICED = 2.0, 1.5
 

@@ -43,8 +43,8 @@ def fitted(planner: Planner, fit: Fit, disk_bytes: int, disk_rate: Callable[[], 
 
     Parameters
     ----------
-    fit : {"auto", "slice", "spill", "spread", "refuse"}
-        Which way to take where memory does not suffice; ``spill`` also where it does.
+    fit : {"auto", "slice", "spill", "spread", "store", "refuse"}
+        Which way to take where memory does not suffice; ``spill`` also where it does, which ``store`` does not.
     disk_bytes : int
         Budget for tables on disk.
     disk_rate : callable
@@ -61,7 +61,7 @@ def fitted(planner: Planner, fit: Fit, disk_bytes: int, disk_rate: Callable[[], 
         return Prices(before)
     planner = replace(planner, effort=PlanningBudget(planner.options.order_seconds or 0.0))
     within = partial(_spilled, disk_bytes=disk_bytes, disk_rate=disk_rate)
-    spills = within if fit == "spill" or disk_bytes != 0 else None
+    spills = within if fit in ("spill", "store") or disk_bytes != 0 else None
     plans = planner.plans(partial(refuse_hopeless, planner=planner, fit=fit, spilled=spills))
     whole, plans = first_plan(plans)
     if one_way and whole.fits(planner.memory_bytes):
@@ -98,7 +98,7 @@ def refuse_hopeless(tree: Tree, planner: Planner, fit: Fit, spilled: Spilled | N
             if times == 1:
                 raise HopelessError(str(error), tree) from None
             # what boxes do not fit in more memory they do not fit in this
-            ways = spilled if fit == "spill" else None
+            ways = spilled if fit in ("spill", "store") else None
 
 
 def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spilled: Spilled | None) -> Prices:
@@ -111,7 +111,7 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
     Parameters
     ----------
     plans : iterator of Plan or Outline
-    fit : {"auto", "slice", "spill", "spread", "refuse"}
+    fit : {"auto", "slice", "spill", "spread", "store", "refuse"}
     spilled : callable, optional
         Makes boxes of a plan; None where tables may not leave memory.
 
@@ -124,6 +124,7 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
     whole, plans = first_plan(plans)
     if fit != "spill" and whole.fits(allowed):
         return Prices(whole)
+    fit = "spill" if fit == "store" else fit
     others: list[Plan | Outline] = []
     while fit != "spill" and effort.allows(planning_seconds(whole), whole.seconds) and (other := next(plans, None)):
         others.append(other)

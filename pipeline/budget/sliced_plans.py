@@ -13,7 +13,7 @@ from ..plans.lower_bounds import Outline, least_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner, planning_seconds
 from ..trees.costs import tree_cost
-from ..trees.cutsets import slice_count, slice_tree
+from ..trees.cutsets import CAREFUL_ROUNDS, slice_count, slice_tree
 from ..trees.memory import table_bytes
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
@@ -131,9 +131,14 @@ class Slicing:
         self._tried = {frozenset[int]()} if unfit else set()
 
     def first(self) -> Plan:
-        """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits."""
+        """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits.
+
+        Variables are chosen with care only where those that were chosen greedily might fit.
+        """
         while True:
-            sliced = self._sliced(self.limit)
+            sliced = self._sliced(self.limit, rounds=0)
+            if self._may_fit(sliced):
+                sliced = self._sliced(self.limit)
             if slice_count(self.tree, sliced) > BudgetPolicy.current().most_slices:
                 raise _refusal(self.whole, sliced, self.allowed)
             if plan := self._made(sliced):
@@ -148,15 +153,16 @@ class Slicing:
         each = tree_cost(self.tree, self.planner.rates, self.planner.problem.itemsize, sliced)
         return each.seconds * slice_count(self.tree, sliced)
 
-    def _sliced(self, limit: int) -> frozenset[int]:
+    def _sliced(self, limit: int, rounds: int = CAREFUL_ROUNDS) -> frozenset[int]:
         planner = self.planner
-        planner.effort.spend(SLICING_SECONDS * len(self.tree.scopes))
+        planner.effort.spend(SLICING_SECONDS * len(self.tree.scopes) * (1 + rounds) / (1 + CAREFUL_ROUNDS))
         return slice_tree(
             self.tree,
             limit,
             planner.rates,
             itemsize=planner.problem.itemsize,
             seed=planner.options.seed,
+            rounds=rounds,
             most_slices=BudgetPolicy.current().most_slices,
         )
 
@@ -173,10 +179,14 @@ class Slicing:
                 plan = fewer
         return plan
 
+    def _may_fit(self, sliced: frozenset[int]) -> bool:
+        """Whether slices were not tried before, and their largest step fits."""
+        return sliced not in self._tried and least_bytes(self.planner.problem, self.tree, sliced) <= self.allowed
+
     def _made(self, sliced: frozenset[int]) -> Plan | None:
         """Plan slices that were not tried before, if their largest step may fit."""
         planner, tree = self.planner, self.tree
-        if sliced in self._tried or least_bytes(planner.problem, tree, sliced) > self.allowed:
+        if not self._may_fit(sliced):
             return None
         self._tried.add(sliced)
         plan = planner.within(tree, sliced)

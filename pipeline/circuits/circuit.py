@@ -166,27 +166,59 @@ class CircuitGraph:
         return tuple(made)
 
     @cached_property
-    def decided(self) -> tuple[Array, Array]:
-        """The least and the greatest variable that each node decides at once, and the state; -1 for none.
+    def decisions(self) -> Array:
+        """For each gate the variable of which its children decide different states at once; -1 for none, and products.
 
-        That is what an indicator decides, or a product by indicators among its children; both of shape (2, nodes).
+        An indicator decides at once, and a product with indicators among its children.
         """
-        gates, first = self.gates, self.n_indicators
-        variables, states = np.full((2, 2, self.nodes), -1, np.int64)
-        variables[:, :first], states[:, :first] = self.indicators[:, np.newaxis]
-        products = np.flatnonzero(~gates.is_sum)
-        children = gates.children[ranges(gates.starts[products], gates.starts[products + 1])]
-        decides = children < first
-        owners, children = np.repeat(products, gates.arities[products])[decides] + self.n_leaves, children[decides]
-        order = np.lexsort((self.indicators[0, children], owners))
-        for place, direction in enumerate((-1, 1)):  # what is written last stays
-            one = order[::direction]
-            variables[place, owners[one]], states[place, owners[one]] = self.indicators[:, children[one]]
-        return variables, states
+        gates, first = self.gates, self.n_leaves
+        direct = (gates.children < self.n_indicators) & np.repeat(~gates.is_sum, gates.arities)
+        own = np.arange(self.n_indicators)
+        leaves = np.concatenate([own, gates.children[direct]])
+        counts = np.zeros(self.nodes, np.int64)
+        counts[own] = 1
+        counts[first:] = np.bincount(np.repeat(np.arange(len(gates)), gates.arities)[direct], minlength=len(gates))
+        ends = counts.cumsum()
+        found = np.full(len(gates), -1, np.int64)
+        for layer in self.layers:
+            if layer.is_sum and layer.children.shape[1] > 1:
+                children = layer.children.reshape(-1)
+                decided = leaves[ranges(ends[children] - counts[children], ends[children])]
+                places = np.repeat(np.arange(len(children)), counts[children])
+                found[layer.nodes - first] = self._told_apart(layer.children.shape, places, decided)
+        return found
+
+    def _told_apart(self, shape: tuple[int, int], places: Array, decided: Array) -> Array:
+        """Return for each row of children a variable that all of them decide, each another state; -1 for none.
+
+        Parameters
+        ----------
+        places : ndarray of int
+            Places among the children of all rows.
+        decided : ndarray of int
+            The indicator that the child at each place decides.
+        """
+        variables, states = self.indicators[:, decided]
+        found = np.full(shape[0], -1, np.int64)
+        if not len(decided):
+            return found
+        key = places // shape[1] * len(self.variables.dims) + variables
+        once = _distinct_pairs(key, states) & _distinct_pairs(key, places)
+        keys, counts = np.unique(key, return_counts=True)
+        told = keys[(counts == shape[1]) & np.logical_and.reduceat(once, np.append(0, counts.cumsum()[:-1]))]
+        found[told[::-1] // len(self.variables.dims)] = told[::-1] % len(self.variables.dims)
+        return found
 
     def __repr__(self) -> str:
         named = f" of {self.source!r}" if self.source else ""
         return f"<circuit{named}: {len(self.variables.dims):,} variables, {self.nodes:,} nodes, {self.edges:,} edges>"
+
+
+def _distinct_pairs(key: Array, other: Array) -> Array:
+    """Return in the order of keys which pairs with them differ from the one before."""
+    order = np.lexsort((other, key))
+    pairs = np.stack([key[order], other[order]])
+    return np.append(True, (pairs[:, 1:] != pairs[:, :-1]).any(axis=0))
 
 
 def depths_of(gates: Gates, first: int) -> Array:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from itertools import combinations
 from typing import Any
 
@@ -135,60 +134,51 @@ def _scope_faults(graph: CircuitGraph) -> list[str]:
 
 def _determinism_faults(graph: CircuitGraph) -> list[str]:
     """Look for sums of which two children may hold at once: where no variable tells them apart."""
-    implied = _Implied(graph)
-    faults = []
+    gates = graph.gates
+    left = np.flatnonzero(gates.is_sum & (gates.arities > 1) & (graph.decisions < 0))
+    owners, pairs = [], [np.zeros((0, 2), np.int64)]
+    for k in left.tolist():
+        pairs.append(np.array(list(combinations(gates.children[gates.starts[k] : gates.starts[k + 1]].tolist(), 2))))
+        owners += [k + graph.n_leaves] * len(pairs[-1])
+    wrong = np.array(owners, np.int64)[~_exclude_each_other(graph, np.concatenate(pairs))]
+    what = "is a sum of nodes that may hold together: not deterministic"
+    return [f"node {node} {what}" for node in np.unique(wrong).tolist()]
+
+
+def _exclude_each_other(graph: CircuitGraph, pairs: Array) -> Array:
+    """Return which pairs of nodes, shape (pairs, 2), imply different states of some variable.
+
+    Each state of each variable is a case, some variables at a time: is a node possible in it?
+    """
+    found = np.zeros(len(pairs), np.bool_)
+    order = np.lexsort(graph.indicators[::-1])
+    variables = graph.indicators[0, order]
+    cuts = np.flatnonzero(np.append(True, variables[1:] != variables[:-1])) if len(order) else order
+    ends = np.append(cuts[1:], len(order))
+    most, at = 8 * max(1, CircuitPolicy.current().batch_bytes // graph.nodes), 0
+    while at < len(cuts) and not found.all():
+        last = max(at + 1, int(np.searchsorted(ends, cuts[at] + most, "right")))
+        own = order[cuts[at] : ends[last - 1]]
+        allowed = np.ones((graph.n_leaves, len(own)), np.bool_)
+        for v, first, end in zip(variables[cuts[at:last]], cuts[at:last], ends[at:last], strict=True):
+            allowed[np.flatnonzero(graph.indicators[0] == v), first - cuts[at] : end - cuts[at]] = False
+        allowed[own, np.arange(len(own))] = True
+        bits = _possible_bits(graph, allowed)
+        waiting = np.flatnonzero(~found)
+        both = np.unpackbits(bits[pairs[waiting, 0]] & bits[pairs[waiting, 1]], axis=1, count=len(own))
+        found[waiting] = ~np.logical_or.reduceat(both, cuts[at:last] - cuts[at], axis=1).all(axis=1)
+        at = last
+    return found
+
+
+def _possible_bits(graph: CircuitGraph, allowed: Array) -> Array:
+    """Return for each node in which cases it is possible, as bits, by what leaves are in; shape (nodes, bytes)."""
+    bits = np.empty((graph.nodes, -(-allowed.shape[1] // 8)), np.uint8)
+    bits[: graph.n_leaves] = np.packbits(allowed, axis=1)
     for layer in graph.layers:
-        if not layer.is_sum or layer.children.shape[1] < 2:
-            continue
-        for node in layer.nodes[~implied.told_apart(layer.children)].tolist():
-            k = node - graph.n_leaves
-            children = graph.gates.children[graph.gates.starts[k] : graph.gates.starts[k + 1]].tolist()
-            if not implied.exclude_each_other(children):
-                faults.append(f"node {node} is a sum of nodes that may hold together: not deterministic")
-    return faults
-
-
-@dataclass(eq=False)
-class _Implied:
-    """What nodes imply about variables."""
-
-    graph: CircuitGraph
-
-    def told_apart(self, children: Array) -> Array:
-        """Return which rows of nodes differ by the state of one variable that is decided at once in all of them."""
-        variable, state = self.graph.decided
-        told = np.zeros(len(children), np.bool_)
-        for place in range(variable.shape[0]):
-            own, states = variable[place][children], np.sort(state[place][children], axis=1)
-            same = (own == own[:, :1]).all(axis=1) & (own[:, 0] >= 0)
-            told |= same & (states[:, 1:] != states[:, :-1]).all(axis=1)
-        return told
-
-    def exclude_each_other(self, nodes: list[int]) -> bool:
-        """Whether each two of some nodes imply different states of some variable."""
-        states = [self._states[node] for node in nodes]
-        return all(
-            any(not (a[v] & b[v]) for v in a.keys() & b.keys()) for a, b in combinations(states, 2)
-        )  # a state is a bit
-
-    @cached_property
-    def _states(self) -> list[dict[int, int]]:
-        """For each node the variables of which it implies that they are in some states, as bits."""
-        graph, gates = self.graph, self.graph.gates
-        found: list[dict[int, int]] = [{v: 1 << state} for v, state in graph.indicators.T.tolist()]
-        found += [{}] * len(graph.values)
-        starts = gates.starts.tolist()
-        for k, is_sum in enumerate(gates.is_sum.tolist()):
-            parts = [found[child] for child in gates.children[starts[k] : starts[k + 1]].tolist()]
-            own: dict[int, int] = {}
-            if not is_sum:
-                for part in parts:
-                    own.update({v: own.get(v, -1) & bits for v, bits in part.items()})
-            elif parts:
-                common = set.intersection(*[{*part} for part in parts])
-                own = {v: int(np.bitwise_or.reduce([part[v] for part in parts])) for v in common}
-            found.append(own)
-        return found
+        combine = np.bitwise_or if layer.is_sum else np.bitwise_and
+        bits[layer.nodes] = combine.reduce(bits[layer.children], axis=1)
+    return bits
 
 
 def _model_faults(found: Circuit, model: Model, log10: float, count: int) -> list[str]:
@@ -257,11 +247,7 @@ def _violations(graph: CircuitGraph, model: Model, zeros: list[tuple[int, Array]
             leaves = np.flatnonzero(variables == v)
             allowed[leaves, start : start + len(own)] &= states[leaves, np.newaxis] == column
         start += len(own)
-    bits = np.empty((graph.nodes, -(-count // 8)), np.uint8)
-    bits[: graph.n_leaves] = np.packbits(allowed, axis=1)
-    for layer in graph.layers:
-        combine = np.bitwise_or if layer.is_sum else np.bitwise_and
-        bits[layer.nodes] = combine.reduce(bits[layer.children], axis=1)
+    bits = _possible_bits(graph, allowed)
     owners = np.repeat(np.arange(len(zeros)), [len(own) for _, own in zeros])
     wrong = np.flatnonzero(np.unpackbits(bits[graph.root])[:count])
     faults = []

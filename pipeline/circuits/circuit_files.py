@@ -170,11 +170,5 @@ def _nnf_lines(graph: CircuitGraph, weights: dict[int, float]) -> Iterator[str]:
 
 def _decisions(graph: CircuitGraph) -> list[int]:
     """Return for each gate the variable, from 1 on, of which its two children decide different states; 0 for none."""
-    found = np.zeros(graph.nodes, np.int64)
-    variables, states = graph.decided
-    for layer in graph.layers:
-        if layer.is_sum and layer.children.shape[1] == 2:
-            own, decided = variables[0][layer.children], states[0][layer.children]
-            apart = (own[:, 0] == own[:, 1]) & (decided[:, 0] != decided[:, 1])
-            found[layer.nodes] = np.where(apart, own[:, 0] + 1, 0)
-    return [int(variable) for variable in found[graph.n_leaves :]]
+    two = graph.gates.arities == 2
+    return [int(variable) for variable in np.where(two, graph.decisions + 1, 0)]

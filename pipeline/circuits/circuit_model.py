@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Unpack
+from typing import Any, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..answering.question import Findings, split_evidence
-from ..compiling import counts_compiling
 from ..errors import BucketflowError, ModelError, checks_keywords
 from ..models.cases import CaseMarginals, Cases, cases_of
 from ..models.checks import integer
 from ..models.model import Model, checked_model
 from ..options import Keywords, Options
-from ..preprocessing.preprocess import reduce_model
-from ..preprocessing.wide_tables import with_links
 from .circuit import CircuitGraph, CircuitLayer
 from .circuit_policy import CircuitPolicy
-from .compilation import CircuitMaking
 from .evaluation import Picker, best, drawn_by, flows, log_values, walk_down
+from .making import CircuitMethod, CircuitOrigin, made_circuit
 
 Array = NDArray[Any]
 _LN10 = math.log(10.0)
@@ -31,13 +28,20 @@ _TAKEN = ("memory", "order", "order_time", "tree", "seed")
 
 
 @checks_keywords
-@counts_compiling
-def circuit(model: Model, *, evidence: Findings = None, **options: Unpack[Keywords]) -> Circuit:
+def circuit(
+    model: Model,
+    *,
+    evidence: Findings = None,
+    method: CircuitMethod = "auto",
+    report: Callable[[str], None] | None = None,
+    **options: Unpack[Keywords],
+) -> Circuit:
     """Compile a model to a smooth, deterministic, decomposable circuit.
 
-    The tree of a sweep is gone up once with numbers of nodes in place of values: a product for each cell of a join that
-    is not zero, with the indicators of the states that are summed out, and a sum for each cell that stays; equal ones
-    of a bucket are one node (Chavira and Darwiche, IJCAI 2007).
+    From buckets: the tree of a sweep is gone up once with numbers of nodes in place of values: a product for each cell
+    of a join that is not zero, with the indicators of the states that are summed out, and a sum for each cell that
+    stays; equal ones of a bucket are one node (Chavira and Darwiche, IJCAI 2007). From a search, for models that are
+    clauses or mostly zero: what it does to count them, written out (Huang and Darwiche, JAIR 2007).
 
     Parameters
     ----------
@@ -45,13 +49,17 @@ def circuit(model: Model, *, evidence: Findings = None, **options: Unpack[Keywor
         Of probabilities or potentials, clauses among them.
     evidence : mapping, path or None
         Hard evidence that all evaluations have; what is impossible under it is left out of the circuit.
+    method : {"auto", "buckets", "search"}
+        What it is made from; both take turns until one is through unless one is named.
+    report : callable, optional
+        Told what it takes at most, in a sentence, where it is not made at once.
     **options
         ``memory``, ``order``, ``order_time``, ``tree`` and ``seed``, as in :func:`bucketflow.solve`.
 
     Raises
     ------
     ModelError
-        If the model has costs, or the evidence is soft.
+        If the model has costs, the evidence is soft, or the search does not suit.
     BudgetError
         If the circuit does not fit ``memory``, with both numbers.
     """
@@ -64,16 +72,9 @@ def circuit(model: Model, *, evidence: Findings = None, **options: Unpack[Keywor
     hard, soft = split_evidence(model, evidence)
     if soft:
         raise ModelError("a circuit takes soft evidence when it is evaluated, not when it is made")
-    linked = with_links(model, CircuitPolicy.current().wide_cells)
-    network = reduce_model(linked, "partition", hard, range(len(linked.dims)))
-    made = CircuitMaking(network, Options(**options)).made()
-    return Circuit(replace(made, scopes=_scopes_of(model, linked, np.unique(made.parameters[0]).tolist())))
-
-
-def _scopes_of(model: Model, linked: Model, functions: Sequence[int]) -> dict[int, tuple[int, ...]]:
-    """Return the scopes of functions that no chain stands for."""
-    own, known = model.functions, linked.functions
-    return {f: own[f].scope for f in functions if f < len(own) and own[f].scope == known[f].scope}
+    if method not in get_args(CircuitMethod):
+        raise ModelError(f"method is {method!r}; a circuit is made by {', '.join(get_args(CircuitMethod))}")
+    return Circuit(*made_circuit(model, hard, Options(**options), method, report))
 
 
 @checks_keywords
@@ -119,10 +120,12 @@ class Circuit:
     Parameters
     ----------
     graph : CircuitGraph
+    origin : CircuitOrigin, optional
+        How it was made; None for one that was read.
     """
 
-    def __init__(self, graph: CircuitGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: CircuitGraph, origin: CircuitOrigin | None = None) -> None:
+        self.graph, self.origin = graph, origin
         self._there: dict[str, _Arrays] = {}
         known = graph.variables
         # what reads cases and evidence of names and states

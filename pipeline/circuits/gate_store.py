@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 
 from ..errors import BudgetError, format_bytes
 from .circuit import Gates, ranges
+from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
 
@@ -19,6 +21,10 @@ NOTHING = -1
 WORK_BYTES = 24
 # What an edge and a gate take at most: at the end, when gates are put in order and those of no use are left out.
 EDGE_BYTES, GATE_BYTES = 56, 40
+
+
+class TurnOver(Exception):
+    """What is next takes more seconds than a turn has left."""
 
 
 @dataclass(eq=False)
@@ -33,31 +39,43 @@ class GateStore:
         For gates, and the tables that they are made from.
     expected_bytes : float
         What the circuit takes at most, by the cells of the plan.
+    turn_seconds : float
+        Nominal seconds that all joins may take until now; raised from turn to turn.
+    reserved_bytes : int
+        Of what is allowed, for others.
     """
 
     first: int
     allowed_bytes: int
     expected_bytes: int = 0
     held_bytes: int = 0
-    blocks: list[tuple[bool, Array, Array]] = field(default_factory=list)
+    turn_seconds: float = math.inf
+    reserved_bytes: int = 0
+    blocks: list[tuple[Array | bool, Array, Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.next = self.first
+        self.next, self.seconds = self.first, 0.0
 
     def take_room(self, rows: int, row_bytes: int, where: str) -> None:
-        """Refuse a join before it is made, if it and the circuit so far are too large.
+        """Refuse a join before it is made, if it and the circuit so far are too large, or for another turn.
 
         Raises
         ------
         BudgetError
             With what is needed, what the plan's cells would need at most, and what is allowed.
+        TurnOver
+            If it takes longer than what is left of the turn.
         """
         needed = self.held_bytes + rows * row_bytes
-        if needed > self.allowed_bytes:
+        if needed > self.allowed_bytes - self.reserved_bytes:
             raise BudgetError(
                 f"the circuit needs at least {format_bytes(needed)} {where}, by all cells at most "
                 f"{format_bytes(self.expected_bytes)}, allowed {format_bytes(self.allowed_bytes)}; give more memory"
             )
+        seconds = rows * row_bytes * CircuitPolicy.current().row_byte_seconds
+        if self.seconds + seconds > self.turn_seconds:
+            raise TurnOver
+        self.seconds += seconds
 
     def products(self, children: Array) -> Array:
         """Return a product for each row of children, shape (rows, most); ``NOTHING`` counts for 1.
@@ -70,7 +88,7 @@ class GateStore:
         one = counts == 1
         found[one] = rows[one, -1]
         made = counts > 1
-        found[made] = self._add(False, counts[made], rows[made][rows[made] != NOTHING])
+        found[made] = self.add(False, counts[made], rows[made][rows[made] != NOTHING])
         return found[place]
 
     def sums(self, starts: Array, children: Array) -> Array:
@@ -84,11 +102,11 @@ class GateStore:
                 found[same] = rows[:, 0]
                 continue
             rows, place = _distinct(rows)
-            found[same] = self._add(True, np.full(len(rows), count), rows.reshape(-1))[place]
+            found[same] = self.add(True, np.full(len(rows), count), rows.reshape(-1))[place]
         return found
 
-    def _add(self, is_sum: bool, counts: Array, children: Array) -> Array:
-        """Add gates, and return their numbers."""
+    def add(self, is_sum: Array | bool, counts: Array, children: Array) -> Array:
+        """Add gates of one kind, or each of its own, and return their numbers."""
         numbers = np.arange(self.next, self.next + len(counts))
         if len(counts):
             self.blocks.append((is_sum, counts, children))
@@ -100,11 +118,11 @@ class GateStore:
         """Add the root: a product, or the sum of nothing if one of them is missing."""
         if self.blocks and len(children) == 1 and children[0] == self.next - 1:
             return
-        self._add(False, np.array([len(children)]), children)
+        self.add(False, np.array([len(children)]), children)
 
     def end_impossible(self) -> None:
         """Add a root that is 0."""
-        self._add(True, np.array([0]), np.zeros(0, np.int64))
+        self.add(True, np.array([0]), np.zeros(0, np.int64))
 
     def gates(self) -> Gates:
         """Return all gates."""
@@ -118,12 +136,21 @@ def _distinct(rows: Array) -> tuple[Array, Array]:
     """Return distinct rows, and for each given one which it is."""
     if rows.shape[1] == 0:
         return rows[:1], np.zeros(len(rows), np.intp)
-    order = np.lexsort(rows.T[::-1])
+    order = np.lexsort(_packed(rows).T[::-1])
     ordered = rows[order]
     new = np.append(True, (ordered[1:] != ordered[:-1]).any(axis=1))[: len(order)]
     place = np.empty(len(order), np.intp)
     place[order] = new.cumsum() - 1
     return ordered[new], place
+
+
+def _packed(rows: Array) -> Array:
+    """Return rows in the same order of fewer columns, two numbers in one where they fit: half as many are sorted."""
+    if rows.shape[1] < 2 or not len(rows) or rows.max() >= (1 << 31) - 1:
+        return rows
+    even = rows if rows.shape[1] % 2 == 0 else np.concatenate([np.full((len(rows), 1), NOTHING), rows], axis=1)
+    pairs: Array = ((even[:, ::2] + 1) << 31) | (even[:, 1::2] + 1)
+    return pairs
 
 
 def reachable(gates: Gates, first: int) -> tuple[Gates, Array]:

@@ -1,10 +1,14 @@
-"""``bucketflow batch``: many questions from a list, made for timers and schedulers of other kinds."""
+"""Many questions: ``bucketflow batch``, from a list, for timers and schedulers; ``bucketflow serve``, from programs."""
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,11 +24,13 @@ from .options import (
     option,
     options_of,
     print_notes,
+    reading_by,
 )
 
 if TYPE_CHECKING:
     from ..batches.manifest import Row
     from ..batches.pricing import Price
+    from ..server.service_queue import ServedRequest
 
 _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
 # Events that are drawn on a terminal, and not told otherwise.
@@ -127,6 +133,74 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     told += [f"{waiting:,} to be priced later"] if waiting else []
     more = f"; the {policy.price_lines} largest" if lines > policy.price_lines else ""
     return ", ".join(told) + more
+
+
+# ``bucketflow serve``: questions from programs, as the rows of a list.
+
+
+@click.command("serve")
+@click.option("--address", default="127.0.0.1", show_default=True, help="Of this machine; localhost or ::1 else.")
+@click.option("--port", default=0, metavar="N", help="The port.  [default: one that is free]")
+@click.option("--query", default="optimum", show_default=True, help="The query of rows that name none.")
+@option("memory", "For everything together: kept models get at most half, a question the rest.")
+@click.option(
+    "--time",
+    type=click.FloatRange(min=0),
+    metavar="S",
+    help="After S seconds, leave an optimum between its bounds, and stop another question.",
+)
+@click.option("--idle", type=click.FloatRange(min=0), metavar="MINUTES", help="End after so long without a question.")
+@click.option("--stop", is_flag=True, help="Stop the servers that run, those of --keep-warm too.")
+@click.option("--warm-lock", type=int, hidden=True, help="The open lock of a folder for --keep-warm.")
+@json_option
+@guarded
+def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> None:
+    """Answer questions that programs of this machine POST as JSON lines, with the columns of a batch's list.
+
+    URL and token are in files of the folder `server` in the cache folder, which nobody else can read.
+    """
+    if stop:
+        _stop_servers(as_json)
+        return
+    from ..batches.models import kept_model
+    from ..server.server import QuestionServer, ServerSettings
+    from ..server.server_folder import default_folder
+    from ..server.warm_client import folder_here
+
+    folder = default_folder() if warm_lock is None else folder_here()
+    server = QuestionServer(ServerSettings(**options), folder, _command_run)
+
+    def ready(url: str) -> None:
+        facts = {"url": url, "token_file": str(folder.token_file), "pid": os.getpid()}
+        click.echo(json.dumps(facts) if as_json else f"serving at {url}, with the token in {folder.token_file}")
+
+    with server.stopped_by_signals(), reading_by(kept_model):
+        server.run(None if warm_lock is None else FileIO(warm_lock, "r+b"), ready)
+
+
+def _command_run(told: Mapping[str, Any], request: ServedRequest) -> None:
+    from ..server.command_runs import run_described
+
+    run_described(_warm_command, told, request)
+
+
+def _warm_command(name: str) -> Callable[..., object] | None:
+    """Return what a command does that may be asked of a server."""
+    from .main import main
+
+    command = main.get_command(click.Context(main), name)
+    if command is None or command.callback is None or all(param.name != "keep_warm" for param in command.params):
+        return None
+    return partial(command.callback, keep_warm=False)
+
+
+def _stop_servers(as_json: bool) -> None:
+    from ..server.server_folder import all_folders
+    from ..server.warm_client import stop_server
+
+    stopped = [str(folder.path) for folder in all_folders() if stop_server(folder)]
+    what = f"{len(stopped)} servers" if len(stopped) > 1 else "1 server"
+    click.echo(json.dumps({"stopped": stopped}) if as_json else f"stopped {what}" if stopped else "no server runs")
 
 
 # ``bucketflow report``: one page about a run, a job, a batch or an answer.

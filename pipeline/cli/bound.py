@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from .ending import guarded
-from .options import Grouped, asking, keywords_of, load, option, print_answer
+from .options import Grouped, asking, keep_warm, keywords_of, load, option, print_answer
 
 
 @click.command("bound", cls=Grouped)
@@ -31,6 +31,7 @@ from .options import Grouped, asking, keywords_of, load, option, print_answer
 @option("gpus", "Join large mini-buckets on a GPU of this machine.")
 @option("gpu_memory")
 @guarded
+@keep_warm
 def bound(file: str, as_json: bool, **options: Any) -> None:
     """Enclose an answer on the model in FILE between two bounds, by mini-bucket elimination."""
     from dataclasses import replace

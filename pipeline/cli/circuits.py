@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,31 +15,49 @@ from .options import Grouped, asking, json_option, keywords_of, load, print_note
 
 if TYPE_CHECKING:
     from ..circuits.circuit_model import Circuit
+    from ..circuits.making import CircuitMethod
     from ..models.model import Model
 
 _QUERIES = ("partition", "optimum", "marginals", "count", "sample")
+_METHODS = ("auto", "buckets", "search")
 _ALL = 1 << 40
 
 
 @click.command("compile", cls=Grouped)
 @asking
 @click.option("-o", "--out", required=True, metavar="FILE", help="Where the circuit goes: .npz, or .nnf as c2d has it.")
+@click.option(
+    "--method",
+    type=click.Choice(_METHODS),
+    default="auto",
+    show_default=True,
+    help="What it is made from: buckets of an order, or a search that counts clauses; auto gives them turns.",
+)
 @guarded
-def compile(file: str, as_json: bool, out: str, **options: Any) -> None:
+def compile(file: str, as_json: bool, out: str, method: CircuitMethod, **options: Any) -> None:
     """Compile the model in FILE to a circuit: smooth, deterministic and decomposable, evaluated as often as wanted."""
+    from ...tasks.compiler.working_time import compiling_seconds
     from ..circuits.circuit_files import circuit_ending
     from ..circuits.circuit_model import circuit
+    from ..compiling import apart
 
     circuit_ending(out)
     model, read_seconds = load(file, options)
     _, evidence, settings = keywords_of(model, options)
-    start = time.perf_counter()
-    found = circuit(model, evidence=evidence, **settings)
-    seconds = {"read": read_seconds, "run": time.perf_counter() - start}
+    start, before = time.perf_counter(), compiling_seconds()
+    found = circuit(model, evidence=evidence, method=method, report=lambda price: print_notes([price]), **settings)
+    seconds, compiling = {"run": time.perf_counter() - start}, compiling_seconds() - before
+    if compiling:
+        seconds = apart(seconds, compiling, seconds["run"])
     found.save(out)
     graph = found.graph
     facts = {"status": "ok", "out": out, "nodes": graph.nodes, "edges": graph.edges, "bytes": graph.nbytes}
-    click.echo(json.dumps({**facts, "seconds": seconds}) if as_json else repr(found))
+    origin = asdict(found.origin) if found.origin else {}
+    click.echo(
+        json.dumps({**facts, **origin, "seconds": {"read": read_seconds, **seconds}})
+        if as_json
+        else f"{found!r}\n{found.origin}"
+    )
 
 
 @click.group()

@@ -16,6 +16,7 @@ from .options import (
     complete_model,
     complete_path,
     json_option,
+    keep_warm,
     keywords_of,
     load,
     method,
@@ -51,6 +52,7 @@ _HOMES = {
     "batch": "batch",
     "report": "batch",
     "reproduce": "reproduce",
+    "serve": "batch",
     **dict.fromkeys(("cancel", "jobs", "log", "result", "submit", "watch"), "jobs"),
 }
 
@@ -81,6 +83,7 @@ def main() -> None:
 @proving
 @prune
 @guarded
+@keep_warm
 @on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""

@@ -9,7 +9,18 @@ import click
 from ..models.option_rows import options_for
 from .ending import guarded
 from .information import information_asked, informing, print_information
-from .options import Grouped, keywords_of, load, marginal_targets, names, on_cluster, options_of, placing, print_answer
+from .options import (
+    Grouped,
+    keep_warm,
+    keywords_of,
+    load,
+    marginal_targets,
+    names,
+    on_cluster,
+    options_of,
+    placing,
+    print_answer,
+)
 
 if TYPE_CHECKING:
     from ..models.model import Model
@@ -40,6 +51,7 @@ if TYPE_CHECKING:
     "--out", metavar="FILE", help="File for the posteriors: .json or .csv; those of --cases: .csv, .jsonl or .parquet."
 )
 @guarded
+@keep_warm
 @on_cluster
 def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
     """Compute the posterior of every variable of the model in FILE."""

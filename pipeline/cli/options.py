@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -169,9 +171,24 @@ def load(file: str, options: dict[str, Any], hidden: bool = False) -> tuple[Mode
 
     start = time.perf_counter()
     with status_line(hidden, "reading"):
-        model = load(file, memory=options["memory"], check=not options.pop("no_check"))
+        read = _readers[-1] if _readers else load
+        model = read(file, memory=options["memory"], check=not options.pop("no_check"))
     print_notes(model.notes)
     return model, time.perf_counter() - start
+
+
+# What reads models in place of `load`, for the commands that a server runs one after the other.
+_readers: list[Callable[..., Model]] = []
+
+
+@contextmanager
+def reading_by(read: Callable[..., Model]) -> Iterator[None]:
+    """Let commands read models so until the block ends."""
+    _readers.append(read)
+    try:
+        yield
+    finally:
+        _readers.pop()
 
 
 def print_notes(notes: Iterable[str], printed: Iterable[str] = ()) -> None:
@@ -246,6 +263,74 @@ def on_cluster(command: Command) -> Command:
     return run
 
 
+# ``--keep-warm``: a server that keeps models between commands, and is started for it.
+
+
+def keep_warm(command: Command) -> Command:
+    """Give a command the option, to let a server run it where there is one."""
+
+    @click.option(
+        "--keep-warm",
+        is_flag=True,
+        help="Start a server in the background, if there is none, that keeps models for further commands with this "
+        "option, and ask it; the answer is the same. It ends by itself, or by `bucketflow serve --stop`.",
+    )
+    @wraps(command)
+    def run(*, keep_warm: bool, **options: Any) -> None:
+        if not keep_warm or not _ran_warm(command.__name__, options):
+            command(**options)
+
+    return run
+
+
+def _ran_warm(name: str, options: dict[str, Any]) -> bool:
+    """Let a server run a command, and print what it prints; return False where this process has to run it."""
+    from ..errors import BucketflowError
+    from ..server.warm_client import answered_warm
+
+    if any(options.get(place) for place in ("workers", "scheduler", "cluster")):
+        raise click.UsageError("--keep-warm asks a server on this machine; leave out --workers, --scheduler, --cluster")
+    if any(isinstance(value, str) and _is_of_this_process(value) for value in _words(options)):
+        return False
+    printed = False
+    try:
+        for event in answered_warm(name, options):
+            printed |= not event.keys() & {"stopped"}
+            if _replayed(event):
+                return True
+    except (ConnectionError, TimeoutError, ValueError):
+        pass
+    if printed:
+        raise BucketflowError("the server that keeps models ended in the middle of the answer; run the command again")
+    return False
+
+
+def _words(options: dict[str, Any]) -> Iterator[Any]:
+    for value in options.values():
+        yield from value if isinstance(value, tuple) else (value,)
+
+
+def _is_of_this_process(name: str) -> bool:
+    """Whether a name is a pipe or device, such as a shell makes for <(...), which another process does not have."""
+    from os.path import exists, isdir, isfile
+
+    return exists(name) and not isfile(name) and not isdir(name)
+
+
+def _replayed(event: dict[str, Any]) -> bool:
+    """Do in this process what a command did in the server; return whether it ended."""
+    for name in ("stdout", "stderr"):
+        if name in event:
+            click.echo(event[name], nl=False, err=name == "stderr")
+    if "usage" in event:
+        raise click.UsageError(event["usage"])
+    if "os_error" in event:
+        raise OSError(*event["os_error"])
+    if event.get("exit"):
+        sys.exit(event["exit"])
+    return "exit" in event
+
+
 # Help whose options stand under what they are about.
 
 _GROUPS = {
@@ -256,7 +341,7 @@ _GROUPS = {
     ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
     **{group: options_in(group) for group in (PLAN, BUDGET)},
-    PLACE: (*options_in(PLACE), "cluster"),
+    PLACE: (*options_in(PLACE), "cluster", "keep_warm"),
 }
 
 

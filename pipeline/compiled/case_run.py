@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any, Unpack
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...tasks.compiler.code_cache import compiler_pays
 from ..api.marginals import in_memory
 from ..errors import ModelError
 from ..machine.resources import Resources
-from ..models.cases import CaseMarginals, Cases
+from ..models.cases import CaseMarginals, Cases, unanswered
 from ..models.findings import case_likelihoods, check_log10
 from ..options import Where
 from ..queries.expansion import expanded, loose_log
@@ -30,6 +31,22 @@ Array = NDArray[Any]
 _SOFT_AXES = 2
 
 
+def answered_cases(
+    compiled: CompiledState,
+    findings: Mapping[int, Array],
+    cases: Cases,
+    variables: Sequence[int],
+    **options: Unpack[Where],
+) -> CaseMarginals:
+    """Return what `answer_cases` yields as one; blocks are written where they belong as they come."""
+    whole = unanswered(compiled.model, variables, cases.count)
+    if cases.count:
+        for block in _answers(compiled, findings, cases, variables, whole, options):
+            start = block.cases.first - cases.first
+            whole.log10_evidence[start : start + block.cases.count] = block.answers.log10_evidence
+    return whole
+
+
 def answer_cases(
     compiled: CompiledState,
     findings: Mapping[int, Array],
@@ -42,41 +59,72 @@ def answer_cases(
     Findings hold in every case, except those on variables that the cases observe; those of the compiled model may be
     changed meanwhile.
     """
+    return (block.answers for block in _answers(compiled, findings, cases, variables, None, options))
+
+
+def _answers(
+    compiled: CompiledState,
+    findings: Mapping[int, Array],
+    cases: Cases,
+    variables: Sequence[int],
+    whole: CaseMarginals | None,
+    options: Where,
+) -> Iterator[_Block]:
+    """Answer block by block, perhaps in the arrays of all."""
     chosen = Resources(in_memory(**options) if options else compiled.options)
     if chosen.asked.gpus is not None and compiled.options.gpus is None:
         raise ModelError("batches run on GPUs if the model is compiled for them: compile(model, gpus=…)")
     others = {v: f for v, f in findings.items() if v not in cases.columns}
-    runner = _Runner(compiled, others, tuple(variables))
+    runner = _Runner(compiled, others, tuple(variables), cases, whole)
     if compiled.device is not None:
         where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
-        yield from runner.from_device(compiled.device.answers(cases, others, runner.targets, where))
+        with compiled.lock:  # what answers many cases is made for one caller at a time
+            spread = compiled.device.answers(cases, others, runner.targets, where)
+        yield from map(runner.completed, spread(runner.dressed))
         return
-    runner.plan_blocks(cases, chosen)
+    runner.plan_blocks(chosen)
     program, size = runner.program, runner.size
     blocks = [cases.part(*bounds) for bounds in ranges(cases.count, size)]
     if program is None:
-        yield from (runner.dressed(block, None) for block in blocks)
+        yield from (runner.completed(runner.dressed(block, None)) for block in blocks)
         return
     with _pool(chosen, len(blocks)) as pool:
         shared = pool.put(program)
         threads = chosen.threads if isinstance(pool, SerialPool) else 1
         calls = ((shared, runner.local_evidence(block), block.count, threads) for block in blocks)
         for block, answer in zip(blocks, pool.stream(run_block, calls), strict=True):
-            yield runner.dressed(block, answer)
+            yield runner.completed(runner.dressed(block, answer))
 
 
 def _pool(resources: Resources, blocks: int) -> AbstractContextManager[Pool]:
     return DaskPools(resources) if resources.distributed and blocks > 1 else serial_pool(resources)
 
 
-class _Runner:
-    """One batch over a compiled model."""
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """Some cases, what was found of them, and which are left to be computed alone."""
 
-    def __init__(self, compiled: CompiledState, findings: Mapping[int, Array], variables: tuple[int, ...]) -> None:
-        self.compiled, self.findings = compiled, findings
-        self.variables = variables
+    cases: Cases
+    answers: CaseMarginals
+    alone: Array
+
+
+class _Runner:
+    """One batch over a compiled model; posteriors go to arrays of all cases if there are any."""
+
+    def __init__(
+        self,
+        compiled: CompiledState,
+        findings: Mapping[int, Array],
+        variables: tuple[int, ...],
+        cases: Cases,
+        whole: CaseMarginals | None,
+    ) -> None:
+        self.compiled, self.findings, self.variables = compiled, findings, variables
+        self.cases, self.whole = cases, whole
         self.model, self.network = compiled.model, compiled.skeleton.network
         self.program: BatchProgram | None = None
+        self._outside: dict[int, _ByState] = {}
 
     @property
     def targets(self) -> list[Target]:
@@ -84,9 +132,9 @@ class _Runner:
         local = self.network.local
         return [(local[v],) for v in self.variables if v in local]
 
-    def plan_blocks(self, cases: Cases, resources: Resources) -> None:
+    def plan_blocks(self, resources: Resources) -> None:
         """Choose the steps and the size of blocks for the CPU."""
-        compiled = self.compiled
+        compiled, cases = self.compiled, self.cases
         self.size = max(cases.count, 1)
         with compiled.lock:  # of one plan
             tables = compiled.shared_tables(self.findings)
@@ -110,36 +158,48 @@ class _Runner:
         local = self.network.local
         return {local[v]: column for v, column in block.columns.items() if v in local}
 
-    def from_device(self, answers: Iterator[tuple[Cases, BlockAnswer | None]]) -> Iterator[CaseMarginals]:
-        """Turn a device's answers into posteriors; each is read before another thread may ask the same program."""
-        while True:
-            with self.compiled.lock:
-                found = next(answers, None)
-                if found is None:
-                    return
-                posteriors = self.dressed(*found)
-            yield posteriors
-
-    def dressed(self, block: Cases, answer: BlockAnswer | None) -> CaseMarginals:
-        """Turn a block's answer into posteriors over all states, and compute alone what it leaves open."""
-        tables = {v: np.zeros((block.count, self.model.dims[v])) for v in self.variables}
+    def dressed(self, block: Cases, answer: BlockAnswer | None) -> _Block:
+        """Turn a block's answer into posteriors over all states; threads do so at the same time."""
         logs = np.full(block.count, -math.inf)
         alone = np.ones(block.count, dtype=bool) if answer is None else answer.endangered
+        tables = {v: self._place(v, block) for v in self.variables} if self.whole is not None else {}
         if answer is not None:
             totals = answer.totals + self._constants(block)
             logs = np.where(alone, -math.inf, totals / math.log(10))
             for v in self.variables:
-                self._fill(tables[v], v, block, answer)
-                tables[v][~np.isfinite(logs)] = 0.0
-        for case in np.flatnonzero(alone):
-            found = self.compiled.asked_alone(block, int(case), self.variables, self.findings)
+                table = self._table(v, block, answer)
+                if self.whole is None:
+                    tables[v] = table if table.strides[-1] == table.itemsize else np.ascontiguousarray(table)
+                else:
+                    tables[v][:] = table
+            impossible = np.flatnonzero(~np.isfinite(logs))
+            for table in tables.values() if len(impossible) else ():
+                table[impossible] = 0.0
+        elif self.whole is None:
+            tables = {v: np.zeros((block.count, self.model.dims[v])) for v in self.variables}
+        return _Block(
+            block, CaseMarginals(self.model, {self.model.names[v]: t for v, t in tables.items()}, logs), alone
+        )
+
+    def _place(self, variable: int, block: Cases) -> Array:
+        """Return where a variable's posteriors belong."""
+        assert self.whole is not None
+        start = block.first - self.cases.first
+        return self.whole[self.model.names[variable]][start : start + block.count]
+
+    def completed(self, block: _Block) -> _Block:
+        """Compute alone what an answer leaves open, and check it."""
+        cases, answers = block.cases, block.answers
+        logs = answers.log10_evidence
+        for case in np.flatnonzero(block.alone):
+            found = self.compiled.asked_alone(cases, int(case), self.variables, self.findings)
             assert found.log10_evidence is not None
             logs[case] = found.log10_evidence
-            for v in self.variables:
-                tables[v][case] = found.get(self.model.names[v], 0.0)
-        soft = [column for column in block.columns.values() if column.ndim == _SOFT_AXES]
+            for name, table in answers.items():
+                table[case] = found.get(name, 0.0)
+        soft = [column for column in cases.columns.values() if column.ndim == _SOFT_AXES]
         check_log10(self.model, float(logs.max(initial=-math.inf)), [*self.compiled.findings.values(), *soft])
-        return CaseMarginals(self.model, {self.model.names[v]: t for v, t in tables.items()}, logs)
+        return block
 
     def _constants(self, block: Cases) -> Array:
         """ln of what stands outside the tree: constants, variables without functions, scales of likelihoods."""
@@ -148,17 +208,45 @@ class _Runner:
         total = np.full(block.count, skeleton.fixed)
         total += loose_log(self.network, self.findings)
         for v, column in block.columns.items():
-            found = case_likelihoods(column, self.network.domains[v])
-            total += found.log_scale if v in self.network.local else found.log_means
+            local = v in self.network.local
+            if column.ndim == _SOFT_AXES:
+                found = case_likelihoods(column, self.network.domains[v])
+                total += found.log_scale if local else found.log_means
+            elif not local:
+                total += self._by_state(v).log_means[column]
         return total
 
-    def _fill(self, table: Array, variable: int, block: Cases, answer: BlockAnswer) -> None:
-        """Write a variable's posteriors, (cases, states)."""
-        states = self.network.domains[variable]
-        target: Target = (self.network.local[variable],) if variable in self.network.local else ()
-        if target:
-            table[:, states] = answer.beliefs[target].T
-        elif variable in block.columns:
-            table[:, states] = case_likelihoods(block.columns[variable], states).shares.T
+    def _table(self, variable: int, block: Cases, answer: BlockAnswer) -> Array:
+        """Return a variable's posteriors, (cases, states), in an array that the answer or the caller owns."""
+        states, dim = self.network.domains[variable], self.model.dims[variable]
+        if variable in self.network.local:
+            found = answer.beliefs[(self.network.local[variable],)].T
+            if len(states) == dim:
+                return found
+        elif variable not in block.columns:
+            return np.tile(expanded(self.network, (variable,), {}, self.findings, maximum=False), (block.count, 1))
+        elif block.columns[variable].ndim == _SOFT_AXES:
+            found = case_likelihoods(block.columns[variable], states).shares.T
         else:
-            table[:] = expanded(self.network, (variable,), {}, self.findings, maximum=False)
+            return np.asarray(self._by_state(variable).shares[block.columns[variable]])
+        table = np.zeros((block.count, dim))
+        table[:, states] = found
+        return table
+
+    def _by_state(self, variable: int) -> _ByState:
+        """Return what observing each state of a variable outside the tree gives; -1, for none, is the last one."""
+        if variable not in self._outside:
+            states, dim = self.network.domains[variable], self.model.dims[variable]
+            found = case_likelihoods(np.r_[np.arange(dim), -1], states)
+            shares = np.zeros((dim + 1, dim))
+            shares[:, states] = found.shares.T
+            self._outside[variable] = _ByState(found.log_means, shares)
+        return self._outside[variable]
+
+
+@dataclass(frozen=True, eq=False)
+class _ByState:
+    """For each state of a variable that is observed: ln of its mean, and the posteriors of all states."""
+
+    log_means: Array
+    shares: Array

@@ -12,9 +12,9 @@ from ..api.marginals import in_memory
 from ..api.progress import planning_line, read_given
 from ..errors import checks_keywords
 from ..formats.read import GivenModel
-from ..models.cases import CaseMarginals, Cases, cases_of, joined, no_cases
+from ..models.cases import CaseMarginals, Cases, cases_of, unanswered
 from ..options import Keywords, Where
-from .case_run import answer_cases
+from .case_run import answer_cases, answered_cases
 from .information import Array, InformedState
 from .state import one_at_a_time
 from .structure import skeleton_of
@@ -123,7 +123,9 @@ class Compiled(InformedState):
             ``memory``, ``threads``, ``workers``, ``scheduler`` and ``client``, as in :func:`bucketflow.solve`; for
             a model that was compiled for GPUs also ``gpus``, if it is to be others.
         """
-        return joined(self.model, list(self.batches(cases, query_vars, **options)))
+        found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
+        asked = asked_of(self.model, query_vars, (), False)
+        return answered_cases(self, self.findings, found, asked.variables, **options)
 
     @checks_keywords
     def batches(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> Iterator[CaseMarginals]:
@@ -131,7 +133,7 @@ class Compiled(InformedState):
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         asked = asked_of(self.model, query_vars, (), False)
         if not found.count:
-            return iter([no_cases(self.model, asked.variables)])
+            return iter([unanswered(self.model, asked.variables, 0)])
         return answer_cases(self, self.findings, found, asked.variables, **options)
 
     @one_at_a_time

@@ -34,8 +34,8 @@ class CompiledPolicy(Policy):
         those before them.
     group_log2 : int
         log2 of the most cases that a device computes together.
-    worker_start_seconds : float
-        Seconds that workers of this machine take to start.
+    device_start_seconds : float
+        Seconds that a further device takes to be used for the first time, about.
     joint_states : int
         Most states of a joint that was not compiled in, each of which is a case or an entry of one.
     compiler_cells : int
@@ -56,11 +56,11 @@ class CompiledPolicy(Policy):
     device_cases: int = 1 << 14
     device_bytes: int = 8 << 30
     device_blocks: int = 4
-    device_block_seconds: float = 0.01
-    device_factors_per_second: float = 3e11
+    device_block_seconds: float = 0.02
+    device_factors_per_second: float = 5e11
     answer_bytes: int = 1 << 27
     group_log2: int = 4
-    worker_start_seconds: float = 5.0
+    device_start_seconds: float = 0.05
     joint_states: int = 1 << 20
     compiler_cells: int = 1 << 20
     loading_seconds: float = 0.5

@@ -7,17 +7,19 @@ for likelihoods that span more than it allows for, there is no answer, and the c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.device_threads import DeviceThreads, begun_devices, present_device
 from ...cluster.pool import Pool
 from ...tasks.gpu.memory import out_of_memory, portable_errors
-from ...tasks.gpu.messages.propagation import ONE_AT_A_TIME, DeviceMessages, MessageProgram
+from ...tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, one_at_a_time
 from ...tasks.gpu.messages.records import FINDING_EXPONENT
 from ...tasks.sweeps.scaled import Scaled
 from ..machine.resources import Resources
@@ -34,6 +36,11 @@ from .case_program import BlockAnswer, ranges
 from .compiled_policy import CompiledPolicy
 
 # Many cases on a GPU: of this process, or of the GPU workers of a cluster, which get blocks of cases as tasks.
+
+Array = NDArray[Any]
+T = TypeVar("T")
+Read = Callable[[Cases, BlockAnswer | None], T]
+"""What a block of cases becomes, given what answers it; None where the CPU has to."""
 
 LEAST_LOG: Final = FINDING_EXPONENT * math.log(2)
 """ln of the least likelihood of which a device proves that products stay in the range of doubles."""
@@ -68,10 +75,11 @@ class CaseProgram:
         self._constants = constant_values(program, leaves)
         dims = network.model.dims
         self._variables = {v: (local, network.domains[v], dims[v]) for v, local in network.local.items()}
-        self._device: DeviceMessages | None = None
+        self._devices: dict[int, DeviceMessages] = {}
+        self._found_room: int | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_device": None}
+        return {**self.__dict__, "_devices": {}}
 
     @property
     def most_cases(self) -> int:
@@ -85,25 +93,30 @@ class CaseProgram:
         """Predict the time of some cases on one device."""
         return cases * self.program.records.factors / CompiledPolicy.current().device_factors_per_second
 
-    def answers(self, cases: Cases, common: Array) -> Iterator[tuple[Cases, BlockAnswer]]:
-        """Answer cases block by block; each answer is valid until the next.
+    def spread(self, cases: Cases, common: Array, pool: Pool, read: Read[T]) -> Iterator[T]:
+        """Answer cases block by block, in their order, on the devices of a pool.
 
         Parameters
         ----------
         cases : Cases
         common : ndarray, (finding cells,)
             Likelihoods that hold in every case.
+        pool : Pool
+        read : callable
+            What a block becomes; threads that have devices here do that, too.
         """
-        for block, (numbers, alone) in self._blocks(cases, common):
-            yield block, self._read(numbers, alone)
-
-    def spread(self, cases: Cases, common: Array, pool: Pool) -> Iterator[tuple[Cases, BlockAnswer]]:
-        """Do the same on the workers of a pool."""
-        shared = pool.put(self)
         blocks = [cases.part(*bounds) for bounds in ranges(cases.count, self._block_size(cases.count, pool.width))]
+        if isinstance(pool, DeviceThreads):
+
+            def answer(block: Cases) -> T:
+                return read(block, self._read(*run_cases(self, block, common)))
+
+            yield from pool.stream(answer, ((block,) for block in blocks))
+            return
+        shared = pool.put(self)
         found = pool.stream(run_cases, ((shared, block, common) for block in blocks))
         for block, (numbers, alone) in zip(blocks, found, strict=True):
-            yield block, self._read(numbers, alone)
+            yield read(block, self._read(numbers, alone))
 
     def _block_size(self, cases: int, devices: int) -> int:
         """Choose the cases of a task, in whole groups."""
@@ -114,25 +127,36 @@ class CaseProgram:
         group = self.program.records.group
         return min(-(-wanted // group) * group, self.most_cases)
 
-    def _blocks(self, cases: Cases, common: Array) -> Iterator[tuple[Cases, tuple[Array, Array]]]:
-        """Yield blocks with their numbers, (cases, answer cells), and which of them the CPU has to answer."""
-        size, start = self.most_cases, 0
+    def answered(self, cases: Cases, common: Array) -> tuple[Array, Array]:
+        """Return the numbers of cases, (cases, answer cells), and which of them the CPU has to answer."""
+        states, weights, alone = self._columns(cases)
+        numbers = np.empty((cases.count, self.program.answer_cells))
+        size, start = self._found_room or self.most_cases, 0
         while start < cases.count:
-            block = cases.part(start, min(start + size, cases.count))
-            states, weights, alone = self._columns(block)
+            part = slice(start, min(start + size, cases.count))
+            theirs = states[0], states[1][:, part]
             try:
-                if self._device is None:
-                    self._device = DeviceMessages(self.program, self._constants)
-                numbers = self._device.run_cases(block.count, common, states, weights)
+                with one_at_a_time(present_device()):
+                    numbers[part] = self._device.run_cases(
+                        part.stop - start, common, theirs, {v: values[part] for v, values in weights.items()}
+                    )
             except MemoryError as error:
                 # others may have taken memory since the budget was made
                 group = self.program.records.group
                 if not out_of_memory(error) or size <= group:
                     raise
-                size = max(size // 2 // group * group, group)
+                self._found_room = size = max(size // 2 // group * group, group)
                 continue
-            yield block, (numbers, alone)
-            start += block.count
+            start = part.stop
+        return numbers, alone
+
+    @property
+    def _device(self) -> DeviceMessages:
+        """The program on the device of this thread."""
+        number = present_device()
+        if number not in self._devices:
+            self._devices[number] = DeviceMessages(self.program, self._constants)
+        return self._devices[number]
 
     def _read(self, numbers: Array, alone: Array) -> BlockAnswer:
         """Name what a device answers."""
@@ -140,35 +164,33 @@ class CaseProgram:
         beliefs = {target: numbers[:, place : place + cells].T for target, (_, cells, place, _) in places}
         return BlockAnswer(numbers[:, -2] + self.program.log_scale, beliefs, alone | (numbers[:, -1] != 0.0))
 
-    def _columns(self, block: Cases) -> tuple[list[tuple[int, Array]], dict[int, Array], Array]:
+    def _columns(self, block: Cases) -> tuple[tuple[list[int], Array], dict[int, Array], Array]:
         """Return what the cases observe of local variables, and the cases whose likelihoods span too much."""
-        states, weights = [], {}
-        alone = np.zeros(block.count, dtype=bool)
-        for variable, column in block.columns.items():
-            if variable not in self._variables:
-                continue
-            local, domain, dim = self._variables[variable]
-            if column.ndim == 2:
-                found = case_likelihoods(column, domain)
-                weights[local] = np.ascontiguousarray(found.values.T)
-                alone |= found.low < LEAST_LOG
-            else:
+        here = {v: column for v, column in block.columns.items() if v in self._variables}
+        hard = [v for v, column in here.items() if column.ndim == 1]
+        states = np.array([here[v] for v in hard], dtype=np.int32).reshape(len(hard), block.count)
+        for row, v in zip(states, hard, strict=True):
+            _, domain, dim = self._variables[v]
+            if len(domain) < dim:
                 # a state that the model excludes is none of the remaining ones; the last entry is that of -1
                 number = np.full(dim + 1, -2, dtype=np.int32)
                 number[domain] = np.arange(len(domain))
                 number[-1] = -1
-                states.append((local, number[column]))
-        return states, weights, alone
+                row[:] = number[row]
+        weights, alone = {}, np.zeros(block.count, dtype=bool)
+        for v, column in here.items():
+            if column.ndim > 1:
+                found = case_likelihoods(column, self._variables[v][1])
+                weights[self._variables[v][0]] = np.ascontiguousarray(found.values.T)
+                alone |= found.low < LEAST_LOG
+        return ([self._variables[v][0] for v in hard], states), weights, alone
 
 
 def run_cases(program: CaseProgram, cases: Cases, common: Array) -> tuple[Array, Array]:
     """Task: answer a block of cases on this process's device, as numbers."""
-    with portable_errors(), ONE_AT_A_TIME:
-        parts = [(numbers.copy(), alone) for _, (numbers, alone) in program._blocks(cases, common)]
-    return np.concatenate([numbers for numbers, _ in parts]), np.concatenate([alone for _, alone in parts])
+    with portable_errors():
+        return program.answered(cases, common)
 
-
-Array = NDArray[Any]
 
 _MOST_GROUP_CELLS: Final = 1 << 31
 
@@ -239,11 +261,12 @@ class GpuPropagation:
 
     def answers(
         self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target], resources: Resources
-    ) -> Iterator[tuple[Cases, BlockAnswer | None]]:
-        """Answer many cases block by block, in their order; None where the CPU has to.
+    ) -> Callable[[Read[T]], Iterator[T]]:
+        """Return what answers many cases block by block, in their order, and turns each block into something.
 
-        Blocks are tasks on the GPU workers of a running cluster, or on one process for each of several GPUs where
-        starting them takes less than the answer. Every case is computed by the same sums wherever its block goes.
+        The answer of a block is None where the CPU has to. Blocks are tasks on the GPU workers of a running cluster,
+        or of threads for each GPU here; those that were not used so far are where the answer takes longer than their
+        start. Every case is computed by the same sums wherever its block goes.
 
         Parameters
         ----------
@@ -251,20 +274,27 @@ class GpuPropagation:
             Likelihoods by model variable that hold in all cases.
         """
         common, log_scale = self._likelihoods(findings)
-        if common is None:
-            yield cases, None
-            return
-        if not cases.count:
-            return
-        program = self._program_for(tuple(targets), cases.count)
-        several = (
-            resources.gpu_count > 1 and program.seconds(cases.count) > CompiledPolicy.current().worker_start_seconds
-        )
-        if resources.asked.remote or several:
-            with DaskPools(resources) as pool:
-                yield from _added(program.spread(cases, common, pool), log_scale)
-        else:
-            yield from _added(program.answers(cases, common), log_scale)
+        if common is None or not cases.count:
+            return lambda read: iter([read(cases, None)] if cases.count else [])
+        likelihoods, program = common, self._program_for(tuple(targets), cases.count)
+
+        def spread(read: Read[T]) -> Iterator[T]:
+            def added(block: Cases, answer: BlockAnswer | None) -> T:
+                assert answer is not None
+                return read(block, replace(answer, totals=answer.totals + log_scale))
+
+            with self._pool(resources, program.seconds(cases.count)) as pool:
+                yield from program.spread(cases, likelihoods, pool, added)
+
+        return spread
+
+    def _pool(self, resources: Resources, seconds: float) -> AbstractContextManager[Pool]:
+        """Return the workers of a cluster, or threads for the devices here: as many as are worth their start."""
+        if resources.asked.remote:
+            return DaskPools(resources)
+        pays = seconds > CompiledPolicy.current().device_start_seconds
+        count = resources.gpu_count
+        return nullcontext(DeviceThreads(count if pays else min(count, begun_devices())))
 
     def _program_for(self, targets: tuple[Target, ...], cases: int) -> CaseProgram:
         """Return a program that answers these targets and no others for many cases; the last one is remembered.
@@ -305,11 +335,3 @@ class GpuPropagation:
             first, cells = self._program.findings[local]
             values[first : first + cells] = found.values[:, 0]
         return values, log_scale
-
-
-def _added(
-    answers: Iterator[tuple[Cases, BlockAnswer]], log_scale: float
-) -> Iterator[tuple[Cases, BlockAnswer | None]]:
-    """Add what was taken out of likelihoods to the totals."""
-    for block, answer in answers:
-        yield block, replace(answer, totals=answer.totals + log_scale)

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from ..answering.question import Names, asked_of
 from ..errors import BudgetError, ModelError
-from ..models.cases import CaseMarginals, Cases, joined
+from ..models.cases import CaseMarginals, Cases
 from ..results.information_measures import conditional_table, entropy_bits, gained_bits, mutual_bits
-from .case_run import answer_cases
+from .case_run import answered_cases
 from .compiled_policy import CompiledPolicy
 from .state import CompiledState, one_at_a_time
 
@@ -164,7 +164,7 @@ class InformedState(CompiledState):
             finding = self.findings.get(v)
             columns[v] = states if finding is None else np.eye(self.model.dims[v])[states] * finding
         cases = Cases(places.shape[1], columns)
-        return joined(self.model, list(answer_cases(self, self.findings, cases, asked)))
+        return answered_cases(self, self.findings, cases, asked)
 
 
 def _listed(names: Iterable[str]) -> list[str]:

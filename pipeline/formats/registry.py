@@ -348,6 +348,11 @@ def _by_content(source: Source, head: str) -> Format:
     raise FormatError(source.path, None, _KNOWN, begins)
 
 
+def known_suffixes() -> tuple[str, ...]:
+    """Return the suffixes of files that are read."""
+    return _SUFFIXES
+
+
 def written_suffixes() -> str:
     """Name the suffixes of files that are written."""
     found = [suffix for form in FORMATS if form.writer for suffix in (form.suffixes or form.shared)[:1]]

@@ -125,7 +125,7 @@ def _stem(source: str) -> str:
 def _price(folder: RunFolder, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
     """Plan, keep the plan, and return what it costs; refuse what does not fit."""
     effort.refuse_for(question.query)
-    if folder.stored_plan is None and is_bounded(question, replace(options, workdir=None), effort):
+    if folder.stored_plan is None and is_bounded(question, options.without_folder(), effort):
         folder.keep_question(options, effort)
         return {"way": "bounds close on the optimum, in one process; --time ends with an interval"}
     if question.asked is None and question.query != "optimum" and effort.method in _ENGINES:

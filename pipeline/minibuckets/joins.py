@@ -85,22 +85,31 @@ class Joins:
         joined = reduce(np.add, views)
         gone = tuple([i for i, v in enumerate(wide) if v not in kept])
         found = (
-            _least(joined, gone, self.policy.short_states)
+            reduced(np.minimum, joined, gone, self.policy.short_states)
             if self.semiring.name == "min_plus"
             else _log_sums(joined, gone)
         )
         return np.asarray(found).reshape(-1)
 
 
-def _least(costs: Array, axes: Sequence[int], most: int) -> Array:
-    """The least cost over some axes, one after the other; of short ones value by value, which takes a tenth."""
-    shape = costs.shape
-    for axis in sorted(axes, reverse=True):
-        parts = costs.reshape(math.prod(shape[:axis]), shape[axis], -1)
-        short = shape[axis] <= most
-        costs = reduce(np.minimum, [parts[:, a] for a in range(shape[axis])]) if short else parts.min(axis=1)
-        shape = shape[:axis] + shape[axis + 1 :]
-    return costs
+def reduced(operation: np.ufunc, values: Array, axes: Sequence[int], most: int) -> Array:
+    """Reduce some axes, neighbours at once; short ones, of ``most`` states, slice by slice, which takes a tenth."""
+    shape, end = values.shape, len(values.shape)
+    while end:
+        start = end
+        while start - 1 in axes:
+            start -= 1
+        if start == end:
+            end -= 1
+            continue
+        parts = values.reshape(math.prod(shape[:start]), math.prod(shape[start:end]), -1)
+        count = parts.shape[1]
+        if count <= most:
+            values = reduce(operation, [parts[:, a] for a in range(count)])
+        else:
+            values = operation.reduce(parts, axis=1)
+        shape, end = shape[:start] + shape[end:], start
+    return values.reshape(shape)
 
 
 def _log_sums(logs: Array, axes: tuple[int, ...]) -> Array:

@@ -23,7 +23,7 @@ from .joins import BucketTable, Joins
 from .partition import MiniBucket, Partition
 
 # A few roundings for each operation: logarithms and powers may be wrong by more than one.
-_ROUNDING = 16 * 2.0**-53
+ROUNDING = 16 * 2.0**-53
 
 
 def log_sum_bounds(
@@ -113,26 +113,26 @@ class Account:
 
     def agreed(self, parts: int, size: float) -> float:
         """Count how the parts of a bucket were made to agree on sums up to a size; return how large shares may be."""
-        self.slack += _ROUNDING * parts * size
+        self.slack += ROUNDING * parts * size
         return 2 * size
 
     def sent(self, mini: MiniBucket, parts: int, shift: float, top: float, size: float) -> None:
         """Count a message whose greatest entry was ``top``, and its size without that."""
         spread = shift + abs(top) + parts * sum(self.sizes[t] for t in mini.tables)
         operations = len(mini.tables) + (parts > 1) + self.split.dims[mini.variable] + 2
-        self.slack += _ROUNDING * operations * (spread + 8)
+        self.slack += ROUNDING * operations * (spread + 8)
         self.parts.append(top)
         self.sizes.append(size)
 
     def told(self) -> float:
         """What messages have added to an upper bound so far, without variables that no table has."""
         total = math.fsum(self.parts)
-        return total + self.slack + _ROUNDING * (abs(total) + len(self.split.order))
+        return total + self.slack + ROUNDING * (abs(total) + len(self.split.order))
 
     def bounds(self) -> tuple[float, float]:
         """A lower bound, -inf unless no bucket was split, and an upper bound."""
         total = math.fsum(self.parts) + math.fsum(math.log(d) for d in _free_dims(self.split))
-        slack = self.slack + _ROUNDING * (abs(total) + len(self.split.order))
+        slack = self.slack + ROUNDING * (abs(total) + len(self.split.order))
         return total - slack if self.split.exact else -math.inf, total + slack
 
 

@@ -84,13 +84,18 @@ class OptimumBounds:
         elif self.cutoff is not None:
             self._raise(self.cutoff)
 
-    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
-        """Eliminate once, and decode if tables may be kept or are on disk; return False if it was stopped."""
-        found = self._in_memory(split, keep, stop) if spilling is None else self._on_disk(spilling, stop)
-        if found is None:
-            return False
+    def attempt(
+        self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None
+    ) -> Found | None:
+        """Eliminate once, and decode if tables may be kept or are on disk; return None if it was stopped.
+
+        Threads may do so at the same time: what they find is taken afterwards, by `take`.
+        """
+        return self._in_memory(split, keep, stop) if spilling is None else self._on_disk(spilling, stop)
+
+    def take(self, found: Found) -> None:
+        """Take what an elimination found, which holds with a smaller cut-off than it began with too."""
         self.learn(found.lower, found.states, found.feasible)
-        return True
 
     def learn(self, lower: int, states: States | None, feasible: bool) -> None:
         """Take a bound of what mini-buckets work on, an assignment of it, and whether one is below the cut-off."""
@@ -136,6 +141,15 @@ class OptimumBounds:
         return self.units.at_least(self.lower)
 
 
+@dataclass(frozen=True)
+class FoundSum:
+    """Natural logarithms that bound a sum, and what was found of its largest product, where that was looked for."""
+
+    lower: float
+    upper: float
+    best: Found | None
+
+
 class SumBounds:
     """Bounds on the logarithm of a sum of products over all assignments.
 
@@ -158,17 +172,24 @@ class SumBounds:
         """Whether nothing is possible."""
         return self.upper == -math.inf
 
-    def improve(self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None) -> bool:
-        """Eliminate once; return False if it was stopped."""
+    def attempt(
+        self, split: Partition, keep: bool, stop: Stop | None, spilling: Spilling | None = None
+    ) -> FoundSum | None:
+        """Eliminate once, and look for a good assignment; return None if it was stopped."""
         found = self._bounds(split, stop, spilling)
         if found is None:
-            return False
-        self.lower = max(self.lower, found[0] - self.slack)
-        self.upper = min(self.upper, found[1] + self.slack)
+            return None
         decodes = (keep or spilling is not None) and not split.exact
-        if decodes and self.best.improve(split, keep, stop, spilling) and self.best.states is not None:
-            self.lower = max(self.lower, -self._energy())
-        return True
+        return FoundSum(*found, self.best.attempt(split, keep, stop, spilling) if decodes else None)
+
+    def take(self, found: FoundSum) -> None:
+        """Take what an elimination found."""
+        self.lower = max(self.lower, found.lower - self.slack)
+        self.upper = min(self.upper, found.upper + self.slack)
+        if found.best is not None:
+            self.best.take(found.best)
+            if self.best.states is not None:
+                self.lower = max(self.lower, -self._energy())
 
     def _bounds(self, split: Partition, stop: Stop | None, spilling: Spilling | None) -> tuple[float, float] | None:
         tables = [BucketTable(s, ordered(t, s)) for t, s in zip(self.tables, split.scopes, strict=False)]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from ctypes import c_ssize_t
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,14 +29,18 @@ class Cases:
     columns : mapping of int to ndarray
         For each variable that some case observes: a state for each case, -1 where nothing is observed, shape
         ``(count,)``; or a likelihood vector for each case, shape ``(count, states)``.
+    first : int
+        Number of the first case among those of which these are a part.
     """
 
     count: int
     columns: Mapping[int, Array]
+    first: int = 0
 
     def part(self, start: int, stop: int) -> Cases:
         """Return some of the cases."""
-        return Cases(stop - start, {v: column[start:stop] for v, column in self.columns.items()})
+        columns = {v: column[start:stop] for v, column in self.columns.items()}
+        return Cases(stop - start, columns, self.first + start)
 
     def findings(self, case: int) -> dict[int, int | Array]:
         """Return what one case observes."""
@@ -107,8 +113,11 @@ def _column(model: Model, name: str, column: Any) -> Array:
     return states_of(model, v, column)
 
 
-def states_of(model: Model, variable: int, cells: Sequence[Any]) -> Array:
+def states_of(model: Model, variable: int, cells: Sequence[Any] | Array) -> Array:
     """Turn labels or indices into states; None, NaN and the empty string are unobserved."""
+    if isinstance(cells, np.ndarray) and cells.dtype == object and cells.ndim == 1:
+        objects, places = _objects(cells)
+        return states_of(model, variable, objects)[places]
     cells = list(cells)  # an array gives another NaN each time, and none equals another
     try:
         different = dict.fromkeys(cells)
@@ -118,7 +127,18 @@ def states_of(model: Model, variable: int, cells: Sequence[Any]) -> Array:
             f"a case observes a state of {name!r}; likelihoods are an array, a row for each case"
         ) from None
     known = {cell: -1 if is_missing(cell) else model.state_index(variable, cell) for cell in different}
-    return np.fromiter((known[cell] for cell in cells), dtype=np.int32, count=len(cells))
+    return np.fromiter(map(known.__getitem__, cells), dtype=np.int32, count=len(cells))
+
+
+def _objects(cells: Array) -> tuple[list[Any], Array]:
+    """Return the different objects of an array, and which of them each cell is: labels are few, and compared slowly.
+
+    An array of objects holds their addresses, which are sorted here.
+    """
+    held = np.ascontiguousarray(cells)
+    addresses = np.ctypeslib.as_array((c_ssize_t * held.size).from_address(held.ctypes.data))
+    _, first, places = np.unique(addresses, return_index=True, return_inverse=True)
+    return held[first].tolist(), places
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,15 +206,13 @@ class CaseMarginals(Mapping[str, Array]):
         return "\n".join([found, *(f"note: {text}" for text in self.notes)])
 
 
-def no_cases(model: Model, variables: Sequence[int]) -> CaseMarginals:
-    """Return the answer to no case at all, about some variables."""
-    tables = {model.names[v]: np.zeros((0, model.dims[v])) for v in variables}
-    return CaseMarginals(model, tables, np.zeros(0))
-
-
-def joined(model: Model, blocks: Sequence[CaseMarginals]) -> CaseMarginals:
-    """Put blocks of cases behind each other."""
-    names = list(blocks[0]) if blocks else []
-    tables = {name: np.concatenate([block[name] for block in blocks]) for name in names}
-    logs = [block.log10_evidence for block in blocks]
-    return CaseMarginals(model, tables, np.concatenate(logs) if logs else np.zeros(0))
+def unanswered(model: Model, variables: Sequence[int], cases: int) -> CaseMarginals:
+    """Return arrays for the posteriors of some variables, side by side in memory; what they hold is to be written."""
+    sizes = [model.dims[v] for v in variables]
+    ends = np.cumsum([0, *sizes]) * cases
+    cells = np.empty(ends[-1])
+    tables = {
+        model.names[v]: cells[start:end].reshape(cases, size)
+        for v, size, (start, end) in zip(variables, sizes, pairwise(ends.tolist()), strict=True)
+    }
+    return CaseMarginals(model, tables, np.empty(cases))

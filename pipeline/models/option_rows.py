@@ -102,7 +102,9 @@ _ROWS: Final = (
     ),
     OptionRow("seed", PLAN, "whole", "Seed of the search for orders.", "N", least=0, default=0, commands="answering"),
     OptionRow(
-        *("fit", PLAN, "choice", "What to do with a plan that does not fit memory: condition, use the disk, neither."),
+        *("fit", PLAN, "choice"),
+        help="What to do with a plan that does not fit memory: condition, use the disk, neither; store leaves all "
+        "tables in --workdir, for whoever wants to look.",
         choices=get_args(Fit),
         default="auto",
     ),

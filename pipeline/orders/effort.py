@@ -17,16 +17,16 @@ from typing import Final
 
 SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""
-LEAST: Final = 0.3
+LEAST: Final = 0.2
 """or so many seconds if that is more,"""
-LEAST_ON_DEVICE: Final = 2.0
+LEAST_ON_DEVICE: Final = 0.4
 """or so many for a GPU."""
 
 TABLE_SECONDS: Final = 2.2e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
 OUTLINE_SECONDS: Final = 8e-6
 """Choosing the layout of a table, and following what is alive, where that shows that a plan does not fit."""
-SLICING_SECONDS: Final = 1.2e-5
+SLICING_SECONDS: Final = 4e-5
 """Choosing variables to condition on, for each table of a tree."""
 FUNCTION_SECONDS: Final = 1e-4
 """The first order, and the trees that it gives, for each function."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...tasks.steps.axes import bits_of, mask_of
-from ..trees.costs import Rates, least_seconds, sized_work, step_seconds
+from ..trees.costs import Rates, least_seconds, step_prices
 from ..trees.tree import Sizer, Tree, build_tree
 
 if TYPE_CHECKING:
@@ -168,12 +168,11 @@ def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
     """
     first = tree.n_leaves
     masks, joined = tree.scope_masks, list(tree.joined_masks)
-    sizes = [sizer.cells(mask) for mask in masks]
     kids = [list(c) for c in tree.children]
+    step = step_prices(sizer, rates, itemsize)
 
     def seconds(inputs: list[int], node: int) -> float:
-        work = sized_work(sizer, [masks[i] for i in inputs], masks[node], [sizes[i] for i in inputs])
-        return step_seconds(work, rates, itemsize)
+        return step([masks[i] for i in inputs], masks[node])[1]
 
     price = [seconds(kids[j], first + j) for j in range(len(kids))]
     merged: dict[int, Sequence[int]] = {}

@@ -24,6 +24,13 @@ class OrderPolicy(Policy):
         The first round of a search takes so long, each further one twice as long.
     order_share, start_share, starts : float, float, int
         Shares of a round for trying orders, and for the refinement of each of so many of them.
+    least_gain : float
+        A round may gain this share of the run although those before gained less.
+    forest_seconds, tree_seconds : float
+        Making the forest of an order, and the tree of a forest and its price, for each variable or group of functions:
+        measured 10 to 27 and 23 to 100 microseconds on seven networks.
+    forests_share : float
+        Of a round for forests and trees: of large networks fewer orders are refined.
     emergency : float
         A search that takes this many times its nominal time is stopped by the clock.
     piece_seconds : float
@@ -59,10 +66,15 @@ class OrderPolicy(Policy):
     restart_least_seconds : float
         Unless it is predicted to take less than this: loading the search alone takes 0.4 CPU-s, and 16 ms of diabetes,
         11 million cells, become 13.
+    pairs_seconds, pairs_share, both_ways_near : float
+        Making the joins of a tree pairwise and pricing both both ways, for each variable or group of functions. The
+        trees that a search one way finds within a factor of the best are compared both ways, as many as take this share
+        of the propagation, at least one.
     asked_cells, asked_cell_seconds : int, float
         The same of trees of buckets or cliques that were asked for, which only further orders improve.
-    longest_restarts_seconds : float
-        No search whose time is by cells is given more.
+    longest_restarts_seconds, restarts_seconds : float
+        No search whose time is by cells is given more than the first, for a refined tree nor more than the other or
+        ``share`` of the propagation.
     """
 
     share: float = 0.08
@@ -74,6 +86,10 @@ class OrderPolicy(Policy):
     order_share: float = 0.35
     start_share: float = 0.1
     starts: int = 3
+    least_gain: float = 0.02
+    forest_seconds: float = 2e-5
+    tree_seconds: float = 5e-5
+    forests_share: float = 0.6
     emergency: float = 4.0
     piece_seconds: float = 0.1
     kept_trees: int = 8
@@ -90,6 +106,10 @@ class OrderPolicy(Policy):
     restart_cells: int = 10_000_000
     restart_cell_seconds: float = 5e-9
     restart_least_seconds: float = 0.04
+    pairs_seconds: float = 1.2e-4
+    pairs_share: float = 0.02
+    both_ways_near: float = 1.5
     asked_cells: int = 1_000_000
     asked_cell_seconds: float = 2e-8
     longest_restarts_seconds: float = 1.0
+    restarts_seconds: float = 0.1

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from operator import itemgetter
 from random import Random
 from typing import TYPE_CHECKING, Literal, get_args
@@ -66,7 +67,6 @@ HOPELESS_SECONDS = 1e9
 MOST_SAVED = 1e6
 #: Nominal speed of the searches; only the ratio to real time depends on the machine.
 _SECONDS_PER_WORK = 4e-9
-_SECONDS_PER_FOREST_VARIABLE = 25e-6
 
 
 Check = Callable[[Tree], None]
@@ -289,6 +289,30 @@ class Starts:
         return self._forests[order]
 
 
+class _Curve:
+    """What the rounds of a search gained, and whether another one is predicted to gain more than it takes.
+
+    A round twice as long gains the same share of what is left of the run, as a rule, however long the search has been:
+    so the best of the last two rounds says what the next one is worth, at least a small share, as rounds may gain
+    nothing by chance. Two rounds are made before anything is known.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = [seconds]
+
+    def add(self, seconds: float) -> None:
+        """Enter what the best tree takes after another round."""
+        self._seconds.append(seconds)
+
+    def pays(self, effort: float) -> bool:
+        """Whether a round of so many seconds may gain as many."""
+        *before, now = self._seconds[-3:]
+        if len(before) < 2:
+            return True
+        gained = max([1 - later / earlier for earlier, later in pairwise((*before, now)) if earlier > 0], default=0.0)
+        return effort <= max(gained, OrderPolicy.current().least_gain) * now
+
+
 @dataclass
 class _OrderSearch:
     """State of one search: the best trees so far and the work spent."""
@@ -358,14 +382,17 @@ class _OrderSearch:
         orders = _Orders(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
         effort = policy.first_round_seconds
+        curve = _Curve(self.best_seconds)
         while (left := self._budget(budget) - self.spent) > 0 and not self._late(budget) and not self._ended:
             if self.check and self.spent > policy.doubtful_seconds / 4 and self.spent + left > policy.doubtful_seconds:
                 self.check(self.best)
                 self.check = None
             effort = left if left < 3 * effort else 2 * effort
+            if self.automatic and not curve.pays(effort):
+                return
             share = policy.order_share if self.kind == "refined" else 1.0
             self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
-            tried = list(orders.take(policy.starts))
+            tried = list(orders.take(self._starts(effort)))
             beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
                 self.keep(self.starts.buckets(tried[0]))
@@ -373,6 +400,7 @@ class _OrderSearch:
             if self.kind != "refined":
                 for one in tried:
                     self.consider(one)
+                curve.add(self.best_seconds)
                 continue
             fresh = [self._rearranger(self.starts.pairwise(one)) for one in tried]
             for rearranger in fresh:
@@ -381,7 +409,22 @@ class _OrderSearch:
             self._work(starts[0], (1 - share - policy.start_share * len(fresh)) * effort)
             for rearranger in starts[:2]:
                 if rearranger.changed:
+                    self.spent += policy.tree_seconds * self._size
                     self._keep_forest(rearranger.forest())
+            curve.add(self.best_seconds)
+
+    def _starts(self, effort: float) -> int:
+        """Return how many orders a round refines: few of a large network, whose forests take much of the round."""
+        policy = OrderPolicy.current()
+        if self.kind != "refined":
+            return policy.starts
+        each = (policy.forest_seconds + policy.tree_seconds) * self._size
+        return max(1, min(policy.starts, int(policy.forests_share * effort / each)))
+
+    @cached_property
+    def _size(self) -> int:
+        """What handling a forest takes time for: its variables, or its groups of functions if there are more."""
+        return max(len(self.dims), len(self.starts.units.members), 1)
 
     def refine(self, tree: Tree, budget: float) -> None:
         """Refine a given tree."""
@@ -391,7 +434,7 @@ class _OrderSearch:
         self._keep_forest(rearranger.forest())
 
     def _rearranger(self, forest: Forest) -> Rearranger:
-        self.spent += _SECONDS_PER_FOREST_VARIABLE * max(len(self.dims), len(self.starts.units.members) / 2)
+        self.spent += OrderPolicy.current().forest_seconds * self._size
         self.seed += 1000
         return Rearranger(forest, self.dims, self.rates, self.itemsize, self.seed)
 

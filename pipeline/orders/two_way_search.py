@@ -54,17 +54,26 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     merged = merge_steps(pairwise, sizer, rates, itemsize)
     best = cheapest_both_ways((best, pairwise, merged), rates, itemsize)
     propagation = two_way_seconds(best, loops, itemsize)
+    most = policy.kept_trees
+    if search.automatic:
+        # making the joins of each tree pairwise, and its price, take as long as some of the search
+        each = policy.pairs_seconds * max(len(dims), len(units.members), 1)
+        most = max(1, int(policy.pairs_share * propagation / each))
     if search.automatic and propagation < policy.both_ways_short_seconds:
-        long_enough = propagation >= policy.restart_least_seconds
-        if long_enough and (seconds := _restart_seconds(best, policy.restart_cells, policy.restart_cell_seconds)):
-            search = replace(search, seconds=seconds)
+        seconds = 0.0
+        if propagation >= policy.restart_least_seconds:
+            seconds = _restart_seconds(best, policy.restart_cells, policy.restart_cell_seconds)
+        if seconds:
+            search = replace(search, seconds=min(seconds, max(policy.restarts_seconds, policy.share * propagation)))
         elif propagation < policy.both_ways_small_seconds:
             return best
     found = replace(search, rates=rates).trees(check=check, starts=starts)
-    if tree_cost(found[0], rates, itemsize).seconds > HOPELESS_SECONDS:
+    one_way = tree_cost(found[0], rates, itemsize).seconds
+    if one_way > HOPELESS_SECONDS:
         return found[0]
-    pairs = [forest_tree(split_steps(one, units, sizer), units, starts.dims, starts.scopes) for one in found]
-    return cheapest_both_ways((best, *found, *pairs), rates, itemsize)
+    near = [one for one in found if tree_cost(one, rates, itemsize).seconds <= policy.both_ways_near * one_way][:most]
+    pairs = [forest_tree(split_steps(one, units, sizer), units, starts.dims, starts.scopes) for one in near]
+    return cheapest_both_ways((best, *near, *pairs), rates, itemsize)
 
 
 def _tree_as_asked(search: TreeSearch, starts: Starts, first: tuple[int, ...], check: Check | None) -> Tree:

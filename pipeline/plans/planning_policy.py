@@ -21,6 +21,10 @@ class PlanningPolicy(Policy):
         Chains of parts that save less than this share of the time are not worth sending.
     part_seconds, start_seconds : float
         What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
+    device_start_seconds : float
+        The same where GPUs of this machine have processes of their own, which are started first.
+    device_link_bytes_per_second : float
+        What passes between a GPU and the host: tables that a part on a GPU leaves for others, or for the way back.
     device_tasks : int
         Tasks that slices of beliefs are divided into for devices, however many there are.
     further_search_seconds, searched_seconds : float
@@ -33,6 +37,8 @@ class PlanningPolicy(Policy):
     least_gain: float = 0.2
     part_seconds: float = 0.05
     start_seconds: float = 0.5
+    device_start_seconds: float = 5.0
+    device_link_bytes_per_second: float = 20e9
     device_tasks: int = 64
     further_search_seconds: float = 0.2
     searched_seconds: float = 1.0

@@ -68,11 +68,15 @@ def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes:
 
 
 def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
-    """Divide both sweeps among ``width`` workers, where that pays and all tables fit into one of them."""
+    """Divide both sweeps among ``width`` workers, where that pays and all tables fit into one of them.
+
+    On GPUs, which do all in one launch otherwise, a part also has its tables copied to the host and back.
+    """
     policy = PlanningPolicy.current()
-    if plan.slices > 1 or plan.cuts or plan.device or width < 2 or not plan.up:
+    if plan.slices > 1 or plan.cuts or width < 2 or not plan.up:
         return plan
-    work = {step.node: lowered_seconds(step, rates, plan.itemsize) for step in plan.steps}
+    cores = CORES_OF_A_DEVICE if plan.device else 1
+    work = {step.node: lowered_seconds(step, rates, plan.itemsize) / cores for step in plan.steps}
     total = sum(work.values())
     if total < 2 * seconds:
         return plan
@@ -90,7 +94,10 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
     makers = {table: (head[home], table in upward) for table, home in homes.items()}
     longest = _longest_chain(plan, makers, work)
     parts = set(head.values())
-    pays = longest + len(parts) * policy.part_seconds + policy.start_seconds <= (1.0 - policy.least_gain) * total
+    begun = policy.start_seconds
+    if plan.device:
+        begun += 2 * plan.kept_bytes / policy.device_link_bytes_per_second
+    pays = longest + len(parts) * policy.part_seconds + begun <= (1.0 - policy.least_gain) * total
     if not pays or plan.kept_bytes > memory_bytes:
         return plan
     return replace(plan, parts=Parts(makers, tuple(node for node in tree.schedule if node in parts), longest))

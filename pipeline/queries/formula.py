@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.counting.count_state import Clauses, clauses_of
+from ...tasks.counting.count_state import Clauses, clauses_of, decided_first
 from ..models.model import Model
 from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_rows import ListedCells, is_listed, rows_left
@@ -71,6 +71,7 @@ class Formula:
         for v, size in enumerate(self.dims):
             self._first.append(len(self.owners))
             self.owners += [v] * (1 if size == 2 else size)
+        self.states = len(self.owners)
         for v, size in enumerate(self.dims):
             if size > 2:
                 states = [self.literal(v, state) for state in range(size)]
@@ -96,12 +97,15 @@ class Formula:
         """Add the clause that no assignment is in a cube."""
         self.add([literal ^ 1 for literal in self._literals(scope, cube)])
 
-    def weigh(self, scope: Sequence[int], cube: Cube, weight: float, owner: int) -> None:
-        """Let all assignments in a cube weigh so much, by a variable that says whether one is in it."""
+    def weigh(self, scope: Sequence[int], cube: Cube, weight: float, owner: int) -> int | None:
+        """Let all assignments in a cube weigh so much; return the literal that says whether one is in it, if any does.
+
+        It is a state's where that says it, or else of a variable that is made for it.
+        """
         literals = self._literals(scope, cube)
         if not literals:
             self.log_scale += math.log(weight)
-            return
+            return None
         if len(literals) > 1:
             inside = 2 * len(self.owners)
             self.owners.append(owner)
@@ -110,6 +114,7 @@ class Formula:
                 self.add((inside ^ 1, literal))
             literals = [inside]
         self._set(literals[0], weight)
+        return literals[0]
 
     def _set(self, literal: int, weight: float) -> None:
         self.weights[literal] = weight = self.weights.get(literal, 1.0) * weight
@@ -119,12 +124,17 @@ class Formula:
     def _literals(self, scope: Sequence[int], cube: Cube) -> list[int]:
         return [self.literal(v, state) for v, state in zip(scope, cube, strict=True) if state >= 0]
 
-    def ordered(self, order: Sequence[int], spread: float) -> Clauses:
-        """Return the clauses with ranks from 0 to ``spread``, the highest for what is eliminated last."""
+    def ordered(self, order: Sequence[int], spread: float, states_first: bool = False) -> Clauses:
+        """Return the clauses with ranks from 0 to ``spread``, the highest for what is eliminated last.
+
+        Where states go first, variables of weights come after all of those.
+        """
         place = np.empty(len(self.dims))
         place[list(order)] = np.arange(len(self.dims))
         rank = place[self.owners] * (spread / max(len(self.dims), 1))
         hidden = np.array([v in self.hidden for v in self.owners]) if self.hidden else None
+        if states_first:
+            rank[: self.states] += decided_first(rank, len(self.clauses))
         if not self.weights:
             return clauses_of(len(rank), self.clauses, rank, hidden=hidden)
         weights = np.ones(2 * len(rank))

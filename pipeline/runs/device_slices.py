@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
 from ...tasks.gpu.memory import portable_errors
-from ...tasks.gpu.messages.propagation import ONE_AT_A_TIME, DeviceMessages, MessageProgram
+from ...tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, one_at_a_time
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BudgetError, format_bytes
 from ..plans.message_program import DeviceLeaves, constant_values, message_program
@@ -57,7 +57,7 @@ class DeviceSweeps:
         if not constants.natural:
             self._check_host()
             return None
-        with portable_errors(), ONE_AT_A_TIME:
+        with portable_errors(), one_at_a_time():
             if self._device is None:
                 self._device = checked_device(self._program, constants, self._memory_bytes)
             else:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.row_box import RowBoxes, RowsAlgebra, read_table, stored_run
@@ -22,6 +22,7 @@ from ...tasks.gpu.memory import is_short
 from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
+from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
@@ -35,6 +36,9 @@ from .run import Run
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+_ROW_BYTES: Final = 16
+"""A key and a value."""
 
 
 @dataclass
@@ -79,6 +83,11 @@ class RowTables(Generic[T]):
         given: Any = self.algebra
         there: Any = rows_there(given, self.run.least_cells)
         return there  # type: ignore[no-any-return]
+
+    @property
+    def _there(self) -> bool:
+        """Whether steps in memory are done on a device of this process: others have theirs for boxes."""
+        return self.run.device and self.run.serial
 
     @property
     def room(self) -> MemoryAccount:
@@ -213,7 +222,8 @@ class RowTables(Generic[T]):
             inputs = self._fitting(step)
             if inputs is None:
                 return False
-            made = self._here(self.steps_algebra.step(step, inputs, self.run.threads))
+            algebra = self.steps_algebra if self._there else self.algebra
+            made = self._here(algebra.step(step, inputs, self.run.threads))
         except RowsNoRoomError:
             return False
         except MemoryError as error:
@@ -225,16 +235,21 @@ class RowTables(Generic[T]):
         return True
 
     def _fitting(self, step: Step) -> list[T] | None:
-        """Return the inputs of a step in memory, if those on disk are small."""
+        """Return the inputs of a step in memory, if those on disk are small; all, where a worker's device is faster."""
         stored = [i for i in step.inputs if i not in self.held and i in self.steps]
         most = self.room.nbytes // BoxPolicy.current().input_part
-        if sum(run.nbytes for i in stored for run in self.disk.runs(i)) > most:
+        there = sum(run.nbytes for i in stored for run in self.disk.runs(i))
+        if there > most:
             return None
+        if self.run.device and not self._there:
+            held = sum(self._bytes_of(self.held[i], self.steps[i]) for i in step.inputs if i in self.held)
+            if there + held > _ROW_BYTES * RowPolicy.current().device_rows:
+                return None
         return [self._read(i, {}, there=True) if i in stored else self._whole(i) for i in step.inputs]
 
     def _here(self, made: T) -> T:
         """Return what a step made in the host's memory."""
-        if not self.run.device:
+        if not self._there:
             return made
         from ...tasks.rows.device_algebra import entries, table_here
 
@@ -293,7 +308,7 @@ class RowTables(Generic[T]):
             return self.program.leaves[node]
         limit = self.room.free // BoxPolicy.current().merged_copies
         runs = [*self.disk.runs(node)]
-        table, _ = read_table(self.store, self.algebra, runs, ranges, limit, there=there and self.run.device)
+        table, _ = read_table(self.store, self.algebra, runs, ranges, limit, there=there and self._there)
         self.room.keep(self.algebra.keyed(table, self.steps[node].axes)[0])
         return table
 

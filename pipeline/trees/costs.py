@@ -6,7 +6,7 @@ All of that follows from scopes, so a search, slices, boxes and lowered steps ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import reduce
 from math import ceil, log2
@@ -211,6 +211,21 @@ def step_seconds(work: StepWork, rates: Rates, itemsize: int) -> float:
     return rates.step_seconds + max(arithmetic, _ratio(work.moved_cells, rates.bytes_per_second / itemsize))
 
 
+def step_prices(sizer: Sizer, rates: Rates, itemsize: int) -> Callable[[Sequence[int], int], tuple[StepWork, float]]:
+    """Return what counts and predicts a step of scopes, as bit sets, once: those of its inputs and what it makes."""
+    known = sizer.prices((rates, itemsize))
+
+    def price(inputs: Sequence[int], output: int) -> tuple[StepWork, float]:
+        key = (*inputs, output)
+        found: tuple[StepWork, float] | None = known.get(key)
+        if found is None:
+            work = sized_work(sizer, inputs, output)
+            found = known[key] = work, step_seconds(work, rates, itemsize)
+        return found
+
+    return price
+
+
 def lowered_seconds(step: Step, rates: Rates, itemsize: int) -> float:
     """Predict a step whose loops are fixed."""
     return step_seconds(lowered_work(step.lowered), rates, itemsize)
@@ -371,12 +386,13 @@ def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced:
     cells = read = written = 0
     seconds = 0.0
     width = -1
+    price = step_prices(sizer, rates, itemsize)
     for kids, joined, output in zip(tree.children, tree.joined_masks, masks[tree.n_leaves :], strict=True):
-        work = sized_work(sizer, [masks[c] for c in kids], output)
+        work, spent = price([masks[c] for c in kids], output)
         out = sizer.cells(output)
         cells, read, written = cells + int(work.cells), read + int(work.moved_cells) - out, written + out
         width = max(width, (joined & ~fixed).bit_count() - 1)
-        seconds += step_seconds(work, rates, itemsize)
+        seconds += spent
     largest = max(map(sizer.cells, masks), default=1)
     return TreeCost(cells, largest, width, read, written, seconds, len(tree.children))
 
@@ -387,26 +403,36 @@ def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
     No message goes back to a function: what only functions have is read from the join above them.
     """
     sizer, masks, first = sizer_of(tree.dims), tree.scope_masks, tree.n_leaves
+    known = sizer.prices(("both ways", rates, itemsize))
     seconds = 0.0
-    for node, (kids, joined) in enumerate(zip(tree.children, tree.joined_masks, strict=True), first):
-        tables = [*[masks[c] for c in kids], masks[node]]
-        up = sized_work(sizer, tables[:-1], tables[-1])
-        seconds += step_seconds(up, rates, itemsize)
-        below = [i for i, c in enumerate(kids) if c >= first]
-        own = joined & ~masks[node]
-        for i in below:
-            own &= ~tables[i]
-        often = own.bit_count()
-        if often > 1 and up.cells <= STORED_CELLS:  # made once, and each variable summed from it
-            seconds += often * step_seconds(StepWork(up.cells, up.cells, 1, False, further=-1.0), rates, itemsize)
-            often = 1
-        if len(tables) > 3 or up.cells <= SMALL_CELLS:
-            often += len(below)
-            below = []
-        if often:
-            seconds += often * step_seconds(up._replace(matrix=False), rates, itemsize)
-        for i in below:
-            seconds += step_seconds(sized_work(sizer, tables[:i] + tables[i + 1 :], tables[i]), rates, itemsize)
+    for output, kids in zip(masks[first:], tree.children, strict=True):
+        tables = (*[masks[c] for c in kids], output)
+        below = tuple([i for i, c in enumerate(kids) if c >= first])
+        price = known.get((tables, below))
+        if price is None:
+            price = known[tables, below] = _two_way_step(sizer, tables, below, rates, itemsize)
+        seconds += price
+    return seconds
+
+
+def _two_way_step(sizer: Sizer, tables: tuple[int, ...], below: Sequence[int], rates: Rates, itemsize: int) -> float:
+    """Predict a step upward, to a table that is the last of these, and what comes back to those from ``below``."""
+    up = sized_work(sizer, tables[:-1], tables[-1])
+    seconds = step_seconds(up, rates, itemsize)
+    own = reduce(or_, tables[:-1], 0) & ~tables[-1]
+    for i in below:
+        own &= ~tables[i]
+    often = own.bit_count()
+    if often > 1 and up.cells <= STORED_CELLS:  # made once, and each variable summed from it
+        seconds += often * step_seconds(StepWork(up.cells, up.cells, 1, False, further=-1.0), rates, itemsize)
+        often = 1
+    if len(tables) > 3 or up.cells <= SMALL_CELLS:
+        often += len(below)
+        below = ()
+    if often:
+        seconds += often * step_seconds(up._replace(matrix=False), rates, itemsize)
+    for i in below:
+        seconds += step_seconds(sized_work(sizer, tables[:i] + tables[i + 1 :], tables[i]), rates, itemsize)
     return seconds
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from math import inf, log2, prod
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ from .tree import Sizer, Tree
 _EPSILON = 1e-9
 # A greedy choice that takes 2^this many times too many slices does not become small enough by what it can do without.
 _DROPPED = 10.0
+#: Attempts to improve a greedy choice.
+CAREFUL_ROUNDS: Final = 30
 
 
 class _Incidence:
@@ -125,7 +128,7 @@ def slice_tree(
     *,
     itemsize: int = 8,
     seed: int = 0,
-    rounds: int = 30,
+    rounds: int = CAREFUL_ROUNDS,
     most_slices: float = inf,
 ) -> frozenset[int]:
     """Choose variables to condition on until no table exceeds a number of cells.

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Sequence
-from functools import cache
 from math import log2
 from operator import itemgetter
 from typing import Final
 
 from ...tasks.steps.products import LEAST
-from .costs import Rates, sized_work, step_seconds
+from .costs import Rates, step_prices
 from .tree import Sizer, Tree, build_tree
 from .tree_policy import TreePolicy
 
@@ -46,8 +45,10 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
     kids: dict[int, Sequence[int]] = {tree.n_leaves + j: c for j, c in enumerate(tree.children)}
     pending = [(tree.n_leaves + j, mask) for j, mask in enumerate(tree.joined_masks)]
 
+    step = step_prices(sizer, rates, itemsize)
+
     def seconds(inputs: Sequence[_Group], out: int) -> float:
-        return step_seconds(sized_work(sizer, [union for _, union in inputs], out), rates, itemsize)
+        return step([union for _, union in inputs], out)[1]
 
     while pending:
         node, joined = pending.pop()
@@ -82,7 +83,7 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
 
 def _grouped(groups: Sequence[_Group], sizer: Sizer, limit: int, wanted: int) -> list[_Group]:
     """Group inputs with small joins: the smallest goes where it enlarges the join least, as far as the limit."""
-    log = cache(sizer.log)
+    log = sizer.log
     largest = log2(max(limit, 1)) + _EPSILON
     done: list[_Group] = []
     open_groups = sorted(((log(mask), members, mask) for members, mask in groups), key=itemgetter(0))

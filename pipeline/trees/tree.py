@@ -17,12 +17,16 @@ of variable 0 into a table over its neighbours. The last two variables go togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import log2, prod
+from typing import Any, Final
 
-from ...tasks.steps.axes import Sizes, alike, bits_of, mask_of
+from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_of
+
+# Steps of one network are priced by few rates.
+_PRICED_BY: Final = 8
 
 Target = tuple[int, ...]
 """Variables, ascending, whose joint belief is asked for."""
@@ -291,13 +295,31 @@ class Sizer:
         """The variables of more than one state."""
         self.cells: Callable[[int], int] = Sizes(dims).__getitem__
         """Returns the exact size."""
+        self._logs: dict[int, float] = {}
+        self._prices: dict[Hashable, dict[Any, Any]] = {}
 
     def log(self, mask: int) -> float:
-        """Return the log2 size."""
+        """Return the log2 size, counted once."""
+        size = self._logs.get(mask)
+        return self._counted(mask) if size is None else size
+
+    def _counted(self, mask: int) -> float:
+        if len(self._logs) >= REMEMBERED_SIZES:
+            self._logs.clear()
         size = 0.0
         for each, members in self._classes:
             size += each * (mask & members).bit_count()
+        self._logs[mask] = size
         return size
+
+    def prices(self, by: Hashable) -> dict[Any, Any]:
+        """Return the prices of steps that are known by some rates; trees of one network have most steps in common."""
+        if len(self._prices) >= _PRICED_BY:
+            self._prices.clear()
+        found = self._prices.setdefault(by, {})
+        if len(found) >= REMEMBERED_SIZES:
+            found.clear()
+        return found
 
 
 @lru_cache(maxsize=4)

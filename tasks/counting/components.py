@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..compiler.jit import njit
 from .count_state import (
     ENTRIES,
+    ENTRY_NODE,
     FORGOTTEN,
     HITS,
     KEY,
@@ -14,6 +15,7 @@ from .count_state import (
     N_CLAUSES,
     N_LIMBS,
     N_VARIABLES,
+    NODE,
     NODES,
     PARTS,
     STAMP,
@@ -151,6 +153,8 @@ def remember(state: CountState, known: ComponentCache, p: int, f: int) -> None:
         known.limbs[counters[LIMBS] + k] = state.sums[f, k]
     known.floats[e, 0], known.floats[e, 1] = state.float_sums[f, 0], state.float_sums[f, 1]
     known.hashes[e] = hash_of(state, p)
+    if len(entry) > ENTRY_NODE:
+        entry[ENTRY_NODE] = state.frames[f, NODE]
     counters[ENTRIES] += 1
     counters[KEYS] += length
     counters[LIMBS] += n_limbs

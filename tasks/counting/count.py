@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from .count_state import (
     LAST,
     LIMBS,
     NEXT,
+    NODE,
     NODES,
     PARTS,
     WORK,
@@ -32,8 +33,9 @@ from .count_state import (
     new_known,
     new_state,
 )
-from .loops import CROWDED, FINISHED, FULL, SHALLOW, begin_branch, count, decide
+from .loops import CROWDED, FINISHED, FULL, LONG, SHALLOW, begin_branch, count, decide
 from .numbers import as_integer
+from .search_trace import MOST_NODES, NO_NODE, SearchTrace, grown_trace, new_trace
 
 
 class CountNoRoomError(Exception):
@@ -52,6 +54,10 @@ class Counted:
         Natural logarithm of the sum of weights, -inf for 0.
     nodes, hits, forgotten : int
         Decisions, components that were known, and known ones that made room for others.
+    trace : SearchTrace or None
+        What the search did, where that was asked for.
+    root : int
+        Of the trace, as a child; -1 where there is no model.
     """
 
     value: int
@@ -59,6 +65,8 @@ class Counted:
     nodes: int
     hits: int
     forgotten: int
+    trace: SearchTrace | None = None
+    root: int = NO_NODE
 
 
 class Count:
@@ -70,10 +78,12 @@ class Count:
         The same clauses and weights, with different ranks.
     memory_bytes : int
         For everything; components that are known make room for others.
+    traced : bool
+        Whether the search is written down as a circuit; of clauses without hidden variables.
     """
 
-    def __init__(self, orders: Sequence[Clauses], memory_bytes: int):
-        self.searches = [_Search(clauses, memory_bytes // len(orders)) for clauses in orders]
+    def __init__(self, orders: Sequence[Clauses], memory_bytes: int, traced: bool = False):
+        self.searches = [_Search(clauses, memory_bytes // len(orders), traced) for clauses in orders]
         self.turn = CountPolicy.current().first_work
 
     def limit(self, memory_bytes: int) -> None:
@@ -91,6 +101,16 @@ class Count:
     def work(self) -> int:
         """Uses of literals that were looked at so far, some nanoseconds each."""
         return sum(search.work for search in self.searches)
+
+    @property
+    def held_bytes(self) -> int:
+        """What everything takes by now."""
+        return sum(search.held_bytes for search in self.searches)
+
+    @property
+    def trace_sizes(self) -> list[tuple[int, int]]:
+        """How many nodes and children the trace of each order has so far."""
+        return [search.trace.size for search in self.searches]
 
     def run(self, most_work: float, stop: Callable[[], bool] = bool) -> Counted | None:
         """Go on until it is counted, so much work was done in all, or it is told to end; None if it was not.
@@ -115,30 +135,45 @@ class Count:
 class _Search:
     """A depth-first search in one order."""
 
-    def __init__(self, clauses: Clauses, memory_bytes: int):
+    def __init__(self, clauses: Clauses, memory_bytes: int, traced: bool):
         self.clauses, self.memory_bytes = clauses, memory_bytes
         self.state = new_state(clauses)
         longest = len(clauses.rank) + len(clauses.first)
         entries = CountPolicy.current().first_entries
         keys, limbs = (max(most, entries) * 4 for most in (longest, self.state.sums.shape[1]))
-        self.known = new_known(entries, keys, limbs, wide=longest > 1 << 16)
+        self.known = new_known(entries, keys, limbs, wide=longest > 1 << 16, traced=traced)
+        self.trace = new_trace(len(clauses.rank), entries if traced else 0)
         self._check_room()
-        self.possible = _begun(clauses, self.state, self.known)
+        self.possible = _begun(clauses, self.state, self.known, self.trace)
         self.finished = not self.possible
 
     @property
     def work(self) -> int:
         return int(self.state.counters[WORK])
 
+    @property
+    def nodes(self) -> int:
+        """Decisions so far."""
+        return int(self.state.counters[NODES])
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all arrays."""
+        return nbytes(self.clauses, self.state, self.known, self.trace)
+
     def advance(self) -> None:
         """Make some decisions, or room for more."""
         policy = CountPolicy.current()
-        status = count(self.clauses, self.state, self.known, int(self.state.counters[NODES]) + policy.turn_nodes)
+        status = count(self.clauses, self.state, self.known, self.trace, self.nodes + policy.turn_nodes)
         if status == CROWDED:
-            left = self.memory_bytes - nbytes(self.clauses, self.state)
-            self.known = _with_room(self.known, self.state, int(policy.known_share * left))
+            left = self.memory_bytes - nbytes(self.clauses, self.state, self.trace)
+            share = policy.traced_known_share if len(self.trace.starts) else policy.known_share
+            self.known = _with_room(self.known, self.state, int(share * left))
         elif status in (SHALLOW, FULL):
             self.state = grown(self.state, depth=status == SHALLOW)
+            self._check_room()
+        elif status == LONG:
+            self.trace = grown_trace(self.trace)
             self._check_room()
         self.finished = status == FINISHED
 
@@ -148,15 +183,18 @@ class _Search:
         self._check_room()
 
     def _check_room(self) -> None:
-        if nbytes(self.clauses, self.state, self.known) > self.memory_bytes:
+        if self.held_bytes > self.memory_bytes or len(self.trace.is_sum) > MOST_NODES:
             raise CountNoRoomError
 
     def found(self) -> Counted:
         """Return what was counted."""
-        return _found(self.clauses, self.state) if self.possible else Counted(0, -math.inf, 0, 0, 0)
+        found = _found(self.clauses, self.state) if self.possible else Counted(0, -math.inf, 0, 0, 0)
+        if not len(self.trace.starts):
+            return found
+        return replace(found, trace=self.trace, root=int(self.state.frames[0, NODE]) if self.possible else NO_NODE)
 
 
-def _begun(clauses: Clauses, state: CountState, known: ComponentCache) -> bool:
+def _begun(clauses: Clauses, state: CountState, known: ComponentCache, trace: SearchTrace) -> bool:
     """Decide units, and begin with what is left; return whether no clause is violated."""
     lengths = np.diff(clauses.first)
     if len(lengths) and lengths.min() == 0:
@@ -171,7 +209,8 @@ def _begun(clauses: Clauses, state: CountState, known: ComponentCache) -> bool:
     state.part_middle[0] = state.part_first[1] = n
     state.counters[PARTS] = state.counters[DEPTH] = 1
     state.frames[0, [NEXT, FIRST, LAST]] = 1
-    begin_branch(clauses, state, known, 0)
+    state.frames[0, NODE] = NO_NODE
+    begin_branch(clauses, state, known, trace, 0)
     return True
 
 

@@ -13,9 +13,9 @@ Array = NDArray[Any]
 #: Places in ``State.counters``.
 DEPTH, TRAIL, PARTS, STAMP, NODES, ENTRIES, KEYS, LIMBS, HITS, FORGOTTEN, WORK = range(11)
 #: Columns of ``State.frames``.
-PART, VARIABLE, BRANCH, MARK, NEXT, FIRST, LAST, SIGN = range(8)
-#: Columns of ``Known.entries``.
-KEY, N_VARIABLES, N_CLAUSES, LIMB, N_LIMBS, USED = range(6)
+PART, VARIABLE, BRANCH, MARK, NEXT, FIRST, LAST, SIGN, PENDED, NODE = range(10)
+#: Columns of ``Known.entries``; the last one is there where the search is traced.
+KEY, N_VARIABLES, N_CLAUSES, LIMB, N_LIMBS, USED, ENTRY_NODE = range(7)
 
 
 class Clauses(NamedTuple):
@@ -44,9 +44,9 @@ class CountState(NamedTuple):
     ``n_false`` count literals of each clause. Part p is a component: ``store[part_first[p] : part_middle[p]]`` are its
     variables, from there to ``part_first[p + 1]`` the clauses that lost literals. A frame is a component that is being
     counted: its part, its variable, the branch (0, 1, or 2 when both are done), the trail before the branch, the next
-    part of the branch, its first and last, and for a hidden variable which literal goes first, plus 2 where the other
-    need not be tried. ``sums`` and ``products`` are what was counted of a frame and of its
-    branch, in limbs (``lengths`` of both), or as floats.
+    part of the branch, its first and last, for a hidden variable which literal goes first, plus 2 where the other need
+    not be tried; and of a trace where its pending children begin, and the node of its first branch, or -1. ``sums`` and
+    ``products`` are what was counted of a frame and of its branch, in limbs (``lengths`` of both), or as floats.
     """
 
     value: Array
@@ -114,9 +114,14 @@ def clauses_of(
     ranks, needed = np.array(rank, dtype=np.float64), np.zeros(0 if hidden is None else n, dtype=np.int8)
     if hidden is not None:
         needed[:] = hidden
-        # above what ranks and numbers of clauses add up to
-        ranks[~np.asarray(hidden)] += 2.0 * (ranks.max(initial=0.0) + len(clauses)) + 1.0
+        ranks[~np.asarray(hidden)] += decided_first(ranks, len(clauses))
     return Clauses(first, literals, uses_first, uses, ranks, made, needed)
+
+
+def decided_first(rank: Array, clauses: int) -> float:
+    """Return what is added to ranks of variables that are decided before all others."""
+    # above what ranks and numbers of clauses add up to
+    return 2.0 * (float(rank.max(initial=0.0)) + clauses) + 1.0
 
 
 def new_state(clauses: Clauses) -> CountState:
@@ -139,7 +144,7 @@ def new_state(clauses: Clauses) -> CountState:
         np.zeros(8 * (n + m) + 64, dtype=np.int32),
         numbers(2 * n + 4),
         numbers(2 * n + 4),
-        numbers(depth, 8),
+        numbers(depth, 10),
         numbers(depth, limbs),
         numbers(depth, limbs),
         numbers(depth, 2),
@@ -150,13 +155,13 @@ def new_state(clauses: Clauses) -> CountState:
     )
 
 
-def new_known(entries: int, keys: int, limbs: int, wide: bool) -> ComponentCache:
+def new_known(entries: int, keys: int, limbs: int, wide: bool, traced: bool = False) -> ComponentCache:
     """Return room for so many components, variables and clauses of their keys, and limbs of their counts."""
     slots = 1 << (2 * entries - 1).bit_length()
     return ComponentCache(
         np.zeros(slots, dtype=np.int32),
         np.zeros(entries, dtype=np.int64),
-        np.zeros((entries, 6), dtype=np.int64),
+        np.zeros((entries, ENTRY_NODE + traced), dtype=np.int64),
         np.zeros((entries, 2)),
         np.zeros(keys, dtype=np.uint32 if wide else np.uint16),
         np.zeros(limbs, dtype=np.int32),

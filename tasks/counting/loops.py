@@ -15,15 +15,18 @@ from .components import component, find, hash_of, is_crowded, remember
 from .count_state import (
     BRANCH,
     DEPTH,
+    ENTRY_NODE,
     FIRST,
     LAST,
     LIMB,
     MARK,
     N_LIMBS,
     NEXT,
+    NODE,
     NODES,
     PART,
     PARTS,
+    PENDED,
     SIGN,
     STAMP,
     TRAIL,
@@ -34,6 +37,7 @@ from .count_state import (
     CountState,
 )
 from .numbers import accumulate, add, double, multiply, scale
+from .search_trace import PENDING, SearchTrace, add_branch, is_traced, lacks_room, push
 
 # Deciding literals of clauses: units follow, conflicts end a branch, everything is undone.
 
@@ -110,18 +114,18 @@ def undo(clauses: Clauses, state: CountState, mark: int) -> None:
     state.counters[TRAIL] = mark
 
 
-FINISHED, PAUSED, SHALLOW, FULL, CROWDED = range(5)
+FINISHED, PAUSED, SHALLOW, FULL, CROWDED, LONG = range(6)
 
 
 @njit(nogil=True, cache=True)
-def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes: int) -> int:
+def count(clauses: Clauses, state: CountState, known: ComponentCache, trace: SearchTrace, most_nodes: int) -> int:
     """Count until all is done, or so many nodes were made, or room is wanted; then it goes on when called again.
 
     Returns
     -------
     int
         ``FINISHED``; ``PAUSED`` after ``most_nodes``; ``SHALLOW`` or ``FULL`` where the state needs more room, for
-        frames or components; ``CROWDED`` where the cache does.
+        frames or components; ``CROWDED`` where the cache does, ``LONG`` where the trace does.
     """
     counters, frames = state.counters, state.frames
     room = len(state.store) - 2 * len(state.value) - len(state.n_true)
@@ -134,12 +138,15 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes
             return FULL
         if is_crowded(state, known):
             return CROWDED
+        if is_traced(trace) and lacks_room(trace):
+            return LONG
         f = counters[DEPTH] - 1
         if frames[f, NEXT] < frames[f, LAST] and not _is_zero(clauses, state, f):
             frames[f, NEXT] += 1
             f = _down(clauses, state, frames[f, NEXT] - 1)
+            frames[f, PENDED], frames[f, NODE] = trace.counters[PENDING], -1
         else:
-            _end_branch(clauses, state, f)
+            _end_branch(clauses, state, trace, f)
             if f == 0:
                 return FINISHED
         frames[f, BRANCH] += 1
@@ -147,10 +154,12 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, most_nodes
             remember(state, known, frames[f, PART], f)
             counters[DEPTH] = f
             _times_sum(clauses, state, f - 1, f)
+            if is_traced(trace):
+                push(trace, frames[f, NODE])
             continue
         counters[NODES] += 1
         if decide(clauses, state, 2 * frames[f, VARIABLE] + (frames[f, BRANCH] ^ (frames[f, SIGN] & 1))):
-            begin_branch(clauses, state, known, f)
+            begin_branch(clauses, state, known, trace, f)
         else:
             _set_zero(state, f)
 
@@ -204,7 +213,7 @@ def _down(clauses: Clauses, state: CountState, p: int) -> int:
 
 
 @njit(nogil=True, cache=True)
-def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: int) -> None:
+def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, trace: SearchTrace, f: int) -> None:
     """Multiply what was decided, what is free, and the components that are known; the others are parts to come.
 
     Parameters
@@ -214,12 +223,15 @@ def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: 
         in it.
     """
     counters, frame = state.counters, state.frames[f]
-    weighted = len(clauses.weights) > 0
+    weighted, traced = len(clauses.weights) > 0, is_traced(trace)
     state.products[f, 0] = state.lengths[f, 1] = 1
     state.float_products[f, 0], state.float_products[f, 1] = 0.5, 1.0
     if weighted:
         for k in range(frame[MARK], counters[TRAIL]):
             scale(state.float_products[f], clauses.weights[state.trail[k]], 0)
+    if traced:
+        for k in range(frame[MARK], counters[TRAIL]):
+            push(trace, state.trail[k])
     counters[STAMP] += 1
     free = 0
     for k in range(state.part_first[frame[PART]], state.part_middle[frame[PART]]):
@@ -230,11 +242,15 @@ def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: 
             if len(clauses.hidden) and clauses.hidden[u]:
                 continue
             free += 1
+            if traced:
+                push(trace, 2 * len(state.value) + u)
             if weighted:
                 scale(state.float_products[f], clauses.weights[2 * u] + clauses.weights[2 * u + 1], 0)
             continue
         p = counters[PARTS]
         e = find(state, known, p, hash_of(state, p))
+        if e >= 0 and traced:
+            push(trace, known.entries[e, ENTRY_NODE])
         if e < 0:
             counters[PARTS] = p + 1
         elif weighted:
@@ -251,10 +267,14 @@ def begin_branch(clauses: Clauses, state: CountState, known: ComponentCache, f: 
 
 
 @njit(nogil=True)
-def _end_branch(clauses: Clauses, state: CountState, f: int) -> None:
+def _end_branch(clauses: Clauses, state: CountState, trace: SearchTrace, f: int) -> None:
     """Add what was counted of a branch, and take its decisions back."""
     frame = state.frames[f]
     if frame[BRANCH] >= 0:
+        if is_traced(trace):
+            if not _is_zero(clauses, state, f):
+                frame[NODE] = add_branch(trace, frame[PENDED], frame[NODE])
+            trace.counters[PENDING] = frame[PENDED]
         if len(clauses.weights):
             accumulate(state.float_sums[f], state.float_products[f])
         else:

@@ -12,11 +12,13 @@ from ..steps.semiring import Semiring
 from .device_policy import DevicePolicy
 from .kernels import Launch, kernel
 from .stream_launch import bound_of
+from .tiling.brick_cells import MAX_ROWS, SHARED_BYTES, lanes
 from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
-from .tiling.brick_shapes import MAX_ROWS, SHARED_BYTES
 from .tiling.passes import BrickPass
 
 _NARROW: Final = "int16"
+_MAX_COLUMNS: Final = 8
+"""Cells of a vector; as in ``cuda/brick.cu``."""
 
 
 def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
@@ -30,11 +32,12 @@ def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
     }
     narrow = semiring.dtype == _NARROW and brick.columns > 1
     # Blocks at once on a multiprocessor: three where 80 registers hold the sums and what each input needs.
-    sums = brick.rows * brick.columns * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
+    sums = brick.rows * lanes(brick.columns) * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
     constants["RESIDENT"] = 3 if sums + 6 * len(brick.slices) <= 60 else 2
     flags = {
         "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
         "NARROW": narrow,
+        "SCATTERED": not brick.vectors,
         "FAR_APART": max(piece.reach for piece in brick.slices) >= DevicePolicy.current().far_cells,
     }
     constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
@@ -54,6 +57,7 @@ def step_dtype(inputs: int) -> np.dtype[Any]:
         ("outer_stride", "i8", (inputs + 1, MAX_OUTER)),
         ("out_place", "i8", MAX_PLACES),
         ("out_row", "i8", MAX_ROWS),
+        ("out_column", "i8", _MAX_COLUMNS),
         ("source", "i8", (inputs, MAX_COPIES)),
         ("target", "i4", (inputs, MAX_COPIES)),
         ("place", "i4", (inputs, MAX_PLACES)),
@@ -82,6 +86,7 @@ def _record(brick: Brick, semiring: Semiring) -> Any:
         record["outer_stride"][:, i] = (*axis.strides, axis.out)
     record["out_place"][: len(brick.out_places)] = brick.out_places
     record["out_row"][: brick.rows] = brick.out_rows
+    record["out_column"][: brick.columns] = brick.out_columns
     record["place_size"][: len(brick.places)] = brick.places
     for i, piece in enumerate(brick.slices):
         copies = piece.near + piece.far

@@ -45,8 +45,9 @@ class Kernel:
     def __init__(self, code: str, entry: str) -> None:
         self._code, self._entry = code, entry
         self.characters: int = len(code)
-        self._functions: dict[int, Any] = {}  # a card each: a function of one is unknown to another
+        self._function: Any = None
         self._shared_bytes = 0
+        self._allowed: set[int] = set()
         self._lock = threading.Lock()
         WAITING.add(self)
 
@@ -58,35 +59,41 @@ class Kernel:
     @max_dynamic_shared_size_bytes.setter
     def max_dynamic_shared_size_bytes(self, nbytes: int) -> None:
         if nbytes > self._shared_bytes:
-            for card, function in self._functions.items():
-                with cupy().cuda.Device(card):
-                    function.max_dynamic_shared_size_bytes = nbytes
             self._shared_bytes = nbytes
+            self._allowed.clear()
 
     def load(self) -> Any:
-        """Compile (or take from CuPy's cache on disk) and return CuPy's function for the present card."""
-        card = cupy().cuda.runtime.getDevice()
+        """Compile (or take from CuPy's cache on disk), for the present device too, and return CuPy's function."""
         with self._lock:
-            if card not in self._functions:
+            if self._function is None:
                 module = cupy().RawModule(code=self._code, options=COMPILE_OPTIONS)
-                function = module.get_function(self._entry)
-                if self._shared_bytes:
-                    function.max_dynamic_shared_size_bytes = self._shared_bytes
-                self._functions[card] = function
+                self._function = module.get_function(self._entry)
                 WAITING.discard(self)
-        return self._functions[card]
+            if self._shared_bytes:
+                self._allow()
+        return self._function
 
-    @property
-    def _present(self) -> Any:
-        """CuPy's function for the card that this thread works on."""
-        return self._functions.get(cupy().cuda.runtime.getDevice()) or self.load()
+    def _allow(self) -> None:
+        """Allow launches on the present device their shared memory: CuPy loads a function for each device."""
+        device = cupy().cuda.runtime.getDevice()
+        if device not in self._allowed:
+            self._function.max_dynamic_shared_size_bytes = self._shared_bytes
+            self._allowed.add(device)
+
+    def _ready(self) -> Any:
+        """Return CuPy's function, for the present device too."""
+        if self._function is None:
+            return self.load()
+        if self._shared_bytes:
+            self._allow()
+        return self._function
 
     def __call__(
         self, grid: tuple[int, ...], block: tuple[int, ...], arguments: Sequence[Any], shared_mem: int = 0
     ) -> None:
         """Launch on the current stream; a single record as argument goes to the driver at once, without CuPy's ado."""
         if len(arguments) > 1 or type(arguments[0]) is not np.ndarray:
-            self._present(grid, block, arguments, shared_mem=shared_mem)
+            self._ready()(grid, block, arguments, shared_mem=shared_mem)
             return
         argument = _ADDRESS(arguments[0].ctypes.data)
         x, y, z = (*grid, 1, 1)[:3]
@@ -94,7 +101,7 @@ class Kernel:
 
     def launch(self, grid: tuple[int, int, int], threads: int, argument: int, shared_bytes: int = 0) -> None:
         """Launch on the current stream with the record whose address lies at ``argument``."""
-        function = self._present
+        function = self._ready()
         cuda = cupy().cuda
         stream = cuda.get_current_stream().ptr
         cuda.driver.launchKernel(function.kernel.ptr, *grid, threads, 1, 1, shared_bytes, stream, argument, 0)

@@ -134,7 +134,7 @@ def _strides(scope: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
 # Sets of small numbers, as of variables or axes, as the bits of integers.
 
 #: Sizes are begun anew when there are so many.
-_REMEMBERED: Final = 1 << 15
+REMEMBERED_SIZES: Final = 1 << 15
 
 
 def mask_of(numbers: Iterable[int]) -> int:
@@ -175,7 +175,7 @@ class Sizes(dict[int, int]):
         self._alike = [(size, axes) for size, axes in alike(dims).items() if size != 1]
 
     def __missing__(self, mask: int) -> int:
-        if len(self) >= _REMEMBERED:
+        if len(self) >= REMEMBERED_SIZES:
             self.clear()
         cells = 1
         for size, axes in self._alike:

@@ -7,6 +7,12 @@ are not counted. A dash where a peer is not installed or has no such question. `
 ``python tests/bench/questions.py --mmap 20 [--only pedigree]``: marginal MAP on the folders ``uai/mmap_*``, so many
 seconds each: what was proved, the interval otherwise, and the best value that the evaluation of 2022 knows. A line
 comes as soon as it is known.
+
+``python tests/bench/questions.py --sweep 4,16,64 [--bandwidths 2,3] [--attributes 128] [--gpus 1]``: the sweep that mbi
+is measured by (``mbi/marginal_oracles.py:default_oracle``): a function of each few attributes in a row, of so many
+states each, and the marginals of all of them, which are the gradient of ln Z; in float64. Its compiled program is
+compared with a question that is planned anew, and with ``bucketflow.jax``; with ``--gpus 1`` wall seconds of the first
+are printed alone.
 """
 
 from __future__ import annotations
@@ -15,7 +21,7 @@ import argparse
 import lzma
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from tempfile import NamedTemporaryFile
@@ -47,13 +53,13 @@ class Row:
     agree: Callable[[Any, Any], str] = lambda ours, theirs: ""
 
 
-def measured(ask: Asked, repeat: int) -> tuple[float, Any]:
-    """Return the least CPU seconds, and the answer."""
+def measured(ask: Asked, repeat: int, clock: Callable[[], float] = time.process_time) -> tuple[float, Any]:
+    """Return the least seconds of a clock, those of the CPU by default, and the answer."""
     least, answer = float("inf"), None
     for _ in range(repeat):
-        start = time.process_time()
+        start = clock()
         answer = ask()
-        least = min(least, time.process_time() - start)
+        least = min(least, clock() - start)
     return least, answer
 
 
@@ -144,6 +150,58 @@ def circuit_rows(name: str, cases: int) -> Iterator[Row]:
             *("ln Z alone", lambda: jax.block_until_ready(forward(log_z.logs))),
             lambda ours, alone: f"to {abs(float(ours[0] - alone)):.0e}",
         )
+
+
+def sweep_rows(attributes: int, states: int, bandwidth: int, gpus: int | None) -> Iterator[Row]:
+    """Marginals of all functions of a row of attributes, beside those of mbi where it is there."""
+    rng = np.random.default_rng(0)
+    names = [f"a{k}" for k in range(attributes)]
+    cliques = [tuple(names[k : k + bandwidth]) for k in range(attributes - bandwidth + 1)]
+    logs = [rng.normal(size=(states,) * bandwidth) for _ in cliques]
+    functions = [([*clique], np.exp(table)) for clique, table in zip(cliques, logs, strict=True)]
+    model = Model.build("markov", dict.fromkeys(names, states), functions)
+    what = f"{attributes} attributes of {states} states, {bandwidth} in a row"
+
+    def planned() -> list[Any]:
+        tables = bucketflow.marginals(model, families=True, gpus=gpus).families
+        return [tables[f] for f in range(len(cliques))]
+
+    if gpus or not find_spec("jax"):
+        yield Row(f"{what}: planned anew", planned)
+        return
+    import jax
+
+    jax.config.update("jax_enable_x64", True)
+    peer: tuple[Any, ...] = ()
+    if find_spec("mbi"):
+        theirs = _mbi_oracle(names, states, cliques, logs)
+        peer = "mbi", theirs, lambda a, b: f"to {max(abs(x - y).max() for x, y in zip(a, b, strict=True)):.0e}"
+    log_z = bucketflow.jax.log_partition(model)
+    gradient = jax.jit(jax.grad(log_z))
+    known = [jax.numpy.asarray(table) for table in logs]
+    yield Row(f"{what}: planned anew", planned, *peer)
+    yield Row(f"{what}: gradient in JAX", lambda: jax.block_until_ready(gradient(known)), *peer)
+
+
+def _mbi_oracle(names: list[str], states: int, cliques: list[tuple[str, ...]], logs: list[Any]) -> Asked:
+    """The marginals of mbi, by the oracle that it chooses, compiled."""
+    import jax
+    import mbi
+
+    peer: Any = mbi
+    domain = peer.Domain(tuple(names), (states,) * len(names))
+    tables = {
+        clique: peer.Factor(domain.project(clique), jax.numpy.asarray(table))
+        for clique, table in zip(cliques, logs, strict=True)
+    }
+    potentials = peer.CliqueVector(domain, cliques, tables)
+    oracle = jax.jit(peer.marginal_oracles.default_oracle(cliques, domain, has_constraints=False))
+
+    def asked() -> list[Any]:
+        found = jax.block_until_ready(oracle(potentials))
+        return [found[clique].values for clique in cliques]
+
+    return asked
 
 
 def formula_rows(name: str) -> Iterator[Row]:
@@ -255,20 +313,36 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--mmap", type=float, metavar="S", help="marginal MAP instead, S seconds each")
     parser.add_argument("--only", default="", help="instances of marginal MAP whose names have this")
+    parser.add_argument("--sweep", default="", help="mbi's sweep instead: numbers of states")
+    parser.add_argument("--bandwidths", default="2,3", help="attributes of a function of that sweep")
+    parser.add_argument("--attributes", type=int, default=128)
+    parser.add_argument("--gpus", type=int, choices=(1,), help="that sweep on a GPU, in wall seconds")
     asked = parser.parse_args()
     if asked.mmap is not None:
         marginal_maps(asked.mmap, asked.only)
         return
+    if asked.sweep:
+        asks = [(int(states), int(wide)) for wide in asked.bandwidths.split(",") for states in asked.sweep.split(",")]
+        clock = time.perf_counter if asked.gpus else time.process_time
+        for states, wide in asks:  # one after the other: tables of some are large
+            print_rows(sweep_rows(asked.attributes, states, wide, asked.gpus), asked.repeat, clock)
+        return
     model = bucketflow.load(data_folder() / "bn" / f"{asked.network}.bif.gz")
-    table = Table("question", "here, CPU s", "peer", "its CPU s", "agree")
     circuits = [row for name in asked.circuits.split(",") if name for row in circuit_rows(name, asked.cases)]
     formulas = [row for name in asked.formulas.split(",") if name for row in formula_rows(name)]
-    for row in (*network_rows(model, asked.samples), *cost_rows(), *circuits, *formulas):
-        seconds, ours = measured(row.ours, asked.repeat)
+    print_rows((*network_rows(model, asked.samples), *cost_rows(), *circuits, *formulas), asked.repeat)
+
+
+def print_rows(rows: Iterable[Row], repeat: int, clock: Callable[[], float] = time.process_time) -> None:
+    """Measure and print some rows as a table."""
+    unit = "CPU s" if clock is time.process_time else "wall s"
+    table = Table("question", f"here, {unit}", "peer", f"its {unit}", "agree")
+    for row in rows:
+        seconds, ours = measured(row.ours, repeat, clock)
         if row.theirs is None:
             table.add_row(row.question, f"{seconds:.4f}", "–", "–", "")
             continue
-        theirs_seconds, theirs = measured(row.theirs, asked.repeat)
+        theirs_seconds, theirs = measured(row.theirs, repeat, clock)
         table.add_row(row.question, f"{seconds:.4f}", row.peer, f"{theirs_seconds:.4f}", row.agree(ours, theirs))
     Console(width=120).print(table)
 

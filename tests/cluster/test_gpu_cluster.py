@@ -16,6 +16,9 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.examples import example_path
 from bucketflow.pipeline.models.model import Function, Model
+from bucketflow.pipeline.plans import worker_parts
+from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
+from tests.cluster.test_gpu_marginals import branching
 from tests.models import grid
 
 
@@ -110,3 +113,22 @@ def test_marginals_on_workers_of_gpus(count: int, monkeypatch: pytest.MonkeyPatc
         assert batch[name] == pytest.approx(several[name], rel=1e-9, abs=1e-13)
         for found in (whole, sliced):
             assert found[name] == pytest.approx(expected[name], rel=1e-9, abs=1e-13)
+
+
+@pytest.mark.gpu
+def test_two_gpus_propagate_parts_of_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available() or cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("fewer than two NVIDIA GPUs")
+    monkeypatch.setattr(worker_parts, "CORES_OF_A_DEVICE", 1)
+    monkeypatch.setattr(placement, "TASK_SECONDS", 1e-6)
+    free = {"start_seconds": 0.0, "part_seconds": 0.0, "device_link_bytes_per_second": 1e30}
+    with gpu_client(2) as client, PlanningPolicy.using(**free):
+        for kind in ("markov", "cost"):
+            model, maximum = branching(kind), kind == "cost"
+            found = bucketflow.marginals(model, maximum=maximum, client=client, gpus=2)
+            assert found.plan is not None
+            assert found.plan.parts is not None
+            assert found.plan.device
+            for name, table in bucketflow.marginals(model, maximum=maximum).items():
+                assert found[name] == pytest.approx(table, rel=1e-12, abs=1e-15)

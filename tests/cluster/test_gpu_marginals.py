@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,13 +19,21 @@ from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.compiled import device_cases as gpu_marginals
 from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
-from bucketflow.pipeline.machine import device
+from bucketflow.pipeline.machine import device as device_rates
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.cases import Cases
+from bucketflow.pipeline.models.model import dense_function
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.plans import worker_parts
+from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
+from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.runs import device_slices
-from tests.cluster.test_gpu_workers import cluster, pretended_device
-from tests.device_stand_in import OutOfMemoryError
+from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.tasks.steps.lowering import Lowered
+from tests.cluster.test_gpu_workers import FREE, cluster, pretended_device
+from tests.device_stand_in import OutOfMemoryError, StandIn, device
 from tests.interpreted_device import InterpretedMessages
-from tests.models import grid
+from tests.models import grid, named_model
 
 
 class Watched(InterpretedMessages):
@@ -58,7 +67,7 @@ def no_rates() -> dict[Any, Any]:
 @pytest.fixture(autouse=True)
 def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(module, "device_of_worker", pretended_device)
-    monkeypatch.setattr(device, "known_device_rates", no_rates)
+    monkeypatch.setattr(device_rates, "known_device_rates", no_rates)
     for each in (gpu_marginals, device_cases, device_slices):
         monkeypatch.setattr(each, "DeviceMessages", Watched)
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
@@ -137,6 +146,77 @@ def test_slices_are_spread_and_resumable(kind: str, tmp_path: Path, monkeypatch:
             assert answer[name] == pytest.approx(table, rel=1e-9, abs=1e-13)
 
 
+def branching(kind: str) -> bucketflow.Model:
+    """Four grids that share a variable: subtrees that are as large as each other."""
+    rng, functions = np.random.default_rng(4), []
+    for arm in range(4):
+        at = [[1 + 9 * arm + 3 * i + j for j in range(3)] for i in range(3)]
+        pairs = [(at[i][j], at[i + 1][j]) for i in range(2) for j in range(3)]
+        pairs += [(at[i][j], at[i][j + 1]) for i in range(3) for j in range(2)]
+        for pair in [(0, at[0][0]), *pairs]:
+            values = rng.integers(0, 50, (4, 4)) if kind == "cost" else rng.random((4, 4)) + 0.1
+            functions.append(dense_function(list(pair), values))
+    return named_model(kind, [4] * 37, functions)
+
+
+@pytest.mark.parametrize("kind", ["markov", "cost"])
+@pytest.mark.parametrize("names", [("gpu-a", "gpu-c"), ("gpu-a", "gpu-b", "gpu-c", "gpu-d")])
+def test_subtrees_are_parts_on_devices_where_that_pays(
+    kind: str, names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, maximum = branching(kind), kind == "cost"
+    expected = bucketflow.marginals(model, maximum=maximum)
+    monkeypatch.setitem(FREE, "gpu-d", 1 << 34)
+    monkeypatch.setattr(worker_parts, "CORES_OF_A_DEVICE", 1)
+    busy: set[str] = set()
+
+    def noted(self: StandIn, lowered: Lowered) -> Callable[..., Any]:
+        run = prepare(self, lowered)
+
+        def where(*arguments: Any, **options: Any) -> Any:
+            busy.add(get_worker().name)
+            return run(*arguments, **options)
+
+        vars(where).update(vars(run))
+        return where
+
+    prepare = StandIn.prepare
+    monkeypatch.setattr(StandIn, "prepare", noted)
+    with cluster(*names, threads=3) as client, device(monkeypatch, least_cells=1):
+        asked: dict[str, Any] = {"client": client, "gpus": "all", "maximum": maximum}
+        with PlanningPolicy.using(start_seconds=1e6):
+            one = bucketflow.marginals(model, **asked)
+        assert one.plan is not None
+        assert one.plan.parts is None
+        assert sum(Watched.used.values()) == 1, "one launch on one device"
+        assert not busy
+        with PlanningPolicy.using(start_seconds=0.0, part_seconds=0.0, device_link_bytes_per_second=1e30):
+            found = bucketflow.marginals(model, **asked)
+        assert found.plan is not None
+        assert found.plan.parts is not None
+        assert found.plan.device
+        assert found.plan.slices == 1
+        assert sum(Watched.used.values()) == 1, "no launch of all at once"
+        assert len(busy) > 1
+    for answer in (one, found):
+        assert answer.value == expected.value
+        for name, table in expected.items():
+            assert answer[name] == pytest.approx(table, rel=1e-12, abs=1e-15)
+
+
+def test_processes_of_gpus_are_started_only_for_what_gains_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = bucketflow.compile(branching("markov")).plan
+    assert plan is not None
+    monkeypatch.setattr(Resources, "gpu_count", 4)
+    monkeypatch.setattr(worker_parts, "CORES_OF_A_DEVICE", 1)
+    rates = Rates(step_seconds=1.0)
+    plan = with_rates(replace(plan, device=True), rates)
+    resources = Resources(Options(gpus=4))
+    assert placement.divided(plan, resources, rates, lambda: 1 << 40).parts is not None
+    with PlanningPolicy.using(device_start_seconds=plan.seconds):
+        assert placement.divided(plan, resources, rates, lambda: 1 << 40).parts is None
+
+
 def test_what_takes_no_time_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(3, 3, 3, "markov")
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.2)
@@ -154,6 +234,6 @@ def test_programs_travel_without_their_device() -> None:
     assert compiled.device is not None
     assert compiled.device._other is not None
     program = compiled.device._other[1]
-    list(program.answers(Cases(1, {}), np.ones(program.program.records.finding_cells)))
-    assert program._device is not None
-    assert pickle.loads(pickle.dumps(program))._device is None
+    program.answered(Cases(1, {}), np.ones(program.program.records.finding_cells))
+    assert program._devices
+    assert not pickle.loads(pickle.dumps(program))._devices

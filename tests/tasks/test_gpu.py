@@ -150,7 +150,7 @@ def test_small_blocks_take_many_steps(semiring: Semiring, cells: int, blocks: in
 
 def check_bricks(step: Lowered) -> None:
     """Compare the launches of bricks with the CPU, on a step that is too small for them to pay."""
-    with TilingPolicy.using(brick_least_cells=1, brick_least_output_cells=1):
+    with TilingPolicy.using(brick_least_cells=1, brick_least_output_cells=1, brick_searched_cells=1):
         passes = gpu_lowering.device_step.__wrapped__(step)
     assert any(isinstance(each, gpu_lowering.BrickPass) for each in passes.passes)
     tables = tables_for(step)

@@ -164,7 +164,7 @@ def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> No
     at_out = (
         mixed(brick.places[parts[0]], brick.out_places)[:, None, None]
         + np.array(brick.out_rows)[:, None]
-        + np.arange(brick.columns)
+        + np.array(brick.out_columns)
     )
     for number in brick_numbers(brick):
         best = np.full(at_out.shape, np.inf)
@@ -191,7 +191,7 @@ def run_brick(brick: Brick, tables: Sequence[np.ndarray], out: np.ndarray) -> No
             best = np.minimum(best, (least + (second[:, 0] if second.ndim else 0)).min(axis=0))
         at = at_out + offsets(brick.bricks, -1)[number]
         assert np.isnan(out[at]).all(), "written twice"
-        assert not (at[..., 0] % brick.columns).any()
+        assert not brick.vectors or not (at[..., 0] % brick.columns).any()
         out[at] = best
 
 
@@ -277,7 +277,10 @@ def test_random_bricks(data: st.DataObject) -> None:
     output = [v for v in data.draw(scopes) if v in held][: data.draw(st.integers(4, 11))]
     semiring = data.draw(st.sampled_from([MIN_PLUS, min_plus("int32"), min_plus("int16")]))
     lowered = lower(inputs, tuple(output), sizes, semiring.dtype, semiring)
-    with TilingPolicy.using(brick_least_cells=1 << 10, brick_least_output_cells=1 << 6):
+    searched = data.draw(st.sampled_from([1 << 10, 1 << 30]))
+    with TilingPolicy.using(
+        brick_least_cells=1 << 10, brick_least_output_cells=1 << 6, brick_searched_cells=searched, brick_usual_share=1.5
+    ):
         check(lowered)
 
 
@@ -406,6 +409,7 @@ def test_joins_in_bricks_are_right(width: int, tables: int) -> None:
     lowered = lower(scopes, tuple(range(1, 13)), dict.fromkeys(range(13), 2), "float64", MIN_PLUS)
     with TilingPolicy.using(
         brick_least_cells=1 << 10,
+        brick_join_least_cells=1 << 10,
         brick_least_output_cells=1 << 6,
         bucket_output_cells=1 << 6,
         streamed_join_cells=1 << 6,
@@ -425,7 +429,9 @@ def test_large_joins_that_leave_next_to_nothing_are_made_in_bricks(output: tuple
     count = 13 if size == 2 else 8
     scopes = [tuple(sorted(int(v) for v in rng.choice(count, count - 2, replace=False))) for _ in range(7)]
     lowered = lower(scopes, output, dict.fromkeys(range(count), size), "float64", MIN_PLUS)
-    with TilingPolicy.using(brick_least_cells=1 << 10, brick_least_output_cells=1 << 6, uses_buckets=False):
+    with TilingPolicy.using(
+        brick_least_cells=1 << 10, brick_join_least_cells=1 << 10, brick_least_output_cells=1 << 6, uses_buckets=False
+    ):
         kinds = [type(each) for each in check(lowered).passes]
     assert BrickPass in kinds
     assert kinds[-1] is not BrickPass

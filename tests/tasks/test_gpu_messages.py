@@ -24,6 +24,9 @@ cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 if not cupy.cuda.is_available():
     pytest.skip("no NVIDIA GPU", allow_module_level=True)
 
+NOTHING: Any = ([], np.zeros((0, 0), np.int32))
+"""States of no variable."""
+
 
 def check(
     scopes: Scopes, output: tuple[int, ...], sizes: dict[int, int], item_seconds: float | None, group: int = 1
@@ -42,7 +45,7 @@ def check(
     for table, at in records.constant_at.items():
         values[at : at + tables[table].size] = tables[table].reshape(-1)
     device = DeviceMessages(program, values)
-    answers = device.run_cases(3, np.ones(0), [], {})
+    answers = device.run_cases(3, np.ones(0), NOTHING, {})
     assert (answers == answers[0]).all(), "the same in every case"
     if group == 1:
         assert (answers == device.run(np.ones(0))).all(), "the same in every run"
@@ -90,7 +93,7 @@ def test_least_sums(step: tuple[Scopes, tuple[int, ...], dict[int, int]], item_s
     values = np.full(records.constant_cells, np.nan)
     for table, at in records.constant_at.items():
         values[at : at + tables[table].size] = tables[table].reshape(-1)
-    for answer in DeviceMessages(program, values).run_cases(3, np.ones(0), [], {}):
+    for answer in DeviceMessages(program, values).run_cases(3, np.ones(0), NOTHING, {}):
         assert np.array_equal(answer, [*expected, expected[0], 0.0])
 
 

@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...cost_networks.cost_network import CostTable
 from ...errors import BudgetError, ModelError
-from ...minibuckets.joins import BucketTable, ordered
-from ...minibuckets.log_sums import inner_sums
-from ...minibuckets.partition import Partition, Size, partition
+from ...minibuckets.mixed_bound import MixedBound
+from ...minibuckets.partition import Partition, Scope, Size, partition
 from ...models.bayesian_networks import modes_along
 from ...models.findings import most_log10
 from ...models.function import Function
@@ -30,7 +30,7 @@ from ...models.model import Model
 from ...options import ProofOptions
 from ...orders.depth_first import depth_first_order
 from ...preprocessing.leaf_tables import energy_leaves, in_scopes
-from ...preprocessing.preprocess import Leaf
+from ...preprocessing.preprocess import fixed_value
 from ...preprocessing.wide_tables import with_links
 from ...results.bounds import relative_gap
 from ...results.proof import Proof
@@ -41,19 +41,15 @@ from .asking import Asking
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
+from .strategy_policy import OuterPolicy
 
-_BITS: Final = (4, 8, 12, *range(14, 40, 2))
-# Of the time that is left an optimum of one round takes at most this part.
-_PART: Final = 0.3
-# Where only a gap was given.
-_SECONDS: Final = 60.0
-# Better states are looked for in this part of the time that is left, after each round.
-_CLIMBING: Final = 0.2
-# While so many climbs in a row are in vain.
-_PATIENCE: Final = 10
 # Optima of products, as logarithms, are moved outwards by this part, and a bound so close to a sum is that sum.
 _OUTWARD: Final = 1e-9
 _ITEM_BYTES: Final = 8
+# Of each cell there is the functions' table and the join, of the largest bucket what is worked with too.
+_COPIES: Final = 2
+_WORKING: Final = 4
+Array = NDArray[Any]
 
 
 @dataclass
@@ -80,7 +76,10 @@ class InnerBounds:
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
-        self.until = self.asking.started + (_SECONDS if self.asking.effort.time is None else self.asking.effort.time)
+        self._cell_seconds = 0.0
+        self.until = self.asking.started + (
+            OuterPolicy.current().seconds if self.asking.effort.time is None else self.asking.effort.time
+        )
 
     def run(self) -> Result:
         """Let mini-buckets grow, and return what the best is between.
@@ -93,62 +92,84 @@ class InnerBounds:
         self._begin()
         if self.is_close:
             return self._found()
-        before = -1
+        passed = False
         for split, count in self._splits():
-            cells = sum(mini.cells for bucket in split.buckets[:count] for mini in bucket)
-            if cells == before:
-                continue
-            if before >= 0 and (self._is_late or self.is_close):
+            if passed and (self._is_late or self.is_close or not self._has_time(split)):
                 break
-            before = cells
-            if (model := self._model_above(split, count)) is None:
+            passed = True
+            mixed = self._passes(split)
+            if not self.possible:
                 break
-            self._improve(model)
-            self._climb(_CLIMBING)
+            self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
+            if not self.is_close:
+                self._improve(self.outer.model(self._functions(*mixed.left(count))))
+                self._climb(OuterPolicy.current().climbing_share)
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
-        if before < 0:
+        if not passed:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
         if not self.is_close:
-            self._climb(1.0, _PATIENCE if self.asking.effort.time is None else None)
+            self._climb(1.0, endless=self.asking.effort.time is not None)
         return self._found()
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
         """Yield mini-buckets of growing size that fit memory, and how many buckets are those of inner variables."""
-        dims, scopes = self.network.dims, [leaf.scope for leaf in self._leaves]
-        order = depth_first_order(dims, self.network.scopes, seed=self.asking.options.seed)
+        dims, scopes = self.network.dims, self.network.scopes
+        order = depth_first_order(dims, scopes, seed=self.asking.options.seed)
         inner = [v for v in order if self.outer.is_inner((v,))]
         split = (*inner, *[v for v in order if not self.outer.is_inner((v,))])
         memory = spare_bytes(self.asking.question, self.asking.options)
-        for bits in _BITS:
+        before = -1
+        for bits in OuterPolicy.current().bits:
             found = partition(dims, scopes, split, Size(cells=1 << bits))
-            if found.kept_bytes > memory // 2:
+            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > memory // 2:
                 return
-            yield found, len(inner)
+            if found.cells > before:
+                yield found, len(inner)
+            before = found.cells
 
-    @property
-    def _leaves(self) -> list[Leaf]:
-        """Those that have an inner variable."""
-        return [leaf for leaf in self.network.leaves if self.outer.is_inner(leaf.scope)]
+    def _has_time(self, split: Partition) -> bool:
+        """Whether there is time for some passes, which take as long for each cell as they did before."""
+        policy, left = OuterPolicy.current(), self.until - time.perf_counter()
+        return policy.least_passes * split.cells * self._cell_seconds < policy.passing_share * left
 
-    def _model_above(self, split: Partition, count: int) -> Model | None:
-        """Return a model over the outer variables that is worth at least the sums; None if it is late."""
-        inner = replace(self.network, leaves=tuple(self._leaves))
-        energies = zip(inner.scopes, in_scopes(inner, energy_leaves), strict=True)
-        costs = [CostTable(scope, -table) for scope, table in energies]
-        tables = [BucketTable(s, ordered(t, s)) for t, s in zip(costs, split.scopes, strict=False)]
-        late = (lambda: self._is_late) if self.history else bool
-        made = inner_sums(tables, split, count, threads=self.asking.resources.threads, stop=late)
-        if made is None:
-            return None
-        messages, scale = made
-        return self.outer.model(self._functions(messages, scale))
+    def _passes(self, split: Partition) -> MixedBound:
+        """Take the bound of mini-buckets, made better while there is time for that."""
+        start, passes = time.perf_counter(), 1
+        until = start + OuterPolicy.current().passing_share * max(self.until - start, 0.0)
 
-    def _functions(self, messages: list[BucketTable], scale: float) -> Iterator[Function]:
+        def late() -> bool:
+            nonlocal passes
+            passes += 1
+            return time.perf_counter() > until
+
+        mixed = MixedBound(split, self._costs, self.search_variables)
+        above = mixed.improve(late, OuterPolicy.current().vain_passes)
+        self._cell_seconds = (time.perf_counter() - start) / passes / max(split.cells, 1)
+        self.possible = above > -math.inf
+        if self.possible:
+            self._bound((above + self._constant) / math.log(10))
+        return mixed
+
+    @cached_property
+    def _costs(self) -> list[CostTable]:
+        """Logarithms of the leaf tables."""
+        energies = zip(self.network.scopes, in_scopes(self.network, energy_leaves), strict=True)
+        return [CostTable(scope, -table) for scope, table in energies]
+
+    @cached_property
+    def _constant(self) -> float:
+        """What all assignments are worth beside leaf tables, a natural logarithm."""
+        network, fixed = self.network, fixed_value(self.network)
+        assert fixed is not None
+        summed = [len(network.domains[v]) for v in network.free if v not in self.outer.place]
+        return math.fsum([float(fixed), *map(math.log, summed)])
+
+    def _functions(self, messages: Sequence[tuple[Scope, Array]], scale: float) -> Iterator[Function]:
         kept = [f for leaf in self.network.leaves if not self.outer.is_inner(leaf.scope) for f in leaf.functions]
         yield from map(self.outer.kept, kept)
-        for message in messages:
-            yield from self.outer.of_logs(message.scope, message.costs)
+        for scope, logs in messages:
+            yield from self.outer.of_logs(scope, logs)
         yield from self.outer.states()
         yield from self.outer.constants(kept, scale)
 
@@ -165,11 +186,11 @@ class InnerBounds:
         near = self.upper - self.best.log10 <= 2 * _OUTWARD * (1 + abs(self.upper))
         return near or (gap is not None and relative_gap(self.best.log10, self.upper) <= gap)
 
-    def _optimum(self, question: Question) -> Result:
+    def _optimum(self, question: Question, part: float) -> Result:
         """Return an optimum, or the best that a part of the time finds."""
         asking = self.asking
         assert asking.ask is not None
-        seconds = max(_PART * (self.until - time.perf_counter()), 0.1)
+        seconds = max(part * (self.until - time.perf_counter()), 0.1)
         effort = ProofOptions(method=asking.effort.method, time=seconds)
         found = asking.ask(question, options_of_left(asking.options), effort, None, None)
         assert isinstance(found, Result)
@@ -184,9 +205,11 @@ class InnerBounds:
             modes = modes_along(asked.model.functions, asked.model.dims, asked.hard)
             self._take_states({asked.model.names[v]: asked.model.label(v, modes[v]) for v in self.outer.outer})
         with suppress(BudgetError, ModelError):  # hidden chance has no best states
-            found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft))
+            found = self._optimum(
+                Question(with_links(asked.model), "optimum", asked.hard, asked.soft), OuterPolicy.current().first_share
+            )
             self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
-        self._climb(_CLIMBING)
+        self._climb(OuterPolicy.current().first_share)
 
     def _take_states(self, states: dict[str, str | int]) -> None:
         """Take the sum of some states, if it is found."""
@@ -195,44 +218,65 @@ class InnerBounds:
                 self._take(sum_observed(self.asking, states), states)
 
     @cached_property
+    def search_variables(self) -> frozenset[int]:
+        """Outer variables of the network, by its own numbers."""
+        return frozenset([local for v, local in self.network.local.items() if v in self.outer.place])
+
+    @cached_property
     def _search(self) -> OuterSearch | None:
         """What looks for better states; None where a sum takes too long for that."""
         network = self.network
-        outer = [local for v, local in network.local.items() if v in self.outer.place]
+        outer = sorted(self.search_variables)
         memory = spare_bytes(self.asking.question, self.asking.options) // 2
         return outer_search(network, outer, memory, self.asking.options.seed)
 
-    def _climb(self, share: float, patience: int | None = _PATIENCE) -> None:
-        """Look for better states than the best ones, for a part of the time that is left."""
+    def _climb(self, share: float, *, endless: bool = False, start: dict[int, int] | None = None) -> None:
+        """Look for better states than some, or than the best ones, for a part of the time that is left."""
         search, now = self._search, time.perf_counter()
         if search is None or not self.possible or self.is_close or now > self.until:
             return
-        model, network, until = self.asking.question.model, self.network, now + share * (self.until - now)
-        start = dict.fromkeys(search.outer, 0)
-        if self.best is not None and self.best.assignment is not None:
-            for v in search.outer:
-                variable = network.variables[v]
-                state = model.state_index(variable, self.best.assignment[model.names[variable]])
-                start[v] = int(np.searchsorted(network.domains[variable], state))
-        found = search.climbed(start, lambda: time.perf_counter() > until, patience)
-        if self.best is None or found != start:
-            states = {model.names[v]: model.label(v, int(network.domains[v][0])) for v in self.outer.outer}
-            for v, place in found.items():
-                variable = network.variables[v]
-                states[model.names[variable]] = model.label(variable, int(network.domains[variable][place]))
-            self._take_states(states)
+        until = now + share * (self.until - now)
+        begin = self._best_places(search.outer) if start is None else start
+        vain = None if endless else OuterPolicy.current().vain_climbs
+        found = search.climbed(begin, lambda: time.perf_counter() > until, vain)
+        if self.best is None or start is not None or found != begin:
+            self._take_places(found)
+
+    def _best_places(self, variables: Sequence[int]) -> dict[int, int]:
+        """Return the best states so far by their places in the network's domains; the first ones where none are."""
+        if self.best is None or self.best.assignment is None:
+            return dict.fromkeys(variables, 0)
+        model, network, places = self.asking.question.model, self.network, {}
+        for v in variables:
+            variable = network.variables[v]
+            state = model.state_index(variable, self.best.assignment[model.names[variable]])
+            places[v] = int(np.searchsorted(network.domains[variable], state))
+        return places
+
+    def _take_places(self, places: dict[int, int]) -> None:
+        """Take the sum of states that are given by their places in the network's domains."""
+        model, network = self.asking.question.model, self.network
+        states = {model.names[v]: model.label(v, int(network.domains[v][0])) for v in self.outer.outer}
+        for v, place in places.items():
+            variable = network.variables[v]
+            states[model.names[variable]] = model.label(variable, int(network.domains[variable][place]))
+        self._take_states(states)
 
     def _improve(self, model: Model) -> None:
         """Take the optimum of a model that is worth at least the sums, and the sum of its states."""
-        asking, found = self.asking, self._optimum(question_of(model, "optimum"))
+        found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
-        if above is not None:
-            outward = float(above) + _OUTWARD * (1 + abs(float(above)))
-            if outward < self.upper:
-                self.upper, self.above = outward, "mini-buckets"
         if found.assignment is not None:
             self._take_states(found.assignment)
+        if above is not None:
+            self._bound(float(above))
+
+    def _bound(self, above: float) -> None:
+        """Take an upper bound, if it is the least so far, and tell of both."""
+        asking, outward = self.asking, above + _OUTWARD * (1 + abs(above))
+        if outward < self.upper:
+            self.upper, self.above = outward, "mini-buckets"
         lower = None if self.best is None else self.best.log10
         self.history.append((time.perf_counter() - asking.started, lower, self.upper))
         if asking.watch is not None:

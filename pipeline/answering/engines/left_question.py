@@ -55,7 +55,7 @@ def answered_left(asking: Asking, prepared: Prepared) -> Result:
 def options_of_left(options: Options) -> Options:
     """Return how what is left is planned: not in the run directory, nor in an order of all variables."""
     order = options.order if isinstance(options.order, str) else "auto"
-    return replace(options, workdir=None, keep_tables=None, order=order)
+    return replace(options.without_folder(), order=order)
 
 
 def _evaluated(asking: Asking, found: Result) -> Result:

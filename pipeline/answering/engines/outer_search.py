@@ -27,14 +27,9 @@ from ...plans.planner import Planner
 from ...plans.problem import PlanOptions, Problem
 from ...preprocessing.preprocess import Network
 from ...queries.arithmetic import ScaledPartition
+from .strategy_policy import OuterPolicy
 
 Array = NDArray[Any]
-# A sum that sweeps more cells is no step of a search.
-_MOST_CELLS: Final = 1 << 24
-# So many cells a search sweeps, at least, if it is not stopped: whether compiled loops pay.
-_SWEPT_CELLS: Final = 1 << 28
-# States that are changed at random when no single change is better.
-_KICKED: Final = 4
 # A sum is better if its logarithm is so much greater.
 _BETTER: Final = 1e-9
 
@@ -117,7 +112,9 @@ class OuterSearch:
             if stop() or vain == patience:
                 return best
             here = dict(best)
-            for v in self._rng.choice(self.outer, min(_KICKED, len(self.outer)), replace=False).tolist():
+            for v in self._rng.choice(
+                self.outer, min(OuterPolicy.current().kicked_states, len(self.outer)), replace=False
+            ).tolist():
                 here[v] = int(self._rng.integers(self.network.dims[v]))
             value = self.value(here)
 
@@ -147,7 +144,7 @@ class OuterSearch:
         assert self.plan is not None
         leaves = {number: self._leaf(leaf) for leaf, number in self._number.items()}
         steps, dims = self.plan.up, self.plan.tree.dims
-        if compiler_pays(_SWEPT_CELLS) and not unknown_numba():
+        if compiler_pays(OuterPolicy.current().swept_cells) and not unknown_numba():
             from ....tasks.incremental.packed import Packed
 
             return Packed(steps, len(steps), leaves, QuickSumProduct(dims, True))
@@ -183,5 +180,5 @@ def outer_search(network: Network, outer: Sequence[int], memory_bytes: int, seed
         plan = planner.whole()
     except BudgetError:
         return None
-    fits = plan.kept_bytes <= memory_bytes and plan.cells <= _MOST_CELLS
+    fits = plan.kept_bytes <= memory_bytes and plan.cells <= OuterPolicy.current().most_step_cells
     return OuterSearch(network, tuple(sorted(outer)), plan, seed) if fits else None

@@ -8,6 +8,8 @@ from math import inf
 from types import MappingProxyType
 from typing import Final
 
+from ....tasks.steps.policy import Policy
+
 
 @dataclass(frozen=True)
 class TurnLengths:
@@ -130,6 +132,48 @@ class StrategyPolicy:
         if sweep_seconds <= self.short_sweep_seconds:
             wanted = min(wanted, predicted)
         return min(max(wanted, self.least_planning_seconds), self.most_planning_seconds)
+
+
+@dataclass(frozen=True)
+class OuterPolicy(Policy):
+    """The numbers of marginal MAP by bounds: rounds of bounds on optima of what is left, and climbs between them.
+
+    Parameters
+    ----------
+    bits : tuple of int
+        The tables that are left may have 2^bits cells, round by round: bounds become tighter, and cost more.
+    optimum_share, first_share : float
+        An optimum of one round takes at most this part of the time that is left; the first one, of all variables, that.
+    passing_share : float
+        The passes of one size take at most this part of it.
+    vain_passes, least_passes : int
+        So many passes that gain little end them; a size is begun if it has time for so many.
+    seconds : float
+        All of it, where only a gap was given.
+    climbing_share : float
+        Better states are looked for in this part of the time that is left, after each round.
+    vain_climbs : int
+        The last climbs go on until so many in a row are in vain, where no time was given.
+    most_step_cells : int
+        A sum that sweeps more cells is no step of a search.
+    swept_cells : int
+        A search that is not stopped sweeps so many cells at least: whether compiled loops pay.
+    kicked_states : int
+        States that are changed at random when no single change is better.
+    """
+
+    bits: tuple[int, ...] = tuple(range(12, 40, 2))
+    optimum_share: float = 0.2
+    first_share: float = 0.1
+    passing_share: float = 0.4
+    vain_passes: int = 6
+    least_passes: int = 4
+    seconds: float = 60.0
+    climbing_share: float = 0.2
+    vain_climbs: int = 10
+    most_step_cells: int = 1 << 24
+    swept_cells: int = 1 << 28
+    kicked_states: int = 4
 
 
 POLICY: Final = StrategyPolicy()

@@ -1,5 +1,6 @@
 // out[o] = sum over x of the product of in_i[o_i, x], for many inputs: a block computes bricks of the join from
-// slices of the inputs in shared memory (tasks/gpu/tiling/brick_shapes.py chooses them, brick_layout.py lays them out).
+// slices of the inputs in shared memory (tasks/gpu/tiling: brick_cells.py and brick_shapes.py choose them,
+// brick_layout.py lays them out).
 //
 // A thread sums ROWS x COLUMNS cells of the output, so a value that differs by rows alone or by columns alone is
 // read once for all of them. By the distributive law, inputs without the inner eliminated states are multiplied
@@ -13,6 +14,8 @@ constexpr int STATES = 64;
 constexpr int FAR = 256;
 constexpr int THREADS = 256;
 constexpr int MOST_ROWS = 9;
+constexpr int MOST_COLUMNS = 8;
+constexpr int LANES = COLUMNS < 3 ? COLUMNS : COLUMNS < 5 ? 4 : 8;  // columns that are no power of two have gaps
 constexpr int BASES = 16;
 constexpr int PADDED = (INPUTS + 3) / 4 * 4;
 
@@ -27,6 +30,7 @@ struct Step {
     i64 outer_stride[INPUTS + 1][OUTER];  // of bricks, then of eliminated stages; the output's come last
     i64 out_place[PLACES];
     i64 out_row[MOST_ROWS];
+    i64 out_column[MOST_COLUMNS];
     i64 source[INPUTS][COPIES];
     int target[INPUTS][COPIES];
     int place[INPUTS][PLACES];  // bytes in shared memory, as all distances there but the target's
@@ -59,8 +63,8 @@ struct alignas(16) Places {
     int v[PADDED];
 };
 
-struct alignas(COLUMNS* SIZE) Columns {
-    T v[COLUMNS];
+struct alignas(LANES* SIZE < 16 ? LANES * SIZE : 16) Columns {
+    T v[LANES];
 };
 
 constexpr int ROW_BYTES = ROWS % 2 || ROWS == 6 ? SIZE : ROWS * SIZE > 16 ? 16 : ROWS * SIZE;
@@ -180,7 +184,7 @@ __device__ __forceinline__ void arrived() {
 // Pairs of 16-bit costs: on Hopper one instruction adds two pairs and takes the minimum with a third, which is
 // also how a sum is clamped to the infinity.
 typedef unsigned Lane, LaneSum;
-constexpr int WIDE = COLUMNS / 2;
+constexpr int WIDE = LANES / 2;
 __device__ __forceinline__ Lane all_lanes(T value) { return (unsigned)(unsigned short)value * 0x10001u; }
 __device__ __forceinline__ Lane lane(const Columns& c, int j) { return reinterpret_cast<const unsigned*>(&c)[j]; }
 __device__ __forceinline__ unsigned top(i64 bound) { return (unsigned)bound * 0x10001u; }
@@ -322,6 +326,15 @@ __device__ __forceinline__ void brick_sum(const Step& s, const int* low, unsigne
 __device__ __forceinline__ void store(const Step& s, T* out, LaneSum sum[ROWS][WIDE]) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
+#ifdef SCATTERED
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++)
+#ifdef NARROW
+            out[s.out_row[r] + s.out_column[j]] = (T)(sum[r][j / 2] >> 16 * (j % 2));
+#else
+            out[s.out_row[r] + s.out_column[j]] = finish(sum[r][j], s.bound);
+#endif
+#else
         Columns cells;
 #pragma unroll
         for (int j = 0; j < WIDE; j++) {
@@ -332,6 +345,7 @@ __device__ __forceinline__ void store(const Step& s, T* out, LaneSum sum[ROWS][W
 #endif
         }
         *reinterpret_cast<Columns*>(out + s.out_row[r]) = cells;
+#endif
     }
 }
 

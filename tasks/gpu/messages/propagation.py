@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,8 +26,13 @@ from .tiles import THREADS
 
 Array = NDArray[Any]
 
-ONE_AT_A_TIME: Final = threading.Lock()
-"""Held by tasks while they use a program: workers of one process share it."""
+_LOCKS: Final[defaultdict[int, threading.Lock]] = defaultdict(threading.Lock)
+
+
+def one_at_a_time(device: int = 0) -> threading.Lock:
+    """Return what tasks hold while they use a program on a device of this process: its threads share it."""
+    return _LOCKS[device]
+
 
 ANSWER_CELLS: Final = 2
 """Behind the beliefs of a case."""
@@ -123,7 +129,7 @@ class DeviceMessages:
         return self._single.run(findings)
 
     def run_cases(
-        self, cases: int, common: Array, states: Sequence[tuple[int, Array]], weights: Mapping[int, Array]
+        self, cases: int, common: Array, states: tuple[Sequence[int], Array], weights: Mapping[int, Array]
     ) -> Array:
         """Answer many cases; returns ``(cases, answer cells)``, valid until the next call.
 
@@ -132,9 +138,9 @@ class DeviceMessages:
         cases : int
         common : ndarray, (finding cells,)
             Likelihoods that hold in every case.
-        states : sequence of (int, ndarray)
-            For some variables the state in each case, -1 where it is not observed, -2 where the state was
-            excluded before.
+        states : (sequence of int, ndarray of int32)
+            Some variables, and their states, ``(variables, cases)``: -1 where one is not observed, -2 where the state
+            was excluded before.
         weights : mapping of int to ndarray
             For others likelihoods, ``(cases, states)``.
         """
@@ -220,12 +226,12 @@ class _Cases:
         self._answer((-(-warps * NOMINAL.warp // THREADS),), (THREADS,), (answers,))
 
     def run(
-        self, cases: int, common: Array, states: Sequence[tuple[int, Array]], weights: Mapping[int, Array]
+        self, cases: int, common: Array, states: tuple[Sequence[int], Array], weights: Mapping[int, Array]
     ) -> Array:
         """See `DeviceMessages.run_cases`."""
         cp = cupy()
         whole = -(-cases // self.program.records.group) * self.program.records.group
-        self._observe(whole, common, [(v, _padded(found, whole)) for v, found in states])
+        self._observe(whole, common, states[0], _padded(states[1], whole))
         for variable, likelihoods in weights.items():
             first, cells = self.program.findings[variable]
             self.slabs[:cases, first : first + cells] = cp.asarray(likelihoods)
@@ -237,19 +243,19 @@ class _Cases:
     def _pinned(self) -> Array:
         return _pinned((self.cases, self.program.answer_cells))
 
-    def _observe(self, cases: int, common: Array, states: Sequence[tuple[int, Array]]) -> None:
+    def _observe(self, cases: int, common: Array, variables: Sequence[int], states: Array) -> None:
         """Write the findings of all cases into their slabs."""
         cp = cupy()
         columns = np.zeros((len(common), 2), np.uint32)
-        for number, (variable, _) in enumerate(states):
-            first, cells = self.program.findings[variable]
-            columns[first : first + cells, 0] = number + 1
-            columns[first : first + cells, 1] = np.arange(cells)
-        observed = np.stack([found for _, found in states]) if states else np.zeros((1, cases), np.int32)
+        first, sizes = np.array([self.program.findings[v] for v in variables], np.int64).reshape(-1, 2).T
+        state = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        columns[np.repeat(first, sizes) + state] = np.stack(
+            [np.repeat(np.arange(len(sizes)) + 1, sizes), state], axis=1
+        )
         arguments = (
             cp.asarray(columns),
             cp.asarray(common),
-            cp.asarray(observed.astype(np.int32)),
+            cp.asarray(states),
             self.slabs,
             np.uint64(self.program.records.slab_cells),
             np.uint32(len(common)),
@@ -286,8 +292,11 @@ class _Single:
 
 
 def _padded(states: Array, cases: int) -> Array:
-    """Append cases that observe nothing."""
-    return np.concatenate([states, np.full(cases - len(states), -1, states.dtype)])
+    """Append cases that observe nothing; there is at least one row."""
+    rows, known = states.shape
+    padded = np.full((max(rows, 1), cases), -1, np.int32)
+    padded[:rows, :known] = states
+    return padded
 
 
 def _pinned(shape: tuple[int, ...]) -> Array:

@@ -8,8 +8,8 @@ from functools import cache
 from itertools import combinations
 from typing import Final
 
+from .brick_cells import BrickShape, Parts, count
 from .brick_layout import taken_cells
-from .brick_shapes import BrickShape, Parts, count
 from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, join_cells, merge_smallest
 from .streams import Axis

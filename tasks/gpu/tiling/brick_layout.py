@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .brick_shapes import MAX_STATES, SHARED_BYTES, BrickAxis, BrickShape, Parts, count
+from .brick_cells import MAX_STATES, SHARED_BYTES, BrickAxis, BrickShape, Parts, count, lanes
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
@@ -82,8 +82,10 @@ class Brick:
         Sizes of the axes of threads, of inner and of outer states.
     ends
         Number of the first axis of places after threads, and after inner states.
-    out_places, out_rows
-        Distance in the output along the axes of threads, and of every row.
+    out_places, out_rows, out_columns
+        Distance in the output along the axes of threads, of every row, and of every column.
+    vectors
+        Whether the columns of a row are one aligned vector of the output.
     slices
         One for each input.
     bricks, stages
@@ -101,6 +103,8 @@ class Brick:
     ends: tuple[int, int]
     out_places: tuple[int, ...]
     out_rows: tuple[int, ...]
+    out_columns: tuple[int, ...]
+    vectors: bool
     slices: tuple[BrickSlice, ...]
     bricks: tuple[Axis, ...]
     stages: tuple[Axis, ...]
@@ -186,24 +190,34 @@ def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> Brick | N
         return None
     if len(outer) > MAX_OUTER or len(places) > MAX_PLACES or max(count(shape.inner), count(shape.outer)) > MAX_STATES:
         return None
-    rows = [0]
-    for part in shape.rows:
-        step = axes[part.axis].out * part.unit
-        rows = [at + i * step for i in range(part.size) for at in rows]
+    rows, columns = (_places(axes, parts) for parts in (shape.rows, shape.columns))
+    steps = [a.out for a in outer if a.out] + [axes[p.axis].out * p.unit for p in (*shape.threads, *shape.rows)]
+    together = len(columns) == lanes(len(columns)) and columns == [*range(len(columns))]
     return Brick(
         rows=len(rows),
-        columns=count(shape.columns),
+        columns=len(columns),
         threads=threads,
         places=tuple([part.size for part in places]),
         ends=(len(shape.threads), len(shape.threads) + len(shape.inner)),
         out_places=tuple([axes[part.axis].out * part.unit for part in shape.threads]),
         out_rows=tuple(rows),
+        out_columns=tuple(columns),
+        vectors=together and all(step % len(columns) == 0 for step in steps),
         slices=tuple(slices),
         bricks=bricks,
         stages=stages,
         run=run,
         blocks=min(math.prod([a.size for a in bricks]) // run, TilingPolicy.current().brick_most_blocks),
     )
+
+
+def _places(axes: Sequence[Axis], parts: Parts) -> list[int]:
+    """Return where the cells of some parts lie in the output, those of the first part next to each other."""
+    places = [0]
+    for part in parts:
+        step = axes[part.axis].out * part.unit
+        places = [at + i * step for i in range(part.size) for at in places]
+    return places
 
 
 def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, ...], int]:
@@ -257,6 +271,8 @@ def _slice(
         distance[part] = cells
         copies.append(Copy(part.size, stride, cells))
         cells *= part.size
+        if columns and cells == count(shape.columns) and part == shape.columns[-1]:
+            cells = lanes(cells)
         if cells * itemsize % NOMINAL.bank_row_bytes == 0 and part not in last:
             cells += VECTOR_BYTES // itemsize
     cells += -cells % (VECTOR_BYTES // itemsize)

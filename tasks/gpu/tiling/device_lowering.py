@@ -17,9 +17,10 @@ from typing import Final
 from ...steps.lowering import Lowered
 from ...steps.products import Product
 from ...steps.semiring import Semiring
+from .brick_cells import SHARED_BYTES
 from .brick_joins import brick_groups, brick_order, worth_a_copy
 from .brick_layout import MAX_PLACES, kind, lay_out, with_partial
-from .brick_shapes import SHARED_BYTES, choose_shape
+from .brick_shapes import choose_shape
 from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
 from .pass_axes import (
     FEW_INPUTS,
@@ -110,12 +111,15 @@ class _PassBuilder:
                 return
         self.stream(axes, inputs)
 
-    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
-        """Add a launch of bricks, and the joins before it; return whether that is worth it."""
+    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int], least: int = 0) -> bool:
+        """Add a launch of bricks, and the joins before it; return whether that is worth it.
+
+        ``least``: cells of the join from which it is, if other than usual.
+        """
         policy = TilingPolicy.current()
         axes = fused(axes)
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        least = policy.brick_least_cells if len(inputs) > FEW_INPUTS else 4 * policy.brick_least_cells
+        least = (least or policy.brick_least_cells) * (1 if len(inputs) > FEW_INPUTS else 4)
         if len(inputs) < 2 or cells < least:
             return False
         if out_cells < policy.brick_least_output_cells:
@@ -248,7 +252,8 @@ class _PassBuilder:
         ours, strides = joint(axes, several, order)
         table = self.temporary(math.prod(a.size for a in ours))
         output, self.output = self.output, table
-        found = self.bricks(ours, [number for number, _ in several])
+        least = TilingPolicy.current().brick_join_least_cells
+        found = self.bricks(ours, [number for number, _ in several], least)
         self.output = output
         if found:
             return table, strides

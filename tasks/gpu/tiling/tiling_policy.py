@@ -42,6 +42,20 @@ class TilingPolicy(Policy):
     brick_least_cells : int
         Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as
         many.
+    brick_join_least_cells : int
+        The same of joins before a step, which are otherwise made by launches of buckets.
+    brick_searched_cells : int
+        Cells of a join from which bricks that begin with lines of inputs are compared with the usual one.
+    brick_usual_share : float
+        Share of its price by which a brick of the usual shape is preferred: prices are off by a third.
+    brick_usual_columns : int
+        Neighbours in the output from which no other columns are tried.
+    brick_store_loads : float
+        Work of storing a vector, in loads from shared memory.
+    brick_item_loads : float
+        Work of copying some neighbouring cells into shared memory at once.
+    brick_read_loads : tuple[float, float]
+        Work of reading a byte of a table: from the device's memory, and of one that stays in its cache.
     brick_least_output_cells : int
         Smaller outputs are left to launches that keep them in shared memory, or are added up from partial sums.
     brick_summed_cells : int
@@ -147,6 +161,13 @@ class TilingPolicy(Policy):
     product_busy_tiles: int = 4 * NOMINAL.processors
     product_piece_states: int = 64
     brick_least_cells: int = 1 << 25
+    brick_join_least_cells: int = 1 << 22
+    brick_searched_cells: int = 1 << 30
+    brick_usual_share: float = 0.85
+    brick_usual_columns: int = 4
+    brick_store_loads: float = 18.0
+    brick_item_loads: float = 12.6
+    brick_read_loads: tuple[float, float] = 2.0, 0.43
     brick_least_output_cells: int = 1 << 16
     brick_summed_cells: int = 1 << 4
     free_join_log2: int = 4
@@ -178,7 +199,7 @@ class TilingPolicy(Policy):
     brick_run_bricks: int = 16
     brick_least_blocks: int = 2 * NOMINAL.processors
     brick_join_most_cells: int = 1 << 26
-    brick_join_loads: float = 300.0
+    brick_join_loads: float = 40.0
     brick_copy_loads: float = 4.0
     brick_reorder_saved_reads: float = 16.0
     brick_reorder_launch_reads: int = 1 << 25

@@ -350,7 +350,7 @@ def test_packs_are_of_one_model_and_the_longest_comes_first() -> None:
 
 
 def test_what_is_kept_stays_within_its_limit() -> None:
-    kept: RecentValues[str] = RecentValues(10)
+    kept: RecentValues[str] = RecentValues(lambda: 10)
     made: list[str] = []
     for key in "abac":
         kept.get(key, lambda key=key: made.append(key) or key, lambda _: 5)

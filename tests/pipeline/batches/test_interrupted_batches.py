@@ -110,7 +110,7 @@ def test_threads_of_a_worker_ask_one_compiled_model_in_turn(folder: Path, often:
 
 
 def test_threads_keep_values_together(often: None) -> None:
-    kept: RecentValues[int] = RecentValues(2)
+    kept: RecentValues[int] = RecentValues(lambda: 2)
     failed: list[BaseException] = []
 
     def take(first: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -22,6 +22,7 @@ from bucketflow.pipeline.circuits.circuit import CircuitGraph
 from bucketflow.pipeline.circuits.circuit_policy import CircuitPolicy
 from bucketflow.pipeline.circuits.evaluation import best, flows, log_values, walk_down
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.queries.query_policy import QueryPolicy
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
 
 Array = NDArray[Any]
@@ -86,6 +87,88 @@ def test_circuits_are_what_they_should_be_and_have_the_sums_and_maxima_of_brute_
             assert posteriors[name][k] == pytest.approx(own, abs=1e-9)
 
 
+# What a search is written out as.
+
+
+def sparse(seed: int) -> Model:
+    """Five variables of two to four states, and tables of up to three of them that are mostly 0; some are rows."""
+    rng = np.random.default_rng(seed)
+    dims = rng.integers(2, 5, 5)
+    functions: list[Any] = [
+        ([f"x{v}"], rng.choice([0.0, 0.5, 1.0, 2.5], dims[v], p=[0.1, 0.3, 0.3, 0.3])) for v in (0, 3)
+    ]
+    for _ in range(rng.integers(2, 6)):
+        scope = rng.choice(5, rng.integers(2, 4), replace=False)
+        weights = rng.random(dims[scope]) if rng.random() < 0.6 else np.ones(dims[scope])
+        functions.append(([f"x{v}" for v in scope], weights * (rng.random(dims[scope]) < 0.45)))
+    return Model.build("markov", {f"x{v}": int(dims[v]) for v in range(5)}, functions)
+
+
+def test_a_search_makes_circuits_of_sparse_tables() -> None:
+    """Variables of several states and weights: all of brute force, and derivatives by entries."""
+    possible = 0
+    for seed in range(20):
+        model = sparse(seed)
+        found = bucketflow.circuit(model, method="search")
+        report = bucketflow.check_circuit(found, model)
+        assert report.faults == ()
+        assert report.count == brute_count(model, {})
+        evidence = {"x1": 1}
+        worth = weights_of(model, evidence)
+        expected = math.log10(math.fsum(worth.values())) if worth else -math.inf
+        assert found.log10([evidence])[0] == pytest.approx(expected, abs=1e-9)
+        within = bucketflow.circuit(model, evidence=evidence, method="search")
+        assert within.log10()[0] == pytest.approx(expected, abs=1e-9)
+        if worth:
+            possible += 1
+            assert worth[tuple(found.best([evidence])[1][0].tolist())] == pytest.approx(max(worth.values()))
+            swept = bucketflow.circuit(model, method="buckets").derivatives(evidence)
+            own = found.derivatives(evidence)
+            assert own.keys() <= swept.keys()
+            assert all(own[f] == pytest.approx(swept[f], nan_ok=True) for f in own)
+    assert possible > 10
+
+
+@SLOW
+@given(st.booleans().flatmap(formulas))
+def test_a_search_makes_circuits_of_formulas(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+    folder = tmp_path_factory.mktemp("formula")
+    model = written(text, folder / "formula.cnf")
+    bucketflow.circuit(model, method="search").save(folder / "circuit.nnf")
+    report = bucketflow.check_circuit(bucketflow.load_circuit(folder / "circuit.nnf"), model)
+    assert report.faults == ()
+    assert report.count == brute_count(model, {})
+
+
+def test_a_search_goes_first_where_buckets_are_wide(tmp_path: Path) -> None:
+    """Each pair of 40 variables is in a clause: a clique, of which 41 assignments are possible."""
+    pairs = [f"-{a} -{b} 0" for a in range(1, 41) for b in range(1, a)]
+    model = written(f"p cnf 40 {len(pairs)}\n" + "\n".join(pairs), tmp_path / "clique.cnf")
+    found, told = bucketflow.circuit(model), list[str]()
+    assert found.origin is not None
+    assert found.origin.method == "search"
+    assert found.origin.most_bytes > 1 << 40
+    assert f"{found.origin.decisions:,} decisions" in str(found.origin)
+    assert found.count() == 41
+    assert bucketflow.check_circuit(found, model).faults == ()
+    with CircuitPolicy.using(first_turn_seconds=1e-9):
+        again = bucketflow.circuit(model, report=told.append)
+    assert again.count() == 41
+    assert len(told) == 1
+    assert "all cells of its buckets would take" in told[0]
+
+
+def test_turns_go_on_where_they_ended() -> None:
+    model = bucketflow.load("diagnosis")
+    whole = bucketflow.circuit(model)
+    with CircuitPolicy.using(first_turn_seconds=1e-6):
+        found = bucketflow.circuit(sparse(3))
+        parts = bucketflow.circuit(model)
+    assert found.log10() == pytest.approx(bucketflow.circuit(sparse(3), method="buckets").log10())
+    assert parts.origin == whole.origin
+    assert parts.log10() == pytest.approx(whole.log10())
+
+
 @SLOW
 @given(MODELS, st.data())
 def test_evidence_that_a_circuit_is_made_with_holds(model: Model, data: st.DataObject) -> None:
@@ -111,11 +194,12 @@ def test_formulas_come_back_from_both_files(tmp_path_factory: pytest.TempPathFac
 
 
 @SLOW
-@given(formulas(weighted=False))
-def test_formulas_count_as_in_pysdd(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
+@given(formulas(weighted=False), st.sampled_from(["buckets", "search"]))
+def test_formulas_count_as_in_pysdd(tmp_path_factory: pytest.TempPathFactory, text: str, method: Any) -> None:
     sdd = pytest.importorskip("pysdd.sdd")
+    assume(not text.startswith("p cnf 1 "))  # its reader ends the process at clauses of more literals than there are
     path = tmp_path_factory.mktemp("formula") / "formula.cnf"
-    found = bucketflow.circuit(written(text, path))
+    found = bucketflow.circuit(written(text, path), method=method)
     manager, root = sdd.SddManager.from_cnf_file(bytes(path))
     peer = root.wmc(log_mode=False).propagate()
     assert manager.var_count() == len(found.model.names)
@@ -276,6 +360,7 @@ def test_other_weights_are_seen() -> None:
         (lambda: bucketflow.circuit(bucketflow.load("satellite")), "this model has costs"),
         (lambda: bucketflow.circuit(bucketflow.load("diagnosis"), workers=2), "'workers' does not apply"),
         (lambda: bucketflow.circuit(bucketflow.load("diagnosis"), evidence={"Storm": [0.5, 0.5]}), "soft evidence"),
+        (lambda: bucketflow.circuit(bucketflow.load("diagnosis"), method="sweep"), "made by auto, buckets, search"),
         (lambda: bucketflow.circuit(bucketflow.load("diagnosis")).save("circuit.sdd"), "written to .npz or .nnf"),
         (lambda: bucketflow.circuit(bucketflow.load("diagnosis")).save("circuit.nnf"), "'Season' has 4 states"),
         (lambda: bucketflow.circuit(grid(2, 2, 2, "markov")).save("circuit.nnf"), "weighs 2 variables"),
@@ -293,6 +378,19 @@ def test_what_does_not_go_is_one_sentence(ask: Any, message: str) -> None:
 def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
     with pytest.raises(BudgetError, match=r"needs at least [\d.]+ kB with bucket .* at most [\d.]+ kB, allowed 50 kB"):
         bucketflow.circuit(bucketflow.load("diagnosis"), memory=50_000)
+
+
+def test_a_model_of_too_many_clauses_is_refused_by_the_search() -> None:
+    with QueryPolicy.using(formula_literals=10), pytest.raises(ModelError, match="too many clauses"):
+        bucketflow.circuit(bucketflow.load("diagnosis"), method="search")
+
+
+def test_a_search_that_does_not_fit_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    clauses = [" ".join(map(str, rng.choice([-1, 1], 3) * (1 + rng.choice(60, 3, replace=False)))) for _ in range(120)]
+    model = written("p cnf 60 120\n" + "".join(f"{clause} 0\n" for clause in clauses), tmp_path / "random.cnf")
+    with pytest.raises(BudgetError, match=r"by search: the circuit needs more than .* decisions .* allowed 4 MB"):
+        bucketflow.circuit(model, method="search", memory=4_000_000)
 
 
 @pytest.mark.parametrize(
@@ -357,6 +455,7 @@ def test_commands_compile_check_and_evaluate(tmp_path: Path) -> None:
     out, cases = str(tmp_path / "circuit.npz"), tmp_path / "cases.csv"
     code, said = run("compile", "diagnosis", "-o", out, "--json")
     assert code == 0
+    assert json.loads(said)["method"] == "buckets"
     assert json.loads(said)["nodes"] == bucketflow.load_circuit(out).graph.nodes
     code, said = run("check", "circuit", out, "diagnosis")
     assert code == 0
@@ -382,6 +481,7 @@ def test_commands_refuse(tmp_path: Path) -> None:
     out = str(tmp_path / "circuit.npz")
     assert run("compile", "diagnosis", "-o", str(tmp_path / "circuit.txt"))[0] == 2
     assert run("compile", "diagnosis", "-o", out, "--memory", "50kB")[0] == 3
+    assert run("compile", "diagnosis", "-o", out, "--method", "sweep")[0] == 2
     assert run("compile", "diagnosis", "-o", out)[0] == 0
     for wrong in (["--samples", "2"], ["--query", "sample"], ["--query", "count", "--evidence", "Storm=yes"]):
         assert run("evaluate", out, *wrong)[0] == 2

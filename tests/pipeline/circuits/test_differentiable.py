@@ -78,6 +78,23 @@ def test_derivatives_by_tables_are_those_of_the_sweep_and_can_be_compiled() -> N
         assert np.asarray(table) == pytest.approx(expected[f])
 
 
+def test_pytorch_derives_as_differences_and_jax_do() -> None:
+    """First and second derivatives by differences (PyTorch's own check), and the first beside those of JAX."""
+    torch = pytest.importorskip("torch")
+    model, evidence = grid(2, 3, 2, "markov"), {"x3": 1, "x5": [0.2, 0.9]}
+    found = bucketflow.torch.log_partition(model, evidence=evidence)
+    logs = [table.detach().clone().requires_grad_() for table in found.logs]
+    assert torch.autograd.gradcheck(lambda *own: found(list(own)), logs, fast_mode=True)
+    assert torch.autograd.gradgradcheck(lambda *own: found(list(own)), logs, fast_mode=True)
+    found(logs).backward()
+    jax = pytest.importorskip("jax")
+    with jax.enable_x64(True):
+        peer = bucketflow.jax.log_partition(model, evidence=evidence)
+        expected = jax.grad(peer)(peer.logs)
+    for own, other in zip(logs, expected, strict=True):
+        assert own.grad.numpy() == pytest.approx(np.asarray(other), abs=1e-12)
+
+
 def test_second_derivatives_are_covariances() -> None:
     """By the logarithm of a likelihood a posterior changes as the covariance of both states says."""
     jax = pytest.importorskip("jax")

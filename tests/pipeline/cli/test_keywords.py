@@ -144,6 +144,7 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.dynamic(PAIR, suffix=1), "dynamic", "suffix", "suffixes"),
     (lambda: bucketflow.submit(PAIR, most_worker=1), "submit", "most_worker", "most_workers"),
     (lambda: bucketflow.batch("list.csv", "out", maxtime=1), "batch", "maxtime", "max_time"),
+    (lambda: bucketflow.serve(prt=1), "serve", "prt", "port"),
     (lambda: bucketflow.resume("run", worker=1), "resume", "worker", "workers"),
     (lambda: bucketflow.dpop(PAIR, latence=1), "dpop", "latence", "latency"),
     (lambda: bucketflow.load("grid", memry="4GB"), "load", "memry", "memory"),

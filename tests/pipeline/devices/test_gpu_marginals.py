@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,11 +17,13 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Compiled, Model
+from bucketflow.cluster.device_threads import present_device
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.compiled import device_cases
 from bucketflow.pipeline.compiled import device_cases as gpu_marginals
+from bucketflow.pipeline.compiled.compiled_policy import CompiledPolicy
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import parse_size
@@ -204,10 +207,13 @@ def test_blocks_of_cases_fit_the_memory(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_device_that_runs_out_of_memory_gets_smaller_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
     class Small(InterpretedMessages):
         def run_cases(self, cases: int, *arguments: Any) -> np.ndarray:
             if cases > 20:
                 raise OutOfMemoryError
+            sizes.append(cases)
             return super().run_cases(cases, *arguments)
 
     model, cases = ring(), {"x1": np.arange(70) % 3}
@@ -215,8 +221,49 @@ def test_a_device_that_runs_out_of_memory_gets_smaller_blocks(monkeypatch: pytes
     monkeypatch.setattr(device_cases, "DeviceMessages", Small)
     compiled = bucketflow.compile(model, gpus=1)
     blocks = list(compiled.batches(cases))
-    assert [len(block.log10_evidence) for block in blocks] == [16, 16, 16, 16, 6]
+    assert sorted(sizes) == [6, 16, 16, 16, 16]
     assert np.concatenate([block["x5"] for block in blocks]) == pytest.approx(expected["x5"], rel=1e-12)
+
+
+@CompiledPolicy.using(device_block_seconds=0.0, device_start_seconds=0.0)
+def test_devices_of_this_process_share_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
+    together, lock = threading.Barrier(3), threading.Lock()
+    used: list[int] = []
+    busy: set[int] = set()
+
+    class Shared(InterpretedMessages):
+        def run_cases(self, *arguments: Any) -> np.ndarray:
+            device = present_device()
+            with lock:
+                assert device not in busy, "a device computes one block at a time"
+                busy.add(device)
+                first = device not in used
+                used.append(device)
+            if first:
+                together.wait(20.0)
+            found = super().run_cases(*arguments)
+            with lock:
+                busy.remove(device)
+            return found
+
+    model, rng = ring(), np.random.default_rng(5)
+    cases = {"x1": rng.integers(-1, 3, 500), "x4": rng.random((500, 3))}
+    alone = bucketflow.compile(model, gpus=1).marginals_batch(cases)
+    monkeypatch.setattr(device_cases, "DeviceMessages", Shared)
+    compiled = bucketflow.compile(model, gpus=3)
+    found = compiled.marginals_batch(cases)
+    assert set(used) == {0, 1, 2}
+    blocks = list(compiled.batches(cases))
+    assert len(blocks) > 3
+    assert np.array_equal(found.log10_evidence, alone.log10_evidence)
+    for name in model.names:
+        assert np.array_equal(found[name], alone[name]), "the same bits"
+        assert np.array_equal(np.concatenate([block[name] for block in blocks]), alone[name])
+    used[:] = [0, 1, 2]
+    some = compiled.batches(cases)
+    next(some)
+    some.close()  # type: ignore[attr-defined]
+    assert not busy, "who leaves early waits for the blocks that were begun"
 
 
 def test_too_little_memory_is_refused_with_both_numbers() -> None:

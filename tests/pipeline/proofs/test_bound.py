@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 from collections.abc import Iterator
 from contextlib import nullcontext
 from decimal import Decimal
@@ -17,11 +18,14 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import Bounds, BudgetError, Model, ModelError
+from bucketflow.cluster.device_threads import present_device
 from bucketflow.pipeline.api import bound as bound_module
 from bucketflow.pipeline.api import bound_ladder
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, model_of
+from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
+from bucketflow.pipeline.minibuckets.rounds import SumBounds
 from bucketflow.pipeline.models.model import dense_function
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, markov_models, named_model
@@ -133,15 +137,15 @@ def test_rounds_grow_until_nothing_is_split() -> None:
 
 
 def test_a_round_that_loads_something_does_not_make_later_ones_seem_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, improve = [0.0], bound_module._Optimum.improve
+    now, attempt = [0.0], bound_module._Optimum.attempt
 
-    def improved(question: Any, split: Any, *args: Any) -> bool:
+    def attempted(question: Any, split: Any, *args: Any) -> Any:
         now[0] += 5.0 if 1000 < split.cells < 10_000 else 1e-9 * split.cells
-        return improve(question, split, *args)
+        return attempt(question, split, *args)
 
     monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_ladder, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(bound_module._Optimum, "improve", improved)
+    monkeypatch.setattr(bound_module._Optimum, "attempt", attempted)
     with BucketPolicy.using(first_part=math.inf, bucket_seconds=0.0):
         *_, slow, last = bucketflow.bound(grid(6), time=9.0).rounds
     assert (slow.seconds, last.exact) == (5.0, True)
@@ -150,16 +154,16 @@ def test_a_round_that_loads_something_does_not_make_later_ones_seem_slow(monkeyp
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """A clock that only eliminations move: a second for a million cells, as they are predicted."""
-    now, improve = [0.0], bound_module._Optimum.improve
+    now, attempt = [0.0], bound_module._Optimum.attempt
 
-    def improved(question: Any, split: Any, *args: Any) -> bool:
+    def attempted(question: Any, split: Any, *args: Any) -> Any:
         now[0] += 1e-6 * split.cells
-        return improve(question, split, *args)
+        return attempt(question, split, *args)
 
     monkeypatch.setattr(bound_module, "compiled_until", lambda seconds: nullcontext())  # that takes no time either
     monkeypatch.setattr(bound_module, "perf_counter", lambda: now[0])
     monkeypatch.setattr(bound_ladder, "perf_counter", lambda: now[0])
-    monkeypatch.setattr(bound_module._Optimum, "improve", improved)
+    monkeypatch.setattr(bound_module._Optimum, "attempt", attempted)
     with BucketPolicy.using(bucket_seconds=0.0, cell_seconds=1e-6):
         yield now
 
@@ -186,6 +190,39 @@ def test_other_orders_are_tried_once_nothing_larger_fits_and_the_best_is_kept(cl
     assert clock[0] <= 0.05
     plain = bucketflow.bound(model, time=0.05, order=[f"x{i}" for i in range(64)])
     assert {each.way for each in plain.rounds} == {""}  # an order that was asked for is kept
+
+
+@BucketPolicy.using(other_orders=6)
+def test_several_gpus_try_other_orders_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a partition function whose larger mini-buckets do not fit; joins are so small that they run here."""
+    together, used, lock, attempt = threading.Barrier(3), list[int](), threading.Lock(), SumBounds.attempt
+
+    def attempted(question: SumBounds, *args: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            with lock:
+                first = present_device() not in used
+                used.append(present_device())
+            if first:
+                together.wait(20.0)
+        return attempt(question, *args)
+
+    rng = np.random.default_rng(3)
+    pairs = [(i, j) for i in range(16) for j in range(i) if rng.random() < 0.5]
+    model = named_model("markov", [3] * 16, [dense_function(list(p), rng.random((3, 3)) + 0.1) for p in pairs])
+    monkeypatch.setattr(Resources, "gpu_count", property(lambda found: int(found.asked.gpus or 0)))
+    monkeypatch.setattr(Resources, "memory_bytes", 1 << 15)
+    monkeypatch.setattr(Resources, "least_cells", lambda *_: 1 << 40)
+    monkeypatch.setattr(SumBounds, "attempt", attempted)
+    alone = bucketflow.bound(model, "partition", time=1e6)
+    found = bucketflow.bound(model, "partition", time=1e6, gpus=3)
+    assert {*used} == {0, 1, 2}
+    assert [each.way for each in found.rounds] == [each.way for each in alone.rounds]
+    assert [each.way for each in found.rounds].count("another order") == len(used) > 3
+    uppers = [each.upper for each in found.rounds]
+    assert uppers == sorted(uppers, reverse=True)  # type: ignore[type-var]
+    assert found.upper == alone.upper, "the least of all orders, whichever ends first"
+    exact = bucketflow.solve(model, "partition").log10
+    assert found.lower <= exact <= found.upper  # type: ignore[operator]
 
 
 def test_triangles_raise_what_mini_buckets_leave(clock: list[float]) -> None:

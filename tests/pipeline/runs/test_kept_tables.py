@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 import bucketflow
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from tests.models import grid
@@ -145,6 +146,36 @@ def test_what_cannot_be_kept_is_refused(
 ) -> None:
     with pytest.raises(error, match=re.escape(says)):
         bucketflow.solve(grid(6, 6, 4), **{"workdir": tmp_path / "run", "keep_tables": 0, **options})
+
+
+@BudgetPolicy.using(margin_bytes=1 << 12)
+@pytest.mark.parametrize("share", [1, 2])
+def test_a_store_has_all_tables_of_memory_or_those_of_a_spill(share: int, tmp_path: Path) -> None:
+    model = grid(5, 5, 4)
+    plan = bucketflow.plan(model)
+    assert plan is not None
+    how: dict[str, Any] = {"memory": plan.peak_bytes // share, "method": "dense"}
+    found = bucketflow.solve(model, workdir=tmp_path / "store", fit="store", **how)
+    same = bucketflow.solve(
+        model, workdir=tmp_path / "keep", keep_tables=0, fit="spill" if share > 1 else "auto", **how
+    )
+    assert found.plan is not None
+    assert found.plan.way == ("memory" if share == 1 else "disk")
+    assert found.value == same.value
+    (_, stored), (_, kept) = (opened(tmp_path / name / "tables") for name in ("store", "keep"))
+    assert stored
+    assert stored.keys() == kept.keys()
+    for name, array in stored.items():
+        assert np.array_equal(array[...], kept[name][...])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"), [({}, "give workdir with fit 'store'"), ({"gpus": 1}, "leave out gpus, or fit 'store'")]
+)
+def test_a_store_needs_a_run_directory_and_no_gpu(options: dict[str, Any], says: str, tmp_path: Path) -> None:
+    folder = tmp_path / "run" if options else None
+    with pytest.raises(bucketflow.ModelError, match=re.escape(says)):
+        bucketflow.solve(grid(3, 3, 2), fit="store", workdir=folder, **options)
 
 
 def test_inspect_lists_the_arrays(tmp_path: Path) -> None:

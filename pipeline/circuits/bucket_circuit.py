@@ -1,0 +1,186 @@
+"""From a model to a circuit: up the tree that a sweep would go, with numbers of nodes in place of values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.semiring import SUM_PRODUCT
+from ..answering.prepared import local_order
+from ..machine.resources import Resources
+from ..options import Options
+from ..orders.min_fill import min_fill_order
+from ..orders.tree_search import TreeSearch
+from ..preprocessing.preprocess import Network
+from ..trees.tree import Tree, bucket_tree
+from .circuit import CircuitGraph
+from .circuit_leaves import CircuitLeaves
+from .circuit_policy import CircuitPolicy
+from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, WORK_BYTES, GateStore, TurnOver
+from .node_tables import NodeTable, columns, grouped, joined
+
+Array = NDArray[Any]
+
+
+@dataclass(eq=False)
+class BucketCircuit:
+    """A circuit while it is made from buckets.
+
+    Parameters
+    ----------
+    network : Network
+        All of a model that evidence leaves, nothing summed out before.
+    options : Options
+    reserved_bytes : int
+        Of memory, for others.
+    """
+
+    network: Network
+    options: Options
+    reserved_bytes: int = 0
+    method: ClassVar[str] = "buckets"
+    suits: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self._messages: dict[int, NodeTable] = {}
+        self._done = 0
+
+    @cached_property
+    def leaves(self) -> CircuitLeaves:
+        """The leaves of the circuit."""
+        return CircuitLeaves(self.network)
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The tree that is gone up."""
+        asked, network = self.options, self.network
+        order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
+        longest = CircuitPolicy.current().search_seconds
+        search = TreeSearch(
+            *(network.dims, network.scopes),
+            tree="bucket",
+            order=order,
+            seconds=asked.order_time,
+            seed=asked.seed,
+            itemsize=SUM_PRODUCT.itemsize,
+            longest=longest,
+        )
+        return search.cheapest()
+
+    @cached_property
+    def _first_tree(self) -> Tree:
+        network = self.network
+        return bucket_tree(
+            network.dims, network.scopes, min_fill_order(network.dims, network.scopes, self.options.seed)
+        )
+
+    @property
+    def most_bytes(self) -> int:
+        """What the circuit takes at most: a product for each cell that is joined, and a sum for each that stays.
+
+        By the tree that is gone up, or by a first one while that is not searched yet.
+        """
+        tree, total = self.__dict__.get("tree", None) or self._first_tree, 0
+        for kids, cells, gone in zip(tree.children, tree.joined_cells, tree.eliminated, strict=True):
+            factors = sum([1 if kid >= tree.n_leaves else len(self.network.leaves[kid].functions) for kid in kids])
+            total += cells * (EDGE_BYTES * (factors + len(gone) + 1) + 2 * GATE_BYTES)
+        return total
+
+    @property
+    def most_seconds(self) -> float:
+        """How long it takes at most, on a nominal core."""
+        return self.most_bytes * CircuitPolicy.current().circuit_byte_seconds
+
+    @cached_property
+    def tables(self) -> list[NodeTable]:
+        """What each function allows."""
+        return [self.leaves.table(f) for f in range(len(self.network.model.functions))] if self.network.feasible else []
+
+    @cached_property
+    def _store(self) -> GateStore:
+        tables, _ = self.tables, self.tree  # tables make leaves, and by the tree is known what is needed at most
+        store = GateStore(self.leaves.count, Resources(self.options).host_bytes, self.most_bytes)
+        store.held_bytes = sum(table.nbytes for table in tables)
+        return store
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held by now."""
+        return self._store.held_bytes if "_store" in self.__dict__ else 0
+
+    def run(self, seconds: float = math.inf) -> CircuitGraph | None:
+        """Go on until the circuit is made, or took so many nominal seconds in all; None if it is not made by then.
+
+        Raises
+        ------
+        BudgetError
+            If it does not fit memory.
+        """
+        if "tree" not in self.__dict__ and seconds < min(self.most_seconds, CircuitPolicy.current().search_seconds):
+            return None  # no turn in which a tree would be searched for longer
+        network, store = self.network, self._store
+        store.turn_seconds, store.reserved_bytes = seconds, self.reserved_bytes
+        try:
+            roots = self._swept(store) if network.feasible else None
+        except TurnOver:
+            return None
+        if roots is None:
+            store.end_impossible()
+        else:
+            constants = [self.tables[f] for f in network.constants]
+            store.end(np.array([*roots, *self.leaves.apart(store, constants)], np.int64))
+        return self.leaves.graph(store)
+
+    def _swept(self, store: GateStore) -> list[int] | None:
+        """Go up the tree from where it was left; return the nodes of its roots, or None where nothing is possible."""
+        tree, tables, messages = self.tree, self.tables, self._messages
+        for node in tree.schedule[self._done :]:
+            inputs: list[NodeTable] = []
+            kids = tree.children[node - tree.n_leaves]
+            for kid in kids:
+                inputs += (
+                    [messages[kid]] if kid in messages else [tables[f] for f in self.network.leaves[kid].functions]
+                )
+            where = f"with bucket {node - tree.n_leaves + 1:,} of {len(tree.children):,}"
+            messages[node] = made = self._bucket(store, inputs, tree.eliminated[node - tree.n_leaves], where)
+            if not len(made):
+                return None
+            for kid in kids:
+                messages.pop(kid, None)
+            store.held_bytes += made.nbytes - sum(table.nbytes for table in inputs)
+            self._done += 1
+        return [node for root in tree.roots for node in messages[root].nodes[0].tolist() if node != NOTHING]
+
+    def _bucket(self, store: GateStore, inputs: list[NodeTable], gone: frozenset[int], where: str) -> NodeTable:
+        """Sum out variables one after the other, each time the one whose tables join to the fewest cells."""
+
+        def joins(v: int) -> list[NodeTable]:
+            return [table for table in left if v in table.axes]
+
+        def cells(v: int) -> tuple[int, int]:
+            return math.prod([dims[u] for u in {u for table in joins(v) for u in table.axes}]), v
+
+        def priced(rows: int, row_bytes: int) -> None:
+            store.take_room(rows, row_bytes + (8 + WORK_BYTES) * (len(left) + 1), where)
+
+        dims, left, waiting = self.network.dims, inputs, set(gone)
+        while waiting:
+            v = min(waiting, key=cells)
+            waiting.remove(v)
+            own = joins(v)
+            left = [table for table in left if v not in table.axes]
+            left.append(self._summed_out(store, joined(own, dims, priced), v))
+        return joined(left, dims, priced)
+
+    def _summed_out(self, store: GateStore, table: NodeTable, v: int) -> NodeTable:
+        """Make a product for each row, with the indicator of the variable's state, and sums of these."""
+        table, starts = grouped(table, v, self.network.dims)
+        indicators = self.leaves.indicators[1][self.network.variables[v]][columns(table, [v])]
+        sums = store.sums(starts, store.products(np.concatenate([table.nodes, indicators], axis=1)))
+        axes = tuple([u for u in table.axes if u != v])
+        return NodeTable(axes, columns(table, axes)[starts], sums[:, np.newaxis])

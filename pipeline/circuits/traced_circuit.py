@@ -1,0 +1,236 @@
+"""From clauses to a circuit: what a search for their count did, written out as a decision-DNNF.
+
+Sums are decisions, products what follows from them and components that fall apart, and a component that the search
+knew from before is one node with two parents (Huang & Darwiche, The language of search, JAIR 2007; Lagniez & Marquis,
+An improved decision-DNNF compiler, IJCAI 2017).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..answering.model_counting import formula_orders
+from ..errors import BudgetError, InternalError, format_bytes
+from ..machine.resources import Resources
+from ..options import Options
+from ..preprocessing.preprocess import Network
+from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
+from .circuit import CircuitGraph
+from .circuit_leaves import CircuitLeaves
+from .circuit_policy import CircuitPolicy
+from .entries import is_constraint
+from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore
+from .node_tables import NodeTable
+
+if TYPE_CHECKING:
+    from ...tasks.counting.count import Count, Counted
+    from ...tasks.counting.search_trace import SearchTrace
+
+Array = NDArray[Any]
+
+
+@dataclass(eq=False)
+class TracedCircuit:
+    """A circuit while the search that it is made from goes on.
+
+    Parameters
+    ----------
+    network : Network
+        All of a model that evidence leaves, nothing summed out before.
+    options : Options
+    reserved_bytes : int
+        Of memory, for others.
+    """
+
+    network: Network
+    options: Options
+    reserved_bytes: int = 0
+    method: ClassVar[str] = "search"
+
+    def __post_init__(self) -> None:
+        self._of_literal: dict[int, list[int]] = {}
+
+    @cached_property
+    def leaves(self) -> CircuitLeaves:
+        """The leaves of the circuit."""
+        return CircuitLeaves(self.network)
+
+    @cached_property
+    def formula(self) -> Formula | None:
+        """The model as clauses with a variable for each entry that weighs; None where these are too many."""
+        network = self.network
+        if not network.feasible:
+            impossible = Formula(network.dims)
+            impossible.add(())
+            return impossible
+        try:
+            made = formula_of(replace(network, query="count"), network.model)
+            for f in [f for leaf in network.leaves for f in leaf.functions]:
+                self._weigh(made, f)
+        except UnfitError:
+            return None
+        return made
+
+    @cached_property
+    def suits(self) -> bool:
+        """Whether the model is clauses, or mostly zero."""
+        network = self.network
+        mixed = network.feasible and has_mixed_tables(network, network.model)
+        return not mixed and self.formula is not None
+
+    def _weigh(self, made: Formula, f: int) -> None:
+        """Let each entry of a function that is more than a constraint have a literal, and that its parameter."""
+        function = self.network.model.functions[f]
+        if is_constraint(function):
+            return
+        if function.rows is not None and function.default != 0.0:
+            raise UnfitError
+        table = self.leaves.table(f)
+        if not len(table) or table.nodes[0, 0] == NOTHING:
+            return
+        rows = table.states.tolist(), table.nodes[:, 0].tolist(), self.leaves.parameters[-1][2].tolist()
+        for states, node, value in zip(*rows, strict=True):
+            literal = made.weigh(table.axes, states, value, table.axes[0])
+            if literal is None:
+                raise UnfitError
+            self._of_literal.setdefault(literal, []).append(node)
+
+    @cached_property
+    def _constants(self) -> list[NodeTable]:
+        functions = self.network.model.functions
+        return [self.leaves.table(f) for f in self.network.constants if not is_constraint(functions[f])]
+
+    @cached_property
+    def _count(self) -> Count:
+        from ...tasks.counting.count import Count
+
+        assert self.formula is not None
+        orders = formula_orders(self.formula, self.network, self.options.seed, states_first=True)
+        return Count(orders, self._allowed_bytes, traced=True)
+
+    @property
+    def _allowed_bytes(self) -> int:
+        return max(Resources(self.options).host_bytes - self.reserved_bytes, 0)
+
+    @property
+    def _began(self) -> bool:
+        return "_count" in self.__dict__
+
+    @property
+    def decisions(self) -> int:
+        """How many decisions the search that is furthest has made."""
+        return max(search.nodes for search in self._count.searches) if self._began else 0
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held by now."""
+        return self._count.held_bytes if self._began else 0
+
+    def run(self, seconds: float = math.inf) -> CircuitGraph | None:
+        """Go on until the search is through, or took so many nominal seconds in all; None if it is not by then.
+
+        Raises
+        ------
+        BudgetError
+            If the circuit, or what the search knows, does not fit memory.
+        """
+        from ...tasks.counting.count import CountNoRoomError
+
+        most = seconds * CircuitPolicy.current().searched_per_second
+        try:
+            self._count.limit(self._allowed_bytes)
+            while (found := self._count.run(min(most, self._count.work + self._checked_work))) is None:
+                self._check_room()
+                if self._count.work >= most:
+                    return None
+        except CountNoRoomError:
+            raise self._refusal() from None
+        self._check_room()
+        return self._graph(found)
+
+    @property
+    def _checked_work(self) -> float:
+        """What is done of the search between two looks at the size of the circuit."""
+        return CircuitPolicy.current().searched_per_second / 4
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the circuit takes by what is traced of it so far, while it is put together."""
+        if not self._began:
+            return 0
+        return max(GATE_BYTES * nodes + EDGE_BYTES * edges for nodes, edges in self._count.trace_sizes)
+
+    def _check_room(self) -> None:
+        if self.needed_bytes > self._allowed_bytes:
+            raise self._refusal()
+
+    def _refusal(self) -> BudgetError:
+        return BudgetError(
+            f"the circuit needs more than {format_bytes(self.needed_bytes)} after {self.decisions:,} decisions of the "
+            f"search, beside what that knows, allowed {format_bytes(self._allowed_bytes)}; give more memory"
+        )
+
+    def _graph(self, found: Counted) -> CircuitGraph:
+        """Put the circuit together of a trace."""
+        from ...tasks.counting.search_trace import NO_NODE
+
+        constants = self._constants  # which may make leaves
+        store = GateStore(self.leaves.count, self._allowed_bytes)
+        if found.trace is None or found.root == NO_NODE:
+            store.end_impossible()
+            return self.leaves.graph(store)
+        root = int(self._numbers(store, found.trace)[found.root])
+        store.end(np.array([*[root] * (root != NOTHING), *self.leaves.apart(store, constants)], np.int64))
+        return self.leaves.graph(store)
+
+    def _numbers(self, store: GateStore, trace: SearchTrace) -> Array:
+        """Make the gates of a trace; return the number of what each of its children is, or ``NOTHING`` for 1."""
+        nodes, edges = trace.size
+        literals = self._literals(store)
+        pairs = literals.reshape(-1, 2)
+        both = np.flatnonzero((pairs != NOTHING).all(axis=1))
+        either = np.full(len(pairs), NOTHING, np.int64)
+        either[both] = store.sums(2 * np.arange(len(both)), pairs[both].reshape(-1))
+        first = store.next
+        numbers = np.concatenate([literals, either, np.arange(first, first + nodes)])
+        children, is_sum = trace.children[:edges].astype(np.int64), trace.is_sum[:nodes]
+        owners = np.repeat(np.arange(nodes), np.diff(trace.starts[: nodes + 1]))
+        own, inner = np.arange(first, first + nodes), numbers[len(numbers) - nodes :]
+        while True:  # a product of nothing is nothing, of one child that child
+            left = numbers[children]
+            owners_left, left = owners[left != NOTHING], left[left != NOTHING]
+            counts = np.bincount(owners_left, minlength=nodes)
+            starts = counts.cumsum() - counts
+            is_child = counts == 1
+            made = np.where(counts > 0, own, NOTHING)
+            made[is_child] = left[starts[is_child]]
+            if (made == inner).all():
+                break
+            inner[:] = made
+        if (counts[is_sum] != 2).any():
+            raise InternalError("a decision of the search has a branch that says nothing")
+        store.add(is_sum, counts, left)
+        return numbers
+
+    def _literals(self, store: GateStore) -> Array:
+        """Return the node of each literal: of its state's indicator and of what it weighs; ``NOTHING`` where it says
+        that a state of several is not, or an entry.
+        """
+        formula, network = self.formula, self.network
+        assert formula is not None
+        parts: list[list[int]] = [[] for _ in range(2 * len(formula.owners))]
+        for v in range(len(formula.dims)):
+            for state, leaf in enumerate(self.leaves.indicators[1][network.variables[v]].tolist()):
+                parts[formula.literal(v, state)].append(leaf)
+        for literal, weights in self._of_literal.items():
+            parts[literal] += weights
+        rows = np.full((len(parts), max(map(len, parts), default=1)), NOTHING, np.int64)
+        for literal, own in enumerate(parts):
+            rows[literal, : len(own)] = own
+        return store.products(rows)

@@ -1,0 +1,140 @@
+"""Answers to rows that clients send: records as a batch keeps them, by models that stay parsed and compiled."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..batches.answering import answered_one, compiled_for
+from ..batches.manifest import Row, hash_of
+from ..batches.models import RecentValues
+from ..batches.pricing import Price, PricedRow, shared_price
+from ..batches.summary import RowOutcome
+from ..errors import BucketflowError, enough_bytes
+from ..options import Options, parse_size
+from .server_policy import ServerPolicy
+from .service_queue import ServedRequest, Step
+
+# Bytes of a price without its order, and of a name in that.
+_PRICE_BYTES, _NAME_BYTES = 500, 80
+
+
+class RowAnswers:
+    """Answers rows, one at a time, in the thread that asks its steps.
+
+    Parameters
+    ----------
+    options : Options
+        Of questions.
+    seconds : float, optional
+        That a question may take.
+    is_stopping : callable
+        Whether nothing further is to be answered.
+    """
+
+    def __init__(self, options: Options, seconds: float | None, is_stopping: Callable[[], bool]):
+        self._options, self._seconds, self._is_stopping = options, seconds, is_stopping
+        self._asked: Counter[str] = Counter()
+        self._prices: RecentValues[Price] = RecentValues(lambda: ServerPolicy.current().inline_bytes)
+
+    def steps(self, rows: Sequence[Row]) -> list[Step]:
+        """Return what answers rows: those of a model and a query together, so many a step."""
+        groups: dict[Any, list[Row]] = {}
+        for row in rows:
+            groups.setdefault((row.model, str(row.settings)), []).append(row)
+        most = ServerPolicy.current().pack_rows
+        packs = (group[k : k + most] for group in groups.values() for k in range(0, len(group), most))
+        return [self._step(pack) for pack in packs]
+
+    def _step(self, pack: list[Row]) -> Step:
+        def step(request: ServedRequest) -> None:
+            for outcome in self._outcomes(pack, request):
+                if request.cancelled:
+                    return
+                request.send(json.dumps(outcome.to_dict()).encode() + b"\n")
+
+        return step
+
+    def _outcomes(self, pack: Sequence[Row], request: ServedRequest) -> Iterator[RowOutcome]:
+        """Answer rows of one model, each by itself; what is wrong with one is said of it alone."""
+        asked = list[PricedRow]()
+        for row in pack:
+            try:
+                key, problem = row.key() if not row.problem else "", row.problem
+            except BucketflowError as error:
+                key, problem = "", str(error)
+            if problem:
+                yield RowOutcome(row, key, {"status": "failed", "message": problem, "exit_code": 2}, False)
+            else:
+                asked.append(PricedRow(row, key))
+        if asked:
+            yield from self._answered(asked, request)
+
+    def _answered(self, asked: Sequence[PricedRow], request: ServedRequest) -> Iterator[RowOutcome]:
+        first = asked[0].row
+        model = f"{hash_of(first.model)} {first.settings}"
+        before = self._asked[model]
+        self._asked[model] += len(asked)
+        compiled = None
+        if self._is_stopping():
+            price = Price("small")
+        else:
+            price = self._price(model, first) if self._asked[model] > 1 else Price("small")
+            priced = [replace(one, price=price) for one in asked]
+            with request.running(None):
+                compiled = compiled_for(priced, self._options, before)
+        for one in asked:
+            row = one.row
+            record = self._record(replace(one, price=price), request, compiled)
+            yield RowOutcome(row, one.key, record, False)
+
+    def _price(self, model: str, row: Row) -> Price:
+        """Return the price that all rows of a model share, with the order of their tree; large ones share none."""
+
+        def price() -> Price:
+            return shared_price(row, self._options) or Price("large")
+
+        return self._prices.get(model, price, lambda one: _PRICE_BYTES + _NAME_BYTES * len(one.order))
+
+    def _record(self, asked: PricedRow, request: ServedRequest, compiled: Any) -> dict[str, Any]:
+        if self._is_stopping() or request.cancelled:
+            return _stopped("the server stopped before")
+        if refusal := self._refusal(asked.row):
+            return refusal
+        start = time.perf_counter()
+        chosen, seconds = self._limited(asked)
+        try:
+            with request.running(seconds):
+                record = answered_one(chosen, self._options, compiled)
+        except KeyboardInterrupt:
+            record = _stopped("interrupted")
+        if record["status"] == "stopped":
+            late = seconds is not None and not (self._is_stopping() or request.interrupted)
+            record |= {"message": f"stopped after {seconds:g} seconds" if late else "the server stopped"}
+            record |= {"wall_seconds": round(time.perf_counter() - start, 6)}
+        return record
+
+    def _limited(self, asked: PricedRow) -> tuple[PricedRow, float | None]:
+        """Give an optimum its time, after which it has bounds, or return the seconds after which another stops."""
+        row = asked.row
+        if self._seconds is None or row.query != "optimum":
+            return asked, self._seconds
+        given = self._seconds if row.time is None else min(row.time, self._seconds)
+        return replace(asked, row=replace(row, time=given)), None
+
+    def _refusal(self, row: Row) -> dict[str, Any] | None:
+        """Refuse a row that asks for more memory than the server gives to a question."""
+        most = self._options.memory
+        if most is None or row.memory is None or parse_size(row.memory) <= parse_size(most):
+            return None
+        given = enough_bytes(parse_size(most))
+        sentence = f"memory is {row.memory}, and this server gives {given} to a question; start it with more --memory"
+        return {"status": "refused", "message": sentence, "exit_code": 3}
+
+
+def _stopped(why: str) -> dict[str, Any]:
+    return {"status": "stopped", "message": why, "exit_code": 4}

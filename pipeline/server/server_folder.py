@@ -1,0 +1,157 @@
+"""Where a server is, in files that its user alone can read: an address, a token, and a lock that it holds."""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from io import FileIO
+from pathlib import Path
+
+from ...storage.files import cache_folder, opened, write_all
+from ...storage.run_folder import open_lock, try_lock
+from ...storage.trust import UntrustedError, check_folder
+from ..errors import BucketflowError
+
+_PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
+_OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_NAME, _WARM = "server", "server-"
+# Whoever looks whether a server lives holds the lock for a moment.
+_TRIES, _PAUSE_SECONDS = 5, 0.01
+# Variables of the environment on which answers, or how they are found, may depend.
+_STEERING = ("BUCKETFLOW_", "CUDA_", "DASK_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_", "PYTHON", "XDG_")
+
+
+@dataclass(frozen=True)
+class ServerFolder:
+    """A folder of one server.
+
+    Parameters
+    ----------
+    path : Path
+        Made, for its user alone, when a server starts.
+    """
+
+    path: Path
+
+    @property
+    def token_file(self) -> Path:
+        """The file with the token, of mode 0600."""
+        return self.path / "token"
+
+    @property
+    def url_file(self) -> Path:
+        """The file with the address, such as ``http://127.0.0.1:34567``."""
+        return self.path / "url"
+
+    @property
+    def log_file(self) -> Path:
+        """What a server that was started in the background says on standard error."""
+        return self.path / "log"
+
+    def lock(self) -> FileIO | None:
+        """Take the lock that a server holds while it lives; None where one does.
+
+        Raises
+        ------
+        BucketflowError
+            If others than this user can change or read what is in the folder.
+        """
+        try:
+            os.makedirs(self.path, mode=_PRIVATE_FOLDER, exist_ok=True)
+        except OSError as error:
+            raise BucketflowError(f"cannot make {self.path}: {error.strerror}") from None
+        self._check()
+        file = open_lock(self.path)
+        for _ in range(_TRIES):
+            if try_lock(file):
+                return file
+            time.sleep(_PAUSE_SECONDS)
+        file.close()
+        return None
+
+    def wait_for_end(self) -> None:
+        """Wait until no server holds the lock."""
+        with suppress(OSError), open_lock(self.path) as file:
+            while not try_lock(file):
+                time.sleep(_PAUSE_SECONDS)
+
+    def is_served(self) -> bool:
+        """Whether a server lives, or is starting: what one left that was killed does not count."""
+        if not self.path.is_dir():
+            return False
+        with suppress(OSError), open_lock(self.path) as file:
+            return not try_lock(file)
+        return False
+
+    def address(self) -> tuple[str, str] | None:
+        """Return URL and token of the server; None where there is none, or where it is still starting.
+
+        Raises
+        ------
+        BucketflowError
+            If others than this user can change or read what is in the folder.
+        """
+        if not self.is_served():
+            return None
+        self._check()
+        try:
+            return self._read(self.url_file), self._read(self.token_file)
+        except FileNotFoundError:
+            return None
+
+    @contextmanager
+    def announced(self, url: str, token: str) -> Iterator[None]:
+        """Let clients find a server that holds the lock, until the block ends."""
+        try:
+            for path, text in ((self.token_file, token), (self.url_file, url)):  # with the address it can be asked
+                path.unlink(missing_ok=True)
+                with FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "w") as file:
+                    write_all(file, memoryview(text.encode()))
+            yield
+        finally:
+            for path in (self.url_file, self.token_file):
+                path.unlink(missing_ok=True)
+
+    def _check(self) -> None:
+        try:
+            check_folder(self.path, (os.geteuid(), 0))
+            _check_private(self.path, self.path.stat())
+        except UntrustedError as error:
+            raise BucketflowError(f"no server is used by {self.path}, as {error}") from None
+
+    def _read(self, path: Path) -> str:
+        with opened(path) as file:
+            try:
+                _check_private(path, os.fstat(file.fileno()))
+            except UntrustedError as error:
+                raise BucketflowError(f"no server is used by {self.path}, as {error}") from None
+            return file.readall().decode()
+
+
+def _check_private(path: Path, status: os.stat_result) -> None:
+    if status.st_uid != os.geteuid():
+        raise UntrustedError(f"{path} belongs to another user")
+    if status.st_mode & _OTHERS:
+        raise UntrustedError(f"others may use {path}, whose mode is {stat.S_IMODE(status.st_mode):04o}")
+
+
+def default_folder() -> ServerFolder:
+    """Return the folder of the server that a user starts."""
+    return ServerFolder(cache_folder() / _NAME)
+
+
+def warm_folder(version: str, program: str) -> ServerFolder:
+    """Return the folder of the server that ``--keep-warm`` starts for such a program in this environment."""
+    steering = sorted((name, value) for name, value in os.environ.items() if name.startswith(_STEERING))
+    known = sha256(repr((version, program, steering)).encode(errors="backslashreplace")).hexdigest()
+    return ServerFolder(cache_folder() / f"{_WARM}{known[:16]}")
+
+
+def all_folders() -> list[ServerFolder]:
+    """Return the folders of all servers of this user."""
+    return [default_folder(), *map(ServerFolder, sorted(cache_folder().glob(f"{_WARM}*")))]

@@ -1,0 +1,50 @@
+"""What is tuned of the server of questions: how much it holds, and how long it waits. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class ServerPolicy(Policy):
+    """Limits of the server; measured with ``tests/bench/batches.py --server``.
+
+    Parameters
+    ----------
+    queued_questions : int
+        Most questions that wait, of all clients together: some 100 MB of rows.
+    body_bytes : int
+        Most bytes of one request: a model of this size as text is large.
+    unsent_bytes : int
+        A client that does not read its answers gets no further ones beyond so many bytes.
+    connections : int
+        Most clients at once: each has a thread, which mostly waits.
+    pack_rows : int
+        Questions of one client and one model that are answered before it is another client's turn.
+    inline_bytes : int
+        Bytes on disk of models that came as text, which are kept for further questions.
+    memory_parts : int
+        Of a memory that is given, models and compiled models may each take one part in this many.
+    read_seconds : float
+        A client that is silent for so long in the middle of a request, or does not read for so long, is left.
+    glance_seconds : float
+        How often a client that waits is looked at: one that went away is answered no further.
+    ending_seconds : float
+        How long a server that stops waits for clients to read what is answered.
+    idle_minutes : float
+        After so many a server that ``--keep-warm`` started ends.
+    """
+
+    queued_questions: int = 10_000
+    body_bytes: int = 1 << 26
+    unsent_bytes: int = 1 << 24
+    connections: int = 64
+    pack_rows: int = 64
+    inline_bytes: int = 1 << 28
+    memory_parts: int = 4
+    read_seconds: float = 60.0
+    glance_seconds: float = 0.25
+    ending_seconds: float = 5.0
+    idle_minutes: float = 15.0

@@ -1,0 +1,167 @@
+"""What clients asked and is not answered yet: requests take turns, are bounded, and can be interrupted."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from threading import Condition, Lock
+
+from ..batches.deadline import Deadline
+from ..errors import BucketflowError
+from .server_policy import ServerPolicy
+
+Step = Callable[["ServedRequest"], None]
+"""A part of a request, which sends lines to its client."""
+
+
+class FullQueueError(BucketflowError):
+    """So many questions wait that no more are taken."""
+
+
+class ClosedQueueError(BucketflowError):
+    """The server stops."""
+
+
+class ServedRequest:
+    """A request of a client.
+
+    Parameters
+    ----------
+    steps : iterable of callable
+        What is to be done, in turn.
+    questions : int
+        How many they answer, which the queue counts until the last step is done.
+    """
+
+    def __init__(self, steps: Iterable[Step], questions: int):
+        self.steps = deque(steps)
+        self.questions = questions
+        self.lines: SimpleQueue[bytes | None] = SimpleQueue()
+        self.cancelled: bool = False
+        self.interrupted: bool = False
+        self._lock = Lock()
+        self._unsent_bytes = 0
+        self._running: Deadline | None = None
+
+    def send(self, line: bytes) -> None:
+        """Send a line to the client."""
+        with self._lock:
+            self._unsent_bytes += len(line)
+        self.lines.put(line)
+
+    def sent(self, line: bytes) -> None:
+        """Note that the client has a line."""
+        with self._lock:
+            self._unsent_bytes -= len(line)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether the client reads its answers: else they would fill the memory."""
+        return self._unsent_bytes < ServerPolicy.current().unsent_bytes
+
+    @contextmanager
+    def running(self, seconds: float | None) -> Iterator[None]:
+        """Let what is done in this block be interrupted: after some seconds, or where the request is cancelled."""
+        deadline = Deadline(seconds)
+        with deadline.running():
+            with self._lock:
+                self._running = None if self.cancelled else deadline
+            try:
+                yield
+            finally:
+                with self._lock:
+                    self._running = None
+
+    def cancel(self) -> None:
+        """Interrupt it if it runs, and do nothing further of it."""
+        self.cancelled = True
+        self.interrupt()
+
+    def interrupt(self) -> None:
+        """Interrupt what runs of it."""
+        with self._lock:
+            deadline = self._running
+            self._running = None
+        if deadline is not None:
+            self.interrupted = True
+            deadline.pass_now()
+
+
+class ServiceQueue:
+    """Requests that wait, which threads share: one step of each in turn.
+
+    Parameters
+    ----------
+    idle_seconds : float, optional
+        After so many without a request, there is nothing more to do.
+    """
+
+    def __init__(self, idle_seconds: float | None):
+        self._idle_seconds = idle_seconds
+        self._requests: deque[ServedRequest] = deque()
+        self._questions = 0
+        self._changed = Condition()
+        self.closed: bool = False
+
+    def add(self, request: ServedRequest) -> None:
+        """Let a request wait for its turn.
+
+        Raises
+        ------
+        FullQueueError
+        ClosedQueueError
+        """
+        most = ServerPolicy.current().queued_questions
+        with self._changed:
+            if self.closed:
+                raise ClosedQueueError("the server stops; ask again when one runs")
+            if self._questions + request.questions > most:
+                raise FullQueueError(
+                    f"{self._questions:,} questions wait, and {request.questions:,} more would be above the most, "
+                    f"{most:,}; ask fewer at a time, or later"
+                )
+            self._questions += request.questions
+            self._requests.append(request)
+            self._changed.notify_all()
+
+    def steps(self) -> Iterator[tuple[ServedRequest, Step]]:
+        """Yield steps as they come, until the queue is closed and empty, or was idle for long enough."""
+        while (request := self._next()) is not None:
+            if request.steps and not request.cancelled:
+                yield request, request.steps.popleft()
+            if request.steps and not request.cancelled:
+                with self._changed:
+                    self._requests.append(request)
+            else:
+                request.lines.put(None)
+                with self._changed:
+                    self._questions -= request.questions
+
+    def _next(self) -> ServedRequest | None:
+        """Wait for a request whose client reads its answers, or is gone."""
+        begin = time.monotonic()
+        with self._changed:
+            while True:
+                for request in self._requests:
+                    if request.is_read or request.cancelled or self.closed:
+                        self._requests.remove(request)
+                        return request
+                left = None if self._idle_seconds is None else begin + self._idle_seconds - time.monotonic()
+                if not self._requests and (self.closed or (left is not None and left <= 0)):
+                    self.closed = True
+                    return None
+                self._changed.wait(ServerPolicy.current().glance_seconds if self._requests else left)
+
+    def close(self) -> None:
+        """Take no more requests."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify_all()
+
+    @property
+    def waiting(self) -> int:
+        """How many questions are not answered yet."""
+        return self._questions

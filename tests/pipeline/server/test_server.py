@@ -1,0 +1,470 @@
+"""The server of questions: answers are those of `solve`, strangers are refused, and it ends cleanly."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+import bucketflow
+from bucketflow import BucketflowError, BudgetError, ModelError
+from bucketflow.pipeline.batches.batch_policy import BatchPolicy
+from bucketflow.pipeline.examples import example_path
+from bucketflow.pipeline.server.server import QuestionServer, ServerSettings
+from bucketflow.pipeline.server.server_folder import ServerFolder, all_folders, default_folder
+from bucketflow.pipeline.server.server_policy import ServerPolicy
+from bucketflow.pipeline.server.service_queue import ServedRequest
+from bucketflow.pipeline.server.warm_client import posted, stop_server
+from tests.policies import InForce
+
+DOCS = Path(__file__).parents[3] / "docs" / "server.md"
+DIAGNOSIS = str(example_path("diagnosis"))
+CYCLE = "cycle 2 2 1 100\n2 2\n2 0 1 0 2\n0 1 3\n1 0 5\n"
+
+
+CLIENTS: list[Client] = []
+
+
+@pytest.fixture(autouse=True)
+def closed_clients() -> Iterator[None]:
+    yield
+    while CLIENTS:
+        CLIENTS.pop().connection.close()
+
+
+class Client:
+    """A connection to a server, which is kept."""
+
+    def __init__(self, folder: ServerFolder):
+        found = folder.address()
+        assert found is not None
+        self.url, self.token = found
+        self.connection = HTTPConnection(self.url.removeprefix("http://"), timeout=60)
+        CLIENTS.append(self)
+
+    def send(self, body: bytes, path: str = "/questions", **headers: str) -> HTTPResponse:
+        known = {"Authorization": f"Bearer {self.token}", **headers}
+        self.connection.request("POST", path, body, known)
+        return self.connection.getresponse()
+
+    def ask(self, *rows: dict[str, Any]) -> list[dict[str, Any]]:
+        answer = self.send("\n".join(map(json.dumps, rows)).encode())
+        text = answer.read().decode()
+        assert answer.status == 200, text
+        return [json.loads(line) for line in text.splitlines()]
+
+    def refused(self, body: bytes, path: str = "/questions", **headers: str) -> tuple[int, str]:
+        answer = self.send(body, path, **headers)
+        message = json.loads(answer.read())["message"]
+        return answer.status, message
+
+
+@contextmanager
+def served(folder: ServerFolder, run_command: Any = None, **settings: Any) -> Iterator[QuestionServer]:
+    """A server in a thread of its own, which has ended when the block ends."""
+    server = QuestionServer(ServerSettings(**settings), folder, run_command)
+    ready = threading.Event()
+    errors = list[BaseException]()
+
+    def run() -> None:
+        try:
+            server.run(ready=lambda _: ready.set())
+        except BaseException as error:
+            errors.append(error)
+            ready.set()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert ready.wait(60)
+        assert errors == []
+        yield server
+    finally:
+        server.stop()
+        thread.join(60)
+    assert errors == []
+    assert not thread.is_alive()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> ServerFolder:
+    return ServerFolder(tmp_path / "server")
+
+
+@pytest.fixture
+def client(folder: ServerFolder) -> Iterator[Client]:
+    with served(folder):
+        yield Client(folder)
+
+
+def expected(row: dict[str, Any]) -> dict[str, Any]:
+    asked = {"evidence": row.get("evidence")}
+    if row.get("query") == "marginals":
+        return bucketflow.marginals(row["model"], **asked).to_dict()
+    return bucketflow.solve(row["model"], row.get("query", "optimum"), **asked).to_dict()
+
+
+def same(ours: dict[str, Any], theirs: dict[str, Any]) -> None:
+    for name in ("status", "value", "assignment"):
+        assert ours.get(name) == theirs.get(name)
+    for name in ("log10", "log10_evidence"):
+        if theirs.get(name) is not None:
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-9)
+    for name, belief in (theirs.get("marginals") or {}).items():
+        assert ours["marginals"][name] == pytest.approx(belief)
+
+
+def test_answers_are_those_of_solve(client: Client) -> None:
+    rows: list[dict[str, Any]] = [
+        {"model": DIAGNOSIS, "query": query, "evidence": {"Season": state}, "name": f"{query} {state}"}
+        for query in ("optimum", "partition", "marginals")
+        for state in ("summer", "winter", 1, 0, 2)
+    ]
+    found = {record["name"]: record for record in client.ask(*rows)}
+    for k, row in enumerate(rows, 1):
+        record = found[row["name"]]
+        assert (record["row"], record["status"]) == (k, "answered")
+        same(record["answer"], expected(row))
+
+
+def test_records_are_those_of_a_batch(client: Client, tmp_path: Path) -> None:
+    rows = [{"model": DIAGNOSIS, "query": "partition"}, {"model": DIAGNOSIS, "query": "nonsense"}, {"model": "absent"}]
+    bucketflow.batch(rows, tmp_path / "out")
+    kept = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    found = sorted(client.ask(*rows), key=lambda record: record["row"])
+    for ours, theirs in zip(found, kept, strict=True):
+        assert ours.keys() == theirs.keys()
+        for name in ours.keys() - {"answer", "wall_seconds"}:
+            assert ours[name] == theirs[name]
+
+
+def test_single_questions_share_what_a_batch_shares(client: Client) -> None:
+    """From some questions on a model is compiled, whoever asks."""
+    row = {"model": DIAGNOSIS, "query": "marginals"}
+    answers = [client.ask(row)[0]["answer"] for _ in range(BatchPolicy.current().compiled_rows + 1)]
+    for answer in answers:
+        same(answer, expected(row))
+    assert "plan" in answers[0]["seconds"]
+    assert "plan" not in answers[-1]["seconds"]
+
+
+def test_a_model_as_text(client: Client, tmp_path: Path, in_force: InForce) -> None:
+    path = tmp_path / "cycle.wcsp"
+    path.write_text(CYCLE)
+    for _ in range(2):
+        record = client.ask({"text": CYCLE, "format": "wcsp", "name": "a"})[0]
+        same(record["answer"], bucketflow.solve(path).to_dict())
+    in_force(ServerPolicy, inline_bytes=0)
+    place = Path(record["model"])
+    assert not place.exists() or client.ask({"text": CYCLE, "format": ".wcsp"})[0]["status"] == "answered"
+    client.send(b"", "/").read()
+    record = client.ask({"text": CYCLE, "format": ".wcsp"})[0]
+    assert record["answer"]["value"] == bucketflow.solve(path).value
+
+
+def test_a_changed_file_is_read_again(client: Client, tmp_path: Path) -> None:
+    path = tmp_path / "cycle.wcsp"
+    values = []
+    for text in (CYCLE, CYCLE.replace("0 1 3", "0 1 7")):
+        path.write_text(text)
+        record = client.ask({"model": str(path), "query": "count"}, {"model": str(path)})
+        values.append(sorted(str(one["answer"]["value"]) for one in record))
+        path.write_text(CYCLE.replace("2 0 1 0 2\n0 1 3", "2 0 1 4 2\n0 1 9"))
+        assert client.ask({"model": str(path)})[0]["answer"]["value"] == bucketflow.solve(path).value == 4
+    assert values
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"nonsense", "the request:1: expected a JSON object"),
+        (b"[1]", "the request:1: expected names with values"),
+        (b'{"model": "grid"}\n{"modell": "grid"}', "the request:2: expected columns among"),
+        (b'{"query": "optimum"}', "the request:1: expected a column 'model'"),
+        (b'{"text": "x"}', "a column 'format' among"),
+        (b'{"text": "x", "format": "exe"}', "a column 'format' among"),
+        (b'{"text": "x", "format": "uai", "model": "grid"}', "either a column 'model', or a text"),
+        (b"\xff", "the request is no text in UTF-8"),
+    ],
+)
+def test_bad_requests_are_one_sentence(client: Client, body: bytes, message: str) -> None:
+    status, said = client.refused(body)
+    assert status == 400
+    assert message in said
+    assert "\n" not in said
+
+
+def test_what_is_wrong_with_a_row_is_said_of_it(client: Client) -> None:
+    found = client.ask({"model": "grid", "query": "partition"}, {"model": "absent"}, {"model": "grid", "time": "soon"})
+    messages = {record["row"]: record.get("message", "") for record in found}
+    assert messages[1] == ""
+    assert "absent" in messages[2]
+    assert "column 'time'" in messages[3]
+
+
+def test_strangers_are_refused(client: Client) -> None:
+    assert client.refused(b"{}", Authorization="Bearer wrong")[0] == 401
+    assert client.refused(b"{}", Authorization="")[0] == 401
+    assert client.refused(b"{}", Host="evil.example")[0] == 403
+    assert client.refused(b"{}", "/elsewhere")[0] == 404
+    assert client.ask({"model": "grid", "query": "partition"})[0]["status"] == "answered"
+
+
+def test_requests_are_bounded(client: Client, in_force: InForce) -> None:
+    in_force(ServerPolicy, body_bytes=100, queued_questions=2)
+    status, said = client.refused(b" " * 101)
+    assert (status, "a request may have 100 bytes" in said) == (413, True)
+    assert client.refused(b'{"model": "grid"}\n' * 3) == (
+        429,
+        "0 questions wait, and 3 more would be above the most, 2; ask fewer at a time, or later",
+    )
+    with socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2]))) as connection:
+        connection.sendall(b"POST /questions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
+        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 411 ")
+
+
+def test_too_many_clients_are_sent_away(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, connections=1)
+    with served(folder):
+        first, second = Client(folder), Client(folder)
+        assert first.send(b"", "/").read()
+        answer = second.send(b"", "/")
+        assert (answer.status, answer.read()) == (503, b"")
+
+
+class Blocking:
+    """A command that runs until it is let go or interrupted."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.interrupted = threading.Event()
+
+    def __call__(self, told: Any, request: ServedRequest) -> None:
+        try:
+            with request.running(None):
+                self.begun.set()
+                while not self.go.is_set():
+                    self.go.wait(0.01)
+        except KeyboardInterrupt:
+            self.interrupted.set()
+        request.send(b'{"exit": 0}\n')
+
+
+def test_requests_wait_for_their_turn_and_a_full_queue_refuses(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, queued_questions=2)
+    blocking = Blocking()
+    with served(folder, blocking):
+        first, second, third = Client(folder), Client(folder), Client(folder)
+        waiting = threading.Thread(target=lambda: first.send(b"{}", "/command").read())
+        waiting.start()
+        assert blocking.begun.wait(60)
+        answers = list[Any]()
+        other = threading.Thread(target=lambda: answers.extend(second.ask({"model": "grid", "query": "partition"})))
+        other.start()
+        while json.loads(third.send(b"", "/").read())["questions"] < 2:
+            pass
+        assert third.refused(b'{"model": "grid"}')[0] == 429
+        assert answers == []
+        blocking.go.set()
+        waiting.join(60)
+        other.join(60)
+        assert [record["status"] for record in answers] == ["answered"]
+
+
+def test_a_client_that_goes_away_is_answered_no_further(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, glance_seconds=0.01)
+    blocking = Blocking()
+    with served(folder, blocking):
+        client = Client(folder)
+        client.connection.request("POST", "/command", b"{}", {"Authorization": f"Bearer {client.token}"})
+        assert blocking.begun.wait(60)
+        client.connection.close()
+        assert blocking.interrupted.wait(60)
+        assert Client(folder).ask({"model": "grid", "query": "partition"})[0]["status"] == "answered"
+
+
+def test_a_server_stops_while_a_question_runs(folder: ServerFolder) -> None:
+    blocking = Blocking()
+    with served(folder, blocking):
+        client, other = Client(folder), Client(folder)
+        answers = list[Any]()
+        waiting = threading.Thread(target=lambda: client.send(b"{}", "/command").read())
+        waiting.start()
+        assert blocking.begun.wait(60)
+        second = threading.Thread(target=lambda: answers.extend(other.ask({"model": "grid"}, {"model": "grid"})))
+        second.start()
+        looking = Client(folder)
+        while json.loads(looking.send(b"", "/").read())["questions"] < 3:
+            pass
+        assert stop_server(folder)
+        waiting.join(60)
+        second.join(60)
+        assert blocking.interrupted.is_set()
+        assert {record["status"] for record in answers} == {"stopped"}
+        assert {record["exit_code"] for record in answers} == {4}
+    assert not folder.is_served()
+    assert not folder.url_file.exists()
+    assert not folder.token_file.exists()
+    assert not stop_server(folder)
+
+
+def test_a_server_that_stops_takes_no_more(folder: ServerFolder) -> None:
+    blocking = Blocking()
+    with served(folder, blocking) as server:
+        client, other = Client(folder), Client(folder)
+        waiting = threading.Thread(target=lambda: client.send(b"{}", "/command").read())
+        waiting.start()
+        assert blocking.begun.wait(60)
+        server._queue.close()
+        assert other.refused(b'{"model": "grid"}') == (503, "the server stops; ask again when one runs")
+        blocking.go.set()
+        waiting.join(60)
+
+
+def test_a_question_has_its_time(folder: ServerFolder) -> None:
+    with served(folder, time=0.0):
+        found = Client(folder).ask(*({"model": DIAGNOSIS, "query": query} for query in ("optimum", "marginals")))
+    statuses = {record["query"]: (record["status"], record.get("message")) for record in found}
+    assert statuses["optimum"][0] in ("answered", "bounded")  # what is quick is answered at once
+    assert statuses["marginals"] in (("stopped", "stopped after 0 seconds"), ("answered", None))
+
+
+def test_memory_is_divided(folder: ServerFolder) -> None:
+    with served(folder, memory="100MB"):
+        client = Client(folder)
+        kept, large = client.ask({"model": "grid", "query": "partition"}, {"model": "grid", "memory": "90MB"})
+        assert BatchPolicy.current().kept_model_bytes == 25_000_000
+    assert kept["status"] == "answered"
+    sentence = "memory is 90MB, and this server gives 50 MB to a question; start it with more --memory"
+    assert (large["status"], large["message"], large["exit_code"]) == ("refused", sentence, 3)
+    assert BatchPolicy.current() == BatchPolicy()
+
+
+def test_a_server_without_questions_ends(folder: ServerFolder) -> None:
+    QuestionServer(ServerSettings(idle=0), folder).run()
+    assert not folder.is_served()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"address": "0.0.0.0"}, ModelError, "a server answers this machine alone: its address is one of localhost"),
+        ({"port": 65_536}, ModelError, "port is 65536; the largest is 65535"),
+        ({"port": "x"}, ModelError, "port is 'x', which is no integer"),
+        ({"time": -1}, ModelError, "time is -1; it must be a number of seconds, 0 or more"),
+        ({"idle": "x"}, ModelError, "idle is x; it must be a number of minutes, 0 or more"),
+        ({"memory": "x"}, ModelError, "'x' is not a size"),
+        ({"memory": 1000}, BudgetError, "memory is 1000, and a server needs at least"),
+    ],
+)
+def test_settings_are_checked(settings: dict[str, Any], error: type, message: str) -> None:
+    with pytest.raises(error, match=re.escape(message)):
+        bucketflow.serve(**settings)
+
+
+def test_a_second_server_is_refused(client: Client, folder: ServerFolder) -> None:
+    with pytest.raises(BucketflowError, match=f"a server runs already at {client.url}; stop it with bucketflow serve"):
+        QuestionServer(ServerSettings(), folder).run()
+
+
+def test_a_port_in_use_is_named(client: Client, tmp_path: Path) -> None:
+    port = int(client.url.rpartition(":")[2])
+    with pytest.raises(BucketflowError, match=f"cannot listen at port {port} of 127.0.0.1: Address already in use"):
+        QuestionServer(ServerSettings(port=port), ServerFolder(tmp_path / "other")).run()
+
+
+def test_what_a_killed_server_left_is_harmless(folder: ServerFolder) -> None:
+    folder.path.mkdir(mode=0o700)
+    folder.url_file.write_text("http://127.0.0.1:1")
+    folder.token_file.write_text("old")
+    (folder.path / "lock").write_text("")
+    assert folder.address() is None
+    with served(folder):
+        assert Client(folder).token != "old"
+
+
+def test_the_token_is_for_its_user_alone(client: Client, folder: ServerFolder) -> None:
+    assert folder.token_file.stat().st_mode & 0o777 == 0o600
+    assert folder.path.stat().st_mode & 0o777 == 0o700
+    folder.token_file.chmod(0o640)
+    with pytest.raises(BucketflowError, match=r"others may use .*token, whose mode is 0640"):
+        folder.address()
+    folder.token_file.chmod(0o600)
+    folder.path.chmod(0o750)
+    with pytest.raises(BucketflowError, match=r"others may use .*server, whose mode is 0750"):
+        folder.address()
+    folder.path.chmod(0o700)
+    assert folder.address() is not None
+
+
+def test_a_token_that_is_a_link_is_not_followed(client: Client, folder: ServerFolder, tmp_path: Path) -> None:
+    folder.token_file.rename(tmp_path / "elsewhere")
+    folder.token_file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="it is a symbolic link"):
+        folder.address()
+
+
+def test_a_server_is_found_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path))
+    urls = SimpleQueue[str]()
+    thread = threading.Thread(target=lambda: bucketflow.serve(idle=10, ready=urls.put))
+    thread.start()
+    first = urls.get(timeout=60)
+    assert [one.path for one in all_folders()] == [tmp_path / "server"]
+    url, token = default_folder().address() or ("", "")
+    assert url == first
+    assert [told["status"] for told in posted(url, token, "/stop", {})] == ["stopping"]
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_client_that_does_not_read_waits(in_force: InForce) -> None:
+    in_force(ServerPolicy, unsent_bytes=3)
+    request = ServedRequest([], 0)
+    request.send(b"1234")
+    assert not request.is_read
+    request.sent(b"1234")
+    assert request.is_read
+
+
+def block_of(language: str) -> str:
+    return re.findall(rf"```{language}\n(.*?)```", DOCS.read_text(), re.DOTALL)[-1]
+
+
+def test_the_example_in_python(folder: ServerFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("BUCKETFLOW_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with served(default_folder()):
+        names: dict[str, Any] = {}
+        exec(block_of("python"), names)
+        names["connection"].close()
+    assert [answer["status"] for answer in names["answers"]] == ["answered", "answered"]
+
+
+def run_shell(code: str, place: Path) -> str:
+    import subprocess
+
+    environment = {**os.environ, "HOME": str(place)}
+    return subprocess.run(["sh", "-ec", code], env=environment, capture_output=True, text=True, check=True).stdout
+
+
+def test_the_example_with_curl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import shutil
+
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not installed")
+    monkeypatch.setenv("BUCKETFLOW_CACHE", str(tmp_path / ".cache" / "bucketflow"))
+    with served(default_folder()):
+        lines = run_shell(block_of("sh"), tmp_path).splitlines()
+    assert {json.loads(line)["status"] for line in lines} == {"answered"}
