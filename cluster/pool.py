@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from pathlib import Path
@@ -334,7 +335,7 @@ class PlacedThreads(SerialPool):
                     if key is None:
                         break
                     function, *args = nodes[key].call(key)
-                    running[threads[place].submit(_in_a_row, function, *args)] = key, place
+                    running[threads[place].submit(copy_context().run, _in_a_row, function, *args)] = key, place
                     free[place] -= 1
                 if not running:
                     return
