@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from .address import ClusterLostError
-from .pool import Call, Node, _in_a_row, _Ready
+from .pool import Call, Node, ReadyTasks, in_a_row
 
 Begin = Callable[..., Any]
 """Submits a call as several tasks: takes the pool, a worker and the arguments, and returns the future of the last."""
@@ -250,7 +250,7 @@ class DaskPool:
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         """Keep a few tasks in flight for each worker thread; a lost worker's tasks start again elsewhere."""
-        ready, balance = _Ready(nodes), _Balance(self.slots)
+        ready, balance = ReadyTasks(nodes), _Balance(self.slots)
         running: dict[Any, tuple[Hashable, str | None]] = {}
         done: SimpleQueue[Any] = SimpleQueue()
         while True:
@@ -258,7 +258,7 @@ class DaskPool:
                 function, *args = nodes[key].call(key)
                 worker = balance.take()
                 if function not in self._begins:
-                    function, args = _in_a_row, [function, *args]
+                    function, args = in_a_row, [function, *args]
                 future = self._begun(function, args, worker)
                 running[future.key] = key, worker
                 future.add_done_callback(done.put)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from itertools import count, islice
 from typing import Any, Final
 
-from .pool import Call, SerialPool
+from .pool import Call, Node, ReadyTasks, SerialPool, in_a_row
 
 _HERE: Final = threading.local()
 _BEGUN: Final[set[int]] = {0}
@@ -33,39 +33,77 @@ def begun_devices() -> int:
 
 
 class DeviceThreads(SerialPool):
-    """Streams calls over the first GPUs of this process; each goes to the device that is free first.
+    """Runs calls, and graphs of tasks, on the first GPUs of this process; each goes to a device that is free.
 
     Parameters
     ----------
     devices : int
     at_a_time : int
         Calls of a device at the same time: of two, one prepares and reads while the other computes.
+    looked_at : int
+        Among so many of the tasks of a graph that may start, one that is near a free device is looked for.
     """
 
-    def __init__(self, devices: int, at_a_time: int = 2) -> None:
-        self.width, self._at_a_time = devices, at_a_time
+    def __init__(self, devices: int, at_a_time: int = 2, looked_at: int = 64) -> None:
+        self.width = devices * at_a_time
+        self.devices, self._at_a_time, self._looked_at = devices, at_a_time, looked_at
 
     def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
         """Yield results in the order of their calls; who leaves early waits for the calls that were begun."""
-        threads, numbers, pending = self.width * self._at_a_time, count(), iter(calls)
-
-        def begin() -> None:
-            _HERE.number = next(numbers) % self.width
-            _BEGUN.add(_HERE.number)
-            cupy = sys.modules.get("cupy")
-            if cupy is not None:
-                cupy.cuda.Device(_HERE.number).use()
+        numbers, pending = count(), iter(calls)
 
         def submit(call: Call) -> Future[Any]:
             # limits that hold where the calls are made hold for them
             return executor.submit(copy_context().run, function, *call)
 
-        executor = ThreadPoolExecutor(threads, "device", begin)
+        executor = ThreadPoolExecutor(self.width, "device", lambda: _use(next(numbers) % self.devices))
         try:
-            window = deque(map(submit, islice(pending, _AHEAD * threads)))
+            window = deque(map(submit, islice(pending, _AHEAD * self.width)))
             while window:
                 found = window.popleft().result()
                 window.extend(map(submit, islice(pending, 1)))
                 yield found
         finally:
             executor.shutdown(cancel_futures=True)
+
+    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
+        """Keep all devices busy; see :class:`Pool`."""
+        ready = ReadyTasks(nodes)
+        running: dict[Future[Any], tuple[Hashable, int]] = {}
+        free = [self._at_a_time] * self.devices
+        threads = [ThreadPoolExecutor(self._at_a_time, f"device-{i}", _use, (i,)) for i in range(self.devices)]
+        try:
+            while True:
+                while max(free):
+                    device = free.index(max(free))
+                    key = ready.take_near(device, self._looked_at)
+                    if key is None:
+                        break
+                    function, *args = nodes[key].call(key)
+                    task = threads[device].submit(copy_context().run, in_a_row, function, *args)
+                    running[task] = key, device
+                    free[device] -= 1
+                if not running:
+                    return
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    key, device = running.pop(future)
+                    free[device] += 1
+                    error = future.exception()
+                    if error is None:
+                        ready.finish(key)
+                    yield key, error or future.result()
+        finally:
+            for each in threads:
+                each.shutdown(wait=False, cancel_futures=True)
+            for each in threads:
+                each.shutdown(wait=True)
+
+
+def _use(device: int) -> None:
+    """Let the calling thread work on a device from now on."""
+    _HERE.number = device
+    _BEGUN.add(device)
+    cupy = sys.modules.get("cupy")
+    if cupy is not None:
+        cupy.cuda.Device(device).use()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from pathlib import Path
@@ -112,7 +111,7 @@ class SerialPool:
 
         While one computes, the one before writes and then the one after reads, if there is room.
         """
-        ready = _Ready(nodes)
+        ready = ReadyTasks(nodes)
         other = ThreadPoolExecutor(1, "transfers")
         try:
             yield from _overlapped(ready, nodes, other)
@@ -149,7 +148,7 @@ class _ThreadTask:
         return self.done
 
 
-def _overlapped(ready: _Ready, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
+def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
     """Yield keys and outcomes of all tasks that can run."""
 
     def begun(beside: _ThreadTask | None = None) -> _ThreadTask | None:
@@ -210,7 +209,7 @@ def _computation(function: Callable[..., Any], args: Iterable[Any]) -> Phases:
     return function(*args)
 
 
-def _in_a_row(function: Callable[..., Any], *args: Any) -> Any:
+def in_a_row(function: Callable[..., Any], *args: Any) -> Any:
     """Task: run all phases of a task of a graph."""
     task = _ThreadTask(None, _phases(function, args))
     while not task.done:
@@ -220,7 +219,7 @@ def _in_a_row(function: Callable[..., Any], *args: Any) -> Any:
     return task.outcome
 
 
-class _Ready:
+class ReadyTasks:
     """Which tasks of a graph may start."""
 
     def __init__(self, nodes: Mapping[Any, Node]):
@@ -279,14 +278,14 @@ class ThreadPool(SerialPool):
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         """Keep ``width`` tasks running; see :class:`Pool`."""
-        ready = _Ready(nodes)
+        ready = ReadyTasks(nodes)
         running: dict[Future[Any], Hashable] = {}
         with ThreadPoolExecutor(self.width) as threads:
             try:
                 while True:
                     while len(running) < self.width and (key := ready.pop()) is not None:
                         function, *args = nodes[key].call(key)
-                        running[threads.submit(_in_a_row, function, *args)] = key
+                        running[threads.submit(in_a_row, function, *args)] = key
                     if not running:
                         return
                     finished, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -298,57 +297,3 @@ class ThreadPool(SerialPool):
                         yield key, error or future.result()
             finally:
                 threads.shutdown(wait=True, cancel_futures=True)
-
-
-# Threads that belong to places, such as the cards of this machine: tasks go where what they read lies.
-
-
-class PlacedThreads(SerialPool):
-    """Runs graphs with some tasks at the same time in each of several places, everything else in the calling thread.
-
-    Parameters
-    ----------
-    places : int
-    at_a_time : int
-        Tasks that one place has room for.
-    begin : callable
-        Called once in each thread, with the number of its place.
-    looked_at : int
-        Among so many of the tasks that may start, one that is near a free place is looked for.
-    """
-
-    def __init__(self, places: int, at_a_time: int, begin: Callable[[int], None], looked_at: int = 64):
-        self.width = places * at_a_time
-        self._places, self._at_a_time, self._begin, self._looked_at = places, at_a_time, begin, looked_at
-
-    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Keep all places busy; see :class:`Pool`."""
-        ready = _Ready(nodes)
-        running: dict[Future[Any], tuple[Hashable, int]] = {}
-        free = [self._at_a_time] * self._places
-        threads = [ThreadPoolExecutor(self._at_a_time, f"place-{i}", self._begin, (i,)) for i in range(self._places)]
-        try:
-            while True:
-                while max(free):
-                    place = free.index(max(free))
-                    key = ready.take_near(place, self._looked_at)
-                    if key is None:
-                        break
-                    function, *args = nodes[key].call(key)
-                    running[threads[place].submit(copy_context().run, _in_a_row, function, *args)] = key, place
-                    free[place] -= 1
-                if not running:
-                    return
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    key, place = running.pop(future)
-                    free[place] += 1
-                    error = future.exception()
-                    if error is None:
-                        ready.finish(key)
-                    yield key, error or future.result()
-        finally:
-            for each in threads:
-                each.shutdown(wait=False, cancel_futures=True)
-            for each in threads:
-                each.shutdown(wait=True)

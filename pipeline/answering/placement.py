@@ -12,8 +12,9 @@ from typing import Final
 
 from ...cluster.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
+from ...cluster.device_threads import DeviceThreads
 from ...cluster.driver import leave_slot
-from ...cluster.pool import PlacedThreads, Pool, ThreadPool
+from ...cluster.pool import Pool, ThreadPool
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
@@ -120,9 +121,7 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
 
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
     if plan.spill is not None and plan.spill.cards:
-        from ...tasks.gpu.peers import use_card
-
-        return nullcontext(PlacedThreads(plan.spill.cards, plan.spill.card_boxes, use_card))
+        return nullcontext(DeviceThreads(plan.spill.cards, plan.spill.card_boxes))
     if resources.distributed and not why_here(plan, resources):
         leave_slot()
         from ..runs.step_tasks import BEGINS

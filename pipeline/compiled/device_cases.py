@@ -105,7 +105,8 @@ class CaseProgram:
         read : callable
             What a block becomes; threads that have devices here do that, too.
         """
-        blocks = [cases.part(*bounds) for bounds in ranges(cases.count, self._block_size(cases.count, pool.width))]
+        devices = pool.devices if isinstance(pool, DeviceThreads) else pool.width
+        blocks = [cases.part(*bounds) for bounds in ranges(cases.count, self._block_size(cases.count, devices))]
         if isinstance(pool, DeviceThreads):
 
             def answer(block: Cases) -> T:

@@ -1,4 +1,4 @@
-"""Several cards of one host in one process: a thread's card, and copies from the memory of one to another.
+"""Several cards of one host in one process: the card at hand, and copies from the memory of one to another.
 
 Where cards reach each other's memory (NVLink, or PCIe with peer access), a card reads the cells that it wants of
 another's table in place, whatever their strides; elsewhere the driver takes whole chunks through the host.
@@ -14,11 +14,6 @@ from . import arrays
 from .kernels import cupy
 
 _ALREADY: Final = "PeerAccessAlreadyEnabled"
-
-
-def use_card(card: int) -> None:
-    """Let the calling thread work on a card from now on."""
-    cupy().cuda.Device(card).use()
 
 
 def on_card(card: int) -> AbstractContextManager[Any]:

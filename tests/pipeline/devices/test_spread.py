@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import bucketflow
-from bucketflow.cluster.pool import Node, PlacedThreads
+from bucketflow.cluster.device_threads import DeviceThreads, present_device
+from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.budget.device_fit import SLOTS, HostBudget, fitted_for_device, spread_seconds
 from bucketflow.pipeline.models.model import Model
@@ -150,18 +151,19 @@ def test_spreading_is_refused_in_a_sentence(
 
 def test_tasks_go_where_what_they_read_lies() -> None:
     places: dict[int, int] = {}
-    here: list[int] = []
+    here: set[int] = set()
 
     def task(key: int) -> int:
+        here.add(present_device())
         return key
 
     def near(key: int) -> int | None:
         places[key] = key % 2
         return key % 2
 
-    pool = PlacedThreads(2, 1, here.append)
+    pool = DeviceThreads(2, 1)
     nodes = {key: Node({key - 2} if key > 1 else set(), lambda key: (task, key), near=near) for key in range(20)}
     found = dict(pool.run_graph(nodes))
     assert found == {key: key for key in range(20)}
-    assert sorted(here) == [0, 1]
+    assert here == {0, 1}
     assert places.keys() == nodes.keys()

@@ -75,7 +75,7 @@ def memory_of_tasks(monkeypatch: pytest.MonkeyPatch, planned: Callable[[int], in
 
     def one_by_one(_: SerialPool, nodes: Any) -> Any:
         before = tracemalloc.get_traced_memory()[0]
-        ready = pool._Ready(nodes)
+        ready = pool.ReadyTasks(nodes)
         gc.collect()
         gc.freeze()  # what is there already makes a collection slow
         try:
@@ -83,7 +83,7 @@ def memory_of_tasks(monkeypatch: pytest.MonkeyPatch, planned: Callable[[int], in
                 call = nodes[key].call(key)
                 gc.collect()
                 tracemalloc.reset_peak()
-                outcome = pool._in_a_row(*call)
+                outcome = pool.in_a_row(*call)
                 ratios.append((tracemalloc.get_traced_memory()[1] - before) / planned(key[0]))
                 yield key, outcome
                 ready.finish(key)
