@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.threads import share, split
-from .observed_loops import FINE, IMPOSSIBLE, LEFT, CaseFunctions, CaseRoom, answer_cases
+from .observed_loops import FINE, IMPOSSIBLE, LEFT, answer_cases
+from .observed_trees import CaseFunctions, CaseRoom
 from .scaled import Scaled
 
 Array = NDArray[Any]
