@@ -80,9 +80,12 @@ def locked_folder(path: Path, kind: FolderKind, comes_before: Callable[[Path], b
         lock = open_lock(path)
     except OSError as error:
         raise StorageError(f"{path} cannot be used {kind.use}: {error.strerror}") from None
-    if not try_lock(lock):
+    try:
+        if not try_lock(lock):
+            raise StorageError(f"{path} is {kind.busy}")
+    except BaseException:
         lock.close()
-        raise StorageError(f"{path} is {kind.busy}")
+        raise
     return lock
 
 

@@ -61,9 +61,13 @@ def _made(parent: Path) -> tuple[Path, FileIO]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=parent))
         lock = opened(folder / _LOCK, os.O_RDWR | os.O_CREAT)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.fstat(lock.fileno()).st_nlink:
-            return folder, lock
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if os.fstat(lock.fileno()).st_nlink:
+                return folder, lock
+        except BaseException:
+            lock.close()
+            raise
         lock.close()  # another process took the folder for abandoned before it was locked
 
 

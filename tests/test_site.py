@@ -72,7 +72,8 @@ def test_every_command_and_option_has_a_text(pages: dict[str, str]) -> None:
         command = main.get_command(context, name)
         assert command is not None
         text = pages[f"reference/cli/{name}.md"]
-        options = [option for param in command.params for option in param.opts if option.startswith("--")]
+        shown = [param for param in command.params if not getattr(param, "hidden", False)]
+        options = [option for param in shown for option in param.opts if option.startswith("--")]
         assert [option for option in options if option not in text] == []
         assert f"({name}.md)" in pages["reference/cli/index.md"]
 

@@ -308,7 +308,9 @@ def main() -> None:
     parser.add_argument("--network", default="alarm", help="a .bif.gz of the folder bn, without the ending")
     parser.add_argument("--samples", type=int, default=10_000)
     parser.add_argument("--circuits", default="alarm,water", help="networks whose circuits are made and evaluated")
-    parser.add_argument("--formulas", default="4step,5step,s344_7_4,min-2s,tire-1,log-1", help="formulas whose circuits are made")
+    parser.add_argument(
+        "--formulas", default="4step,5step,s344_7_4,min-2s,tire-1,log-1", help="formulas whose circuits are made"
+    )
     parser.add_argument("--cases", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--mmap", type=float, metavar="S", help="marginal MAP instead, S seconds each")

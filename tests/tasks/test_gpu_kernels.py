@@ -55,6 +55,7 @@ class Driver:
         cupy.cuda = SimpleNamespace(
             Device=Device,
             driver=SimpleNamespace(launchKernel=self.launch),
+            runtime=SimpleNamespace(getDevice=lambda: 3),
             get_current_stream=lambda: SimpleNamespace(ptr=77),
         )
         return cupy
@@ -80,10 +81,10 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     there = Driver()
     monkeypatch.setitem(sys.modules, "cupy", there.module())
     monkeypatch.setattr(gpu_kernels, "WAITING", set())
-    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepare):
+    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepared_launch):
         kept.cache_clear()
     yield there
-    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepare):
+    for kept in (gpu_kernels.kernel, gpu_kernels._processors, gpu.prepared_launch):
         kept.cache_clear()
 
 

@@ -143,7 +143,8 @@ def test_least_costs_over_long_and_short_axes(axes: tuple[int, ...]) -> None:
     short = BucketPolicy().short_states
     costs = np.random.default_rng(len(axes)).integers(0, 99, (2, short + 1, 3, short)).astype(float)
     costs[costs > 90] = np.inf
-    np.testing.assert_array_equal(joins._least(costs, axes, short).reshape(-1), costs.min(axis=axes).reshape(-1))
+    least = joins.reduced(np.minimum, costs, axes, short)
+    np.testing.assert_array_equal(least.reshape(-1), costs.min(axis=axes).reshape(-1))
 
 
 def test_joins_of_the_engine_are_those_of_numpy(in_force: InForce) -> None:
