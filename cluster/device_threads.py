@@ -67,7 +67,7 @@ class DeviceThreads(SerialPool):
             executor.shutdown(cancel_futures=True)
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Keep all devices busy; see :class:`Pool`."""
+        """Keep all devices busy; yield the key of each task that ended, with its result or error."""
         ready = ReadyTasks(nodes)
         running: dict[Future[Any], tuple[Hashable, int]] = {}
         free = [self._at_a_time] * self.devices
