@@ -329,7 +329,10 @@ def _store(run: Run[Any], name: str) -> Store:
     assert spill is not None
     if spill.cards:
         from ...tasks.boxes.card_store import CardTables
+        from ...tasks.gpu.peers import all_reach
 
+        if not all_reach(spill.cards):
+            run.note("the GPUs do not reach each other's memory: what one reads of another's tables passes the host")
         return CardTables(spill.cards, spill.card_bytes)
     if not run.device:
         assert folder is not None

@@ -43,6 +43,11 @@ def reaches(card: int, other: int) -> bool:
     return True
 
 
+def all_reach(cards: int) -> bool:
+    """Whether each of the first cards may read the memory of all others in place."""
+    return all(reaches(card, other) for card in range(cards) for other in range(cards))
+
+
 def copy_from(card: int, chunk: Any, place: tuple[slice, ...], target: Any) -> None:
     """Start the copy of a part of a table of some card into one of the present card, on the current stream.
 
