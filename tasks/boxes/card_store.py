@@ -6,7 +6,6 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,12 @@ from ..gpu import arrays, peers
 from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
 from ..gpu.memory import DeviceMemoryError, to_device
-from .stores import Chunk, Key, Written, place, within
+from .stores import Chunk, Key, ProcessStore, Written, place, within
 
 Array = NDArray[Any]
 
 
-class CardTables:
+class CardTables(ProcessStore):
     """Chunks in the memory of cards; a box reads what it needs from the cards where it lies.
 
     Parameters
@@ -32,8 +31,6 @@ class CardTables:
     card_bytes : int
         What the chunks on one card may take together.
     """
-
-    folder: Path | None = None
 
     def __init__(self, cards: int, card_bytes: int) -> None:
         self.cards = cards
@@ -47,17 +44,6 @@ class CardTables:
         self._chunks: dict[Key, tuple[int, Any]] = {}
         self._lock = threading.Lock()
 
-    def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
-        """Nothing outlives the process, so nothing was finished before."""
-        return {}
-
-    def damaged(self, specs: Mapping[str, TableSpec], receipts: Mapping[Key, Receipt]) -> list[Key]:
-        """Nothing can be."""
-        return []
-
-    def create(self, spec: TableSpec) -> None:
-        """Nothing to do: chunks take their memory as they come."""
-
     def delete(self, spec: TableSpec) -> None:
         """Give back the memory of a table."""
         with self._lock:
@@ -66,10 +52,6 @@ class CardTables:
             for key in keys:
                 self._drop(key)
         self._give_back(cards)
-
-    def finished(self, spec: TableSpec, chunks: Collection[Chunk], in_files: bool) -> list[Receipt]:
-        """Every task runs once."""
-        return []
 
     def nearest(self, keys: Iterable[Key]) -> int | None:
         """Return the card where most bytes of some chunks lie, None for no chunks."""
@@ -151,12 +133,6 @@ class CardTables:
         for card in cards:
             with peers.on_card(card):
                 arrays.free_pools()
-
-    def record(self, receipts: list[Receipt]) -> None:
-        """Nothing to do: receipts go to the caller."""
-
-    def sync(self) -> None:
-        """Nothing to do."""
 
     def chunk(self, spec: TableSpec, receipt: Receipt) -> Array:
         """Return a copy of the chunk on the host."""

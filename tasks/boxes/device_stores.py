@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing
 from functools import cache
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
 from ..gpu.memory import Pinned, to_device, to_host
 from .box_policy import BoxPolicy
-from .stores import Chunk, ChunkFiles, Key, Written, place, within
+from .stores import Chunk, ChunkFiles, Key, ProcessStore, Written, place, within
 
 Array = NDArray[Any]
 
@@ -94,34 +93,17 @@ class BufferedFiles(ChunkFiles):
         BUFFERS.release()
 
 
-class HostTables:
+class HostTables(ProcessStore):
     """Chunks in page-locked memory of this process; nothing is copied but to and from the device."""
-
-    folder: Path | None = None
 
     def __init__(self, memory: Pinned):
         self.memory = memory
         self._chunks: dict[Key, Array] = {}
 
-    def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
-        """Nothing outlives the process, so nothing was finished before."""
-        return {}
-
-    def damaged(self, specs: Mapping[str, TableSpec], receipts: Mapping[Key, Receipt]) -> list[Key]:
-        """Nothing can be."""
-        return []
-
-    def create(self, spec: TableSpec) -> None:
-        """Nothing to do: chunks take their memory as they come."""
-
     def delete(self, spec: TableSpec) -> None:
         """Give back the memory of a table."""
         for key in [key for key in self._chunks if key[0] == spec.name]:
             self.memory.give(_block(self._chunks.pop(key)))
-
-    def finished(self, spec: TableSpec, chunks: Collection[Chunk], in_files: bool) -> list[Receipt]:
-        """Every task runs once."""
-        return []
 
     def load(
         self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int], first: int = 0
@@ -142,12 +124,6 @@ class HostTables:
                 self.memory.give(_block(before))
             self._chunks[spec.name, chunk] = cells
             yield chunk, cells.nbytes, 0
-
-    def record(self, receipts: list[Receipt]) -> None:
-        """Nothing to do: receipts go to the caller."""
-
-    def sync(self) -> None:
-        """Nothing to do."""
 
     def chunk(self, spec: TableSpec, receipt: Receipt) -> Array:
         """Return the chunk itself."""

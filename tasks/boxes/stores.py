@@ -173,6 +173,33 @@ class ChunkFiles:
         """Nothing to do: the files stay."""
 
 
+class ProcessStore:
+    """What all stores do whose chunks do not outlive this process."""
+
+    folder: Path | None = None
+
+    def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
+        """Nothing was finished before."""
+        return {}
+
+    def damaged(self, specs: Mapping[str, TableSpec], receipts: Mapping[Key, Receipt]) -> list[Key]:
+        """Nothing can be."""
+        return []
+
+    def create(self, spec: TableSpec) -> None:
+        """Nothing to do: chunks take their memory as they come."""
+
+    def finished(self, spec: TableSpec, chunks: Collection[Chunk], in_files: bool) -> list[Receipt]:
+        """Every task runs once."""
+        return []
+
+    def record(self, receipts: list[Receipt]) -> None:
+        """Nothing to do: receipts go to the caller."""
+
+    def sync(self) -> None:
+        """Nothing to do."""
+
+
 def box_shape(spec: TableSpec, states: Mapping[int, int]) -> list[int]:
     """Shape of the part of a table that agrees with ``states``: one state for each fixed variable."""
     return [1 if v in states else n for v, n in zip(spec.variables, spec.shape, strict=True)]

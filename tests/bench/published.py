@@ -14,7 +14,6 @@ its leaves, GPU its graph alone, and ``answer`` the call in Python. What is publ
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from bucketflow.pipeline.errors import format_bytes
 from bucketflow.pipeline.reproduce.comparison import compared
 from bucketflow.pipeline.reproduce.experiments import Asked, prepared
 from bucketflow.pipeline.reproduce.papers import PAPERS, Figure, Instances, PaperRow, paper
+from bucketflow.pipeline.tuning.step_benches import wall_seconds
 
 NETWORKS = ["pigs", "munin1", "munin2", "munin3", "munin4", "munin", "mildew", "water", "barley", "diabetes", "link"]
 """``munin`` is the whole network, which has three nodes more than Munin4."""
@@ -61,21 +61,10 @@ def device(gpus: str | None) -> Device | None:
     return Device(cp, DeviceKernels(cp), seconds)
 
 
-def host_seconds(work: Callable[[], object], repeats: int) -> float:
-    """Return the best wall time of some calls, after a warm-up."""
-    work()
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times)
-
-
 def timed_on_host(layout: Layout, repeats: int) -> Seconds:
     """Time a layout, and its parts, by the host's clock."""
-    found = {"all": host_seconds(layout.run, repeats)}
-    return found | {p: host_seconds(lambda p=p: layout.run((p,)), repeats) for p in PARTS if p in layout.kinds}
+    found = {"all": wall_seconds(layout.run, repeats)}
+    return found | {p: wall_seconds(lambda p=p: layout.run((p,)), repeats) for p in PARTS if p in layout.kinds}
 
 
 def timed_on_device(layout: Layout, there: Device, repeats: int) -> Seconds:
@@ -101,7 +90,7 @@ def timed_with_host(layout: Layout, there: Device, repeats: int) -> Seconds:
         layout.run()
         there.cupy.cuda.get_current_stream().synchronize()
 
-    return {"all": host_seconds(whole, repeats)}
+    return {"all": wall_seconds(whole, repeats)}
 
 
 @dataclass(frozen=True)
@@ -208,7 +197,7 @@ def ours(of: Network, there: Device | None) -> list[str]:
         records = on_device._program.records
         index = format_bytes(records.words.nbytes + records.items.nbytes)
         graph = there.seconds(lambda: single.graph.launch(there.cupy.cuda.get_current_stream()), 20)
-        cells += [_ms(graph), "", "", "", _ms(host_seconds(compiled.marginals, 10))]
+        cells += [_ms(graph), "", "", "", _ms(wall_seconds(compiled.marginals, 10))]
     else:
         cells += [""] * 5
     plan = of.compiled.plan

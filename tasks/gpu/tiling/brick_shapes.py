@@ -13,7 +13,7 @@ from .tiling_policy import TilingPolicy
 
 
 def choose_shape(axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> BrickShape | None:
-    """Choose a brick; None where none is worth it.
+    """Choose a brick that begins with lines of the output, or with lines of an input besides; None for none.
 
     Parameters
     ----------
@@ -25,12 +25,6 @@ def choose_shape(axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> 
     parts : int
         Axes that it has more than one cell of, at most.
     """
-    candidates = _candidates(axes, itemsize, room, parts)
-    return min(candidates, key=lambda each: each[0], default=(math.inf, None))[1]
-
-
-def _candidates(axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> list[tuple[float, BrickShape]]:
-    """Make bricks that begin with lines of the output, and those with lines of an input besides, with their prices."""
     policy = TilingPolicy.current()
     usual = _BrickUses(axes, itemsize, room, parts)
     usual.grow()
@@ -41,13 +35,14 @@ def _candidates(axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> l
             if other.along_input(k, line // itemsize):
                 other.grow()
                 tried.append(other)
-    shaped = [(taken, taken.shape()) for taken in tried]
-    shares = [policy.brick_usual_share, *[1.0] * len(tried)]
-    return [
-        (share * taken.price(shape), shape)
-        for share, (taken, shape) in zip(shares, shaped, strict=False)
-        if shape is not None
-    ]
+    shaped = [(taken, shape) for taken in tried if (shape := taken.shape()) is not None]
+    if len(shaped) < 2:
+        return shaped[0][1] if shaped else None
+
+    def price(taken: _BrickUses, shape: BrickShape) -> float:
+        return taken.price(shape) * (policy.brick_usual_share if taken is usual else 1.0)
+
+    return min(shaped, key=lambda each: price(*each))[1]
 
 
 class _BrickUses(BrickCells):
@@ -55,14 +50,12 @@ class _BrickUses(BrickCells):
 
     def shape(self) -> BrickShape | None:
         """Give every axis of the brick its use."""
-        in_columns = {part.axis: part.size for part in self.columns}
-        while not self._ways_to_take_rows(in_columns):
-            if not self._give_back(in_columns):
+        usual = tuple(self.columns)
+        while (first := self._shape_with(usual)) is None:
+            if not self._give_back({part.axis: part.size for part in usual}):
                 return None
-        self.slices = [math.prod([self.cells[i] for i in order]) for order in self.by_stride]
-        self.brick_cells = math.prod(self.cells)
-        ways = [self._shape_with(tuple(self.columns)), *map(self._shape_with, self._other_columns())]
-        return min([way for way in ways if way is not None], key=lambda way: way[0], default=(0.0, None))[1]
+        ways = [first, *map(self._shape_with, self._other_columns())]
+        return min([way for way in ways if way is not None], key=lambda way: way[0])[1]
 
     def _other_columns(self) -> list[Parts]:
         """Columns along any axis of the output, where its neighbours are too few for a vector."""
@@ -78,10 +71,12 @@ class _BrickUses(BrickCells):
         in_columns = {part.axis: part.size for part in columns}
         self.lanes, self.vector = lanes(count(columns)), columns
         self.most_rows = min(MAX_ROWS, self.most_cells // self.lanes)
-        options = self._ways_to_take_rows(in_columns, 0 if usual else 1)
+        share, together = self._share(in_columns), self.columns_cells if usual else 1
+        options = self._ways_to_take_rows(share, together)
         if not options:
             return None
-        share = self._share(in_columns)
+        self.slices = [math.prod([self.cells[i] for i in order]) for order in self.by_stride]
+        self.brick_cells = math.prod(self.cells)
         states = [BrickAxis(i, self.cells[i], 1) for i in self.gone if self.cells[i] > 1]
         inner = states
         rows: dict[int, int] = {}
@@ -89,7 +84,7 @@ class _BrickUses(BrickCells):
             rows = min(options, key=lambda r: self._work(r, inner))
             inner = list(min(_subsets(states), key=lambda s: self._work(rows, s)))
         outer = [part for part in states if part not in inner]
-        stored = TilingPolicy.current().brick_store_loads / (1 if not usual else self.columns_cells)
+        stored = TilingPolicy.current().brick_store_loads / together
         summed = math.prod([self.axes[i].size for i in self.gone])
         return self._work(rows, inner) + stored / summed, BrickShape(
             columns=columns,
@@ -105,17 +100,16 @@ class _BrickUses(BrickCells):
         """Cells of the output's axes that are left to threads and their rows."""
         return {i: self.cells[i] // in_columns.get(i, 1) for i in self.kept if self.cells[i] > in_columns.get(i, 1)}
 
-    def _ways_to_take_rows(self, in_columns: dict[int, int], run: int = 0) -> list[dict[int, int]]:
+    def _ways_to_take_rows(self, share: dict[int, int], together: int) -> list[dict[int, int]]:
         """Ways to take rows that leave no more threads than a block has, and enough of them.
 
-        ``run``: neighbours in the output that columns are, if other than usual.
+        ``together``: neighbours in the output that a thread's columns are.
         """
-        share = self._share(in_columns)
         threads = math.prod(share.values())
         least = min(TilingPolicy.current().brick_least_threads, threads)
         return [
             rows
-            for rows in _row_options(self._free_for_rows(share, run or self.columns_cells), self.most_rows)
+            for rows in _row_options(self._free_for_rows(share, together), self.most_rows)
             if least <= threads // math.prod(rows.values()) <= MAX_THREADS
         ]
 
