@@ -28,7 +28,7 @@ class OrderPolicy(Policy):
         A round may gain this share of the run although those before gained less.
     forest_seconds, tree_seconds : float
         Making the forest of an order, and the tree of a forest and its price, for each variable or group of functions:
-        measured 10 to 27 and 23 to 100 microseconds on seven networks.
+        measured 10 to 27 and 23 to 100 microseconds on six networks.
     forests_share : float
         Of a round for forests and trees: of large networks fewer orders are refined.
     emergency : float
