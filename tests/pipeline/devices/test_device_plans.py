@@ -23,6 +23,7 @@ from bucketflow.pipeline.machine.device import DeviceRates
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.orders.effort import LEAST_ON_DEVICE
 from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans import planner as planner_module
 from bucketflow.pipeline.plans.plan import Plan
@@ -70,11 +71,15 @@ def complete_graph(variables: int, states: int) -> bucketflow.Model:
 )
 @pytest.mark.skipif(not DATA.exists(), reason="public instances are not here")
 def test_a_device_takes_no_dearer_tree_than_a_host(file: str, query: Any) -> None:
-    """Searches by a device's rates end before they have found much: 26 times the cells for half again the seconds."""
+    """Searches by a device's rates end before they have found much: 26 times the cells for half again the seconds.
+
+    What a longer search would save has to be worth it: a twentieth of what planning for a device may take.
+    """
+    worthless = LEAST_ON_DEVICE / 20
     model = bucketflow.load(DATA / file)
     there, here = planned(model, query=query, gpus=1), planned(model, query=query, memory="100GB")
     rates = gpu_rates(here.up[0].lowered.semiring)
-    assert there.seconds <= 1.05 * with_rates(here, rates).seconds
+    assert there.seconds <= 1.05 * with_rates(here, rates).seconds + worthless
     assert there.cells <= 4 * here.cells or there.seconds < with_rates(here, rates).seconds
 
 
