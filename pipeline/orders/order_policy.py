@@ -84,7 +84,7 @@ class OrderPolicy(Policy):
 
     share: float = 0.08
     short_share: float = 0.25
-    short_seconds: float = 0.2
+    short_seconds: float = 0.1
     hopeless_seconds: float = 0.5
     doubtful_seconds: float = 2.0
     first_round_seconds: float = 0.05
