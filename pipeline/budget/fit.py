@@ -72,7 +72,7 @@ def fitted(planner: Planner, fit: Fit, disk_bytes: int, disk_rate: Callable[[], 
 def _spilled(planner: Planner, whole: Plan, *, disk_bytes: int, disk_rate: Callable[[], float]) -> Plan:
     from .spill import plan_spill
 
-    plan = plan_spill(planner, whole, disk_rate())
+    plan = plan_spill(planner, whole, disk_rate)
     assert plan.spill is not None
     check_disk(plan.spill.disk_bytes, disk_bytes)
     return plan

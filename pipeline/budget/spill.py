@@ -30,7 +30,7 @@ whose table they write (-1: the roots), each run once for every state of one var
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -53,15 +53,18 @@ DISK_RATE = 5e8
 BOX_SECONDS, CHUNK_SECONDS = 1e-3, 1e-4
 
 
-def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: float = DISK_RATE) -> Plan:
+def plan_spill(
+    planner: Planner, whole: Plan, disk_rate: float | Callable[[], float], nominal_rate: float = DISK_RATE
+) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
     Parameters
     ----------
     whole : Plan
         The plan in memory, without slices.
-    disk_rate : float
-        Bytes per second, to predict the time with; the choice of stages does not depend on it.
+    disk_rate : float or callable
+        Bytes per second, to predict the time with; the choice of stages does not depend on it. A callable measures
+        them, once there are stages.
     nominal_rate : float
         Bytes per second, to choose stages with.
 
@@ -80,7 +83,7 @@ def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: fl
     cutter = Cutter(StageMaker(planner, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
     stored = planner.options.stages
     stages = cutter.best() if stored is None else cutter.as_before(stored)
-    spill = cutter.priced(stages, disk_rate)
+    spill = cutter.priced(stages, disk_rate() if callable(disk_rate) else disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
 
 

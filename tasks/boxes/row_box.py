@@ -25,6 +25,7 @@ from ..rows.keys import Keys
 from ..rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ..rows.ordering import Ranges, concatenated, forget_layouts, put_back
 from ..rows.relation import Relation, Table, empty
+from ..steps.caches import Memo
 from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
@@ -39,6 +40,11 @@ Path = tuple[int, ...]
 
 # Compressed chunks of keys are longer than plain ones by less than a byte for so many.
 _KEY_BYTES_OF_A_HEADER: Final = 128
+
+
+# What the lowered steps of a step's boxes may take, and what one does.
+_STEPS_BYTES: Final = 1 << 18
+_STEP_BYTES: Final = 1 << 14
 
 
 # One thread at a time copies what boxes share to a device.
@@ -145,8 +151,20 @@ class RowBoxes(Generic[T]):
         cupy().cuda.get_current_stream().synchronize()  # other threads read them on their own streams
         return found
 
+    @cached_property
+    def _lowered(self) -> Memo[Step]:
+        return Memo(_STEPS_BYTES)
+
+    def step_of(self, sizes: tuple[int, ...]) -> Step:
+        """Return the step for the sizes of a box: most boxes of a step are of the same ones."""
+        own, found = self.step, self._lowered.get(sizes)
+        if found is None:
+            found = make_step(own.node, own.inputs, own.input_axes, own.axes, sizes, self.semiring, keep=False)
+            self._lowered.put(sizes, found, _STEP_BYTES + 8 * len(sizes))
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_placed"}
+        return {name: value for name, value in self.__dict__.items() if name not in {"_placed", "_lowered"}}
 
 
 def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) -> list[Receipt]:
@@ -217,9 +235,9 @@ def _done(
             read += nbytes
         tables[node] = boxes.algebra.within(table, axes, ranges)
         del table
-    room, step = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read), boxes.step
+    room = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read)
     sizes = sizes_within(boxes.sizes, ranges)
-    step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
+    step = boxes.step_of(sizes)
     made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
     work = {"joined": room.joined, "work": room.done, "dense": room.dense}
     return stored_run(boxes, path, made, start, work, there, ranges, before)

@@ -10,7 +10,7 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -22,7 +22,7 @@ from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..rows.keys import Keys, Words
 from ..rows.numpy_rows import comparable
-from ..rows.ordering import Ranges, chosen_rows, concatenated, ends, next_inside, where_inside
+from ..rows.ordering import KeysWithin, Ranges, chosen_rows, concatenated, next_inside
 from ..rows.relation import Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
 from ..steps.semiring import Semiring
@@ -122,12 +122,14 @@ class RowRun:
 
     def between(self, ranges: Ranges) -> list[int]:
         """Return the chunks that may have rows within ranges: those between whose first keys there is such a key."""
-        if not self.chunks:
-            return []
-        low, high = ends(self.keys, ranges)
-        firsts = comparable(self.firsts)
-        start = max(int(np.searchsorted(firsts, comparable(low), side="right")[0]) - 1, 0)
-        stop = int(np.searchsorted(firsts, comparable(high), side="right")[0])
+        return self._between(KeysWithin(self.keys, ranges)) if self.chunks else []
+
+    def _between(self, wanted: KeysWithin) -> list[int]:
+        ranges, firsts = wanted.ranges, comparable(self.firsts)
+        start, stop = (int(np.searchsorted(firsts, comparable(end), side="right")[0]) for end in wanted.ends)
+        start = max(start - 1, 0)
+        if wanted.follow:
+            return [*range(start, stop)]
         found, there = next_inside(self.keys, self.firsts[start:stop], ranges)
         there[:-1] &= comparable(found)[:-1] < firsts[start + 1 : stop]
         return [*map(int, np.flatnonzero(there) + start)]
@@ -145,14 +147,14 @@ class RowRun:
         ChunkLostError
             If a chunk is missing or damaged.
         """
-        words, values = self.specs
-        for group in _neighbours(self.between(ranges), together):
+        (words, values), wanted = self.specs, KeysWithin(self.keys, ranges)
+        for group in _neighbours(self._between(wanted) if self.chunks else [], together):
             receipts = [self.receipts[chunk] for chunk in group]
             rows = sum(int(ours.value["rows"]) for ours, _ in receipts)
             found = _room(words, len(group), there=there)
             store.load(words, found, [ours for ours, _ in receipts], {}, group[0])
             found = found.reshape(-1, self.keys.n_words)[:rows]
-            chosen = where_inside(self.keys, found, ranges)
+            chosen = wanted.where(found)
             if chosen.start < chosen.stop if isinstance(chosen, slice) else chosen.any():
                 entries = _room(values, len(group), there=there)
                 store.load(values, entries, [theirs for _, theirs in receipts], {}, group[0])
@@ -210,12 +212,17 @@ def values_name(run: str) -> str:
 
 def _told(part: Relation) -> dict[str, Any]:
     """What is known of a chunk without reading it."""
-    samples = min(BoxPolicy.current().chunk_samples, len(part))
-    chosen = np.unique(np.linspace(0, len(part) - 1, samples).astype(np.int64))
+    chosen = _spread(len(part), BoxPolicy.current().chunk_samples)
     # many lists of numbers take far more memory than texts
     words = arrays.on_host(part.words[chosen])
     sample = b64encode(words.astype("<u8").tobytes()).decode()
     return {"rows": len(part), "first": words[0].tolist(), "sample": sample}
+
+
+@lru_cache(1 << 6)
+def _spread(rows: int, samples: int) -> NDArray[np.int64]:
+    """Return rows of a chunk that lie about as far from each other; most chunks have as many rows."""
+    return np.unique(np.linspace(0, rows - 1, min(samples, rows)).astype(np.int64))
 
 
 def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:

@@ -19,8 +19,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.compiler.compile_limits import NotCompiledError
 from ...cost_networks.cost_network import CostTable
 from ...errors import BudgetError, ModelError
+from ...minibuckets.loss_search import LossSearch
 from ...minibuckets.mixed_bound import MixedBound
 from ...minibuckets.partition import Partition, Scope, Size, partition
 from ...models.bayesian_networks import modes_along
@@ -76,10 +78,11 @@ class InnerBounds:
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
-        self._cell_seconds = 0.0
-        self.until = self.asking.started + (
-            OuterPolicy.current().seconds if self.asking.effort.time is None else self.asking.effort.time
-        )
+        self._cell_seconds, self._sums = 0.0, dict[tuple[int, ...], float]()
+        policy, seconds = OuterPolicy.current(), self.asking.effort.time
+        seconds = policy.seconds if seconds is None else seconds
+        self._end = self.asking.started + seconds
+        self.until = self.asking.started + policy.bounding_share * seconds
 
     def run(self) -> Result:
         """Let mini-buckets grow, and return what the best is between.
@@ -92,12 +95,12 @@ class InnerBounds:
         self._begin()
         if self.is_close:
             return self._found()
-        passed = False
+        tightest: MixedBound | None = None
         for split, count in self._splits():
-            if passed and (self._is_late or self.is_close or not self._has_time(split)):
+            if tightest is not None and (self._is_late or self.is_close or not self._has_time(split)):
                 break
-            passed = True
             mixed = self._passes(split)
+            tightest = mixed if tightest is None or mixed.best <= tightest.best else tightest
             if not self.possible:
                 break
             self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
@@ -105,13 +108,56 @@ class InnerBounds:
                 states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
                 start = None if states is None else self._places(states)
                 self._climb(OuterPolicy.current().climbing_share, start=start)
+            with suppress(NotCompiledError):
+                self._search_losses(mixed, OuterPolicy.current().searching_share)
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
-        if not passed:
+        if tightest is None:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
+        self.until = self._end
+        with suppress(NotCompiledError):
+            self._search_losses(tightest, 1.0)
         if not self.is_close:
             self._climb(1.0, endless=self.asking.effort.time is not None)
         return self._found()
+
+    def _search_losses(self, mixed: MixedBound, share: float) -> None:
+        """Look for the states that lose least of a bound, for a part of the time that is left."""
+        now, policy = time.perf_counter(), OuterPolicy.current()
+        until = now + share * (self.until - now)
+        if not self.possible or self.is_close or now > until:
+            return
+        search = LossSearch(
+            mixed, self._search, self._sums, spare_bytes(self.asking.question, self.asking.options) // 4
+        )
+        seconds = policy.first_search_seconds
+        while time.perf_counter() < until and not (search.finished or self.is_close):
+            promising = search.run(self._most_lost(mixed), min(until, time.perf_counter() + seconds))
+            if search.lost == math.inf:
+                self.possible = False
+                return
+            self._bound((mixed.best - search.lost + self._constant) / math.log(10), "AND/OR search")
+            if promising:
+                self._try_states(search.best_states(), min(until, time.perf_counter() + seconds / 4))
+            seconds *= 2
+
+    def _most_lost(self, mixed: MixedBound) -> float:
+        """Return what states may lose of a bound that are to be better than the best ones."""
+        if self.best is None or self.best.log10 is None:
+            return math.inf
+        below = mixed.best + self._constant - self.best.log10 * math.log(10)
+        return below - _OUTWARD / 2 * (1 + abs(self.best.log10))
+
+    def _try_states(self, states: dict[int, int], until: float) -> None:
+        """Take states, or better ones near them, if they are better than the best."""
+        search = self._search
+        if search is None:
+            self._take_places(states)
+            return
+        found = search.climbed(states, lambda: time.perf_counter() > until, 1)
+        best = None if self.best is None else self.best.assignment
+        if best is None or search.value(found) > search.value(self._places(best)):
+            self._take_places(found)
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
         """Yield mini-buckets of growing size that fit memory, and how many buckets are those of inner variables."""
@@ -123,7 +169,7 @@ class InnerBounds:
         before = -1
         for bits in OuterPolicy.current().bits:
             found = partition(dims, scopes, split, Size(cells=1 << bits))
-            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > memory // 2:
+            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > memory // 4:
                 return
             if found.cells > before:
                 yield found, len(inner)
@@ -274,15 +320,15 @@ class InnerBounds:
             self._bound(float(above))
         return found.assignment
 
-    def _bound(self, above: float) -> None:
+    def _bound(self, above: float, by: str = "mini-buckets") -> None:
         """Take an upper bound, if it is the least so far, and tell of both."""
         asking, outward = self.asking, above + _OUTWARD * (1 + abs(above))
         if outward < self.upper:
-            self.upper, self.above = outward, "mini-buckets"
+            self.upper, self.above = outward, by
         lower = None if self.best is None else self.best.log10
         self.history.append((time.perf_counter() - asking.started, lower, self.upper))
         if asking.watch is not None:
-            asking.watch(lower, self.upper, "mini-buckets")
+            asking.watch(lower, self.upper, by)
 
     def _take(self, summed: Result, states: dict[str, str | int]) -> None:
         """Remember states whose sum is the greatest so far."""

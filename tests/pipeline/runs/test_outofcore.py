@@ -89,6 +89,8 @@ def memory_of_tasks(monkeypatch: pytest.MonkeyPatch, planned: Callable[[int], in
                 ready.finish(key)
         finally:
             gc.unfreeze()
+            gc.collect()
+            gc.freeze()  # what was there before the tests
 
     monkeypatch.setattr(SerialPool, "run_graph", one_by_one)
     return ratios
