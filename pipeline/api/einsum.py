@@ -261,9 +261,9 @@ def einsum(
         left.append(reduce(lambda a, b: rules.joined(a, b, {*kept, *(n for o in taken for n in o.names)}), taken))
         left[-1] = rules.reduced(left[-1], kept)
     found = reduce(lambda a, b: rules.joined(a, b, {*output, *a.names, *b.names}), left)
-    found = _spread(rules.reduced(found, output), output)
+    table = _spread(rules.reduced(found, output), output)
     try:
-        return found.astype(np.int64) if found.dtype == object else found
+        return table.astype(np.int64) if table.dtype == object else table
     except OverflowError:
         raise ModelError("sums do not fit integers of 64 bits; give floats") from None
 
