@@ -100,7 +100,7 @@ class OrderPolicy(Policy):
     kept_trees: int = 8
     compiled_seconds: float = 0.5
     loaded_cells: int = 1 << 22
-    compiling_seconds: float = 16.0
+    compiling_seconds: float = 10.0
     uncompiled_table_cells: int = 1 << 26
     compiled_first_cells: int = 1 << 26
     first_work: int = 100_000
