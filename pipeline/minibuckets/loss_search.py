@@ -2,8 +2,8 @@
 
 Messages of mini-buckets say what is lost of the bound by each state of a maximised variable, given those that its
 tables read; what is lost where sums were split is known once all that a sum reads is decided: it is summed exactly then
-(Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018). The search over the losses is that of
-:mod:`...tasks.search.loss_tree`.
+(Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018). The search over the losses is compiled, in
+the room of tasks.
 """
 
 from __future__ import annotations
