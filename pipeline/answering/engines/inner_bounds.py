@@ -78,7 +78,7 @@ class InnerBounds:
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
-        self._cell_seconds, self._sums = 0.0, dict[tuple[int, ...], float]()
+        self._cell_seconds, self._sums = 0.0, dict[tuple[int, bytes], float]()
         policy, seconds = OuterPolicy.current(), self.asking.effort.time
         seconds = policy.seconds if seconds is None else seconds
         self._end = self.asking.started + seconds
