@@ -2,7 +2,8 @@
 
 Numba makes every function complete when it is compiled: optimised, as machine code, with all that it calls, and with
 two wrappers for callers in Python and C; and then all of it again for the function that calls it. For those that
-nobody else calls this is in vain, half of what large loops take. So an inner function is the code of its own body only.
+nobody else calls this is in vain, half of what large loops take. So an inner function of a loop whose code is kept is
+the code of its own body only.
 Where Python calls one later, it is compiled once more, complete. This uses inner parts of Numba's, see
 :mod:`.numba_parts`.
 """
@@ -31,7 +32,7 @@ class _CodeOnly:
 
 def is_inner() -> bool:
     """Whether what is being compiled is for a function that calls it, and kept only as part of that."""
-    return len(_compiled) > 1 and not _compiled[-1]
+    return len(_compiled) > 1 and _compiled[0] and not _compiled[-1]  # functions of others are left as they are
 
 
 def compile_inner_code_only() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 
@@ -59,3 +60,10 @@ def test_an_inner_function_is_code_until_python_calls_it() -> None:
     assert again(values) == 22
     with pytest.raises(ValueError, match="negative"):
         again(np.array([-1]))
+
+
+def test_functions_of_others_are_compiled_as_numba_does() -> None:
+    inner = numba.njit(lambda x: x + 1)
+    caller = numba.njit(lambda x: inner(x) + 1)
+    assert caller(1) == 3
+    assert [type(found.entry_point) is _CodeOnly for found in inner.overloads.values()] == [False]
