@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -12,14 +12,14 @@ from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.steps.step import Step
 from ..answering.engines.strategy_policy import StrategyPolicy
 from ..answering.placement import pool_for, temporary_folder
-from ..answering.prepared import Prepared, by_rows, known_rates, planned, problem_of
+from ..answering.prepared import PATIENCE, Prepared, by_rows, known_rates, planned, problem_of
 from ..answering.question import Question
 from ..answering.running import run_of
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
 from ..models.query import Fit
 from ..options import Options
-from ..preprocessing.leaf_rows import leaf_rows
+from ..preprocessing.leaf_rows import leaf_rows, possible
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic
 from ..runs.run import TABLES, Run
@@ -65,7 +65,7 @@ def with_room(options: Options, nbytes: int, what: str) -> Options:
 
 
 def prepare_kept(question: Question, network: Network, arithmetic: Arithmetic[T], options: Options) -> Prepared:
-    """Plan a sweep whose tables all stay: in memory, whole or in slices, or else in boxes on disk.
+    """Plan a sweep whose tables all stay: in memory, whole or in slices, or else in boxes on disk, or by rows.
 
     Raises
     ------
@@ -85,10 +85,30 @@ def prepare_kept(question: Question, network: Network, arithmetic: Arithmetic[T]
     try:
         return planned(_fitted(prepared, "slice"), known_rates)
     except BudgetError as refused:
-        try:
+        with suppress(BudgetError):
             return planned(_fitted(prepared, "spill"), known_rates)
-        except BudgetError:
-            raise refused from None
+        with suppress(BudgetError):
+            return _by_rows(prepared, refused)
+        raise
+
+
+def _by_rows(prepared: Prepared, refused: BudgetError) -> Prepared:
+    """Return a question planned by rows, on disk where they do not fit, if few cells are possible.
+
+    Raises
+    ------
+    BudgetError
+        If that does not go, or takes long.
+    """
+    from ..budget.rows_fit import is_sparse
+
+    counts = leaf_rows(prepared.network)
+    why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
+    rows = by_rows(_fitted(prepared, "spill"), counts, why, PATIENCE)
+    asked = prepared.resources.asked
+    if asked.representation == "dense" or asked.gpus is not None or not is_sparse(rows.problem):
+        raise refused
+    return planned(rows, known_rates)
 
 
 def _over_before_a_device_starts(prepared: Prepared) -> Prepared | None:
@@ -102,7 +122,9 @@ def _over_before_a_device_starts(prepared: Prepared) -> Prepared | None:
 
 
 def kept_notes(prepared: Prepared, options: Options) -> tuple[str, ...]:
-    """Say where tables were swept, if that is not where it was asked for."""
+    """Say where tables were swept, or that they are rows, if that is not what was asked for."""
+    if prepared.why_rows and options.representation != "rows":
+        return (f"tables are rows, {prepared.why_rows}",)
     if options.gpus is None or prepared.plan is None or prepared.resources.asked.gpus is not None:
         return ()
     return ("all tables were swept on the CPU, which takes less than to start a device",)

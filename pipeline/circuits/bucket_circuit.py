@@ -21,10 +21,13 @@ from ..trees.tree import Tree, bucket_tree
 from .circuit import CircuitGraph
 from .circuit_leaves import CircuitLeaves
 from .circuit_policy import CircuitPolicy
-from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, WORK_BYTES, GateStore, TurnOver
-from .node_tables import NodeTable, columns, grouped, joined
+from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
+from .node_tables import NodeTable, columns, grouped, joined, restricted, united
+from .stored_gates import StoredGates
 
 Array = NDArray[Any]
+# Nominal seconds of a row are those of so many bytes for each factor more.
+_WORKED_BYTES = 32
 
 
 @dataclass(eq=False)
@@ -36,12 +39,15 @@ class BucketCircuit:
     network : Network
         All of a model that evidence leaves, nothing summed out before.
     options : Options
+    disk : StoredGates, optional
+        Where gates go that do not fit memory.
     reserved_bytes : int
         Of memory, for others.
     """
 
     network: Network
     options: Options
+    disk: StoredGates | None = None
     reserved_bytes: int = 0
     method: ClassVar[str] = "buckets"
     suits: ClassVar[bool] = True
@@ -104,7 +110,7 @@ class BucketCircuit:
     @cached_property
     def _store(self) -> GateStore:
         tables, _ = self.tables, self.tree  # tables make leaves, and by the tree is known what is needed at most
-        store = GateStore(self.leaves.count, Resources(self.options).host_bytes, self.most_bytes)
+        store = GateStore(self.leaves.count, Resources(self.options).host_bytes, self.most_bytes, disk=self.disk)
         store.held_bytes = sum(table.nbytes for table in tables)
         return store
 
@@ -147,7 +153,7 @@ class BucketCircuit:
                     [messages[kid]] if kid in messages else [tables[f] for f in self.network.leaves[kid].functions]
                 )
             where = f"with bucket {node - tree.n_leaves + 1:,} of {len(tree.children):,}"
-            messages[node] = made = self._bucket(store, inputs, tree.eliminated[node - tree.n_leaves], where)
+            messages[node] = made = self._bucket_in_parts(store, inputs, tree.eliminated[node - tree.n_leaves], where)
             if not len(made):
                 return None
             for kid in kids:
@@ -155,6 +161,23 @@ class BucketCircuit:
             store.held_bytes += made.nbytes - sum(table.nbytes for table in inputs)
             self._done += 1
         return [node for root in tree.roots for node in messages[root].nodes[0].tolist() if node != NOTHING]
+
+    def _bucket_in_parts(
+        self, store: GateStore, inputs: list[NodeTable], gone: frozenset[int], where: str
+    ) -> NodeTable:
+        """Sum variables out; where a join does not fit, for each state of one of the others apart."""
+        try:
+            return self._bucket(store, inputs, gone, where)
+        except JoinTooLargeError:
+            dims, stays = self.network.dims, {v for table in inputs for v in table.axes} - gone
+            if not stays:
+                raise
+        v, made = max(stays, key=lambda v: (dims[v], v)), list[NodeTable]()
+        for state in range(dims[v]):
+            part = self._bucket_in_parts(store, [restricted(table, v, state) for table in inputs], gone, where)
+            column = np.full((len(part), 1), state, np.int32)
+            made.append(NodeTable((*part.axes, v), np.concatenate([part.states, column], axis=1), part.nodes))
+        return united(made)
 
     def _bucket(self, store: GateStore, inputs: list[NodeTable], gone: frozenset[int], where: str) -> NodeTable:
         """Sum out variables one after the other, each time the one whose tables join to the fewest cells."""
@@ -166,7 +189,7 @@ class BucketCircuit:
             return math.prod([dims[u] for u in {u for table in joins(v) for u in table.axes}]), v
 
         def priced(rows: int, row_bytes: int) -> None:
-            store.take_room(rows, row_bytes + (8 + WORK_BYTES) * (len(left) + 1), where)
+            store.take_room(rows, row_bytes, row_bytes + _WORKED_BYTES * (len(left) + 1), where)
 
         dims, left, waiting = self.network.dims, inputs, set(gone)
         while waiting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Reversible
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -108,6 +109,8 @@ class CircuitGraph:
         The model's name.
     scopes : dict
         The variables of each function of the model's own that has parameters.
+    parts : ndarray of int64, shape (parts + 1,), optional
+        Of gates in files: where pieces begin of which none has a gate that is made of another one, and the end.
     """
 
     variables: CircuitVariables
@@ -117,6 +120,7 @@ class CircuitGraph:
     gates: Gates
     source: str = ""
     scopes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    parts: Array | None = None
 
     @property
     def n_indicators(self) -> int:
@@ -151,19 +155,14 @@ class CircuitGraph:
         return sum(array.nbytes for array in arrays)
 
     @cached_property
-    def layers(self) -> tuple[CircuitLayer, ...]:
-        """Gates by depth, kind and number of children (as KLay has them: Maene et al., ICLR 2025)."""
-        gates, first = self.gates, self.n_leaves
-        depth = depths_of(gates, first)
-        order = np.lexsort((gates.arities, gates.is_sum, depth))
-        keys = np.stack([depth, gates.is_sum, gates.arities])[:, order]
-        cuts = np.flatnonzero((np.diff(keys, axis=1) != 0).any(axis=0)) + 1
-        made = []
-        for part in np.split(order, cuts) if len(order) else ():
-            arity = int(gates.arities[part[0]])
-            children = gates.children[gates.starts[part][:, np.newaxis] + np.arange(arity)]
-            made.append(CircuitLayer(bool(gates.is_sum[part[0]]), part + first, children))
-        return tuple(made)
+    def layers(self) -> Reversible[CircuitLayer]:
+        """Gates by depth, kind and number of children (as KLay has them: Maene et al., ICLR 2025).
+
+        Of gates in files by piece in place of depth, read when their turn comes.
+        """
+        if self.parts is not None:
+            return PartLayers(self)
+        return tuple(layers_of(self.gates, depths_of(self.gates, self.n_leaves), self.n_leaves))
 
     @cached_property
     def decisions(self) -> Array:
@@ -171,22 +170,24 @@ class CircuitGraph:
 
         An indicator decides at once, and a product with indicators among its children.
         """
-        gates, first = self.gates, self.n_leaves
-        direct = (gates.children < self.n_indicators) & np.repeat(~gates.is_sum, gates.arities)
-        own = np.arange(self.n_indicators)
-        leaves = np.concatenate([own, gates.children[direct]])
-        counts = np.zeros(self.nodes, np.int64)
-        counts[own] = 1
-        counts[first:] = np.bincount(np.repeat(np.arange(len(gates)), gates.arities)[direct], minlength=len(gates))
-        ends = counts.cumsum()
-        found = np.full(len(gates), -1, np.int64)
+        found = np.full(len(self.gates), -1, np.int32)
         for layer in self.layers:
             if layer.is_sum and layer.children.shape[1] > 1:
-                children = layer.children.reshape(-1)
-                decided = leaves[ranges(ends[children] - counts[children], ends[children])]
-                places = np.repeat(np.arange(len(children)), counts[children])
-                found[layer.nodes - first] = self._told_apart(layer.children.shape, places, decided)
+                places, decided = self._decided(layer.children.reshape(-1))
+                found[layer.nodes - self.n_leaves] = self._told_apart(layer.children.shape, places, decided)
         return found
+
+    def _decided(self, nodes: Array) -> tuple[Array, Array]:
+        """Return the indicators that nodes decide: the place of a node among them, and a leaf, for each."""
+        gates, first = self.gates, self.n_leaves
+        leaves, inner = np.flatnonzero(nodes < self.n_indicators), np.flatnonzero(nodes >= first)
+        inner = inner[~gates.is_sum[nodes[inner] - first]]
+        numbers = nodes[inner] - first
+        starts, ends = gates.starts[numbers], gates.starts[numbers + 1]
+        children = gates.children[ranges(starts, ends)]
+        direct = children < self.n_indicators
+        places = np.concatenate([leaves, np.repeat(inner, ends - starts)[direct]])
+        return places, np.concatenate([nodes[leaves], children[direct]])
 
     def _told_apart(self, shape: tuple[int, int], places: Array, decided: Array) -> Array:
         """Return for each row of children a variable that all of them decide, each another state; -1 for none.
@@ -212,6 +213,53 @@ class CircuitGraph:
     def __repr__(self) -> str:
         named = f" of {self.source!r}" if self.source else ""
         return f"<circuit{named}: {len(self.variables.dims):,} variables, {self.nodes:,} nodes, {self.edges:,} edges>"
+
+
+@dataclass(frozen=True, eq=False)
+class PartLayers:
+    """Layers of a circuit whose gates are in files, made each time they are asked for, piece by piece.
+
+    Parameters
+    ----------
+    graph : CircuitGraph
+    """
+
+    graph: CircuitGraph
+
+    def __iter__(self) -> Iterator[CircuitLayer]:
+        """Yield layers, each behind those that it is made of."""
+        for part in range(len(self._parts) - 1):
+            yield from self._layers(part)
+
+    def __reversed__(self) -> Iterator[CircuitLayer]:
+        """Yield the last layer first."""
+        for part in reversed(range(len(self._parts) - 1)):
+            yield from reversed(self._layers(part))
+
+    @property
+    def _parts(self) -> Array:
+        assert self.graph.parts is not None
+        return self.graph.parts
+
+    def _layers(self, part: int) -> list[CircuitLayer]:
+        first, stop = self._parts[part : part + 2].tolist()
+        starts = np.array(self.graph.gates.starts[first : stop + 1])
+        children = np.array(self.graph.gates.children[starts[0] : starts[-1]])
+        own = Gates(np.array(self.graph.gates.is_sum[first:stop]), starts - starts[0], children)
+        return layers_of(own, np.zeros(len(own), np.int64), self.graph.n_leaves + first)
+
+
+def layers_of(gates: Gates, depth: Array, first: int) -> list[CircuitLayer]:
+    """Return gates by depth, kind and number of children; the first of them has a number."""
+    order = np.lexsort((gates.arities, gates.is_sum, depth))
+    keys = np.stack([depth, gates.is_sum, gates.arities])[:, order]
+    cuts = np.flatnonzero((np.diff(keys, axis=1) != 0).any(axis=0)) + 1
+    made = []
+    for part in np.split(order, cuts) if len(order) else ():
+        arity = int(gates.arities[part[0]])
+        children = gates.children[gates.starts[part][:, np.newaxis] + np.arange(arity)]
+        made.append(CircuitLayer(bool(gates.is_sum[part[0]]), part + first, children))
+    return made
 
 
 def _distinct_pairs(key: Array, other: Array) -> Array:

@@ -8,7 +8,11 @@ literals as model counters write them, ``c p weight 3 0.4 0``.
 from __future__ import annotations
 
 import json
+import math
+import struct
+import zipfile
 from collections.abc import Iterator
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -63,7 +67,8 @@ def write_circuit(graph: CircuitGraph, path: str | PathLike[str]) -> None:
         arrays = graph.indicators, graph.parameters, graph.values, gates.is_sum, gates.starts, gates.children
         with partial.open("wb") as binary:
             told = np.frombuffer(json.dumps(header).encode(), np.uint8)
-            np.savez(binary, allow_pickle=False, header=told, **dict(zip(_ARRAYS, arrays, strict=True)))
+            more = {} if graph.parts is None else {"parts": graph.parts}
+            np.savez(binary, allow_pickle=False, header=told, **dict(zip(_ARRAYS, arrays, strict=True)), **more)
 
 
 def read_circuit(path: str | PathLike[str]) -> CircuitGraph:
@@ -78,8 +83,10 @@ def read_circuit(path: str | PathLike[str]) -> CircuitGraph:
         if circuit_ending(path) == ".nnf":
             return read_nnf(str(path), Path(path).read_text(encoding="ascii", errors="replace"))
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            told, arrays = json.loads(file["header"].tobytes()), [file[name] for name in _ARRAYS]
-        return _read(told, *arrays)
+            told, parts = json.loads(file["header"].tobytes()), file.get("parts")
+            stays = _ARRAYS if parts is None else _ARRAYS[:3]
+            arrays = [file[name] if name in stays else _mapped(Path(path), name) for name in _ARRAYS]
+        return _read(told, parts, *arrays)
     except (BucketflowError, MemoryError):
         raise
     except Exception as error:  # whatever a file makes of us that is none of ours
@@ -87,7 +94,14 @@ def read_circuit(path: str | PathLike[str]) -> CircuitGraph:
 
 
 def _read(
-    told: Any, indicators: Array, parameters: Array, values: Array, is_sum: Array, starts: Array, children: Array
+    told: Any,
+    parts: Array | None,
+    indicators: Array,
+    parameters: Array,
+    values: Array,
+    is_sum: Array,
+    starts: Array,
+    children: Array,
 ) -> CircuitGraph:
     """Put a circuit together, once its numbers are known to fit."""
     form, names, dims, labels, hidden, source, scopes = told
@@ -95,10 +109,11 @@ def _read(
         raise ValueError(form)
     own = tuple(None if known is None else tuple(known) for known in labels)
     variables = CircuitVariables(tuple(names), tuple(map(int, dims)), own, int(hidden))
-    gates = Gates(is_sum.astype(bool), starts.astype(np.int64), children)
-    found = CircuitGraph(
-        *(variables, indicators, parameters, values, gates, str(source)), {int(f): tuple(scope) for f, scope in scopes}
-    )
+    if parts is None:
+        is_sum, starts = is_sum.astype(bool), starts.astype(np.int64)
+    known_scopes = {int(f): tuple(scope) for f, scope in scopes}
+    gates = Gates(is_sum, starts, children)
+    found = CircuitGraph(variables, indicators, parameters, values, gates, str(source), known_scopes, parts)
     verify_numbers(found)
     return found
 
@@ -112,10 +127,8 @@ def verify_numbers(graph: CircuitGraph) -> None:
         If not.
     """
     gates, dims = graph.gates, np.array(graph.variables.dims, np.int64)
-    parents = np.repeat(np.arange(len(gates)) + graph.n_leaves, gates.arities)
-    numbers = gates.children
-    fits = len(gates.starts) == len(gates) + 1 and gates.starts[0] == 0 and gates.starts[-1] == len(numbers)
-    if not (len(gates) and fits and (gates.arities >= 0).all() and (numbers >= 0).all() and (numbers < parents).all()):
+    fits = len(gates.starts) == len(gates) + 1 and gates.starts[0] == 0 and gates.starts[-1] == len(gates.children)
+    if not (len(gates) and fits and all(_stands_behind(graph, *part) for part in _checked_parts(graph))):
         raise ValueError("a node that does not stand behind its children")
     variables, states = graph.indicators
     if not ((variables >= 0) & (variables < len(dims))).all() or not ((states >= 0) & (states < dims[variables])).all():
@@ -126,6 +139,56 @@ def verify_numbers(graph: CircuitGraph) -> None:
         entries = graph.parameters[1, graph.parameters[0] == f]
         if not ((entries >= 0) & (entries < np.prod(dims[list(scope)]))).all():
             raise ValueError(f"an entry that function {f} does not have")
+
+
+def _checked_parts(graph: CircuitGraph) -> Iterator[tuple[int, int]]:
+    """Yield where pieces of the gates begin and end.
+
+    Raises
+    ------
+    ValueError
+        If they are not in order.
+    """
+    parts = graph.parts
+    if parts is None:
+        yield 0, len(graph.gates)
+        return
+    if parts.ndim != 1 or not (len(parts) and parts[0] == 0 and parts[-1] == len(graph.gates)):
+        raise ValueError("parts that are not all gates")
+    yield from pairwise(parts.tolist())
+
+
+def _stands_behind(graph: CircuitGraph, first: int, stop: int) -> bool:
+    """Whether gates have children before them; of those in files, before their piece."""
+    starts = graph.gates.starts[first : stop + 1]
+    arities = np.diff(starts)
+    if stop < first or (arities < 0).any():
+        return False
+    numbers, parents = graph.gates.children[starts[0] : starts[-1]], np.arange(first, stop) + graph.n_leaves
+    limit = np.repeat(parents if graph.parts is None else np.full(stop - first, first + graph.n_leaves), arities)
+    return bool((numbers >= 0).all() and (numbers < limit).all())
+
+
+def _mapped(path: Path, name: str) -> Array:
+    """Return an array of an ``.npz`` that is read as it is used.
+
+    Raises
+    ------
+    ValueError
+        If it is compressed.
+    """
+    with zipfile.ZipFile(path) as archive, path.open("rb") as file:
+        entry = archive.getinfo(f"{name}.npy")
+        if entry.compress_type != zipfile.ZIP_STORED:
+            raise ValueError(f"{name} is compressed")
+        file.seek(entry.header_offset + 26)  # lengths of name and extra field, then both, then the array
+        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+        if dtype.hasobject:
+            raise ValueError(f"{name} has objects")
+        return np.memmap(path, dtype, "r", file.tell(), shape) if math.prod(shape) else np.zeros(shape, dtype)
 
 
 def literal_weights(graph: CircuitGraph) -> dict[int, float]:

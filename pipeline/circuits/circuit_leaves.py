@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..preprocessing.preprocess import Network
 from .circuit import CircuitGraph, CircuitVariables
 from .entries import entries_left
-from .gate_store import NOTHING, GateStore, reachable
+from .gate_store import NOTHING, GateStore
 from .node_tables import NodeTable
 
 Array = NDArray[Any]
@@ -75,7 +75,7 @@ class CircuitLeaves:
 
     def graph(self, store: GateStore) -> CircuitGraph:
         """Return the circuit of what its root is made of."""
-        gates, left = reachable(store.gates(), store.first)
+        gates, left, pieces = store.reachable()
         indicators = self.indicators[0]
         split = np.searchsorted(left, self.first_parameter)
         functions = np.repeat([f for f, *_ in self.parameters], [len(values) for *_, values in self.parameters])
@@ -84,6 +84,5 @@ class CircuitLeaves:
         model = self.network.model
         variables = CircuitVariables(model.names, model.dims, model.states, model.hidden)
         parameters = np.stack([known, entries]).astype(np.int64)
-        return CircuitGraph(
-            variables, indicators[:, left[:split]], parameters, values.astype(np.float64), gates, model.name
-        )
+        indicators, values = indicators[:, left[:split]], values.astype(np.float64)
+        return CircuitGraph(variables, indicators, parameters, values, gates, model.name, parts=pieces)

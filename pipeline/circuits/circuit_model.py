@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Reversible
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Unpack, get_args
@@ -11,6 +11,7 @@ from typing import Any, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from ...storage.scratch import scratch_folder
 from ..answering.question import Findings, split_evidence
 from ..errors import BucketflowError, ModelError, checks_keywords
 from ..models.cases import CaseMarginals, Cases, cases_of
@@ -19,7 +20,7 @@ from ..models.model import Model, checked_model
 from ..options import Keywords, Options
 from .circuit import CircuitGraph, CircuitLayer
 from .circuit_policy import CircuitPolicy
-from .evaluation import Picker, best, drawn_by, flows, log_values, walk_down
+from .evaluation import Picker, best, counted_by_residues, drawn_by, flows, log_values, walk_down
 from .making import CircuitMethod, CircuitOrigin, made_circuit
 
 Array = NDArray[Any]
@@ -34,6 +35,7 @@ def circuit(
     evidence: Findings = None,
     method: CircuitMethod = "auto",
     report: Callable[[str], None] | None = None,
+    out: str | PathLike[str] | None = None,
     **options: Unpack[Keywords],
 ) -> Circuit:
     """Compile a model to a smooth, deterministic, decomposable circuit.
@@ -53,6 +55,9 @@ def circuit(
         What it is made from; both take turns until one is through unless one is named.
     report : callable, optional
         Told what it takes at most, in a sentence, where it is not made at once.
+    out : path, optional
+        Where the circuit is saved. For an ``.npz`` gates from buckets are on disk while they do not fit ``memory``; the
+        circuit's gates are then read from the file, piece by piece, whenever it is evaluated.
     **options
         ``memory``, ``order``, ``order_time``, ``tree`` and ``seed``, as in :func:`bucketflow.solve`.
 
@@ -74,7 +79,15 @@ def circuit(
         raise ModelError("a circuit takes soft evidence when it is evaluated, not when it is made")
     if method not in get_args(CircuitMethod):
         raise ModelError(f"method is {method!r}; a circuit is made by {', '.join(get_args(CircuitMethod))}")
-    return Circuit(*made_circuit(model, hard, Options(**options), method, report))
+    if out is None:
+        return Circuit(*made_circuit(model, hard, Options(**options), method, report))
+    from .circuit_files import circuit_ending
+
+    streams = circuit_ending(out) == ".npz"
+    with scratch_folder() as folder:
+        made = Circuit(*made_circuit(model, hard, Options(**options), method, report, folder if streams else None))
+        made.save(out)
+    return made if made.graph.parts is None else Circuit(load_circuit(out).graph, made.origin)
 
 
 @checks_keywords
@@ -103,7 +116,7 @@ class _Arrays:
     """The array module of an evaluation, and the circuit's layers there."""
 
     xp: Any
-    layers: Sequence[CircuitLayer]
+    layers: Reversible[CircuitLayer]
 
     def on_host(self, array: Any) -> Array:
         """Return an array in the host's memory."""
@@ -227,6 +240,8 @@ class Circuit:
     def count(self) -> int:
         """Return how many assignments there are, exactly."""
         graph = self.graph
+        if graph.parts is not None:
+            return counted_by_residues(graph)
         values = np.ones(graph.nodes, object)
         for layer in graph.layers:
             known = values[layer.children]

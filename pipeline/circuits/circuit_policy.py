@@ -30,6 +30,8 @@ class CircuitPolicy(Policy):
     batch_bytes : int
         Values of all nodes for the cases that are evaluated together. 1,000 cases of insurance took 3.8, 1.1, 1.0 and
         0.9 CPU-s for sums with 1, 4, 64 and 256 MiB, and 10.8, 4.2, 3.7 and 4.2 for marginals.
+    stored_edges : int
+        Edges of gates that are read together where a circuit is in a file: some 40 MB with what is made of them.
     checked_draws : int
         Assignments that a check draws from a circuit and evaluates on the model.
     """
@@ -41,4 +43,5 @@ class CircuitPolicy(Policy):
     searched_per_second: float = 2.0**23 / 0.3
     first_turn_seconds: float = 0.25
     batch_bytes: int = 1 << 26
+    stored_edges: int = 1 << 20
     checked_draws: int = 16

@@ -6,23 +6,24 @@ handed in: NumPy, or CuPy with the circuit's layers on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Reversible
 from typing import Any
 
 import numpy as np
 
+from ..queries.counting import combine, enough_primes
 from .circuit import CircuitGraph, CircuitLayer
 
 Picker = Callable[[Any], Any]
 """Chooses one child for each row of logarithms, shape (sums, children)."""
 
 
-def log_values(circuit: CircuitGraph, layers: Sequence[CircuitLayer], leaves: Any, maximum: bool, xp: Any) -> Any:
+def log_values(circuit: CircuitGraph, layers: Reversible[CircuitLayer], leaves: Any, maximum: bool, xp: Any) -> Any:
     """Return the logarithm of each node in each case: sums, or the greatest child in their place.
 
     Parameters
     ----------
-    layers : sequence of CircuitLayer
+    layers : reversible of CircuitLayer
         Those of the circuit, of the array module.
     leaves : ndarray, shape (leaves, cases)
         Logarithms of all leaves.
@@ -41,6 +42,27 @@ def log_values(circuit: CircuitGraph, layers: Sequence[CircuitLayer], leaves: An
             top if maximum or len(children) < 2 else top + xp.log(_relative(values, children, top, xp))
         )
     return values
+
+
+def counted_by_residues(circuit: CircuitGraph) -> int:
+    """Return how many assignments a circuit has, exactly, from residues modulo primes: numbers of eight bytes."""
+    leaves = np.zeros((circuit.n_leaves, 1))
+    logs = log_values(circuit, circuit.layers, leaves, False, np)
+    if (log := float(logs[circuit.root, 0])) == -np.inf:
+        return 0
+    del logs
+    return combine([(_residue(circuit, prime), prime) for prime in enough_primes(log, 1)])
+
+
+def _residue(circuit: CircuitGraph, prime: int) -> int:
+    """Return the number of assignments modulo a prime below 2**31."""
+    values = np.ones(circuit.nodes, np.int64)
+    for layer in circuit.layers:
+        found = np.full(len(layer.nodes), 0 if layer.is_sum else 1, np.int64)
+        for column in layer.children.T:
+            found = (found + values[column] if layer.is_sum else found * values[column]) % prime
+        values[layer.nodes] = found
+    return int(values[circuit.root])
 
 
 def reduced(values: Any, children: Any, combine: Any, neutral: float) -> Any:
@@ -62,7 +84,7 @@ def _relative(values: Any, children: Any, top: Any, xp: Any) -> Any:
     return total
 
 
-def flows(circuit: CircuitGraph, layers: Sequence[CircuitLayer], values: Any, xp: Any) -> Any:
+def flows(circuit: CircuitGraph, layers: Reversible[CircuitLayer], values: Any, xp: Any) -> Any:
     """Return for each node how probable it is that it is part of an assignment, in each case; 0 where none is possible.
 
     That is the derivative of the logarithm of the root by the logarithm of the node (Darwiche, JACM 2003): of an
@@ -94,7 +116,7 @@ def scatter_add(target: Any, layer: CircuitLayer, column: int, added: Any, xp: A
 
 
 def walk_down(
-    circuit: CircuitGraph, layers: Sequence[CircuitLayer], values: Any, columns: int, pick: Picker, xp: Any
+    circuit: CircuitGraph, layers: Reversible[CircuitLayer], values: Any, columns: int, pick: Picker, xp: Any
 ) -> Any:
     """Return which indicators are part of one assignment for each column, shape (indicators, columns).
 

@@ -12,19 +12,25 @@ from numpy.typing import NDArray
 from ..errors import BudgetError, format_bytes
 from .circuit import Gates, ranges
 from .circuit_policy import CircuitPolicy
+from .stored_gates import STORED_GATE_BYTES, StoredGates
 
 Array = NDArray[Any]
 
 NOTHING = -1
 """In place of a child: a factor of 1."""
-# What a row of a join takes while its product is made: its children, a copy in order, and the sorting.
-WORK_BYTES = 24
+# What a row of a join takes while its product is made: itself, its children, copies in order, packed and distinct ones;
+# and the numbers of sorting.
+_COPIES, WORK_BYTES = 4, 48
 # What an edge and a gate take at most: at the end, when gates are put in order and those of no use are left out.
 EDGE_BYTES, GATE_BYTES = 56, 40
 
 
 class TurnOver(Exception):
     """What is next takes more seconds than a turn has left."""
+
+
+class JoinTooLargeError(BudgetError):
+    """A join does not fit memory."""
 
 
 @dataclass(eq=False)
@@ -43,6 +49,8 @@ class GateStore:
         Nominal seconds that all joins may take until now; raised from turn to turn.
     reserved_bytes : int
         Of what is allowed, for others.
+    disk : StoredGates, optional
+        Where gates go once they do not fit memory with what is next.
     """
 
     first: int
@@ -51,31 +59,52 @@ class GateStore:
     held_bytes: int = 0
     turn_seconds: float = math.inf
     reserved_bytes: int = 0
+    disk: StoredGates | None = None
     blocks: list[tuple[Array | bool, Array, Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.next, self.seconds = self.first, 0.0
 
-    def take_room(self, rows: int, row_bytes: int, where: str) -> None:
+    def take_room(self, rows: int, row_bytes: int, worked_bytes: int, where: str) -> None:
         """Refuse a join before it is made, if it and the circuit so far are too large, or for another turn.
+
+        Parameters
+        ----------
+        rows, row_bytes : int
+            Of the join.
+        worked_bytes : int
+            What time goes by, of each row.
+        where : str
+            Which join it is.
 
         Raises
         ------
-        BudgetError
+        JoinTooLargeError
             With what is needed, what the plan's cells would need at most, and what is allowed.
         TurnOver
             If it takes longer than what is left of the turn.
         """
-        needed = self.held_bytes + rows * row_bytes
+        joined = rows * (_COPIES * row_bytes + WORK_BYTES)
+        needed = self.held_bytes + joined
+        if needed > self.allowed_bytes - self.reserved_bytes and self.disk is not None:
+            self._store_blocks(self.disk)
+            needed = self.held_bytes + joined
         if needed > self.allowed_bytes - self.reserved_bytes:
-            raise BudgetError(
+            raise JoinTooLargeError(
                 f"the circuit needs at least {format_bytes(needed)} {where}, by all cells at most "
                 f"{format_bytes(self.expected_bytes)}, allowed {format_bytes(self.allowed_bytes)}; give more memory"
             )
-        seconds = rows * row_bytes * CircuitPolicy.current().row_byte_seconds
+        seconds = rows * worked_bytes * CircuitPolicy.current().row_byte_seconds
         if self.seconds + seconds > self.turn_seconds:
             raise TurnOver
         self.seconds += seconds
+
+    def _store_blocks(self, disk: StoredGates) -> None:
+        """Write all gates that are in memory to disk."""
+        for is_sum, counts, children in self.blocks:
+            disk.append(is_sum, counts, children)
+            self.held_bytes -= EDGE_BYTES * len(children) + (GATE_BYTES - STORED_GATE_BYTES) * len(counts)
+        self.blocks.clear()
 
     def products(self, children: Array) -> Array:
         """Return a product for each row of children, shape (rows, most); ``NOTHING`` counts for 1.
@@ -116,7 +145,7 @@ class GateStore:
 
     def end(self, children: Array) -> None:
         """Add the root: a product, or the sum of nothing if one of them is missing."""
-        if self.blocks and len(children) == 1 and children[0] == self.next - 1:
+        if self.next > self.first and len(children) == 1 and children[0] == self.next - 1:
             return
         self.add(False, np.array([len(children)]), children)
 
@@ -124,8 +153,25 @@ class GateStore:
         """Add a root that is 0."""
         self.add(True, np.array([0]), np.zeros(0, np.int64))
 
+    def reachable(self) -> tuple[Gates, Array, Array | None]:
+        """Drop what the last gate is not made of.
+
+        Returns
+        -------
+        Gates
+            With leaves and gates numbered anew; in files where some were on disk.
+        ndarray of int
+            The leaves that are left.
+        ndarray of int64 or None
+            Of gates in files, where pieces begin of which none has a gate that is made of another one, and the end.
+        """
+        if self.disk is not None and self.disk.sizes:
+            self._store_blocks(self.disk)
+            return self.disk.reachable(self.first)
+        return (*reachable(self.gates(), self.first), None)
+
     def gates(self) -> Gates:
-        """Return all gates."""
+        """Return all gates, which are in memory."""
         kinds = [np.full(len(counts), is_sum) for is_sum, counts, _ in self.blocks]
         arities = np.concatenate([counts for _, counts, _ in self.blocks])
         children = np.concatenate([children for *_, children in self.blocks])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..preprocessing.wide_tables import with_links
 from .bucket_circuit import BucketCircuit
 from .circuit import CircuitGraph
 from .circuit_policy import CircuitPolicy
+from .stored_gates import StoredGates
 from .traced_circuit import TracedCircuit
 
 CircuitMethod = Literal["auto", "buckets", "search"]
@@ -60,6 +62,7 @@ def made_circuit(
     options: Options,
     method: CircuitMethod,
     report: Callable[[str], None] | None,
+    folder: Path | None = None,
 ) -> tuple[CircuitGraph, CircuitOrigin]:
     """Make a circuit: buckets and a search have turns of which each is twice as long as the last.
 
@@ -76,6 +79,8 @@ def made_circuit(
         The search has no turn by itself where a model is neither clauses nor mostly zero.
     report : callable or None
         Told what buckets take at most, in a sentence, once a turn was not enough.
+    folder : Path, optional
+        Where gates from buckets go that do not fit memory.
 
     Raises
     ------
@@ -86,7 +91,11 @@ def made_circuit(
     """
     every = range(len(model.dims))
     linked = with_links(model, CircuitPolicy.current().wide_cells)
-    buckets = BucketCircuit(reduce_model(linked, "partition", evidence, every), options)
+    buckets = BucketCircuit(
+        reduce_model(linked, "partition", evidence, every),
+        options,
+        disk=None if folder is None else StoredGates(folder),
+    )
     search = TracedCircuit(reduce_model(model, "partition", evidence, every), options)
     if method == "search" and search.formula is None:
         raise ModelError("a search makes no circuit of this model: its functions are too many clauses")

@@ -107,3 +107,21 @@ def grouped(table: NodeTable, gone: int, dims: Sequence[int]) -> tuple[NodeTable
     code = code[order]
     new = np.append(True, code[1:] != code[:-1])[: len(code)]
     return NodeTable(table.axes, table.states[order], table.nodes[order]), np.flatnonzero(new)
+
+
+def restricted(table: NodeTable, v: int, state: int) -> NodeTable:
+    """Return what is possible where a variable is in a state, without it; the table where it does not have it."""
+    if v not in table.axes:
+        return table
+    k = table.axes.index(v)
+    rows = np.flatnonzero(table.states[:, k] == state)
+    return NodeTable(
+        (*table.axes[:k], *table.axes[k + 1 :]), np.delete(table.states[rows], k, axis=1), table.nodes[rows]
+    )
+
+
+def united(tables: Sequence[NodeTable]) -> NodeTable:
+    """Return the rows of several tables, of which no two share one."""
+    axes, width = tables[0].axes, max(table.nodes.shape[1] for table in tables)
+    nodes = [np.pad(t.nodes, ((0, 0), (0, width - t.nodes.shape[1])), constant_values=-1) for t in tables]
+    return NodeTable(axes, np.concatenate([columns(table, axes) for table in tables]), np.concatenate(nodes))

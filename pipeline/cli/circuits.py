@@ -41,15 +41,16 @@ def compile(file: str, as_json: bool, out: str, method: CircuitMethod, **options
     from ..circuits.circuit_model import circuit
     from ..compiling import apart
 
-    circuit_ending(out)
+    circuit_ending(out)  # before the model is read
     model, read_seconds = load(file, options)
     _, evidence, settings = keywords_of(model, options)
     start, before = time.perf_counter(), compiling_seconds()
-    found = circuit(model, evidence=evidence, method=method, report=lambda price: print_notes([price]), **settings)
+    found = circuit(
+        model, evidence=evidence, method=method, report=lambda price: print_notes([price]), out=out, **settings
+    )
     seconds, compiling = {"run": time.perf_counter() - start}, compiling_seconds() - before
     if compiling:
         seconds = apart(seconds, compiling, seconds["run"])
-    found.save(out)
     graph = found.graph
     facts = {"status": "ok", "out": out, "nodes": graph.nodes, "edges": graph.edges, "bytes": graph.nbytes}
     origin = asdict(found.origin) if found.origin else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -106,6 +106,25 @@ def test_the_best_and_draws_from_rows_on_disk_are_those_of_rows_in_memory() -> N
         stored = sample(model, 300, seed=2, representation="rows", fit="spill", workers=2)
         assert (stored.states == here.states).mean() > 0.99  # sums of another order may round otherwise
         assert joints(model, ["x0", "x5", "x10"], representation="rows", fit="spill") < FAR
+
+
+def test_where_all_cells_are_refused_few_possible_ones_are_rows_and_that_is_said() -> None:
+    states, rng = 600, np.random.default_rng(0)
+    names = [f"x{i}" for i in range(4)]
+    pairs = [((a, b), np.stack([np.arange(states), rng.permutation(states)], axis=1)) for a, b in pairwise(names)]
+    listed: list[Any] = [(pair, rows, rng.integers(1, 50, states), 0) for pair, rows in pairs]
+    model = Model.build("markov", dict.fromkeys(names, states), listed)
+    exact = sorted(best(model, 5), key=lambda each: each.rank)
+    with BudgetPolicy.using(margin_bytes=0):
+        found = best(model, 5, memory="600kB")
+        assert found.plan is not None
+        assert found.plan.rows_stored
+        assert any("tables are rows, as" in note for note in found.notes)
+        assert values(found) == [each.log10 for each in exact]
+        drawn = sample(model, 50, memory="900kB")
+        assert any("tables are rows, as" in note for note in drawn.notes)
+        with pytest.raises(BudgetError):
+            best(model, 5, memory="600kB", representation="dense")
 
 
 def test_draws_that_do_not_fit_together_read_only_rows_that_agree() -> None:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import bucketflow
 from bucketflow import BudgetError, Circuit, FormatError, Model, ModelError
 from bucketflow.pipeline.circuits.circuit import CircuitGraph
+from bucketflow.pipeline.circuits.circuit_files import write_circuit
 from bucketflow.pipeline.circuits.circuit_policy import CircuitPolicy
 from bucketflow.pipeline.circuits.evaluation import best, flows, log_values, walk_down
 from bucketflow.pipeline.cli.main import main
@@ -391,6 +392,51 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
         bucketflow.circuit(bucketflow.load("diagnosis"), memory=50_000)
 
 
+@pytest.mark.parametrize("memory", ["60kB", "250kB"])
+def test_gates_that_do_not_fit_memory_are_on_disk_and_read_from_the_file(tmp_path: Path, memory: str) -> None:
+    """Of a bucket that does not fit at once, either, each state of a variable is done apart."""
+    model, path = grid(4, 4, 3, "markov", seed=2), tmp_path / "grid.npz"
+    whole = bucketflow.circuit(model)
+    with CircuitPolicy.using(stored_edges=500):
+        found = bucketflow.circuit(model, memory=memory, out=path)
+    graph = found.graph
+    assert graph.parts is not None
+    assert len(graph.parts) > 10
+    assert isinstance(graph.gates.children, np.memmap)
+    assert (graph.nodes, graph.edges) >= (whole.graph.nodes, whole.graph.edges)
+    assert bucketflow.check_circuit(found, model).lines()[0].endswith("it has the assignments and the sum of the model")
+    cases = {"x0": [0, 1, None], "x5": [2, None, None]}
+    assert found.log10(cases) == pytest.approx(whole.log10(cases))
+    assert found.marginals(cases)["x10"] == pytest.approx(whole.marginals(cases)["x10"])
+    assert found.best(cases)[0] == pytest.approx(whole.best(cases)[0])
+    assert found.count() == whole.count() == 3**16
+    for f, table in whole.derivatives().items():
+        assert found.derivatives()[f] == pytest.approx(table)
+    again = bucketflow.load_circuit(path)
+    again.save(tmp_path / "again.npz")
+    assert bucketflow.load_circuit(tmp_path / "again.npz").log10(cases).tolist() == found.log10(cases).tolist()
+    with pytest.raises(BudgetError, match=r"the circuit needs at least .* allowed"):
+        bucketflow.circuit(model, memory=memory)
+    wrong = replace(graph, parts=np.array([0, len(graph.gates)]))
+    write_circuit(wrong, path := tmp_path / "wrong.npz")
+    with pytest.raises(FormatError, match="does not stand behind its children"):
+        bucketflow.load_circuit(path)
+
+
+def test_a_circuit_whose_gates_are_on_disk_may_be_impossible(tmp_path: Path) -> None:
+    model = Model.build(
+        "markov", {"a": 2, "b": 2}, [(("a", "b"), [[1, 0], [0, 1]]), (("a",), [1, 0]), (("b",), [0, 1])]
+    )
+    found = bucketflow.circuit(model, out=tmp_path / "none.npz")
+    assert (found.log10()[0], found.count()) == (-math.inf, 0)
+
+
+def test_a_disk_without_room_is_told_before_gates_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bucketflow.pipeline.circuits.stored_gates.free_bytes", lambda _: 1000)
+    with pytest.raises(BudgetError, match=r"of disk by now, of which .* has 1 kB left"):
+        bucketflow.circuit(grid(4, 4, 3, "markov"), memory="60kB", out=tmp_path / "grid.npz")
+
+
 def test_a_model_of_too_many_clauses_is_refused_by_the_search() -> None:
     with QueryPolicy.using(formula_literals=10), pytest.raises(ModelError, match="too many clauses"):
         bucketflow.circuit(bucketflow.load("diagnosis"), method="search")
@@ -491,7 +537,7 @@ def test_commands_compile_check_and_evaluate(tmp_path: Path) -> None:
 def test_commands_refuse(tmp_path: Path) -> None:
     out = str(tmp_path / "circuit.npz")
     assert run("compile", "diagnosis", "-o", str(tmp_path / "circuit.txt"))[0] == 2
-    assert run("compile", "diagnosis", "-o", out, "--memory", "50kB")[0] == 3
+    assert run("compile", "diagnosis", "-o", out, "--memory", "5kB")[0] == 3
     assert run("compile", "diagnosis", "-o", out, "--method", "sweep")[0] == 2
     assert run("compile", "diagnosis", "-o", out)[0] == 0
     for wrong in (["--samples", "2"], ["--query", "sample"], ["--query", "count", "--evidence", "Storm=yes"]):

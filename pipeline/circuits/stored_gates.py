@@ -1,0 +1,134 @@
+"""Gates that are on disk while a circuit is made: appended once, and put in order by two passes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...storage.files import free_bytes
+from ..errors import BudgetError, format_bytes
+from .circuit import Gates, ranges
+from .circuit_policy import CircuitPolicy
+
+Array = NDArray[Any]
+# What a gate takes in memory once it is on disk: whether the root needs it, and its number then.
+STORED_GATE_BYTES = 5
+_KINDS = ("is_sum", "arities", "children")
+
+
+@dataclass(eq=False)
+class StoredGates:
+    """Gates in pieces of which none has a gate that is made of another one.
+
+    Parameters
+    ----------
+    folder : Path
+        Of scratch files, which somebody else removes.
+    """
+
+    folder: Path
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+
+    def append(self, is_sum: Array | bool, counts: Array, children: Array) -> None:
+        """Write gates that are made of earlier ones alone.
+
+        Raises
+        ------
+        BudgetError
+            If the disk has no room for them and for the circuit.
+        """
+        kinds, ends = np.broadcast_to(np.asarray(is_sum, np.bool_), len(counts)), np.cumsum(counts)
+        needed = 2 * sum(self._bytes(gates, edges) for gates, edges in (*self.sizes, (len(counts), len(children))))
+        if (left := free_bytes(self.folder)) < needed:
+            raise BudgetError(
+                f"the circuit needs {format_bytes(needed)} of disk by now, of which {self.folder} has "
+                f"{format_bytes(left)} left"
+            )
+        start, most = 0, CircuitPolicy.current().stored_edges
+        while start < len(counts):
+            before = int(ends[start - 1]) if start else 0
+            stop = max(start + 1, int(np.searchsorted(ends, before + most, "right")))
+            stop = min(stop, start + most)
+            edges = children[before : ends[stop - 1]]
+            parts = kinds[start:stop], counts[start:stop].astype(np.int64), edges.astype(np.int64)
+            for name, part in zip(_KINDS, parts, strict=True):
+                with (self.folder / name).open("ab") as file:
+                    np.ascontiguousarray(part).tofile(file)
+            self.sizes.append((stop - start, len(edges)))
+            start = stop
+
+    @staticmethod
+    def _bytes(gates: int, edges: int) -> int:
+        return 9 * gates + 8 * edges
+
+    def _pieces(self, *, backward: bool = False) -> Iterator[tuple[int, Array, Array, Array]]:
+        """Yield the number of the first gate of each piece, and its kinds, numbers of children, and children."""
+        ends = np.cumsum(np.array([(0, 0), *self.sizes], np.int64), axis=0)
+        order = range(len(self.sizes))
+        for k in reversed(order) if backward else order:
+            (gate, edge), (gates, edges) = ends[k].tolist(), self.sizes[k]
+            yield (
+                gate,
+                np.fromfile(self.folder / "is_sum", np.bool_, gates, offset=gate),
+                np.fromfile(self.folder / "arities", np.int64, gates, offset=8 * gate),
+                np.fromfile(self.folder / "children", np.int64, edges, offset=8 * edge),
+            )
+
+    def reachable(self, first: int) -> tuple[Gates, Array, Array]:
+        """Drop what the last gate is not made of.
+
+        Parameters
+        ----------
+        first : int
+            The number of the first gate.
+
+        Returns
+        -------
+        Gates
+            With leaves and gates numbered anew; its arrays are in files.
+        ndarray of int
+            The leaves that are left.
+        ndarray of int64
+            Where pieces of the gates begin, and their end.
+        """
+        total = first + sum(gates for gates, _ in self.sizes)
+        used = np.zeros(total, np.bool_)
+        used[-1] = True
+        for gate, _, counts, children in self._pieces(backward=True):
+            own = used[first + gate : first + gate + len(counts)]
+            used[children[np.repeat(own, counts)]] = True
+        dtype = np.int32 if total < 1 << 31 else np.int64
+        numbers: Array = np.cumsum(used, dtype=dtype)
+        np.subtract(numbers, 1, out=numbers)
+        parts, edge = [0], 0
+        for name in ("kept_is_sum", "kept_starts", "kept_children"):
+            (self.folder / name).unlink(missing_ok=True)
+        for gate, kinds, counts, children in self._pieces():
+            left = np.flatnonzero(used[first + gate : first + gate + len(counts)])
+            if not len(left):
+                continue
+            ends = np.cumsum(counts)
+            kept = numbers[children[ranges(ends[left] - counts[left], ends[left])]]
+            self._write("kept_is_sum", kinds[left])
+            self._write("kept_starts", edge + np.cumsum(counts[left]) - counts[left])
+            self._write("kept_children", kept)
+            edge += len(kept)
+            parts.append(parts[-1] + len(left))
+        self._write("kept_starts", np.array([edge], np.int64))
+        arrays = [
+            self._mapped(name, own) for name, own in (("is_sum", np.bool_), ("starts", np.int64), ("children", dtype))
+        ]
+        return Gates(*arrays), np.flatnonzero(used[:first]), np.array(parts, np.int64)
+
+    def _write(self, name: str, part: Array) -> None:
+        with (self.folder / name).open("ab") as file:
+            part.tofile(file)
+
+    def _mapped(self, name: str, dtype: Any) -> Array:
+        path = self.folder / f"kept_{name}"
+        return np.memmap(path, dtype, "r") if path.stat().st_size else np.zeros(0, dtype)
