@@ -278,6 +278,22 @@ def test_what_makes_no_model_is_refused(variables: Any, functions: Any, message:
         Model.build("cost", variables, functions)
 
 
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: bucketflow.plan(RAIN, ["optimum"]), "unknown query .'optimum'."),  # type: ignore[arg-type]
+        (lambda: bucketflow.save(5, "x.uai"), "a Model is expected, found int"),  # type: ignore[arg-type]
+        (lambda: bucketflow.compile(RAIN).marginals_batch({"wet": np.array(1)}), "one for each case; found ndarray"),
+        (lambda: bucketflow.conditional(RAIN, 5), "5 are no names of variables"),  # type: ignore[arg-type]
+        (lambda: bucketflow.compile(RAIN).entropy(5), "5 are no names of variables"),  # type: ignore[arg-type]
+        (lambda: bucketflow.einsum(5, 5), "not 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_of_another_type_is_refused_in_a_sentence(ask: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        ask()
+
+
 def test_a_top_is_a_number() -> None:
     for top, message in (("x", "top is 'x'"), (math.inf, "leave it out"), (np.float64("nan"), "leave it out")):
         with pytest.raises(ModelError, match=message):
