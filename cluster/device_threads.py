@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from itertools import count, islice
 from typing import Any, Final
 
-from .pool import Call, Node, ReadyTasks, SerialPool, in_a_row
+from .pool import Call, ThreadPool
 
 _HERE: Final = threading.local()
 _BEGUN: Final[set[int]] = {0}
@@ -32,7 +32,7 @@ def begun_devices() -> int:
     return len(_BEGUN)
 
 
-class DeviceThreads(SerialPool):
+class DeviceThreads(ThreadPool):
     """Runs calls, and graphs of tasks, on the first GPUs of this process; each goes to a device that is free.
 
     Parameters
@@ -45,8 +45,16 @@ class DeviceThreads(SerialPool):
     """
 
     def __init__(self, devices: int, at_a_time: int = 2, looked_at: int = 64) -> None:
-        self.width = devices * at_a_time
-        self.devices, self._at_a_time, self._looked_at = devices, at_a_time, looked_at
+        super().__init__(at_a_time, devices, looked_at)
+        self.devices = devices
+
+    def begin(self, place: int) -> None:
+        """Let the calling thread work on a device from now on."""
+        _HERE.number = place
+        _BEGUN.add(place)
+        cupy = sys.modules.get("cupy")
+        if cupy is not None:
+            cupy.cuda.Device(place).use()
 
     def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
         """Yield results in the order of their calls; who leaves early waits for the calls that were begun."""
@@ -56,7 +64,7 @@ class DeviceThreads(SerialPool):
             # limits that hold where the calls are made hold for them
             return executor.submit(copy_context().run, function, *call)
 
-        executor = ThreadPoolExecutor(self.width, "device", lambda: _use(next(numbers) % self.devices))
+        executor = ThreadPoolExecutor(self.width, "device", lambda: self.begin(next(numbers) % self.devices))
         try:
             window = deque(map(submit, islice(pending, _AHEAD * self.width)))
             while window:
@@ -65,45 +73,3 @@ class DeviceThreads(SerialPool):
                 yield found
         finally:
             executor.shutdown(cancel_futures=True)
-
-    def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Keep all devices busy; yield the key of each task that ended, with its result or error."""
-        ready = ReadyTasks(nodes)
-        running: dict[Future[Any], tuple[Hashable, int]] = {}
-        free = [self._at_a_time] * self.devices
-        threads = [ThreadPoolExecutor(self._at_a_time, f"device-{i}", _use, (i,)) for i in range(self.devices)]
-        try:
-            while True:
-                while max(free):
-                    device = free.index(max(free))
-                    key = ready.take_near(device, self._looked_at)
-                    if key is None:
-                        break
-                    function, *args = nodes[key].call(key)
-                    task = threads[device].submit(copy_context().run, in_a_row, function, *args)
-                    running[task] = key, device
-                    free[device] -= 1
-                if not running:
-                    return
-                finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                for future in finished:
-                    key, device = running.pop(future)
-                    free[device] += 1
-                    error = future.exception()
-                    if error is None:
-                        ready.finish(key)
-                    yield key, error or future.result()
-        finally:
-            for each in threads:
-                each.shutdown(wait=False, cancel_futures=True)
-            for each in threads:
-                each.shutdown(wait=True)
-
-
-def _use(device: int) -> None:
-    """Let the calling thread work on a device from now on."""
-    _HERE.number = device
-    _BEGUN.add(device)
-    cupy = sys.modules.get("cupy")
-    if cupy is not None:
-        cupy.cuda.Device(device).use()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
 from pathlib import Path
@@ -271,29 +272,55 @@ class ReadyTasks:
 
 
 class ThreadPool(SerialPool):
-    """Runs graphs with some tasks at the same time, everything else at once in the calling thread."""
+    """Runs graphs with some tasks at the same time, everything else at once in the calling thread.
 
-    def __init__(self, width: int):
-        self.width = width
+    Parameters
+    ----------
+    width : int
+        Threads of each place.
+    places : int
+        Threads of one place take first what lies near it.
+    looked_at : int
+        Among so many of the tasks of a graph that may start, one that is near a free place is looked for.
+    """
+
+    def __init__(self, width: int, places: int = 1, looked_at: int = 64):
+        self.width = width * places
+        self._each, self._places, self._looked_at = width, places, looked_at
+
+    def begin(self, place: int) -> None:
+        """Prepare the calling thread, which is one of a place from now on."""
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         """Keep ``width`` tasks running; see :class:`Pool`."""
         ready = ReadyTasks(nodes)
-        running: dict[Future[Any], Hashable] = {}
-        with ThreadPoolExecutor(self.width) as threads:
-            try:
-                while True:
-                    while len(running) < self.width and (key := ready.pop()) is not None:
-                        function, *args = nodes[key].call(key)
-                        running[threads.submit(in_a_row, function, *args)] = key
-                    if not running:
-                        return
-                    finished, _ = wait(running, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        key = running.pop(future)
-                        error = future.exception()
-                        if error is None:
-                            ready.finish(key)
-                        yield key, error or future.result()
-            finally:
-                threads.shutdown(wait=True, cancel_futures=True)
+        running: dict[Future[Any], tuple[Hashable, int]] = {}
+        free = [self._each] * self._places
+        threads = [ThreadPoolExecutor(self._each, f"place-{i}", self.begin, (i,)) for i in range(self._places)]
+        try:
+            while True:
+                while max(free):
+                    place = free.index(max(free))
+                    key = ready.pop() if self._places == 1 else ready.take_near(place, self._looked_at)
+                    if key is None:
+                        break
+                    function, *args = nodes[key].call(key)
+                    # limits that hold where the graph is run hold for its tasks
+                    task = threads[place].submit(copy_context().run, in_a_row, function, *args)
+                    running[task] = key, place
+                    free[place] -= 1
+                if not running:
+                    return
+                finished, _ = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    key, place = running.pop(future)
+                    free[place] += 1
+                    error = future.exception()
+                    if error is None:
+                        ready.finish(key)
+                    yield key, error or future.result()
+        finally:
+            for each in threads:
+                each.shutdown(wait=False, cancel_futures=True)
+            for each in threads:
+                each.shutdown(wait=True)

@@ -27,6 +27,11 @@ Array = NDArray[Any]
 _PIECE = 1 << 18
 
 
+def path_of(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> str:
+    """Return the name of a chunk's file; as text, which is made in a tenth of a path's time."""
+    return os.path.join(folder, spec.name, spec.file_name(chunk))
+
+
 def write_chunk(
     folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: Array, *, flushed: bool = False
 ) -> tuple[int, int]:
@@ -48,16 +53,16 @@ def write_chunk(
         values = np.frombuffer(codecs.compress(np.ascontiguousarray(values)), np.uint8)
     length = value = 0
     try:
-        with written_whole(folder / spec.name / spec.file_name(chunk)) as file:
+        with written_whole(path_of(folder, spec, chunk)) as file:
             for piece in _pieces(values):
                 data = _bytes_of(np.ascontiguousarray(piece))
-                write_all(file, data)
-                length, value = length + len(data), google_crc32c.extend(value, bytes(data))
+                write_all(file, data.data)
+                length, value = length + len(data), _extended(value, data)
             if flushed:
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         raise disk_full(error, f"no space left in {folder} for {values.nbytes} bytes of table {spec.name}") from None
-    return length, int(value)
+    return length, value
 
 
 def _pieces(values: Array) -> Iterator[Array]:
@@ -73,8 +78,14 @@ def _pieces(values: Array) -> Iterator[Array]:
             yield from _pieces(part)
 
 
-def _bytes_of(values: Array) -> memoryview:
-    return values.reshape(-1).view(np.uint8).data
+def _bytes_of(values: Array) -> NDArray[np.uint8]:
+    return values.reshape(-1).view(np.uint8)
+
+
+def _extended(value: int, data: NDArray[np.uint8]) -> int:
+    """Return the checksum of what has one so far and these bytes; only the library's fallback wants a copy of them."""
+    found: int = google_crc32c.extend(value, data if google_crc32c.implementation == "c" else data.tobytes())
+    return found
 
 
 def read_chunk(folder: Path, spec: TableSpec, receipt: Receipt, out: Array) -> None:
@@ -86,7 +97,7 @@ def read_chunk(folder: Path, spec: TableSpec, receipt: Receipt, out: Array) -> N
         If the file cannot be read, has another length, or its checksum is not the receipt's.
     """
     try:
-        with opened(folder / spec.name / spec.file_name(receipt.chunk)) as file:
+        with opened(path_of(folder, spec, receipt.chunk)) as file:
             if spec.compression:
                 _read_compressed(file, spec, receipt, out)
             else:
@@ -102,8 +113,8 @@ def _read_raw(file: FileIO, spec: TableSpec, receipt: Receipt, out: Array) -> No
     for piece in _pieces(out):
         target = piece if piece.flags.c_contiguous else np.empty(piece.shape, piece.dtype)
         data = _bytes_of(target)
-        _read(file, spec, receipt, data)
-        value = google_crc32c.extend(value, bytes(data))
+        _read(file, spec, receipt, data.data)
+        value = _extended(value, data)
         if target is not piece:
             piece[...] = target
     _check(spec, receipt, value)
@@ -143,7 +154,7 @@ def map_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
     ChunkLostError
         If the file cannot be read or has another length.
     """
-    path = folder / spec.name / spec.file_name(chunk)
+    path = path_of(folder, spec, chunk)
     try:
         with opened(path) as file:
             mapped = np.memmap(file, dtype=spec.dtype, mode="r")
@@ -164,9 +175,9 @@ def read_rows(folder: Path, spec: TableSpec, chunk: tuple[int, ...], first: int,
     """
     rows = np.empty((stop - first, *spec.chunk_shape[1:]), spec.dtype)
     try:
-        with opened(folder / spec.name / spec.file_name(chunk)) as file:
+        with opened(path_of(folder, spec, chunk)) as file:
             file.seek(first * (rows.nbytes // max(1, len(rows))))
-            data = _bytes_of(rows)
+            data = _bytes_of(rows).data
             while data and (count := file.readinto(data)):
                 data = data[count:]
     except OSError as error:
@@ -184,18 +195,18 @@ def damaged(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any,
         spec = specs.get(receipt.table)
         if spec is None or receipt.key in lost:
             continue
-        if _checksum(folder / spec.name / spec.file_name(receipt.chunk)) != receipt.checksum:
+        if _checksum(path_of(folder, spec, receipt.chunk)) != receipt.checksum:
             found.append(receipt)
     return found
 
 
-def _checksum(path: Path) -> int | None:
+def _checksum(path: str) -> int | None:
     """Return the checksum of a file; None if it cannot be read."""
     value, buffer = 0, np.empty(_PIECE, np.uint8)
     try:
         with opened(path) as file:
             while count := file.readinto(buffer.data):
-                value = google_crc32c.extend(value, bytes(buffer.data[:count]))
+                value = _extended(value, buffer[:count])
     except OSError:
         return None
     return value
@@ -209,7 +220,7 @@ def lost_files(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[A
         if spec is None:
             continue
         try:
-            status = (folder / spec.name / spec.file_name(receipt.chunk)).lstat()
+            status = os.lstat(path_of(folder, spec, receipt.chunk))
         except OSError:
             lost.append(receipt)
             continue

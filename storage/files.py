@@ -21,7 +21,7 @@ from .spec import StorageError
 PARTIAL = ".partial"
 
 
-def opened(path: Path, flags: int = os.O_RDONLY) -> FileIO:
+def opened(path: str | Path, flags: int = os.O_RDONLY) -> FileIO:
     """Open a file that is not a link, unbuffered, with flags of ``os.open``; a pipe is not waited for."""
     mode = "r+" if flags & os.O_RDWR else "w" if flags & os.O_WRONLY else "r"
     try:
@@ -40,22 +40,30 @@ def free_bytes(path: Path) -> int:
     return status.f_bavail * status.f_frsize
 
 
-def partial_of(path: Path) -> Path:
-    """Return the name under which this thread writes a file before it counts; no other has the same."""
-    return path.with_name(f"{path.name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}{PARTIAL}")
+def own_name(name: str) -> str:
+    """Return the name of what this thread makes of a file, a folder or part of one before it counts.
+
+    Threads that are gone may have had its numbers: what they left is nobody's.
+    """
+    return f"{name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}{PARTIAL}"
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[FileIO]:
+def written_whole(path: str | Path) -> Iterator[FileIO]:
     """Open a file that takes the place of ``path`` at the end; if anything fails nothing of it remains."""
-    partial = partial_of(path)
-    partial.unlink(missing_ok=True)
+    partial, new = own_name(str(path)), os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
-        with opened(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+        try:
+            file = opened(partial, new)
+        except FileExistsError:
+            os.unlink(partial)
+            file = opened(partial, new)
+        with file:
             yield file
         os.replace(partial, path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(partial)
         raise
 
 
@@ -65,7 +73,7 @@ def write_all(file: FileIO, data: memoryview) -> None:
         data = data[file.write(data) :]
 
 
-def read_whole(path: Path) -> bytes:
+def read_whole(path: str | Path) -> bytes:
     """Read a file that is not a link."""
     with opened(path) as file:
         return file.readall()

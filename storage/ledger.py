@@ -77,7 +77,7 @@ def folder_of(tables: Path) -> Path:
 
 
 _SYNC_SECONDS = 1.0
-_synced: dict[Path, float] = {}
+_synced: dict[str, float] = {}
 
 
 def append(tables: Path, receipts: list[Receipt]) -> None:
@@ -91,8 +91,8 @@ def append(tables: Path, receipts: list[Receipt]) -> None:
     import socket
 
     folder = folder_of(tables)
-    path = folder / f"{socket.gethostname()}-{os.getpid()}.jsonl"
-    lines = b"".join(to_line(receipt.to_record()) for receipt in receipts)
+    path = os.path.join(folder, f"{socket.gethostname()}-{os.getpid()}.jsonl")
+    lines = b"".join([to_line(receipt.to_record()) for receipt in receipts])
     try:
         with opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
             if not ends_a_line(file):

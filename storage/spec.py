@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any
@@ -113,8 +113,8 @@ class Receipt:
         return self.table, self.chunk
 
     def to_record(self) -> dict[str, Any]:
-        """Return the receipt as plain types for the ledger."""
-        return asdict(self)
+        """Return the receipt as plain types for the ledger, its table and chunk first."""
+        return {name: getattr(self, name) for name in self.__slots__}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Receipt:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .codecs import BLOSC, configuration
-from .files import opened, partial_of, read_whole, write_all, written_whole
+from .files import opened, own_name, read_whole, write_all, written_whole
 from .spec import TableSpec, disk_full
 
 _METADATA = "zarr.json"
@@ -37,7 +37,7 @@ def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] =
     DiskFullError
         If no space is left.
     """
-    if (folder / spec.name / _METADATA).exists():
+    if os.path.exists(os.path.join(folder, spec.name, _METADATA)):
         return stored_table(folder, spec)
     chosen = replace(spec, compression=compression())
     try:
@@ -71,33 +71,36 @@ def _publish(folder: Path, name: str, metadata: bytes) -> bool:
     It is made beside the group: half an array in it would be none to a reader.
     """
     made = _beside(folder, name)
-    shutil.rmtree(made, ignore_errors=True)
     try:
-        made.mkdir()
-        with opened(made / _METADATA, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+        try:
+            os.mkdir(made)
+        except FileExistsError:
+            shutil.rmtree(made)
+            os.mkdir(made)
+        with opened(os.path.join(made, _METADATA), os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
             write_all(file, memoryview(metadata))
-        os.rename(made, folder / name)
-    except OSError as error:
-        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-            raise
-        return False
-    finally:
+        os.rename(made, os.path.join(folder, name))
+    except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno in (errno.EEXIST, errno.ENOTEMPTY):
+            return False
+        raise
     return True
 
 
-def _beside(folder: Path, name: str) -> Path:
+def _beside(folder: Path, name: str) -> str:
     """Return where this thread makes or removes an array of a group."""
-    return folder.parent / f".{folder.name}.{partial_of(Path(name)).name}"
+    return os.path.join(folder.parent, own_name(f".{folder.name}.{name}"))
 
 
 def stored_table(folder: Path, spec: TableSpec) -> TableSpec:
     """Return the table with the compression that its metadata name; raw where there are none any more."""
-    names = _codecs(folder / spec.name)
-    return replace(spec, compression=BLOSC if names is not None and BLOSC in names else "")
+    names = _codecs(os.path.join(folder, spec.name))
+    compression = BLOSC if names is not None and BLOSC in names else ""
+    return spec if spec.compression == compression else replace(spec, compression=compression)
 
 
-def _codecs(table: Path) -> Sequence[str] | None:
+def _codecs(table: str | Path) -> Sequence[str] | None:
     """Return the names of a table's codecs; None if its metadata are missing or damaged."""
     try:
         path = os.path.join(table, _METADATA)  # asked for every chunk; objects take longer
@@ -107,10 +110,10 @@ def _codecs(table: Path) -> Sequence[str] | None:
         return None
 
 
-@lru_cache(1 << 3)
+@lru_cache(1 << 4)
 def _codecs_of(path: str, *_version: int) -> tuple[str, ...]:
-    """Return the names of the codecs that metadata list; read once for all chunks that follow each other."""
-    return tuple([codec["name"] for codec in json.loads(read_whole(Path(path)))["codecs"]])
+    """Return the names of the codecs that metadata list; read once for all chunks, of several runs of rows in turn."""
+    return tuple([codec["name"] for codec in json.loads(read_whole(path))["codecs"]])
 
 
 def drop_damaged_tables(folder: Path) -> None:
@@ -131,7 +134,7 @@ def array_metadata(spec: TableSpec) -> bytes:
     own: dict[str, Any] = {"shape": [*spec.shape], "attributes": dict(spec.attributes)}
     if spec.shape:
         own["dimension_names"] = [*spec.labels]
-    return json.dumps(described | own, indent=2).encode()
+    return json.dumps(described | own).encode()  # on one line: Python's own loops, not C, would indent it
 
 
 @cache
@@ -168,8 +171,13 @@ def _described(create: Callable[[Any], object]) -> bytes:
 
 def delete_table(folder: Path, spec: TableSpec) -> None:
     """Remove a table and its chunks: first from the group, where half a table would be none to a reader."""
-    gone = _beside(folder, spec.name)
-    shutil.rmtree(gone, ignore_errors=True)
+    table, gone = os.path.join(folder, spec.name), _beside(folder, spec.name)
     with suppress(FileNotFoundError):
-        os.rename(folder / spec.name, gone)
-    shutil.rmtree(gone, ignore_errors=True)
+        try:
+            os.rename(table, gone)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
+            shutil.rmtree(gone)
+            os.rename(table, gone)
+        shutil.rmtree(gone, ignore_errors=True)

@@ -1,9 +1,11 @@
-"""Shared fixtures: hypothesis profile, benchmark files."""
+"""Shared fixtures: hypothesis profile, benchmark files; in which order files are tested, and what is compiled first."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from math import inf
@@ -20,13 +22,26 @@ settings.load_profile("ci")
 _SLOW = Path(__file__).with_name("slow.txt")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what ``slow.txt`` lists, a test or a whole file in a line."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Let workers take files in the order that is made here."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark as slow what ``slow.txt`` lists, a test or a whole file in a line; workers begin with what is slow.
+
+    Otherwise one of them tests the last file while the others have nothing to do.
+    """
     listed = set(_SLOW.read_text().split())
+    slow = Counter[Path]()
     for item in items:
         name = item.nodeid.partition("[")[0]
         if name in listed or name.partition("::")[0] in listed:
             item.add_marker(pytest.mark.slow)
+            slow[item.path] += 1
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: -slow[item.path])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -46,6 +61,36 @@ def same_on_every_machine() -> Iterator[None]:
     rules = LaunchPolicy.using(uses_stored=False)
     with SlicePolicy.using(least_seconds=inf), CompilerPolicy.using(weight=0.0), rules:
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled_by_one_worker(
+    request: pytest.FixtureRequest, same_on_every_machine: None, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Share what is compiled ahead among the workers that test everything, instead of compiling it in each of them."""
+    if not hasattr(request.config, "workerinput") or not any(
+        item.name == "test_everything_is_compiled_ahead" for item in request.session.items
+    ):
+        return
+    from bucketflow.pipeline.cli.calibrate import warm_jobs
+    from bucketflow.tasks.compiler.code_cache import impatient
+
+    taken = tmp_path_factory.getbasetemp().parent / "compiled"
+    taken.mkdir(exist_ok=True)
+    with impatient():
+        for name, job in warm_jobs():
+            try:
+                (taken / name).touch(exist_ok=False)
+            except FileExistsError:
+                continue
+            job()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_old_is_garbage(compiled_by_one_worker: None) -> None:
+    """Keep what was imported and collected so far out of every later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ _KIND = griffe.ParameterKind.keyword_only
 _ROLE = re.compile(r":(?:func|class|mod|meth|data|attr):`~?\.?([^`]+)`")
 
 
-class Roles(griffe.Extension):
+class RoleTexts(griffe.Extension):
     """Write roles of docstrings as code, by the last part of their names."""
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
@@ -25,7 +25,7 @@ def _as_code(role: re.Match[str]) -> str:
     return f"`{role[1].rpartition('.')[2]}`"
 
 
-class Keywords(griffe.Extension):
+class KeywordSignatures(griffe.Extension):
     """Put keywords into the signatures of functions that take them as one, and whose docstrings name each."""
 
     def on_package(self, *, pkg: griffe.Module, loader: griffe.GriffeLoader, **_: Any) -> None:

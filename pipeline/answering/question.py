@@ -209,10 +209,12 @@ def question_of(
         If they, or the query, do not fit the model.
     """
     checked_model(model)
+    if not isinstance(query, str) or query not in QUERIES:
+        raise ModelError(f"unknown query {query!r}; one of {', '.join(QUERIES)}")
     chosen = [None if given is None else variables_of(model, given) for given in (project, maximize)]
     model, outer = with_outer(model, query, *chosen)
     hard, soft = split_evidence(model, evidence)
-    if query in QUERIES and QUERIES[query].both_ways:
+    if QUERIES[query].both_ways:
         return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
     if not is_every(query_vars) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
@@ -267,7 +269,7 @@ def is_every(query_vars: Names) -> bool:
     return isinstance(query_vars, str) and query_vars == "all"
 
 
-def _names(names: Any) -> list[Any]:
+def named_variables(names: Any) -> list[Any]:
     """Names of variables: one, or several; evidence, which a mapping would be, is none."""
     if isinstance(names, Mapping) or not isinstance(names, Iterable):
         raise ModelError(f"{names!r} are no names of variables")
@@ -276,9 +278,11 @@ def _names(names: Any) -> list[Any]:
 
 def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> BeliefRequest:
     """Turn names into indices."""
-    names = model.own_names if is_every(query_vars) else _names(query_vars)
-    groups = _names(joint)
-    groups = [groups] if groups and all(isinstance(name, str) for name in groups) else [_names(g) for g in groups]
+    names = model.own_names if is_every(query_vars) else named_variables(query_vars)
+    groups = named_variables(joint)
+    groups = (
+        [groups] if groups and all(isinstance(name, str) for name in groups) else [named_variables(g) for g in groups]
+    )
     unknown = [n for group in (names, *groups) for n in group if not isinstance(n, str) or n not in model.index]
     if unknown:
         model.variable(unknown[0])

@@ -12,8 +12,6 @@ from functools import cached_property
 from itertools import islice, product
 from typing import Any, Unpack
 
-import numpy as np
-
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, question_of
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
@@ -168,16 +166,15 @@ class _Listing:
     def found(self, prepared: Prepared, count: bool) -> tuple[int | None, Iterator[RankedAssignment]]:
         """Sweep; return the number of optima, if it is wanted and counted, and the assignments in order."""
         if prepared.plan is None:
-            ranking, ranked = None, iter([(0, np.zeros(0, np.int32))])
+            ranking, ranked = None, iter([(0, dict[int, int]())])
         else:
             held = ExitStack()
             with ExitStack() as stack:
                 sweep = stack.enter_context(opened_sweep(prepared))
-                ranking = Ranking(sweep, [] if sweep.is_whole else sweep.totals, self.most)
-                ranking.know_whole()
-                if sweep.boxes is not None:
+                ranking = Ranking(sweep, self.most)
+                least = ranking.best
+                if sweep.boxes is not None or sweep.rows is not None:
                     held = stack.pop_all()  # tables on disk stay while they are read
-            least = ranking.best
             if least is None or least > self.limit(least):
                 held.close()
                 return (0 if count else None), iter(())
@@ -195,7 +192,7 @@ class _Listing:
         network, seen, rank = self.network, set[tuple[Any, ...]](), 0
         domains = [network.domains[v].tolist() for v in network.free]
         for total, local in ranked:
-            states = full_states(network, dict(enumerate(local.tolist())))
+            states = full_states(network, local)
             for chosen in product(*domains):
                 for v, state in zip(network.free, chosen, strict=True):
                     states[v] = state

@@ -150,7 +150,8 @@ class _Contraction:
         if not gone:
             return operand
         names = "".join(name for name in operand.names if name in kept)
-        return _Operand(names, self.add(operand.values, gone))
+        found = self.add(operand.values, gone)
+        return _Operand(names, np.asarray(found, object if operand.values.dtype == object else None))
 
     def joined(self, a: _Operand, b: _Operand, kept: Collection[str]) -> _Operand:
         """Multiply two operands, and sum over the axes that are not kept."""
@@ -211,8 +212,8 @@ def einsum(
     *operands : array-like
         Of numbers; logarithms for ``"log"``, costs for ``"min-plus"``.
     semiring : {"real", "log", "min-plus", "max-plus"}
-        Sums of products, with integers exact while they fit; log of a sum of products of logarithms; the least or
-        greatest sums. Infinite where nothing is possible.
+        Sums of products, where integers are exact, or refused if they do not fit 64 bits; log of a sum of products of
+        logarithms; the least or greatest sums. Infinite where nothing is possible.
     memory : int or str, optional
         Most bytes of a table; most of what is free by default. In semirings but the real one a pair of tables is joined
         whole before it is summed.
@@ -227,7 +228,7 @@ def einsum(
     Raises
     ------
     ModelError
-        If the subscripts do not fit the operands.
+        If the subscripts do not fit the operands, or sums of integers do not fit 64 bits.
     BudgetError
         If a table does not fit ``memory``.
 
@@ -253,19 +254,37 @@ def einsum(
     )
     find = ContractionOptimizer() if optimizer is None else optimizer
     path = find([set(each.names) for each in arrays], set(output), sizes)
-    left = list(arrays)
+    left = [_Operand(each.names, values) for each, values in zip(arrays, _exact(arrays, sizes, semiring), strict=True)]
     for places in [tuple(pair) for pair in path] if len(left) > 1 else []:
         taken = [left.pop(place) for place in sorted(places, reverse=True)]
         kept = set(output).union(*(each.names for each in left))
         left.append(reduce(lambda a, b: rules.joined(a, b, {*kept, *(n for o in taken for n in o.names)}), taken))
         left[-1] = rules.reduced(left[-1], kept)
     found = reduce(lambda a, b: rules.joined(a, b, {*output, *a.names, *b.names}), left)
-    found = rules.reduced(found, output)
-    return _spread(found, output)
+    table = _spread(rules.reduced(found, output), output)
+    try:
+        return table.astype(np.int64) if table.dtype == object else table
+    except OverflowError:
+        raise ModelError("sums do not fit integers of 64 bits; give floats") from None
+
+
+def _exact(operands: Sequence[_Operand], sizes: Mapping[str, int], semiring: SemiringName) -> list[Array]:
+    """Return values in a type that holds all their sums: integers of 64 bits, or of Python where those may not do."""
+    arrays = [each.values for each in operands]
+    kinds = {values.dtype.kind for values in arrays}
+    if not kinds <= {*"biu"} or kinds == {"b"}:
+        return arrays
+    if semiring == "log":
+        return [values.astype(np.float64) for values in arrays]
+    most = [max((abs(int(end)) for end in (values.min(), values.max())), default=0) for values in arrays if values.size]
+    bound = math.prod(sizes.values()) * math.prod([max(1, m) for m in most]) if semiring == "real" else sum(most)
+    return [values.astype(np.int64 if bound < 1 << 63 else object) for values in arrays]
 
 
 def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
     """Return the indices of all operands and of the output."""
+    if not isinstance(subscripts, str):
+        raise ModelError(f"subscripts are a text like 'ij,jk->ik', not {subscripts!r}")
     text = subscripts.replace(" ", "")
     left, arrow, output = text.partition("->")
     inputs = left.split(",")

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.rows.scaled_rows import SumProductRows
+from ...tasks.steps.step import Step
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import Uniform, draw_step, uniform_numbers
 from ...tasks.sweeps.scaled import Scaled, measured
@@ -100,14 +101,33 @@ def draw_steps(
 ) -> None:
     """Draw what steps summed out, from the last one on, into the states of what was drawn before."""
     for step in reversed(found.steps):
-        read = found.read(step)
-        if algebra is None or all(isinstance(table, Scaled) for table, _ in read):
-            draw_step(read, found.sizes, states, uniform, draws, cells)
-            continue
         try:
-            draw_rows(read, algebra.resized(found.sizes), states, uniform, draws, cells)
+            _draw_one(found, step, states, uniform, draws, cells, algebra)
         except RowsNoRoomError as error:
             raise no_room(error) from None
+
+
+def _draw_one(
+    found: SweptTables[Any],
+    step: Step,
+    states: dict[int, Array],
+    uniform: Uniform,
+    draws: int,
+    cells: int,
+    algebra: SumProductRows | None,
+) -> None:
+    """Draw what one step summed out.
+
+    Raises
+    ------
+    RowsNoRoomError
+        If a join of rows does not fit.
+    """
+    read = found.read(step)
+    if algebra is None or all(isinstance(table, Scaled) for table, _ in read):
+        draw_step(read, found.sizes, states, uniform, draws, cells)
+    else:
+        draw_rows(read, algebra.resized(found.sizes), states, uniform, draws, cells)
 
 
 def draw_slice(
@@ -154,28 +174,24 @@ class Drawing:
         return np.array(self.sweep.totals, np.float64)
 
     @cached_property
-    def _tables(self) -> SweptTables[Scaled]:
-        return self.sweep.tables()
-
-    @cached_property
     def feasible(self) -> bool:
         """Whether anything is possible."""
-        total = self.sweep.total(self._tables) if self.sweep.is_whole else self._totals.max()
-        return bool(total > -np.inf)
+        return bool(self._totals.max() > -np.inf)
 
     def more(self, draws: int) -> dict[int, Array]:
         """Return the next draws: states of each local variable."""
         start, self.done = self.done, self.done + draws
         streams = Streams(self.seed, len(self.network.model.dims), begun=start)
+        uniform = streams.local(self.network.variables)
+        if self.sweep.rows is not None:
+            return self._of_stored_rows(uniform, draws)
         if self.sweep.is_whole:
-            assert self.sweep.slices is not None
-            algebra = rows_of(self.sweep.slices.program.algebra)
-            return walks_down(self._tables, streams.local(self.network.variables), draws, self.cells, algebra)
+            return walks_down(self.sweep.tables(), uniform, draws, self.cells, rows_of(self.sweep.algebra))
         cumulative = np.cumsum(np.exp(self._totals - self._totals.max()))[None, :]
         numbers = uniform_numbers(self.seed, 0, start, self.done)
         wanted = inverse_of_many(cumulative[0], numbers)
         if self.sweep.boxes is not None:
-            return self._of_boxes(wanted, streams.local(self.network.variables))
+            return self._of_boxes(wanted, uniform)
         return self._of_slices(wanted, draws)
 
     def _of_boxes(self, wanted: Array, uniform: Uniform) -> dict[int, Array]:
@@ -188,7 +204,7 @@ class Drawing:
                 wanted = np.broadcast_to(boxes.number(stage, states), draws)
             above = {*states}  # what other boxes of the stage drew before is no condition
             for number, where in _places(wanted).items():
-                found = self.sweep.tables(number, stage)
+                found = self.sweep.tables(number if stage else boxes.top(number), stage)
                 scope = {v for step in found.steps for axes in step.input_axes for v in axes}
                 own = {v: states[v][where] for v in scope & above}
                 own |= {v: np.full(len(where), s, np.int32) for v, s in found.states.items()}
@@ -196,6 +212,39 @@ class Drawing:
                 for v, drawn in own.items():
                     states.setdefault(v, np.zeros(draws, np.int32))[where] = drawn
         return states
+
+    def _of_stored_rows(self, uniform: Uniform, draws: int) -> dict[int, Array]:
+        """Draw step by step from the roots down; of tables on disk only rows are read that agree with some draws."""
+        states: dict[int, Array] = defaultdict(lambda: np.zeros(draws, np.int32))
+        for step in reversed(self.sweep.run.plan.up):
+            self._draw_stored(step, {}, states, uniform, np.arange(draws))
+        return states
+
+    def _draw_stored(
+        self, step: Step, fixed: Mapping[int, int], states: dict[int, Array], uniform: Uniform, where: Array
+    ) -> None:
+        """Draw what a step summed out for some draws, which agree in what is fixed; in parts where that does not fit.
+
+        Raises
+        ------
+        BudgetError
+            If not even the rows that agree with one draw fit.
+        """
+        given = {v for v in step.axes if v in states}  # what other parts drew below is no condition
+        own = {v: states[v][where] for v in given}
+        try:
+            found = self.sweep.read_rows(step, fixed)
+            _draw_one(found, step, own, _at(uniform, where), len(where), self.cells, self.sweep.algebra)
+        except RowsNoRoomError as error:
+            known = [v for v in given if v not in fixed and self.sweep.sizes[v] > 1]
+            if not known:
+                raise no_room(error) from None
+            v = max(known, key=lambda v: len(np.unique(states[v][where])))
+            for state, at in _places(states[v][where]).items():
+                self._draw_stored(step, {**fixed, v: state}, states, uniform, where[at])
+            return
+        for v in own.keys() - given:
+            states[v][where] = own[v]
 
     def _of_slices(self, wanted: Array, draws: int) -> dict[int, Array]:
         """Draw from each slice as often as it was drawn."""

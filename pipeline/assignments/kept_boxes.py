@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +15,7 @@ from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
 from ..plans.problem import sliced_dims
 from ..plans.stages import Stage
-from ..runs.box_answers import swept_roots
+from ..runs.box_answers import ends, swept_roots, swept_stage
 from ..runs.dense_boxes import BoxRun, opened_boxes
 from ..runs.run import TABLES, Run
 from .swept_tables import SweptTables
@@ -37,6 +37,7 @@ class KeptBoxes(Generic[T]):
     boxes: BoxRun[T]
     allowed: int
     _programs: dict[int, Program[T]] = field(default_factory=dict)
+    _passed: dict[int, tuple[Any, SweptTables[T]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         needed = max(self._box_bytes(stage) for stage in self.stages)
@@ -54,8 +55,17 @@ class KeptBoxes(Generic[T]):
 
     @cached_property
     def totals(self) -> list[Any]:
-        """The value of each box at the roots; sweeps what was not swept yet."""
+        """The value of each box at the roots, or of its parts; sweeps what was not swept yet."""
         return [self.boxes.run.arithmetic.total(roots) for roots in swept_roots(self.boxes)]
+
+    @cached_property
+    def _tops(self) -> list[dict[int, int]]:
+        """What each of these fixes."""
+        return [fixed for fixed, _ in ends(self.boxes)]
+
+    def top(self, index: int) -> int:
+        """Return the box at the roots that a value is of."""
+        return int(self.number(0, self._tops[index]))
 
     def number(self, place: int, states: Any) -> Any:
         """Return the box of a stage that assignments pass: states, or arrays of them, by variable."""
@@ -68,11 +78,31 @@ class KeptBoxes(Generic[T]):
 
     def tables(self, place: int, number: int) -> SweptTables[T]:
         """Sweep a box of a stage, by its place from the roots on, keeping its tables."""
-        return self._swept(self.stages[place], number)
+        stage = self.stages[place]
+        return self.boxes.receipts.until_whole(lambda: self._swept(stage, number), self.boxes.complete)
 
-    def sizes(self, place: int) -> tuple[int, ...]:
-        """Domain sizes inside a box of a stage."""
-        return sliced_dims(self.boxes.spill.dims, self.stages[place].boxed)
+    def passed(self, index: int, place: int, states: Mapping[int, int]) -> SweptTables[T]:
+        """Sweep a stage where an assignment passes it: all variables above it are fixed.
+
+        Parameters
+        ----------
+        index : int
+            Which of the values at the roots it has.
+        place : int
+            Of the stage.
+        states : mapping of int to int
+            Of variables above.
+        """
+        stage, boxes = self.stages[place], self.boxes
+        fixed = {v: states[v] for v in boxes.run.plan.tree.scopes[stage.head]} if place else self._tops[index]
+        key = index if not place else tuple(fixed.values())
+        if self._passed.get(place, (None, None))[0] != key:
+            if not self.fit_together:
+                self._passed.clear()
+            self._passed.pop(place, None)  # before others are swept
+            steps, tables, sizes = boxes.receipts.until_whole(lambda: swept_stage(boxes, stage, fixed), boxes.complete)
+            self._passed[place] = key, SweptTables(steps, tables, sizes, fixed)
+        return self._passed[place][1]
 
     def _swept(self, stage: Stage, number: int) -> SweptTables[T]:
         boxes = self.boxes

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.steps.step import Step
 from ..answering.engines.strategy_policy import StrategyPolicy
-from ..answering.placement import pool_for
+from ..answering.placement import pool_for, temporary_folder
 from ..answering.prepared import Prepared, by_rows, known_rates, planned, problem_of
 from ..answering.question import Question
 from ..answering.running import run_of
@@ -22,10 +22,13 @@ from ..options import Options
 from ..preprocessing.leaf_rows import leaf_rows
 from ..preprocessing.preprocess import Network
 from ..queries.arithmetic import Arithmetic
-from ..runs.run import Run
+from ..runs.run import TABLES, Run
 from ..runs.slices import Slices, slice_states, slices_of, sweep_groups
 from .kept_boxes import KeptBoxes, opened_kept_boxes
 from .swept_tables import SweptTables
+
+if TYPE_CHECKING:
+    from ..runs.row_sweep import RowTables
 
 T = TypeVar("T")
 
@@ -42,9 +45,8 @@ def kept_options(options: Options, what: str) -> Options:
     given += ["tasks"] * (options.tasks == "steps")
     if given:
         raise ModelError(f"{what} come from tables that stay while they are read; {given[0]!r} does not apply")
-    if options.representation == "rows" and (options.fit == "spill" or options.gpus is not None):
-        other = "gpus" if options.gpus is not None else "fit"
-        raise ModelError(f"{what} by rows come from tables in this machine's memory; {other!r} does not apply")
+    if options.representation == "rows" and options.gpus is not None:
+        raise ModelError(f"{what} by rows come from tables that this machine's cores make; 'gpus' does not apply")
     return options
 
 
@@ -164,16 +166,20 @@ class KeptSweep(Generic[T]):
         What the pool returned for the slices.
     boxes : KeptBoxes or None
         Those of a plan whose tables are on disk.
+    rows : RowTables or None
+        Those of a plan by rows of which some are on disk.
     """
 
     run: Run[T]
     slices: Slices[T] | None
     sent: Any = None
     boxes: KeptBoxes[T] | None = None
+    rows: RowTables[T] | None = None
+    _there: dict[int, SweptTables[T]] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
-        """Whether one sweep in memory has all tables."""
+        """Whether one sweep has all tables, in memory or as rows on disk."""
         return self.boxes is None and self.run.plan.slices == 1
 
     @cached_property
@@ -181,17 +187,39 @@ class KeptSweep(Generic[T]):
         """The value of each slice, or of each box at the roots: every assignment is of one of them."""
         if self.boxes is not None:
             return self.boxes.totals
+        total = self.run.arithmetic.total
+        if self.rows is not None:
+            return [total(self.rows.roots())]
+        if self.is_whole:
+            return [total([self.tables(0).tables[root] for root in self.run.plan.tree.roots])]
         assert self.slices is not None
         return [total for group in sweep_groups(self.run, self.slices, self.sent) for total in group.totals]
-
-    def total(self, found: SweptTables[T]) -> Any:
-        """Return the value of a whole sweep from its tables."""
-        return self.run.arithmetic.total([found.tables[root] for root in self.run.plan.tree.roots])
 
     @property
     def sizes(self) -> tuple[int, ...]:
         """Domain sizes inside a slice; all of them where tables are on disk."""
         return self.run.plan.tree.dims
+
+    @cached_property
+    def algebra(self) -> Any:
+        """That of tables in this process."""
+        if self.rows is not None:
+            return self.rows.algebra
+        if self.slices is not None:
+            return self.slices.program.algebra
+        return self.run.arithmetic.algebra(self.sizes, self.run.compiled)
+
+    @cached_property
+    def order(self) -> tuple[tuple[int, int], ...]:
+        """The steps from the roots down: the part of the tree that each is of, and its number in it."""
+        stages = (self.run.plan.up,) if self.boxes is None else [stage.steps for stage in self.boxes.stages]
+        return tuple([(stage, i) for stage, steps in enumerate(stages) for i in reversed(range(len(steps)))])
+
+    @cached_property
+    def given(self) -> tuple[frozenset[int], ...]:
+        """For each of these the variables of what it makes, whose states are chosen before."""
+        stages = (self.run.plan.up,) if self.boxes is None else [stage.steps for stage in self.boxes.stages]
+        return tuple([frozenset(stages[stage][i].axes) for stage, i in self.order])
 
     @property
     def stages(self) -> int:
@@ -199,36 +227,73 @@ class KeptSweep(Generic[T]):
         return 1 if self.boxes is None else len(self.boxes.stages)
 
     def tables(self, index: int = 0, stage: int = 0) -> SweptTables[T]:
-        """Sweep a slice here, or a box of a stage, and keep its tables."""
+        """Sweep a slice here, or a box of a stage, and keep its tables; those of one slice stay."""
         if self.boxes is not None:
             return self.boxes.tables(stage, index)
         assert self.slices is not None
-        return kept_tables(self.slices, self.sizes, index, self.run.threads)
+        if index not in self._there:
+            self._there.clear()
+            self._there[index] = kept_tables(self.slices, self.sizes, index, self.run.threads)
+        return self._there[index]
+
+    def passed(self, index: int, place: int, states: Mapping[int, int]) -> tuple[Step, SweptTables[T]]:
+        """Return a step, from the roots down, and the tables of an assignment that has one of the values.
+
+        Parameters
+        ----------
+        index : int
+            Of the value: a slice, or a box at the roots.
+        place : int
+            In :attr:`order`.
+        states : mapping of int to int
+            At least of variables above the step.
+        """
+        stage, i = self.order[place]
+        if self.rows is not None:
+            step = self.run.plan.up[i]
+            return step, self.read_rows(step, {v: states[v] for v in self.given[place]})
+        swept = self.tables(index) if self.boxes is None else self.boxes.passed(index, stage, states)
+        return swept.steps[i], swept
+
+    def read_rows(self, step: Step, states: Mapping[int, int]) -> SweptTables[T]:
+        """Read what a step joins from disk, the rows that agree with some states.
+
+        Raises
+        ------
+        RowsNoRoomError
+            If they do not fit.
+        """
+        assert self.rows is not None
+        return SweptTables((step,), self.rows.inputs_at(step, states), self.sizes, {})
 
 
 @contextmanager
 def opened_sweep(prepared: Prepared) -> Iterator[KeptSweep[Any]]:
-    """Open the pool of a planned sweep: that of workers only for slices and boxes.
-
-    Raises
-    ------
-    BudgetError
-        If tables of rows would have to be on disk.
-    """
+    """Open the pool of a planned sweep: that of workers only for slices and boxes."""
     resources, plan = prepared.resources, prepared.plan
     assert plan is not None
-    if plan.rows_stored:
-        raise BudgetError(
-            f"tables of rows that stay may need {format_bytes(plan.peak_bytes)}, allowed "
-            f"{format_bytes(prepared.memory_bytes)}; give more memory, or leave out representation rows"
-        )
-    if plan.slices == 1 and plan.spill is None:
+    if plan.slices == 1 and plan.spill is None and not plan.rows_stored:
         resources = resources.in_this_process()
     with pool_for(plan, resources) as pool:
         run = run_of(replace(prepared, resources=resources), pool)
-        if plan.spill is None:
+        if plan.rows_stored:
+            with _opened_rows(run, resources) as rows:
+                yield KeptSweep(run, None, rows=rows)
+        elif plan.spill is None:
             slices = slices_of(run)
             yield KeptSweep(run, slices, pool.put(slices))
-            return
-        with opened_kept_boxes(run, resources) as boxes:
-            yield KeptSweep(run, None, boxes=boxes)
+        else:
+            with opened_kept_boxes(run, resources) as boxes:
+                yield KeptSweep(run, None, boxes=boxes)
+
+
+@contextmanager
+def _opened_rows(run: Run[T], resources: Resources) -> Iterator[RowTables[T]]:
+    """Open tables of rows on disk, which stay until the end."""
+    from ..runs.row_sweep import opened_row_tables
+
+    with (
+        temporary_folder(run.planned, resources) as folder,
+        opened_row_tables(replace(run, folder=folder), TABLES, keep=True) as rows,
+    ):
+        yield rows

@@ -15,13 +15,13 @@ from heapq import heapify, heappop, heappush, nsmallest
 from itertools import count
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.sweeps.ranked_states import chosen_by, optimal_counts, ranked, two_best
+from ...tasks.rows.memory_account import RowsNoRoomError
+from ...tasks.sweeps.ranked_states import optimal_counts, ranked, two_best
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
-from .kept_sweep import KeptSweep
-from .ranked_rows import Choice, choice_of
+from ..queries.decode import choices
+from .kept_sweep import KeptSweep, no_room
 from .swept_tables import SweptTables
 
 Array = NDArray[Any]
@@ -43,8 +43,24 @@ class KeptEnergies(EnergyOptimum):
     keeps = True
 
 
+@dataclass(frozen=True, eq=False)
+class FoundStates:
+    """An assignment, and what the next best choice of each step would cost it.
+
+    Parameters
+    ----------
+    states : dict of int to int
+        Local variables.
+    more : list of list
+        For each step, in the order of the walk down, and each choice that it makes; None where there is no other.
+    """
+
+    states: dict[int, int]
+    more: list[list[Any]]
+
+
 class Deviation(NamedTuple):
-    """Assignments that are not made yet: as another one down to a step, and from there the best of a rank on.
+    """Assignments that are not made yet: as another one down to a choice, and from there the best of a rank on.
 
     Attributes
     ----------
@@ -52,19 +68,20 @@ class Deviation(NamedTuple):
         What the best of them is worth, above fixed functions.
     slice, number : int
         Of equals, those of the first slice go first, then those that were met first.
-    states : ndarray of int
-        The other assignment, local variables.
-    place : int
-        The step, in the order of the walk down.
+    base : FoundStates
+        The other assignment.
+    place, choice : int
+        The step, in the order of the walk down, and which of its choices.
     rank : int
-        Of its joint states.
+        Of the joint states of that choice.
     """
 
     total: Any
     slice: int
     number: int
-    states: Array
+    base: FoundStates
     place: int
+    choice: int
     rank: int
 
 
@@ -75,122 +92,102 @@ class Ranking:
     Parameters
     ----------
     sweep : KeptSweep
-    totals : list
-        What the best of each slice is worth; None where nothing is possible.
     most : int or None
         How many are asked for at most.
     """
 
-    sweep: KeptSweep[Array]
-    totals: list[Any]
+    sweep: KeptSweep[Any]
     most: int | None = None
     _heap: list[Deviation] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
-    _there: int = -1
-    _fixed: Mapping[int, int] = field(default_factory=dict)
-    _tables: SweptTables[Array] | None = None
-    _stages: dict[int, tuple[int, list[Choice]]] = field(default_factory=dict)
-    _places: list[tuple[int, int]] = field(default_factory=list)
-
-    def know_whole(self) -> None:
-        """Sweep a plan without slices, whose value is not known yet."""
-        if not self.totals:
-            self._open(0)
-            assert self._tables is not None
-            self.totals = [self.sweep.total(self._tables)]
+    _limit: Any = math.inf
 
     @property
     def best(self) -> Any:
         """What the optimum is worth; None if nothing is possible."""
-        return min((total for total in self.totals if total is not None), default=None)
+        return min((total for total in self.sweep.totals if total is not None), default=None)
 
-    def ranked(self, limit: Any = math.inf) -> Iterator[tuple[Any, Array]]:
+    def ranked(self, limit: Any = math.inf) -> Iterator[tuple[Any, Mapping[int, int]]]:
         """Yield worth and states of one assignment after the other, up to a limit of their worth.
 
         Yields
         ------
         int or float
-        ndarray of int, shape (local variables,)
+        mapping of int to int
+            A state of each local variable.
+
+        Raises
+        ------
+        BudgetError
+            If a join of rows does not fit.
         """
-        variables, done = len(self.sweep.sizes), 0
-        start = np.zeros(variables, np.int32)
-        for number, total in enumerate(self.totals):
+        done, self._limit = 0, limit
+        nothing = FoundStates({}, [[] for _ in self.sweep.order])
+        for number, total in enumerate(self.sweep.totals):
             if total is not None and total <= limit:
-                heappush(self._heap, Deviation(total, number, next(self._numbers), start, 0, 0))
+                heappush(self._heap, Deviation(total, number, next(self._numbers), nothing, 0, 0, 0))
         while self._heap and (self.most is None or done < self.most):
-            found = heappop(self._heap)
-            self._open(found.slice)
-            yield found.total, self._followed(found, limit)
+            deviation = heappop(self._heap)
+            try:
+                states = self._followed(deviation)
+            except RowsNoRoomError as error:
+                raise no_room(error) from None
+            yield deviation.total, states
             done += 1
             self._forget(done)
 
-    def _open(self, number: int) -> None:
-        """Sweep a slice, or a box at the roots, unless its tables are those that are here."""
-        if number == self._there:
-            return
-        self._tables, self._stages = None, {}
-        swept = self.sweep.tables(number)
-        self._stages[0] = number, self._choices(swept)
-        if not self._places:
-            counts = [len(self._stages[0][1]), *(self._chosen(stage) for stage in range(1, self.sweep.stages))]
-            self._places = [(stage, place) for stage, count in enumerate(counts) for place in range(count)]
-        self._fixed, self._there = swept.states, number
-        self._tables = swept if self.sweep.boxes is None else None
+    def _followed(self, deviation: Deviation) -> Mapping[int, int]:
+        """Return the best assignment of a deviation, and enter those that deviate from it.
 
-    def _choices(self, swept: SweptTables[Array]) -> list[Choice]:
-        """Return the steps of a sweep that choose something, from the roots down."""
-        semiring = self.sweep.run.problem.semiring
-        tables = [[table for table, _ in swept.read(step)] for step in swept.steps]
-        pairs = zip(swept.steps, tables, strict=True)
-        steps = [choice_of(step, own, swept.sizes, semiring) for step, own in pairs][::-1]
-        return [step for step in steps if step.chosen]
+        A step that reads no state which differs from the other assignment's chooses what it chose there.
+        """
+        base, place = deviation.base, deviation.place
+        found, changed = FoundStates({**base.states}, [*base.more]), set[int]()
+        for at in range(place, len(self.sweep.order)):
+            if at == place or not base.states or not changed.isdisjoint(self.sweep.given[at]):
+                found.more[at] = self._chosen(deviation, found, at, changed)
+            for choice, more in enumerate(found.more[at]):
+                self._enter(deviation, found, at, choice, 1, more)
+        return found.states
 
-    def _chosen(self, stage: int) -> int:
-        """How many steps of a stage on disk choose something."""
-        assert self.sweep.boxes is not None
-        sizes = self.sweep.boxes.sizes(stage)
-        return sum(bool(chosen_by(step, sizes)) for step in self.sweep.boxes.stages[stage].steps)
-
-    def _choice(self, place: int, states: Array) -> Choice:
-        """Return a choice; that of a stage on disk is of the box that an assignment passes."""
-        (stage, own), boxes = self._places[place], self.sweep.boxes
-        if boxes is not None:
-            number = self._there if not stage else int(boxes.number(stage, states))
-            if self._stages.get(stage, (-1, []))[0] != number:
-                kept = self._stages if boxes.fit_together else {}
-                self._stages = kept  # before others are swept
-                self._stages[stage] = number, self._choices(self.sweep.tables(number, stage))
-        return self._stages[stage][1][own]
-
-    def _followed(self, found: Deviation, limit: Any) -> Array:
-        """Return the best assignment of a deviation, and enter those that deviate from it."""
-        states = found.states.copy()
-        for v, state in self._fixed.items():
-            states[v] = state
-        for place in range(found.place, len(self._places)):
-            step = self._choice(place, states)
-            worth = step.worth(states)
-            rank = found.rank if place == found.place else 0
-            if rank:
-                chosen = ranked(worth, rank)
-                following = ranked(worth, rank + 1) if rank + 1 < len(worth) else -1
+    def _chosen(self, deviation: Deviation, found: FoundStates, place: int, changed: set[int]) -> list[Any]:
+        """Let a step choose at the states above it; return what the next best of each choice costs more."""
+        step, swept = self.sweep.passed(deviation.slice, place, found.states)
+        states = {**swept.states, **{v: found.states[v] for v in self.sweep.given[place] if v in found.states}}
+        semiring, others, here = self.sweep.run.problem.semiring, list[Any](), place == deviation.place
+        for number, choice in enumerate(choices(step, swept.tables, swept.sizes, self.sweep.algebra, semiring, states)):
+            more = None
+            if here and number < deviation.choice:
+                own = {v: found.states[v] for v in choice.scope}
             else:
-                chosen, following = two_best(worth)
-            if following >= 0:
-                self._enter(found, states, place, rank + 1, worth[following].item() - worth[chosen].item(), limit)
-            step.enter(chosen, states)
-        return states
+                rank = deviation.rank if here and number == deviation.choice else 0
+                chosen, following = _ranks(choice.worth, rank)
+                own = choice.states(chosen)
+                if following >= 0:
+                    more = choice.worth[following].item() - choice.worth[chosen].item()
+                if rank:  # the others of lower ranks are deviations already
+                    self._enter(deviation, found, place, number, rank + 1, more)
+                    more = None
+            others.append(more)
+            states |= own
+        changed |= {v for v, state in states.items() if found.states.get(v) != state}
+        found.states.update(states)
+        return others
 
-    def _enter(self, found: Deviation, states: Array, place: int, rank: int, more: Any, limit: Any) -> None:
+    def _enter(self, above: Deviation, found: FoundStates, place: int, choice: int, rank: int, more: Any) -> None:
         """Enter a deviation, unless it is worth too much or forbidden; ``more`` is what it is above the assignment."""
-        total = found.total + more
-        if total <= limit and total < self.sweep.run.problem.semiring.zero:
-            heappush(self._heap, Deviation(total, found.slice, next(self._numbers), states, place, rank))
+        if more is None:
+            return
+        total = above.total + more
+        if total <= self._limit and total < self.sweep.run.problem.semiring.zero:
+            heappush(self._heap, Deviation(total, above.slice, next(self._numbers), found, place, choice, rank))
 
     def _forget(self, done: int) -> None:
         """Drop deviations that are not needed: each of those that are left has an assignment of its own."""
         if self.most is not None and len(self._heap) > 4 * (self.most - done) + 64:
             self._heap = nsmallest(self.most - done, self._heap)
+            if self._heap:
+                self._limit = min(self._limit, self._heap[-1].total)
             heapify(self._heap)
 
     def optimal_count(self, cells: int) -> int | None:
@@ -199,19 +196,17 @@ class Ranking:
         if not self.sweep.run.problem.semiring.saturates or self.sweep.boxes is not None or by_rows:
             return None
         found = 0
-        for number, total in enumerate(self.totals):
+        for number, total in enumerate(self.sweep.totals):
             if total == self.best:
-                self._open(number)
-                own = self._counted(cells)
+                own = self._counted(self.sweep.tables(number), cells)
                 if own is None:
                     return None
                 found += own
         return found
 
-    def _counted(self, cells: int) -> int | None:
-        """Count the optimal assignments of the slice that is here."""
-        assert self._tables is not None
-        swept, semiring, counts = self._tables, self.sweep.run.problem.semiring, dict[int, Array]()
+    def _counted(self, swept: SweptTables[Array], cells: int) -> int | None:
+        """Count the optimal assignments of a slice."""
+        semiring, counts = self.sweep.run.problem.semiring, dict[int, Array]()
         for step in swept.steps:
             if step.lowered.cells > cells:
                 return None
@@ -220,3 +215,10 @@ class Ranking:
                 return None
             counts[step.node] = made
         return math.prod(int(counts[root].item()) for root in self.sweep.run.plan.tree.roots)
+
+
+def _ranks(worth: Array, rank: int) -> tuple[int, int]:
+    """Return the joint state of a rank and the next one; -1 where there is none."""
+    if not rank:
+        return two_best(worth)
+    return ranked(worth, rank), ranked(worth, rank + 1) if rank + 1 < len(worth) else -1

@@ -30,14 +30,14 @@ whose table they write (-1: the roots), each run once for every state of one var
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from ..errors import BudgetError
 from ..plans.plan import Plan
 from ..plans.planner import Planner
-from ..plans.problem import sliced_dims
+from ..plans.problem import UNLIMITED_BYTES, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
@@ -53,15 +53,18 @@ DISK_RATE = 5e8
 BOX_SECONDS, CHUNK_SECONDS = 1e-3, 1e-4
 
 
-def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: float = DISK_RATE) -> Plan:
+def plan_spill(
+    planner: Planner, whole: Plan, disk_rate: float | Callable[[], float], nominal_rate: float = DISK_RATE
+) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
     Parameters
     ----------
     whole : Plan
         The plan in memory, without slices.
-    disk_rate : float
-        Bytes per second, to predict the time with; the choice of stages does not depend on it.
+    disk_rate : float or callable
+        Bytes per second, to predict the time with; the choice of stages does not depend on it. A callable measures
+        them, once there are stages.
     nominal_rate : float
         Bytes per second, to choose stages with.
 
@@ -70,6 +73,8 @@ def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: fl
     BudgetError
         If some step does not fit even in its smallest box.
     """
+    if whole.cuts:  # stages make no table twice, and the steps are those of the plan that is made again
+        whole = planner.with_options(memory_bytes=UNLIMITED_BYTES).of(whole.tree)
     tree, way_back, problem = whole.tree, None, planner.problem
     if problem.last:
         raise planner.last_refusal(whole, "boxes on disk")
@@ -80,7 +85,7 @@ def plan_spill(planner: Planner, whole: Plan, disk_rate: float, nominal_rate: fl
     cutter = Cutter(StageMaker(planner, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
     stored = planner.options.stages
     stages = cutter.best() if stored is None else cutter.as_before(stored)
-    spill = cutter.priced(stages, disk_rate)
+    spill = cutter.priced(stages, disk_rate() if callable(disk_rate) else disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ..api.solve import solve
 from ..errors import ModelError, checks_keywords
+from ..models.cases import Cases
 from ..models.function import Function
 from ..models.model import Model, checked_model
 from .circuit import CircuitGraph
@@ -265,7 +266,7 @@ def _value_faults(found: Circuit, model: Model) -> list[str]:
     if found.log10()[0] == -math.inf:
         return []
     draws = found.sample(CircuitPolicy.current().checked_draws)
-    logs = found.log10(dict(zip(model.names, draws.T, strict=True)))
+    logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):
         if not _is_close(log10, expected := model.log10_value(states)):
             return [f"log10 of {model.shown(states)} is {log10:.12g} in the circuit, {expected:.12g} in the model"]

@@ -40,8 +40,8 @@ class CircuitLeaves:
         domains = self.network.domains
         variables = np.repeat(np.arange(len(domains)), [len(domain) for domain in domains])
         ends = np.cumsum([len(domain) for domain in domains])
-        numbers = np.split(np.arange(len(variables)), ends[:-1])
-        return np.stack([variables, np.concatenate(domains)]), numbers
+        numbers = np.split(np.arange(len(variables)), ends)[:-1]
+        return np.stack([variables, np.concatenate([np.zeros(0, np.int64), *domains])]), numbers
 
     @property
     def first_parameter(self) -> int:

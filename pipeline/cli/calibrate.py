@@ -43,13 +43,14 @@ def warm() -> None:
     except OSError as error:
         raise BucketflowError(f"there is no folder to keep machine code in: {error}") from None
     with impatient():
-        for name, job in _jobs():
+        for name, job in warm_jobs():
             start = time.process_time()
             job()
             click.echo(f"{name:24}{time.process_time() - start:6.1f} s")
 
 
-def _jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
+def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the names of what is compiled ahead, and what to call for it: each by itself, in any process."""
     from ...tasks.compiler.numba_parts import unknown_numba
     from ..api.bound import bound
     from ..api.solve import solve

@@ -7,7 +7,7 @@ probability is the joint's, and whose posterior of the one left says how that is
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..answering.question import Names, asked_of
+from ..answering.question import Names, asked_of, named_variables
 from ..errors import BudgetError, ModelError
 from ..models.cases import CaseMarginals, Cases
 from ..results.information_measures import conditional_table, entropy_bits, gained_bits, mutual_bits
@@ -87,18 +87,18 @@ class InformedState(CompiledState):
             An axis for each of ``given``, then one for each of ``names``: each row is a distribution, NaN where what is
             given is impossible.
         """
-        wanted = _listed(given)
-        return conditional_table(self.joint([*wanted, *_listed(names)]), len(wanted))
+        wanted = named_variables(given)
+        return conditional_table(self.joint([*wanted, *named_variables(names)]), len(wanted))
 
     @one_at_a_time
     def entropy(self, names: Sequence[str]) -> float:
         """Return the entropy of the joint posterior of some variables, in bits."""
-        return entropy_bits(self.joint(_listed(names)))
+        return entropy_bits(self.joint(named_variables(names)))
 
     @one_at_a_time
     def mutual_information(self, first: Sequence[str], second: Sequence[str], given: Sequence[str] = ()) -> float:
         """Return what two sets of variables say of each other, given a third and the findings, in bits: I(A; B | C)."""
-        sets = [_listed(names) for names in (first, second, given)]
+        sets = [named_variables(names) for names in (first, second, given)]
         table = self.joint([name for names in sets for name in names])
         ends = np.cumsum([0, *map(len, sets)]).tolist()
         axes = [range(start, end) for start, end in pairwise(ends)]
@@ -145,7 +145,7 @@ class InformedState(CompiledState):
 
     def _variables(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return indices of variables, each named once."""
-        listed = _listed(names)
+        listed = named_variables(names)
         variables = asked_of(self.model, listed, (), False).variables
         if len(variables) < len(listed):
             twice = next(name for name in listed if listed.count(name) > 1)
@@ -165,8 +165,3 @@ class InformedState(CompiledState):
             columns[v] = states if finding is None else np.eye(self.model.dims[v])[states] * finding
         cases = Cases(places.shape[1], columns)
         return answered_cases(self, self.findings, cases, asked)
-
-
-def _listed(names: Iterable[str]) -> list[str]:
-    """Return names as a list: one name, or several."""
-    return [names] if isinstance(names, str) else list(names)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import time
+from functools import lru_cache
 from pathlib import Path
 
 from . import cpu as rate_files
@@ -44,7 +45,9 @@ def _disk_key(folder: Path) -> str:
     return f"disk {folder.stat().st_dev}"
 
 
+@lru_cache(maxsize=16)
 def sampled_rate(folder: Path) -> float:
+    """Measure the disk of a folder, once in a process: that takes longer than planning what is small."""
     piece = os.urandom(1 << 20)
     with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
         start = time.perf_counter()

@@ -45,6 +45,14 @@ class BucketPolicy(Policy):
         75-26-5 came to -14.4.
     least_gain : float
         Passes that gain less than this part of the bound are in vain.
+    first_entries : int
+        What a search of losses can remember at first.
+    eager_loss : float
+        It goes on below a state until that loses more than the next one by so much.
+    search_seconds : float
+        CPU seconds from one look at the clock to the next.
+    known_sums : int
+        Sums that are kept from one size of mini-buckets to the next.
     """
 
     quick_cells: int = 1 << 16
@@ -68,3 +76,7 @@ class BucketPolicy(Policy):
     least_heat: float = 0.005
     least_weight: float = 1e-3
     least_gain: float = 1e-4
+    first_entries: int = 1 << 12
+    eager_loss: float = 0.05
+    search_seconds: float = 0.02
+    known_sums: int = 1 << 17

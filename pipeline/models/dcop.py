@@ -9,7 +9,7 @@ from functools import cached_property
 
 from ..errors import ModelError, shorten
 from .checks import first_again
-from .model import Model
+from .model import Model, checked_model
 
 # No file means more digits, and what is written is as long as that.
 _AMOUNT_DIGITS = 40
@@ -178,8 +178,8 @@ def with_agents(problem: Model | Dcop) -> Dcop:
 
 def model_of(problem: Model | Dcop) -> Model:
     """Return a model, or that of a distributed problem with all of its notes."""
-    if isinstance(problem, Model):
-        return problem
+    if not isinstance(problem, Dcop):
+        return checked_model(problem)
     model, notes = problem.model, problem.notes
     return model if notes == model.notes else replace(model, notes=notes)
 

@@ -27,9 +27,28 @@ def stored_costs(kind: str, functions: Sequence[Function], top: Any) -> tuple[Se
     """
     if kind != "cost":
         return functions, top, 0
-    if _need_decimals(functions) or (isinstance(top, float) and not top.is_integer()):
+    top = _bound(top) if isinstance(top, float | np.floating | Decimal) else top
+    if _need_decimals(functions) or (isinstance(top, Decimal) and top != int(top)):
         return decimal_functions(functions, top)
-    return functions, int(top) if isinstance(top, float) else top, 0
+    functions = [f.changed(default=int(f.default)) if isinstance(f.default, float) else f for f in functions]
+    return functions, int(top) if isinstance(top, Decimal) else top, 0
+
+
+def _bound(top: Any) -> Decimal:
+    """Return a top as it is printed.
+
+    Raises
+    ------
+    ModelError
+        If it is no finite number.
+    """
+    try:
+        bound = Decimal(top if isinstance(top, int) else str(top))
+    except ArithmeticError:
+        raise ModelError(f"top is {top!r}, which is no number") from None
+    if not bound.is_finite():
+        raise ModelError(f"top is {top}; leave it out where there is none")
+    return bound
 
 
 def _need_decimals(functions: Iterable[Function]) -> bool:
@@ -54,26 +73,35 @@ def decimal_functions(functions: Sequence[Function], top: Any) -> tuple[list[Fun
     ModelError
         If a cost is no number or infinitely good, or they do not fit 64 bits with the decimals that they need.
     """
-    distinct: dict[float, Decimal] = {}
-    for k, f in enumerate(functions):
-        every = np.unique(np.append(f.values.astype(np.float64), 0.0 if f.default is None else float(f.default)))
-        if np.isnan(every).any() or np.isneginf(every).any():
-            raise ModelError(f"function {k} has a cost that is no number, or infinitely good")
-        distinct |= {x: Decimal(repr(x)) for x in every[np.isfinite(every)].tolist()}
-    if isinstance(top, float) and not np.isfinite(top):
-        raise ModelError(f"top is {top}; leave it out where there is none")
-    bound = None if top is None else Decimal(repr(top) if isinstance(top, float) else str(top))
-    decimals = max([max(0, -int(x.normalize().as_tuple().exponent)) for x in (*distinct.values(), bound or Decimal())])
-    scaled = {x: int(exact.scaleb(decimals)) for x, exact in distinct.items()} if decimals <= _MOST_DECIMALS else {}
-    if len(scaled) < len(distinct) or max(map(abs, scaled.values()), default=0) >= FORBIDDEN:
+    given = [[_listed(k, part) for part in (f.values, np.asarray(f.default or 0))] for k, f in enumerate(functions)]
+    bound = None if top is None else _bound(top)
+    distinct = {x for parts in given for numbers, _ in parts for x in numbers if x is not None}
+    decimals = max([max(0, -int(x.normalize().as_tuple().exponent)) for x in (*distinct, bound or Decimal())])
+    if decimals > _MOST_DECIMALS or any(abs(int(x.scaleb(decimals))) >= FORBIDDEN for x in distinct):
         raise ModelError(
             f"costs with {decimals} decimals do not fit integers of 64 bits; round them, as numpy.round(costs, 6) does"
         )
-    scaled[np.inf] = FORBIDDEN
-    made = [f.changed(values=_whole(f.values, scaled), default=scaled[float(f.default or 0)]) for f in functions]
+    whole = [[_whole(numbers, decimals)[places] for numbers, places in parts] for parts in given]
+    made = [f.changed(values=v, default=int(default)) for f, (v, default) in zip(functions, whole, strict=True)]
     return made, None if bound is None else int(bound.scaleb(decimals)), decimals
 
 
-def _whole(values: NDArray[Any], scaled: dict[float, int]) -> NDArray[np.int64]:
-    given, places = np.unique(values.astype(np.float64), return_inverse=True)
-    return np.array([scaled[x] for x in given.tolist()], np.int64)[places].reshape(values.shape)
+def _listed(k: int, values: NDArray[Any]) -> tuple[list[Decimal | None], NDArray[np.int64]]:
+    """Return the different costs of an array, None where they forbid, and which of them each of its cells has."""
+    if values.dtype.kind not in "biuf":
+        raise ModelError(f"function {k} has values of type {values.dtype}; expected numbers")
+    if np.isnan(values).any() or np.isneginf(values).any():
+        raise ModelError(f"function {k} has a cost that is no number, or infinitely good")
+    given, places = np.unique(values, return_inverse=True)
+    return [_exact(x) for x in given], places.reshape(values.shape)
+
+
+def _exact(number: Any) -> Decimal | None:
+    """Return a cost as it is meant, None if it forbids: whole numbers as they are, others in their printed digits."""
+    if np.isinf(number) or (not isinstance(number, np.floating) and number >= FORBIDDEN):
+        return None
+    return Decimal(int(number)) if number == np.floor(number) else Decimal(str(number))
+
+
+def _whole(numbers: Sequence[Decimal | None], decimals: int) -> NDArray[np.int64]:
+    return np.array([FORBIDDEN if x is None else int(x.scaleb(decimals)) for x in numbers], np.int64)

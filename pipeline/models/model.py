@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cached_property
@@ -68,6 +68,15 @@ def checked_model(model: Any) -> Model:
 def _domain(variable: str, given: Any) -> int | tuple[Any, ...]:
     """The size of a domain, or its labels."""
     return tuple(given) if isinstance(given, Iterable) else integer(given, f"the domain of {variable!r}", 1)
+
+
+def _named_parts(k: int, given: Any) -> tuple[Any, ...]:
+    """The names that a function is over, as a tuple, and what else is given of it."""
+    if isinstance(given, tuple | list) and given and isinstance(given[0], Iterable):
+        names = (given[0],) if isinstance(given[0], str) else tuple(given[0])
+        if all(isinstance(name, Hashable) for name in names):
+            return (names, *given[1:])
+    raise ModelError(f"function {k} is {shorten(repr(given))}; expected names of variables, then an array")
 
 
 def _function_of(k: int, scope: tuple[int, ...], values: Sequence[Any], child: int | None) -> Function:
@@ -176,7 +185,7 @@ class Model:
         variables: Mapping[str, int | Sequence[str]],
         functions: Iterable[tuple[Sequence[str], ArrayLike] | tuple[Sequence[str], ArrayLike, ArrayLike, float]],
         *,
-        top: float | None = None,
+        top: float | Decimal | None = None,
         name: str = "",
         check: bool = True,
     ) -> Model:
@@ -204,13 +213,15 @@ class Model:
         ModelError
             If names, shapes or values contradict each other, or make no Bayesian network.
         """
+        if not isinstance(variables, Mapping):
+            raise ModelError(f"variables are a mapping of names to sizes or labels, not {shorten(repr(variables))}")
         domains = [_domain(variable, given) for variable, given in variables.items()]
         states = tuple(domain if isinstance(domain, tuple) else None for domain in domains)
         dims = tuple(len(domain) if isinstance(domain, tuple) else domain for domain in domains)
         places = {variable: v for v, variable in enumerate(variables)}
         made = []
-        for k, (scope, *values) in enumerate(functions):
-            scope = (scope,) if isinstance(scope, str) else tuple(scope)
+        for k, given in enumerate(functions if isinstance(functions, Iterable) else [functions]):
+            scope, *values = _named_parts(k, given)
             if unknown := [v for v in scope if v not in places]:
                 raise unknown_variable(unknown[0], places, f"function {k} is over")
             indices = tuple(places[v] for v in scope)

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 from ...tasks.steps.step import Step
@@ -56,7 +57,7 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
         cuts = partition(tree, order, made.__getitem__, limit)
         if cuts not in tried:
             tried.add(cuts)
-            peak = recomputing_peak(tree, steps, sizing, cuts)
+            peak = recomputing_peak(tree, steps, sizing, cuts, best[1])
             # ever smaller parts need less, until the tables at their cuts do
             worse = worse + 1 if peak > best[1] else 0
             best = min(best, (cuts, peak), key=lambda choice: choice[1])
@@ -64,15 +65,22 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
     return best
 
 
-def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: frozenset[int]) -> int:
-    """Peak of sweeping part by part, keeping the tables at the cuts, and then each part again to decode it."""
+def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: frozenset[int], most: float = inf) -> int:
+    """Peak of sweeping part by part, keeping the tables at the cuts, and then each part again to decode it.
+
+    Where that is more than ``most``, only some of the parts are looked at.
+    """
     held = sum(table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps if s.node in cuts)
     peak = 0
     for head, part in parts_below(tree, steps, cuts).items():
         inner = replace(sizing, sizes=sliced_dims(sizing.sizes, tree.scopes[head] if head >= 0 else ()))
         copies = sum([table_bytes(inner.sizes, a, inner.itemsize) for s in part for a in s.input_axes])
         again = copies + sweep_peak(part, inner, [s.node for s in part])
-        peak = max(peak, held + again, held + sweep_peak(part, sizing, ()))
+        peak = max(peak, held + again)
+        if peak <= most:
+            peak = max(peak, held + sweep_peak(part, sizing, ()))
+        if peak > most:
+            break
     return peak
 
 

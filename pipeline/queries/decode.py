@@ -6,8 +6,8 @@ that a step eliminated take the states that attain its output at the states alre
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from ...tasks.gpu.decoding import decode_there, decodes
 from ...tasks.rows.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
-from ...tasks.steps.step import Step
+from ...tasks.steps.step import Step, make_step
 from ...tasks.steps.views import TableSlice, slice_of
-from ...tasks.sweeps.best_states import JOINED_CELLS, best_states, first_best
+from ...tasks.sweeps.best_states import JOINED_CELLS, JointStates, best_states, joint_choices, joint_worth
 
 if TYPE_CHECKING:
     from ...tasks.rows.memory_account import MemoryAccount
@@ -73,10 +73,11 @@ def decode(
         return
     tables = _near(tables)
     for step in reversed(steps):
-        states = first_best(step, tables, sizes, semiring, assignment)
-        if states is None:
-            states = _best_of(step, tables, sizes, semiring, assignment, compiled, room, most)
-        assignment.update(states)
+        few = joint_worth(step, tables, sizes, semiring, assignment)
+        if few is not None:
+            assignment.update(few.best)
+        else:
+            assignment.update(_best_of(step, tables, sizes, semiring, assignment, compiled, room, most))
 
 
 def _best_of(
@@ -100,6 +101,77 @@ def _best_of(
     if not all(_is_mostly_there(table) for table in found):
         return best_row(found, semiring, room, most)
     return best_states([_whole(table, assignment, semiring) for table in found], sizes, semiring, compiled)
+
+
+@dataclass(frozen=True, eq=False)
+class RowStates:
+    """Joint states of what a step eliminated, and what each is worth, where only those of some rows are possible."""
+
+    rows: Relation
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """Their variables."""
+        return self.rows.keys.variables
+
+    @property
+    def worth(self) -> Array:
+        """What each row is worth at best."""
+        return np.asarray(self.rows.values)
+
+    def states(self, code: int) -> dict[int, int]:
+        """Return the joint state of a row."""
+        found = self.rows.keys.unpack(self.rows.words[code : code + 1])
+        return {v: int(state[0]) for v, state in zip(self.scope, found, strict=True)}
+
+
+def choices(
+    step: Step,
+    tables: Mapping[int, Any],
+    sizes: Sequence[int],
+    algebra: Any,
+    semiring: Semiring,
+    states: dict[int, int],
+) -> Iterator[JointStates | RowStates]:
+    """Yield what a step eliminated, some variables at a time, with what their states are worth at those chosen before.
+
+    Parameters
+    ----------
+    algebra : Algebra
+        What joins tables of which some are rows.
+    states : dict of int to int
+        Of all variables that the step left; gets those of what was yielded before the next is asked for.
+
+    Raises
+    ------
+    RowsNoRoomError
+        If a join of rows does not fit.
+    """
+    few = joint_worth(step, tables, sizes, semiring, states)
+    if few is not None:
+        yield few
+        return
+    read = list(zip(step.inputs, step.input_axes, strict=True))
+    if not any(isinstance(tables[node], Relation) for node in step.inputs):
+        slices = [slice_of(tables[node], axes, sizes, states) for node, axes in read]
+        yield from joint_choices(slices, sizes, semiring, states, algebra.compiled)
+        return
+    from ...tasks.rows.algebra import bare
+    from ...tasks.rows.best_rows import fixed
+
+    found = [fixed(tables[node], axes, sizes, states) for node, axes in read]
+    if all(map(_is_mostly_there, found)):
+        slices = [_whole(table, states, semiring) for table in found]
+        yield from joint_choices(slices, sizes, semiring, states, algebra.compiled)
+        return
+    scopes = [table.keys.variables for table in found]
+    left = tuple(dict.fromkeys(v for scope in scopes for v in scope))
+    whole = make_step(-1, tuple(range(len(found))), tuple(scopes), left, sizes, semiring)
+    joined = algebra.resized(tuple(sizes)).step(whole, [bare(table) for table in found], 1)
+    if isinstance(joined, Relation):
+        yield RowStates(joined)
+    else:
+        yield JointStates(left, tuple([sizes[v] for v in left]), joined)
 
 
 def entry(

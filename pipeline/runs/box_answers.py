@@ -9,6 +9,7 @@ from typing import Any
 
 from ...tasks.boxes.codecs import root_table
 from ...tasks.boxes.stores import picked
+from ...tasks.steps.step import Step
 from ..plans.problem import sliced_dims
 from ..plans.repricing import lowered_step
 from ..plans.stages import Stage
@@ -57,7 +58,17 @@ def _states(boxes: BoxRun[Any], best: int) -> dict[int, int]:
 
 
 def _decoded_stage(boxes: BoxRun[Any], stage: Stage, fixed: Mapping[int, int]) -> dict[int, int]:
-    """Sweep a stage again with the variables above it fixed, keeping its messages, and decode it.
+    """Sweep a stage again with the variables above it fixed, keeping its messages, and decode it."""
+    steps, tables, sizes = swept_stage(boxes, stage, fixed)
+    states = dict(fixed)
+    decode(steps, tables, sizes, boxes.run.problem.semiring, states, boxes.run.compiled)
+    return states
+
+
+def swept_stage(
+    boxes: BoxRun[Any], stage: Stage, fixed: Mapping[int, int]
+) -> tuple[tuple[Step, ...], dict[int, Any], tuple[int, ...]]:
+    """Sweep a stage again with the variables above it fixed; return its steps, all its tables, and domain sizes.
 
     Where workers hold the devices, this process does it on its CPU.
     """
@@ -71,6 +82,4 @@ def _decoded_stage(boxes: BoxRun[Any], stage: Stage, fixed: Mapping[int, int]) -
         tables[head] = picked(boxes.store, spec, boxes.receipts.at(spec, fixed), fixed)
     steps = tuple(lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in stage.steps)
     kept = program.again(steps, tables).run(keep=[s.node for s in steps], threads=run.threads)
-    states = dict(fixed)
-    decode(steps, {**tables, **kept}, sizes, problem.semiring, states, run.compiled)
-    return states
+    return steps, {**tables, **kept}, sizes

@@ -167,11 +167,29 @@ class RowTables(Generic[T]):
         self, step: Step, known: Mapping[int, int], ranges: Ranges, least: float
     ) -> tuple[Any, dict[int, int]]:
         """Return the least sum of the inputs of a step that agrees with states, within ranges, and its states."""
-        tables: dict[int, Any] = {node: self._read(node, ranges) for node in step.inputs}
+        tables: dict[int, Any] = self._inputs_within(step, ranges)
         sizes, semiring, states = self.run.plan.tree.dims, self.run.problem.semiring, dict(known)
         decode((step,), tables, sizes, semiring, states, self.run.compiled, self.room, least)
         read = zip(step.inputs, step.input_axes, strict=True)
         return sum(entry(tables[node], axes, sizes, states, semiring) for node, axes in read), states
+
+    def inputs_at(self, step: Step, states: Mapping[int, int]) -> dict[int, T]:
+        """Return what a step reads, of tables on disk only the rows that agree with states; lost ones are made again.
+
+        Raises
+        ------
+        RowsNoRoomError
+            If they do not fit.
+        """
+
+        def read() -> dict[int, T]:
+            self.disk.account(step)
+            return self._inputs_within(step, {v: (state, state + 1) for v, state in states.items()})
+
+        return self.disk.receipts.until_whole(read, lambda: self.complete(lambda: None))
+
+    def _inputs_within(self, step: Step, ranges: Ranges) -> dict[int, T]:
+        return {node: self._read(node, ranges) for node in step.inputs}
 
     def _sweep(self) -> None:
         self._collect()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -38,7 +37,7 @@ class RowAnswers:
 
     def __init__(self, options: Options, seconds: float | None, is_stopping: Callable[[], bool]):
         self._options, self._seconds, self._is_stopping = options, seconds, is_stopping
-        self._asked: Counter[str] = Counter()
+        self._asked: dict[str, int] = {}
         self._prices: RecentValues[Price] = RecentValues(lambda: ServerPolicy.current().inline_bytes)
 
     def steps(self, rows: Sequence[Row]) -> list[Step]:
@@ -77,13 +76,12 @@ class RowAnswers:
     def _answered(self, asked: Sequence[PricedRow], request: ServedRequest) -> Iterator[RowOutcome]:
         first = asked[0].row
         model = f"{hash_of(first.model)} {first.settings}"
-        before = self._asked[model]
-        self._asked[model] += len(asked)
+        before = self._count(model, len(asked))
         compiled = None
         if self._is_stopping():
             price = Price("small")
         else:
-            price = self._price(model, first) if self._asked[model] > 1 else Price("small")
+            price = self._price(model, first) if before + len(asked) > 1 else Price("small")
             priced = [replace(one, price=price) for one in asked]
             with request.running(None):
                 compiled = compiled_for(priced, self._options, before)
@@ -91,6 +89,14 @@ class RowAnswers:
             row = one.row
             record = self._record(replace(one, price=price), request, compiled)
             yield RowOutcome(row, one.key, record, False)
+
+    def _count(self, model: str, asked: int) -> int:
+        """Count questions about a model; return how many were asked before, of the models asked last."""
+        before = self._asked.pop(model, 0)
+        self._asked[model] = before + asked
+        if len(self._asked) > ServerPolicy.current().counted_models:
+            del self._asked[next(iter(self._asked))]
+        return before
 
     def _price(self, model: str, row: Row) -> Price:
         """Return the price that all rows of a model share, with the order of their tree; large ones share none."""

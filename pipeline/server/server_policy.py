@@ -25,6 +25,8 @@ class ServerPolicy(Policy):
         Questions of one client and one model that are answered before it is another client's turn.
     inline_bytes : int
         Bytes on disk of models that came as text, which are kept for further questions.
+    counted_models : int
+        Models whose questions are counted, a hundred bytes each; a model that was asked before these is a new one.
     memory_parts : int
         Of a memory that is given, models and compiled models may each take one part in this many.
     read_seconds : float
@@ -43,6 +45,7 @@ class ServerPolicy(Policy):
     connections: int = 64
     pack_rows: int = 64
     inline_bytes: int = 1 << 28
+    counted_models: int = 1 << 16
     memory_parts: int = 4
     read_seconds: float = 60.0
     glance_seconds: float = 0.25

@@ -22,21 +22,55 @@ table has more than 100, in ten slices that together sweep what the whole sweeps
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import inf, log2, prod
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.caches import Remembered
 from .costs import GPU_RATES, KernelRates, Rates, sized_work, step_seconds
-from .tree import Sizer, Tree
+from .tree import Sizer, Tree, sizer_of
 
 _EPSILON = 1e-9
 # A greedy choice that takes 2^this many times too many slices does not become small enough by what it can do without.
 _DROPPED = 10.0
 #: Attempts to improve a greedy choice.
 CAREFUL_ROUNDS: Final = 30
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """What does not depend on the limit: log2 of the cells of all tables and of the seconds of all steps, and a byte
+    for each variable that a table or a step has.
+    """
+
+    log_sizes: NDArray[np.float64]
+    log_seconds: NDArray[np.float64]
+    scopes: NDArray[np.uint8]
+    joined: NDArray[np.uint8]
+
+
+_KNOWN: Final[Remembered[_Tables]] = Remembered(8)
+
+
+def _tables_of(tree: Tree, rates: Rates, itemsize: int) -> _Tables:
+    """Return what limits have in common, once for each tree: they are halved until slices fit."""
+    sizer, count = sizer_of(tree.dims), len(tree.dims)
+    return _KNOWN.of(
+        (tree,),
+        (rates, itemsize),
+        lambda: _Tables(
+            np.array(list(map(sizer.log, tree.scope_masks))),
+            np.array(_log_seconds(tree, sizer, rates, itemsize)),
+            _membership(tree.scope_masks, count),
+            _membership(tree.joined_masks, count),
+        ),
+    )
+
+
+_Conditioned = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 class _Incidence:
@@ -49,61 +83,59 @@ class _Incidence:
     """
 
     def __init__(self, tree: Tree, rates: Rates, itemsize: int, log_limit: float) -> None:
-        dims, sizer = tree.dims, Sizer(tree.dims)
-        sizes = [sizer.log(mask) for mask in tree.scope_masks]
-        large = [i for i, size in enumerate(sizes) if size > log_limit + _EPSILON]
+        found, log_dims = _tables_of(tree, rates, itemsize), np.log2(np.array(tree.dims, dtype=np.float64))
+        large = found.log_sizes > log_limit + _EPSILON
         self.log_limit = log_limit
-        self.variables = np.array(sorted({v for i in large for v in tree.scopes[i] if dims[v] > 1}), dtype=np.int64)
-        self.logs = np.log2(np.array([dims[v] for v in self.variables], dtype=np.float64))
-        self.sizes = np.array([sizes[i] for i in large])
-        self.tables = _membership([tree.scopes[i] for i in large], self.variables)
-        self.steps = _membership(tree.joined, self.variables)
-        self.log_seconds = np.array(_log_seconds(tree, sizer, rates, itemsize))
+        self.variables = np.flatnonzero(found.scopes[large].any(axis=0) & (log_dims > 0))
+        self.logs = log_dims[self.variables]
+        self.sizes = found.log_sizes[large]
+        self.tables = found.scopes[large][:, self.variables].astype(np.float64)
+        self.steps = found.joined[:, self.variables].astype(np.float64)
+        self.log_seconds = found.log_seconds
+        # what a candidate takes off each table and each step, a row for each candidate
+        self._off_tables = np.ascontiguousarray((self.tables * self.logs).T)
+        self._off_steps = np.ascontiguousarray((self.steps * self.logs).T)
+        self._more = np.exp2(self.logs) - 1.0
 
-    def log_work(self, sliced: Iterable[int]) -> tuple[float, NDArray[np.float64]]:
-        """Return log2 of all slices' seconds, and what conditioning on each candidate too would make it.
-
-        ``sliced`` holds positions among the candidates.
-        """
+    def log_work(self, sliced: Iterable[int]) -> float:
+        """Return log2 of all slices' seconds; ``sliced`` holds positions among the candidates."""
         picked = list(sliced)
-        log_step = self.log_seconds - self.steps[:, picked] @ self.logs[picked]
+        _, log_step = self.under(picked)
         top = float(log_step.max(initial=-1e9))
-        weight = np.exp2(log_step - top)
-        total = float(weight.sum())
-        # steps that have the variable are divided among its states, the others are repeated
-        after = total + (np.exp2(self.logs) - 1.0) * np.maximum(total - weight @ self.steps, 0.0)
-        base = top + float(self.logs[picked].sum())
-        return base + log2(max(total, 1e-300)), base + np.log2(np.maximum(after, 1e-300))
+        return top + float(self.logs[picked].sum()) + log2(max(float(np.exp2(log_step - top).sum()), 1e-300))
 
     def log_count(self, sliced: Iterable[int]) -> float:
         """Return log2 of the number of slices."""
         return float(self.logs[list(sliced)].sum())
 
-    def sliced_sizes(self, sliced: Iterable[int]) -> NDArray[np.float64]:
-        """Return the log2 sizes of the large tables under conditioning."""
+    def under(self, sliced: Iterable[int]) -> _Conditioned:
+        """Return log2 of the large tables, and of the seconds of the steps, under conditioning."""
         picked = list(sliced)
-        return self.sizes - self.tables[:, picked] @ self.logs[picked]
+        return self.sizes - self._off_tables[picked].sum(axis=0), self.log_seconds - self._off_steps[picked].sum(axis=0)
 
-    def fits(self, sliced: Iterable[int]) -> bool:
-        """Tell whether every table is within the limit."""
-        return bool(np.all(self.sliced_sizes(sliced) <= self.log_limit + _EPSILON))
-
-    def choose(self, sliced: Set[int], rng: np.random.Generator | None = None) -> int:
+    def choose(
+        self, sliced: Set[int], under: _Conditioned | None = None, rng: np.random.Generator | None = None
+    ) -> int:
         """Pick the candidate with the least growth of work for what it takes off the largest tables."""
-        sizes = self.sliced_sizes(sliced)
-        highest = sizes.max(initial=0.0)
+        sizes, log_step = under or self.under(sliced)
         # a table far above the others needs further variables anyway
-        weight = np.exp2(sizes - highest) * np.clip(sizes - self.log_limit, 0.0, 1.0)
-        if not weight.any():
-            weight = np.exp2(sizes - highest)
-        relief = (weight @ self.tables) / weight.sum() * self.logs
+        near = np.exp2(sizes - sizes.max())
+        weight = near * np.minimum(np.maximum(sizes - self.log_limit, 0.0), 1.0)
+        if not (total := float(weight.sum())):
+            weight, total = near, float(near.sum())
+        relief = (weight @ self.tables) / total * self.logs
         relief[list(sliced)] = 0.0
-        work, after = self.log_work(sliced)
-        growth = after - work + 0.01 * self.logs
+        # steps that have the variable are divided among its states, the others are repeated
+        shares = np.exp2(log_step - log_step.max())
+        work = float(shares.sum())
+        after = work + self._more * np.maximum(work - shares @ self.steps, 0.0)
+        growth = np.log2(np.maximum(after, 1e-300)) - log2(max(work, 1e-300)) + 0.01 * self.logs
         if rng is not None:
             growth = growth * np.exp2(rng.random(len(growth)))
-        with np.errstate(divide="ignore"):
-            return int(np.argmin(np.where(relief > 0, growth / np.maximum(relief, 1e-300), np.inf)))
+        possible = relief > 0
+        rated = np.full(len(growth), inf)
+        np.divide(growth, np.maximum(relief, 1e-300), out=rated, where=possible)
+        return int(rated.argmin())
 
     def complete(self, start: Iterable[int], log_most: float, rng: np.random.Generator | None = None) -> frozenset[int]:
         """Add candidates until every table is within the limit, then drop those that were not needed.
@@ -111,13 +143,20 @@ class _Incidence:
         Where that takes many more than 2^``log_most`` slices, those that were added by then are returned.
         """
         sliced = set(start)
-        while not self.fits(sliced):
-            sliced.add(self.choose(sliced, rng))
+        allowed = self.log_limit + _EPSILON
+        sizes, log_step = self.under(sliced)
+        while (sizes > allowed).any():
+            v = self.choose(sliced, (sizes, log_step), rng)
+            sliced.add(v)
             if self.log_count(sliced) > log_most + _DROPPED:
                 return frozenset(sliced)
+            sizes -= self._off_tables[v]
+            log_step -= self._off_steps[v]
         for v in sorted(sliced, key=lambda v: (-self.logs[v], v)):
-            if self.fits(sliced - {v}):
+            without = sizes + self._off_tables[v]
+            if not (without > allowed).any():
                 sliced.discard(v)
+                sizes = without
         return frozenset(sliced)
 
 
@@ -150,12 +189,12 @@ def slice_tree(
     best = incidence.complete((), log_most)
     if incidence.log_count(best) > log_most:
         rounds = 0
-    best_work = incidence.log_work(best)[0]
+    best_work = incidence.log_work(best)
     for _ in range(rounds if best else 0):
         count = int(rng.integers(1, len(best) // 2 + 2))
         removed = rng.choice(sorted(best), size=min(count, len(best)), replace=False)
         trial = incidence.complete(best - {int(v) for v in removed}, log_most, rng)
-        work = incidence.log_work(trial)[0]
+        work = incidence.log_work(trial)
         if work < best_work - _EPSILON and incidence.log_count(trial) <= log_most:
             best, best_work = trial, work
     return frozenset(int(incidence.variables[v]) for v in best)
@@ -189,10 +228,9 @@ def _log_seconds(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> list[
     return found
 
 
-def _membership(sets: Sequence[frozenset[int]], variables: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Lay sets of variables out as rows of ones and zeros, one column per variable of ``variables``."""
-    column = {int(v): i for i, v in enumerate(variables)}
-    out = np.zeros((len(sets), len(variables)))
-    for i, row in enumerate(sets):
-        out[i, [column[v] for v in row if v in column]] = 1.0
-    return out
+def _membership(masks: Sequence[int], count: int) -> NDArray[np.uint8]:
+    """Lay bit sets out as rows of ones and zeros, one column for each of so many variables."""
+    width = count // 8 + 1
+    data = b"".join([mask.to_bytes(width, "little") for mask in masks])
+    rows = np.frombuffer(data, dtype=np.uint8).reshape(len(masks), width)
+    return np.unpackbits(rows, axis=1, bitorder="little", count=count)

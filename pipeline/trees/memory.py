@@ -97,18 +97,23 @@ def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int], mos
     """
     made: dict[int, int] = {}
     live = peak = 0
+    sizes, itemsize, threads = sizing.sizes, sizing.itemsize, sizing.threads
     # first those of the steps that may need most
     waiting: list[tuple[int, int, Step]] = []
     for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
-        live -= made.get(step.node, 0)
-        made[step.node] = table_bytes(sizing.sizes, step.axes, sizing.itemsize)
-        live += made[step.node]
+        node = step.node
+        live -= made.get(node, 0)
+        made[node] = size = table_bytes(sizes, step.axes, itemsize)
+        live += size
         if sizing.device:
             waiting.append((live + sizing.most_workspace_bytes(step), live, step))
             peak = max(peak, live)
         else:
-            peak = max(peak, live + sizing.workspace_bytes(step))
-        live -= sum([made.pop(i) for i in gone if i in made])
+            lowered = step.lowered
+            if live + lowered.workspace_bytes + threads * lowered.thread_bytes > peak:
+                peak = max(peak, live + sizing.workspace_bytes(step))
+        for i in gone:
+            live -= made.pop(i, 0)
     if peak > most:
         return peak
     for bound, there, step in sorted(waiting, key=itemgetter(0), reverse=True):

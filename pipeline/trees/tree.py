@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import log2, prod
+from itertools import chain
+from math import log2
 from typing import Any, Final
 
 from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_of
@@ -110,14 +111,12 @@ class Tree:
     @cached_property
     def cells(self) -> tuple[int, ...]:
         """Cells of the table that each node outputs."""
-        dims = self.dims
-        return tuple([prod([dims[v] for v in scope]) for scope in self.scopes])
+        return tuple(map(sizer_of(self.dims).cells, self.scope_masks))
 
     @cached_property
     def joined_cells(self) -> tuple[int, ...]:
         """Cells that each internal node sweeps."""
-        dims = self.dims
-        return tuple([prod([dims[v] for v in joined]) for joined in self.joined])
+        return tuple(map(sizer_of(self.dims).cells, self.joined_masks))
 
     @cached_property
     def schedule(self) -> tuple[int, ...]:
@@ -155,29 +154,39 @@ class Tree:
 
     @cached_property
     def _masks(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Scopes and joins by one upward sweep: a variable goes when no other live table has it."""
-        scopes = [mask_of(leaf) for leaf in self.leaves]
-        joined: list[int] = []
-        holders = [0] * len(self.dims)
-        for leaf in self.leaves:
-            for v in leaf:
-                holders[v] += 1
-        private, last = mask_of(v for v, count in enumerate(holders) if count == 1), mask_of(self.last)
-        for kids in self.children:
-            union = gone = 0
+        """Scopes and joins: of a join stays what some leaf outside of its subtree has, and of the last variables all
+        as long as it has others too.
+        """
+        first, last = self.n_leaves, mask_of(self.last)
+        inside = list(_leaf_masks(self.leaves))
+        shared: list[int] = []
+        for kids in (*self.children, self.roots):
+            union = twice = 0
             for c in kids:
-                for v in bits_of(union & scopes[c]):
-                    holders[v] -= 1
-                    if holders[v] == 1:
-                        gone |= 1 << v
+                twice |= union & inside[c]
+                union |= inside[c]
+            inside.append(union)
+            shared.append(twice)
+        # of the variables of a subtree, those that others have too: some are shared with what a node above joins
+        outside = [shared.pop()] * len(inside)
+        for j in range(len(shared) - 1, -1, -1):
+            beyond = outside[first + j] | shared[j]
+            for c in self.children[j]:
+                outside[c] = beyond
+        scopes, joined = inside[:first], []
+        for node, kids in enumerate(self.children, first):
+            union = 0
+            for c in kids:
                 union |= scopes[c]
             joined.append(union)
-            if last and union & ~last:  # of the last variables none goes yet: they do in a node above, as private ones
-                private |= gone & last
-                scopes.append(union & (last | ~(gone | private)))
-            else:
-                scopes.append(union & ~gone & ~private)
+            scopes.append(union & (outside[node] | last if union & ~last else outside[node]))
         return tuple(scopes), tuple(joined)
+
+
+@lru_cache(maxsize=4)
+def _leaf_masks(leaves: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
+    """Return the scopes of the leaves as bit sets; all trees of a network have the same."""
+    return tuple([mask_of(leaf) for leaf in leaves])
 
 
 def bucket_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> Tree:
@@ -247,16 +256,16 @@ def build_tree(
     """Number the internal nodes of ``kids`` (any ids >= the number of leaves) children first."""
     named: dict[int, int] = {}
     children: list[tuple[int, ...]] = []
-    below = {c for cs in kids.values() for c in cs}
-    stack = [(node, False) for node in reversed(kids) if node not in below]
+    below = set(chain.from_iterable(kids.values()))
+    stack = [node for node in reversed(kids) if node not in below]
     while stack:
-        node, ready = stack.pop()
-        if not ready:
-            stack.append((node, True))
-            stack += [(c, False) for c in reversed(kids[node]) if c in kids]
+        node = stack.pop()
+        if node >= 0:
+            stack.append(~node)  # once its inputs have their numbers
+            stack += [c for c in reversed(kids[node]) if c in kids]
             continue
-        named[node] = len(leaves) + len(children)
-        children.append(tuple(sorted(named.get(c, c) for c in kids[node])))
+        named[~node] = len(leaves) + len(children)
+        children.append(tuple(sorted([named.get(c, c) for c in kids[~node]])))
     return Tree(dims, leaves, tuple(children), last)
 
 

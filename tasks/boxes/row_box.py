@@ -25,6 +25,7 @@ from ..rows.keys import Keys
 from ..rows.memory_account import MemoryAccount, RowsNoRoomError, possible
 from ..rows.ordering import Ranges, concatenated, forget_layouts, put_back
 from ..rows.relation import Relation, Table, empty
+from ..steps.caches import Memo
 from ..steps.semiring import LOG_SUM, Semiring
 from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
@@ -39,6 +40,11 @@ Path = tuple[int, ...]
 
 # Compressed chunks of keys are longer than plain ones by less than a byte for so many.
 _KEY_BYTES_OF_A_HEADER: Final = 128
+
+
+# What the lowered steps of a step's boxes may take, and what one does.
+_STEPS_BYTES: Final = 1 << 18
+_STEP_BYTES: Final = 1 << 14
 
 
 # One thread at a time copies what boxes share to a device.
@@ -145,8 +151,20 @@ class RowBoxes(Generic[T]):
         cupy().cuda.get_current_stream().synchronize()  # other threads read them on their own streams
         return found
 
+    @cached_property
+    def _lowered(self) -> Memo[Step]:
+        return Memo(_STEPS_BYTES)
+
+    def step_of(self, sizes: tuple[int, ...]) -> Step:
+        """Return the step for the sizes of a box: most boxes of a step are of the same ones."""
+        own, found = self.step, self._lowered.get(sizes)
+        if found is None:
+            found = make_step(own.node, own.inputs, own.input_axes, own.axes, sizes, self.semiring, keep=False)
+            self._lowered.put(sizes, found, _STEP_BYTES + 8 * len(sizes))
+        return found
+
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_placed"}
+        return {name: value for name, value in self.__dict__.items() if name not in {"_placed", "_lowered"}}
 
 
 def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) -> list[Receipt]:
@@ -217,9 +235,9 @@ def _done(
             read += nbytes
         tables[node] = boxes.algebra.within(table, axes, ranges)
         del table
-    room, step = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read), boxes.step
+    room = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read)
     sizes = sizes_within(boxes.sizes, ranges)
-    step = make_step(step.node, step.inputs, step.input_axes, step.axes, sizes, boxes.semiring, keep=False)
+    step = boxes.step_of(sizes)
     made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
     work = {"joined": room.joined, "work": room.done, "dense": room.dense}
     return stored_run(boxes, path, made, start, work, there, ranges, before)
@@ -329,13 +347,17 @@ def _run_name(table: str, path: Path) -> str:
     return "_".join([table, *map(str, path)])
 
 
-def run_of(receipt: Receipt, keys: Keys) -> RowRun:
-    """Return the run of a box, without the receipts of its chunks."""
+def run_of(receipt: Receipt, keys: Keys, ranges: Ranges = MappingProxyType({})) -> RowRun:
+    """Return the run of a box, which was cut to ranges, without the receipts of its chunks."""
     value = receipt.value
     how = value["rows"], value["chunk_rows"], value["dtype"], value["kept"]
-    return RowRun(_run_name(receipt.table, receipt.chunk), keys, *how)
+    return RowRun(
+        _run_name(receipt.table, receipt.chunk), keys, *how, ranges={v: ranges[v] for v in ranges if v in keys.sizes}
+    )
 
 
-def known_run(receipt: Receipt, keys: Keys, receipts: Mapping[Key, Receipt]) -> RowRun | None:
+def known_run(
+    receipt: Receipt, keys: Keys, receipts: Mapping[Key, Receipt], ranges: Ranges = MappingProxyType({})
+) -> RowRun | None:
     """Return the run of a box that is done; None if some chunk of it has no receipt."""
-    return run_of(receipt, keys).with_receipts(receipts)
+    return run_of(receipt, keys, ranges).with_receipts(receipts)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
 
@@ -22,7 +22,7 @@ from ...storage.spec import Receipt, TableSpec
 from ..gpu import arrays
 from ..rows.keys import Keys, Words
 from ..rows.numpy_rows import comparable
-from ..rows.ordering import Ranges, chosen_rows, concatenated, ends, next_inside, where_inside
+from ..rows.ordering import KeysWithin, Ranges, chosen_rows, concatenated, next_inside
 from ..rows.relation import Dense, Relation, from_dense
 from ..rows.row_backend import backend_of
 from ..steps.semiring import Semiring
@@ -50,6 +50,8 @@ class RowRun:
         What belongs to the values besides.
     receipts : sequence of (Receipt, Receipt)
         Of the keys and the values of each chunk.
+    ranges : mapping
+        What the box that wrote it was cut to: all rows are within them.
     """
 
     name: str
@@ -59,6 +61,7 @@ class RowRun:
     dtype: str
     kept: Mapping[str, Any]
     receipts: Sequence[tuple[Receipt, Receipt]] = ()
+    ranges: Ranges = field(default_factory=dict)
 
     @property
     def chunks(self) -> int:
@@ -120,16 +123,35 @@ class RowRun:
         pairs = [(ours, theirs) for ours, theirs in found if ours is not None and theirs is not None]
         return replace(self, receipts=tuple(pairs)) if len(pairs) == self.chunks else None
 
-    def between(self, ranges: Ranges) -> list[int]:
-        """Return the chunks that may have rows within ranges: those between whose first keys there is such a key."""
-        if not self.chunks:
-            return []
-        low, high = ends(self.keys, ranges)
-        firsts = comparable(self.firsts)
-        start = max(int(np.searchsorted(firsts, comparable(low), side="right")[0]) - 1, 0)
-        stop = int(np.searchsorted(firsts, comparable(high), side="right")[0])
-        found, there = next_inside(self.keys, self.firsts[start:stop], ranges)
-        there[:-1] &= comparable(found)[:-1] < firsts[start + 1 : stop]
+    @cached_property
+    def lasts(self) -> Words:
+        """Keys that no row of each chunk is behind, ``(chunks, words)``: the last ones, where samples end with them."""
+        width = 8 * self.keys.n_words
+        told = [(b64decode(ours.value["sample"]), ours.value["rows"]) for ours, _ in self.receipts]
+        last = [sample[-width:] if len(sample) > width or rows == 1 else b"\xff" * width for sample, rows in told]
+        return np.frombuffer(b"".join(last), "<u8").astype(np.uint64).reshape(-1, self.keys.n_words)
+
+    def wanted(self, ranges: Ranges) -> KeysWithin | None:
+        """Return which of the keys are within ranges; None if none can be, as the box had other states."""
+        known, left = self.ranges, {}
+        for v, (first, stop) in ranges.items():
+            own_first, own_stop = known.get(v, (first, stop))
+            if own_stop <= first or stop <= own_first:
+                return None
+            if v not in known or not first <= own_first < own_stop <= stop:
+                left[v] = first, stop
+        return KeysWithin(self.keys, left)
+
+    def between(self, wanted: KeysWithin) -> list[int]:
+        """Return the chunks that may have rows within ranges: those between whose ends there is such a key."""
+        ranges, firsts = wanted.ranges, comparable(self.firsts)
+        start, stop = (int(np.searchsorted(firsts, comparable(end), side="right")[0]) for end in wanted.ends)
+        start = max(start - 1, 0)
+        if wanted.follow:
+            found, there = wanted.ends[0], np.ones(stop - start, bool)
+        else:
+            found, there = next_inside(self.keys, self.firsts[start:stop], ranges)
+        there &= comparable(found) <= comparable(self.lasts[start:stop])
         return [*map(int, np.flatnonzero(there) + start)]
 
     def read(self, store: Store, ranges: Ranges, *, there: bool = False, together: int = 1) -> Iterator[Relation]:
@@ -145,14 +167,17 @@ class RowRun:
         ChunkLostError
             If a chunk is missing or damaged.
         """
+        wanted = self.wanted(ranges)
+        if wanted is None or not self.chunks:
+            return
         words, values = self.specs
-        for group in _neighbours(self.between(ranges), together):
+        for group in _neighbours(self.between(wanted), together):
             receipts = [self.receipts[chunk] for chunk in group]
             rows = sum(int(ours.value["rows"]) for ours, _ in receipts)
             found = _room(words, len(group), there=there)
             store.load(words, found, [ours for ours, _ in receipts], {}, group[0])
             found = found.reshape(-1, self.keys.n_words)[:rows]
-            chosen = where_inside(self.keys, found, ranges)
+            chosen = wanted.where(found)
             if chosen.start < chosen.stop if isinstance(chosen, slice) else chosen.any():
                 entries = _room(values, len(group), there=there)
                 store.load(values, entries, [theirs for _, theirs in receipts], {}, group[0])
@@ -210,12 +235,17 @@ def values_name(run: str) -> str:
 
 def _told(part: Relation) -> dict[str, Any]:
     """What is known of a chunk without reading it."""
-    samples = min(BoxPolicy.current().chunk_samples, len(part))
-    chosen = np.unique(np.linspace(0, len(part) - 1, samples).astype(np.int64))
+    chosen = _spread(len(part), BoxPolicy.current().chunk_samples)
     # many lists of numbers take far more memory than texts
     words = arrays.on_host(part.words[chosen])
     sample = b64encode(words.astype("<u8").tobytes()).decode()
     return {"rows": len(part), "first": words[0].tolist(), "sample": sample}
+
+
+@lru_cache(1 << 6)
+def _spread(rows: int, samples: int) -> NDArray[np.int64]:
+    """Return rows of a chunk that lie about as far from each other; most chunks have as many rows."""
+    return np.unique(np.linspace(0, rows - 1, min(samples, rows)).astype(np.int64))
 
 
 def _chunks(blocks: Iterable[Relation], rows: int) -> Iterator[Relation]:

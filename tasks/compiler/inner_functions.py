@@ -1,7 +1,10 @@
-"""Functions that are compiled for others are optimised as parts of these, and not by themselves before.
+"""Functions that are compiled for others are code to be inlined in these, and nothing more.
 
-Numba optimises every function when it is compiled, and again with each function that calls it: for those that nobody
-else calls the first time is in vain, a third of what large loops take. This uses inner parts of Numba's, see
+Numba makes every function complete when it is compiled: optimised, as machine code, with all that it calls, and with
+two wrappers for callers in Python and C; and then all of it again for the function that calls it. For those that
+nobody else calls this is in vain, half of what large loops take. So an inner function of a loop whose code is kept is
+the code of its own body only.
+Where Python calls one later, it is compiled once more, complete. This uses inner parts of Numba's, see
 :mod:`.numba_parts`.
 """
 
@@ -10,40 +13,129 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import codegen, event
+from numba.core import codegen, cpu, dispatcher, environment
+from numba.core.compiler_lock import global_compiler_lock
 
 from .kept_code import KeptCode
 
-#: Of the functions that are being compiled, the outermost first, whether their code is kept.
+#: Of the functions that are being compiled, the outermost first, whether their code is kept. Whoever holds the
+#: compiler's lock may read and change it.
 _compiled: list[bool] = []
 
+#: What was code only before Python called it. Compiled code may hold addresses of its constants.
+_replaced: list[Any] = []
 
-class _Nesting(event.Listener):
-    """Follows which functions are being compiled."""
 
-    def on_start(self, event: Any) -> None:
-        """Begin with a function."""
-        _compiled.append(isinstance(event.data["dispatcher"]._cache, KeptCode))
-
-    def on_end(self, event: Any) -> None:
-        """End the innermost one."""
-        _compiled.pop()
+class _CodeOnly:
+    """Stands for the entry point of a function that cannot be entered."""
 
 
 def is_inner() -> bool:
     """Whether what is being compiled is for a function that calls it, and kept only as part of that."""
-    return len(_compiled) > 1 and not _compiled[-1]
+    return len(_compiled) > 1 and _compiled[0] and not _compiled[-1]  # functions of others are left as they are
 
 
-def optimise_once() -> None:
-    """Leave inner functions to the optimisation of those that call them."""
-    library: Any = codegen.CPUCodeLibrary
-    plain: Callable[[Any], None] = library._optimize_final_module
+def compile_inner_code_only() -> None:
+    """Leave inner functions to the optimisation, and to the machine code, of those that call them."""
+    context: Any = cpu.CPUContext
+    for name in ("create_cpython_wrapper", "create_cfunc_wrapper"):
+        _replace(context, name, _only_for_outer)
+    _replace(context, "get_executable", _executable)
+    _replace(codegen.CPUCodeLibrary, "finalize", _finalized)
+    _replace(codegen.CPUCodeLibrary, "_optimize_functions", _optimised)
+    _replace(dispatcher.Dispatcher, "add_overload", _added)
+    _replace(dispatcher.Dispatcher, "compile", _complete)
 
-    def optimised(self: Any) -> None:
-        if not is_inner():
-            plain(self)
 
-    library._optimize_final_module = optimised
-    register: Callable[..., None] = event.register
-    register("numba:compile", _Nesting())
+def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
+    """Replace a method by one that is given what it replaces."""
+    plain = getattr(owner, name)
+
+    def replaced(*args: Any, **named: Any) -> Any:
+        return method(plain, *args, **named)
+
+    setattr(owner, name, replaced)
+
+
+def _only_for_outer(plain: Callable[..., None], *args: Any, **named: Any) -> None:
+    """Make a wrapper, unless nobody would call it."""
+    if not is_inner():
+        plain(*args, **named)
+
+
+def _executable(plain: Callable[..., Any], self: Any, library: Any, function: Any, constants: Any) -> Any:
+    """Return what Python calls; its inner functions are told where their constants are."""
+    if is_inner():
+        library.finalize()
+        return _CodeOnly()
+    entry = plain(self, library, function, constants)
+    lookup: Callable[[str], Any] = environment.lookup_environment
+    for variable in library._final_module.global_variables if library._linking_libraries else ():
+        if variable.name.startswith("_ZN08NumbaEnv") and (found := lookup(variable.name)) is not None:
+            library.codegen.set_env(variable.name, found)
+    return entry
+
+
+def _finalized(plain: Callable[[Any], None], self: Any) -> None:
+    """Finish a library: an inner one is its own code only, another one has that of all inner ones too."""
+    if is_inner():
+        self._finalize_dynamic_globals()
+        self._finalized = self.is_code_only = True
+        return
+    self._linking_libraries[:] = linked = _linked(self)
+    plain(self)
+    declared = {function.name for function in self._final_module.functions if function.is_declaration}
+    left_out = [f.name for library in linked for f in library.get_defined_functions() if f.name in declared]
+    assert not left_out, f"machine code calls what is not in it: {left_out}"
+
+
+def _linked(library: Any) -> list[Any]:
+    """List what a library is linked with, and what the inner ones among these are, each after all that call it.
+
+    What nothing calls yet is left out by the linker, and would be missed by what comes later.
+    """
+    found: dict[Any, None] = {}
+    seen = set[Any]()
+
+    def visit(one: Any) -> None:
+        for other in one._linking_libraries:
+            if other not in seen:
+                seen.add(other)
+                if getattr(other, "is_code_only", False):
+                    visit(other)
+                found[other] = None
+
+    visit(library)
+    return [*reversed(found)]
+
+
+def _optimised(plain: Callable[..., None], self: Any, module: Any) -> None:
+    """Prepare the functions of a module, those that have code; a pass manager is made for each otherwise."""
+    module.data_layout = self._codegen._data_layout
+    passes, builder = self._codegen._function_pass_manager()
+    for function in module.functions:
+        if not function.is_declaration:
+            passes.run(function, builder)
+
+
+def _added(plain: Callable[..., None], self: Any, result: Any) -> None:
+    """Note what was compiled; what cannot be entered is not among what Python calls."""
+    if isinstance(result.entry_point, _CodeOnly):
+        self.overloads[tuple(result.signature.args)] = result
+    else:
+        plain(self, result)
+
+
+def _complete(plain: Callable[..., Any], self: Any, signature: Any) -> Any:
+    """Compile a function; what is there as code only is made complete where no other function asks."""
+    with global_compiler_lock:
+        if not _compiled:
+            for types, result in [*self.overloads.items()]:
+                if isinstance(result.entry_point, _CodeOnly):
+                    _replaced.append(self.overloads.pop(types))
+        outside = len(_compiled)
+        try:
+            _compiled.append(isinstance(self._cache, KeptCode))
+            return plain(self, signature)
+        finally:
+            del _compiled[outside:]

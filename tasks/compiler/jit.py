@@ -84,9 +84,9 @@ class _Clock(event.Listener):
 _register: Callable[..., None] = event.register
 _register("numba:compile", _Clock())
 if not unknown_numba():
-    from .inner_functions import optimise_once
+    from .inner_functions import compile_inner_code_only
     from .known_calls import know_calls
 
     signals.survive_interruptions()
-    optimise_once()
+    compile_inner_code_only()
     know_calls()

@@ -20,6 +20,9 @@ TESTED: Final = (0, 61), (0, 68)
 _PARTS: Final = {
     "numba.core.base": ("BaseContext.get_dummy_value", "BaseContext.make_tuple", "BaseContext.get_executable"),
     "numba.core.caching": ("NullCache", "_Cache"),
+    "numba.core.cpu": (*("CPUContext.create_cpython_wrapper", "CPUContext.create_cfunc_wrapper"),),
+    "numba.core.dispatcher": ("_DispatcherBase.add_overload", "Dispatcher.compile"),
+    "numba.core.errors": ("termcolor",),
     "numba.core.ir": ("Inst._rec_list_vars",),
     "numba.core.types.functions": ("BaseFunction",),
     "numba.core.callconv": ("CPUCallConv.get_function_type", "CPUCallConv.call_function"),
@@ -27,7 +30,8 @@ _PARTS: Final = {
     "numba.core.codegen": (
         *("JITCodeLibrary.enable_object_caching", "JITCodeLibrary.get_pointer_to_function"),
         *("JITCodeLibrary._set_compiled_object", "JITCodeLibrary._finalize_final_module"),
-        *("JITCPUCodegen.magic_tuple", "JITCPUCodegen.set_env", "CPUCodeLibrary._optimize_final_module"),
+        *("JITCPUCodegen.magic_tuple", "JITCPUCodegen.set_env", "JITCPUCodegen._function_pass_manager"),
+        *("CPUCodeLibrary._optimize_functions", "CPUCodeLibrary._finalize_dynamic_globals"),
     ),
     "numba.core.compiler": ("CompileResult._reduce", "CompileResult.reload_init", "CompileResult.referenced_envs"),
     "numba.core.environment": ("Environment._memo", "lookup_environment", "_rebuild_env"),

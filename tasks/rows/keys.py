@@ -86,6 +86,13 @@ class Keys:
         """A number that keys of one word are below."""
         return 1 << max([shift + bits for _, shift, bits in self.fields.values()], default=0)
 
+    def of(self, states: Sequence[int]) -> Words:
+        """Pack one state of each variable into a key ``(1, words)``: of one, numbers take a tenth of arrays' time."""
+        words = [0] * self.n_words
+        for state, (word, shift, _) in zip(states, self.fields.values(), strict=True):
+            words[word] |= state << shift
+        return np.array([words], np.uint64)
+
     def pack(self, states: NDArray[np.integer]) -> Words:
         """Pack rows of states ``(variables, rows)`` into keys ``(rows, words)``."""
         return self.packed(list(states), states.shape[1])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import dropwhile, takewhile
 from typing import Any, Final, NamedTuple
 
@@ -289,20 +290,42 @@ def inside(keys: Keys, words: Any, ranges: Ranges) -> Any:
 
 def where_inside(keys: Keys, words: Any, ranges: Ranges) -> Any:
     """Return where the rows within ranges lie whose keys ascend: from one to another, or what :func:`inside` does."""
-    if ranges.keys().isdisjoint(keys.fields):
-        return slice(0, len(words))
-    if _follow(keys, ranges):
-        return slice(*backend_of(words).between(words, *ends(keys, ranges)))
-    return inside(keys, words, ranges)
+    return KeysWithin(keys, ranges).where(words)
 
 
-def _follow(keys: Keys, ranges: Ranges) -> bool:
-    """Whether all keys between two that are within ranges are within them, too."""
-    widths = [
-        (stop - first, keys.sizes[v]) for v in keys.variables for first, stop in [ranges.get(v, (0, keys.sizes[v]))]
-    ]
-    behind = [*dropwhile(lambda one: one[0] == 1, widths)]
-    return all(width == size for width, size in behind[1:])
+@dataclass(frozen=True)
+class KeysWithin:
+    """Keys of one layout within ranges, for many reads of a table: where they may lie is found once.
+
+    Parameters
+    ----------
+    keys : Keys
+    ranges : mapping
+    """
+
+    keys: Keys
+    ranges: Ranges
+
+    @cached_property
+    def ends(self) -> tuple[Words, Words]:
+        """Keys between which all lie."""
+        return ends(self.keys, self.ranges)
+
+    @cached_property
+    def follow(self) -> bool:
+        """Whether all keys between two that are within ranges are within them, too."""
+        sizes = self.keys.sizes
+        widths = [(stop - first, d) for v, d in sizes.items() for first, stop in [self.ranges.get(v, (0, d))]]
+        behind = [*dropwhile(lambda one: one[0] == 1, widths)]
+        return all(width == size for width, size in behind[1:])
+
+    def where(self, words: Any) -> Any:
+        """Return where the rows lie whose keys ascend: from one to another, or what :func:`inside` does."""
+        if self.ranges.keys().isdisjoint(self.keys.fields):
+            return slice(0, len(words))
+        if self.follow:
+            return slice(*backend_of(words).between(words, *self.ends))
+        return inside(self.keys, words, self.ranges)
 
 
 def chosen_rows(relation: Relation, chosen: Any) -> Relation:
@@ -342,14 +365,13 @@ def part_of(keys: Keys, ranges: Ranges) -> Keys:
 
 def _origin(keys: Keys, ranges: Ranges) -> Words:
     """Return the key of the first states of ranges."""
-    return ends(keys, ranges)[0]
+    return keys.of([ranges.get(v, (0, d))[0] for v, d in keys.sizes.items()])
 
 
 def ends(keys: Keys, ranges: Ranges) -> tuple[Words, Words]:
     """Return keys, ``(1, words)`` each, between which all rows within ranges are, both included."""
     own = [ranges.get(v, (0, d)) for v, d in zip(keys.variables, keys.dims, strict=True)]
-    low, high = (np.array(states, np.int64).reshape(-1, 1) for states in ([a for a, _ in own], [b - 1 for _, b in own]))
-    return keys.pack(low), keys.pack(high)
+    return keys.of([first for first, _ in own]), keys.of([stop - 1 for _, stop in own])
 
 
 def next_inside(keys: Keys, words: Words, ranges: Ranges) -> tuple[Words, NDArray[np.bool_]]:

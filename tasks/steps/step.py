@@ -43,6 +43,8 @@ def pairwise(terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> tuple[
     cells : int
         Cells of the results that are there at the same time, at most.
     """
+    if len(terms) < 3:
+        return (), [*terms], 0
     joiner = _PairJoiner(terms, out, sizes)
     while len(joiner.alive) > 2:
         joiner.join(*joiner.best())
@@ -211,12 +213,11 @@ def make_step(
         for v in scope:
             if v not in names:
                 names[v] = len(names)
-    name, size = names.__getitem__, sizes.__getitem__
+    name = names.__getitem__
     renamed = tuple([tuple(map(name, scope)) for scope in input_axes])
     lowered = _lowered if keep else _lowered.__wrapped__
-    return Step(
-        node, inputs, input_axes, axes, lowered(renamed, tuple(map(name, axes)), tuple(map(size, names)), semiring)
-    )
+    size = tuple(map(sizes.__getitem__, names))
+    return Step(node, inputs, input_axes, axes, lowered(renamed, tuple(map(name, axes)), size, semiring))
 
 
 @lru_cache(maxsize=1 << 13)

@@ -7,10 +7,10 @@ are minimised as a whole down to some of their variables.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,10 +32,52 @@ JOINED_CELLS: Final = SweepPolicy().joined_cells
 """Cells of a table that is read as a whole, whatever is in force."""
 
 
+class JointStates(NamedTuple):
+    """Variables that are chosen together, and what each of their joint states is worth at best.
+
+    Attributes
+    ----------
+    scope, sizes : tuple of int
+        The variables, and states of each.
+    worth : ndarray, flat in C order
+        The least sum that each joint state leaves, less what is the same for all of them.
+    """
+
+    scope: tuple[int, ...]
+    sizes: tuple[int, ...]
+    worth: Array
+
+    def states(self, code: int) -> dict[int, int]:
+        """Return the joint state that is at a place."""
+        states = {}
+        for v, size in zip(reversed(self.scope), reversed(self.sizes), strict=True):
+            code, states[v] = divmod(code, size)
+        return states
+
+    @property
+    def best(self) -> dict[int, int]:
+        """The joint state of the least worth, the first of equals."""
+        return self.states(int(self.worth.argmin()))
+
+
 def best_states(
     slices: Iterable[TableSlice], sizes: Sequence[int], semiring: Semiring, compiled: bool = True
 ) -> dict[int, int]:
-    """Return a state of every variable of ``slices``, jointly of the least sum.
+    """Return a state of every variable of ``slices``, jointly of the least sum; see :func:`joint_choices`."""
+    states: dict[int, int] = {}
+    for choice in joint_choices(slices, sizes, semiring, states, compiled):
+        states |= choice.best
+    return states
+
+
+def joint_choices(
+    slices: Iterable[TableSlice],
+    sizes: Sequence[int],
+    semiring: Semiring,
+    states: Mapping[int, int],
+    compiled: bool = True,
+) -> Iterator[JointStates]:
+    """Yield the variables of ``slices`` some at a time, with what their states are worth at those chosen before.
 
     Parameters
     ----------
@@ -45,31 +87,31 @@ def best_states(
         Domain sizes, by variable.
     semiring : Semiring
         Min-plus.
+    states : mapping of int to int
+        Gets the states of what was yielded before the next is asked for.
     compiled : bool
         Whether large tables may be swept by compiled kernels.
     """
     left = [s for s in slices if s.scope]
-    states: dict[int, int] = {}
     joins: list[TableSlice] = []
     while left:
         left = _eliminated(_near(left), sizes, semiring, joins)
         chosen = _every(left)
         if few := _cells(chosen, sizes) <= SweepPolicy.current().joint_states:
-            totals = _joined(left, chosen, sizes, semiring)
+            totals = _joined(left, chosen, sizes, semiring).reshape(-1)
         else:
             chosen = _last_axes(left, sizes)
             totals = minimised(left, chosen, sizes, semiring, compiled)
-        states |= _states_at(int(totals.argmin()), chosen, sizes)
+        yield JointStates(chosen, tuple([sizes[v] for v in chosen]), totals)
         left = [] if few else [s for s in (s.fixed(states) for s in left) if s.scope]
     for join in reversed(joins):
-        states[join.scope[-1]] = int(join.fixed(states).view().argmin())
-    return states
+        yield JointStates(join.scope[-1:], join.shape[-1:], join.fixed(states).view())
 
 
-def first_best(
+def joint_worth(
     step: Step, tables: Mapping[int, Any], sizes: Sequence[int], semiring: Semiring, states: Mapping[int, int]
-) -> dict[int, int] | None:
-    """Return what `best_states` finds of a step at some states, None where it does not look at all joint states.
+) -> JointStates | None:
+    """Return what all that a step eliminated is worth at some states, None where it has too many joint states.
 
     Most steps have dozens of tables of a few cells, so that what is done for each table is what takes time.
 
@@ -86,8 +128,8 @@ def first_best(
 
     Returns
     -------
-    dict of int to int or None
-        A state of each of the other variables, jointly of the least sum, the first of equals in C order.
+    JointStates or None
+        Of the other variables.
     """
     left = [v for v in dict.fromkeys(chain.from_iterable(step.input_axes)) if v not in states]
     if _cells(left, sizes) > SweepPolicy.current().joint_states:
@@ -117,15 +159,7 @@ def first_best(
             added = 0
     if added and most:
         np.minimum(total, zero, out=total)
-    return _states_at(int(total.argmin()), left, sizes)
-
-
-def _states_at(code: int, scope: Sequence[int], sizes: Sequence[int]) -> dict[int, int]:
-    """Return the joint state that is at a place of a flat table."""
-    states = {}
-    for v in reversed(scope):
-        code, states[v] = divmod(code, sizes[v])
-    return states
+    return JointStates(tuple(left), tuple(shape), total.reshape(-1))
 
 
 def _near(slices: list[TableSlice]) -> list[TableSlice]:

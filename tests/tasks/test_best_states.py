@@ -72,21 +72,22 @@ def test_tables_of_a_step_are_looked_at_at_once(semiring: Semiring) -> None:
         tables = {i: np.ascontiguousarray(s.view()).reshape(-1) for i, s in enumerate(slices)}
         step = make_step(len(axes), tuple(tables), axes, (), sizes, semiring)
         left = [slice_of(tables[i], axes[i], sizes, fixed) for i in tables]
-        found = best_states.first_best(step, tables, sizes, semiring, fixed)
-        assert found == best_states.best_states(left, sizes, semiring)
+        found = best_states.joint_worth(step, tables, sizes, semiring, fixed)
+        assert found is not None
+        assert found.best == best_states.best_states(left, sizes, semiring)
 
 
 def test_what_has_many_joint_states_or_is_elsewhere_is_not_looked_at_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     sizes, axes = (2,) * 12, (tuple(range(6)), tuple(range(6, 12)))
     step = make_step(2, (0, 1), axes, (), sizes, SEMIRINGS[0])
     here = np.zeros(64, np.int16)
-    assert best_states.first_best(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {}) is None
-    assert best_states.first_best(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {0: 1}) == dict.fromkeys(
-        range(1, 12), 0
-    )
+    assert best_states.joint_worth(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {}) is None
+    found = best_states.joint_worth(step, {0: here, 1: here}, sizes, SEMIRINGS[0], {0: 1})
+    assert found is not None
+    assert found.best == dict.fromkeys(range(1, 12), 0)
     with device(monkeypatch) as there:
         assert (
-            best_states.first_best(step, {0: here, 1: there.empty(64, np.int16)}, sizes, SEMIRINGS[0], {0: 1}) is None
+            best_states.joint_worth(step, {0: here, 1: there.empty(64, np.int16)}, sizes, SEMIRINGS[0], {0: 1}) is None
         )
 
 

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import math
-import tracemalloc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bucketflow.tasks.rows import joins, ordering
+from bucketflow.tasks.rows import joins
 from bucketflow.tasks.rows.joins import joined_reduced, semijoin
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.ordering import (
     TooManyRowsError,
-    disorder,
     gathered,
-    joined,
-    layout,
     merged,
-    moved,
     order_holds,
     reordered,
 )
 from bucketflow.tasks.rows.relation import Dense, Relation, _digits, from_dense, restricted, to_dense
 from bucketflow.tasks.rows.row_backend import backend_of
-from bucketflow.tasks.steps.caches import Memo
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import LOG_SUM, MIN_PLUS, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 
@@ -323,35 +316,3 @@ def test_rows_that_only_meet_arrays_are_sorted_once(monkeypatch: pytest.MonkeyPa
     found = joined_reduced(inputs, [3, 1, 0], semiring)
     assert found.words.tolist() == wanted.words.tolist()
     assert found.values.tolist() == wanted.values.tolist()
-
-
-@pytest.mark.parametrize("variables", [3, 30, 300])
-def test_what_is_kept_of_layouts_is_bounded(monkeypatch: pytest.MonkeyPatch, variables: int) -> None:
-    kept: Memo[Any] = Memo(1 << 20)
-    monkeypatch.setattr(ordering, "LAYOUTS", kept)
-    rng = np.random.default_rng(variables)
-    tracemalloc.start()
-    try:
-        for _ in range({3: 3000, 30: 600, 300: 30}[variables]):
-            # none of them twice
-            scope = (rng.permutation(10 * variables)[:variables] + 1000).tolist()
-            keys = Keys(tuple(scope), (3,) * variables)
-            target = layout(keys, scope[::-1])
-            both = joined(keys, Keys((1, 2), (2, 2)))
-            disorder(scope, target)
-            moved(np.zeros((0, keys.n_words), np.uint64), keys, both)
-            assert kept.nbytes <= 1 << 20
-        assert tracemalloc.get_traced_memory()[0] < 1 << 20
-    finally:
-        tracemalloc.stop()
-
-
-def test_a_memo_forgets_all_before_it_is_too_full_and_says_so_before() -> None:
-    seen: list[int] = []
-    memo: Memo[int] = Memo(100, lambda: seen.append(memo.nbytes))
-    for key in range(5):
-        assert memo.put(key, key, 40) == key
-    assert seen == [80, 80]
-    assert [memo.get(key) for key in range(5)] == [None, None, None, None, 4]
-    assert memo.put("large", 7, 101) == 7
-    assert (memo.get("large"), memo.nbytes) == (None, 0)

@@ -19,8 +19,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.compiler.compile_limits import NotCompiledError, compiled_until
 from ...cost_networks.cost_network import CostTable
 from ...errors import BudgetError, ModelError
+from ...minibuckets.loss_search import LossSearch
 from ...minibuckets.mixed_bound import MixedBound
 from ...minibuckets.partition import Partition, Scope, Size, partition
 from ...models.bayesian_networks import modes_along
@@ -76,10 +78,11 @@ class InnerBounds:
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
-        self._cell_seconds = 0.0
-        self.until = self.asking.started + (
-            OuterPolicy.current().seconds if self.asking.effort.time is None else self.asking.effort.time
-        )
+        self._cell_seconds, self._sums = 0.0, dict[tuple[int, ...], float]()
+        policy, seconds = OuterPolicy.current(), self.asking.effort.time
+        seconds = policy.seconds if seconds is None else seconds
+        self._end = self.asking.started + seconds
+        self.until = self.asking.started + policy.bounding_share * seconds
 
     def run(self) -> Result:
         """Let mini-buckets grow, and return what the best is between.
@@ -92,26 +95,74 @@ class InnerBounds:
         self._begin()
         if self.is_close:
             return self._found()
-        passed = False
+        tightest: LossSearch | None = None
         for split, count in self._splits():
-            if passed and (self._is_late or self.is_close or not self._has_time(split)):
+            if tightest is not None and (self._is_late or self.is_close or not self._has_time(split)):
                 break
-            passed = True
             mixed = self._passes(split)
             if not self.possible:
-                break
+                return self._found()
+            search = LossSearch(mixed, self._search, self._sums, self._memory // 8)
             self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
             if not self.is_close:
                 states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
                 start = None if states is None else self._places(states)
                 self._climb(OuterPolicy.current().climbing_share, start=start)
+            self._search_losses(search, OuterPolicy.current().searching_share)
+            tightest = search if tightest is None or search.bound <= tightest.bound else tightest
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
-        if not passed:
+        if tightest is None:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
+        self.until = self._end
+        self._search_losses(tightest, 1.0)
         if not self.is_close:
             self._climb(1.0, endless=self.asking.effort.time is not None)
         return self._found()
+
+    def _search_losses(self, search: LossSearch, share: float) -> None:
+        """Look for the states that lose least of a bound, for a part of the time that is left."""
+        now, policy = time.perf_counter(), OuterPolicy.current()
+        until, compiling = now + share * (self.until - now), policy.compiling_share * (self.until - now)
+        if not self.possible or self.is_close or now > until:
+            return
+        with suppress(NotCompiledError), compiled_until(compiling):
+            search.compile()
+        seconds = policy.first_search_seconds
+        with suppress(NotCompiledError), compiled_until(0.0):
+            while self.possible and time.perf_counter() < until and not (search.finished or self.is_close):
+                self._search_round(search, min(until, time.perf_counter() + seconds))
+                seconds *= 2
+
+    def _search_round(self, search: LossSearch, until: float) -> None:
+        """Go on with a search; then try states that it thinks best, and climb, for half as long."""
+        now = time.perf_counter()
+        promising = search.run(self._most_lost(search.mixed), now + (until - now) / 1.5)
+        if search.lost == math.inf:
+            self.possible = False
+            return
+        self._bound((search.bound + self._constant) / math.log(10), "AND/OR search")
+        if promising:
+            self._try_states(search.best_states(), until)
+
+    def _most_lost(self, mixed: MixedBound) -> float:
+        """Return what states may lose of a bound that are to be better than the best ones."""
+        if self.best is None or self.best.log10 is None:
+            return math.inf
+        below = mixed.best + self._constant - self.best.log10 * math.log(10)
+        return below - _OUTWARD / 2 * (1 + abs(self.best.log10))
+
+    def _try_states(self, states: dict[int, int], until: float) -> None:
+        """Take states, or better ones near them, if they are better than the best; climb from the best ones then."""
+        search = self._search
+        if search is None:
+            self._take_places(states)
+            return
+        found = search.climbed(states, lambda: time.perf_counter() > until, 1)
+        if self.best is None or search.value(found) > search.value(self._best_places) + _OUTWARD:
+            self._take_places(found)
+        if not self.is_close:
+            self._climb_until(until, None)
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
         """Yield mini-buckets of growing size that fit memory, and how many buckets are those of inner variables."""
@@ -119,11 +170,10 @@ class InnerBounds:
         order = depth_first_order(dims, scopes, seed=self.asking.options.seed)
         inner = [v for v in order if self.outer.is_inner((v,))]
         split = (*inner, *[v for v in order if not self.outer.is_inner((v,))])
-        memory = spare_bytes(self.asking.question, self.asking.options)
         before = -1
         for bits in OuterPolicy.current().bits:
             found = partition(dims, scopes, split, Size(cells=1 << bits))
-            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > memory // 2:
+            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > self._memory // 4:
                 return
             if found.cells > before:
                 yield found, len(inner)
@@ -224,26 +274,38 @@ class InnerBounds:
         return frozenset([local for v, local in self.network.local.items() if v in self.outer.place])
 
     @cached_property
+    def _memory(self) -> int:
+        """Bytes that may be used beside what the question holds."""
+        return spare_bytes(self.asking.question, self.asking.options)
+
+    @cached_property
     def _search(self) -> OuterSearch | None:
         """What looks for better states; None where a sum takes too long for that."""
         network = self.network
         outer = sorted(self.search_variables)
-        memory = spare_bytes(self.asking.question, self.asking.options) // 2
-        return outer_search(network, outer, memory, self.asking.options.seed)
+        return outer_search(network, outer, self._memory // 2, self.asking.options.seed)
 
     def _climb(self, share: float, *, endless: bool = False, start: dict[int, int] | None = None) -> None:
         """Look for better states than some, or than the best ones, for a part of the time that is left."""
-        search, now = self._search, time.perf_counter()
-        if search is None or not self.possible or self.is_close or now > self.until:
+        now = time.perf_counter()
+        if self.possible and not self.is_close and now <= self.until:
+            vain = None if endless else OuterPolicy.current().vain_climbs
+            self._climb_until(now + share * (self.until - now), vain, start)
+
+    def _climb_until(self, until: float, vain: int | None, start: dict[int, int] | None = None) -> None:
+        """Look for better states until so late, or until so many climbs were in vain."""
+        if (search := self._search) is None:
             return
-        until = now + share * (self.until - now)
-        if (begin := start) is None:
-            best = None if self.best is None else self.best.assignment
-            begin = dict.fromkeys(search.outer, 0) if best is None else self._places(best)
-        vain = None if endless else OuterPolicy.current().vain_climbs
+        begin = self._best_places if start is None else start
         found = search.climbed(begin, lambda: time.perf_counter() > until, vain)
         if self.best is None or start is not None or found != begin:
             self._take_places(found)
+
+    @property
+    def _best_places(self) -> dict[int, int]:
+        """The best states, or the first ones where none are known."""
+        best = None if self.best is None else self.best.assignment
+        return dict.fromkeys(self.search_variables, 0) if best is None else self._places(best)
 
     def _places(self, states: Mapping[str, str | int]) -> dict[int, int]:
         """Return states by their places in the network's domains."""
@@ -274,15 +336,15 @@ class InnerBounds:
             self._bound(float(above))
         return found.assignment
 
-    def _bound(self, above: float) -> None:
+    def _bound(self, above: float, by: str = "mini-buckets") -> None:
         """Take an upper bound, if it is the least so far, and tell of both."""
         asking, outward = self.asking, above + _OUTWARD * (1 + abs(above))
         if outward < self.upper:
-            self.upper, self.above = outward, "mini-buckets"
+            self.upper, self.above = outward, by
         lower = None if self.best is None else self.best.log10
         self.history.append((time.perf_counter() - asking.started, lower, self.upper))
         if asking.watch is not None:
-            asking.watch(lower, self.upper, "mini-buckets")
+            asking.watch(lower, self.upper, by)
 
     def _take(self, summed: Result, states: dict[str, str | int]) -> None:
         """Remember states whose sum is the greatest so far."""

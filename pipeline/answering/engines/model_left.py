@@ -115,12 +115,19 @@ class OuterFunctions:
         assert fixed is not None
         if network.model.kind == "cost":
             lowest = network.model.lowest
-            yield dense_function((), np.array(int(fixed) + sum(lowest) - sum([lowest[f] for f in kept])))
+            yield from _shares(int(fixed) + sum(lowest) - sum([lowest[f] for f in kept]))
         elif self.query == "mmap":
             summed = [len(network.domains[v]) for v in network.free if v not in self.place]
             yield from self.of_logs((), np.array([math.fsum([float(fixed), scale, *map(math.log, summed)])]))
         elif self.query == "partition":
             yield from self.of_logs((), np.array([float(fixed)]))
+
+
+def _shares(cost: int) -> Iterator[Function]:
+    """Yield a cost of all assignments as several that are below what forbids, which it need not be."""
+    count = 1 + abs(cost) // (FORBIDDEN - 1)
+    share, more = divmod(cost, count)
+    yield from [dense_function((), np.array(share + (k < more))) for k in range(count)]
 
 
 def model_left(prepared: Prepared) -> Model | None:

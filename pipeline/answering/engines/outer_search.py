@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -52,9 +53,9 @@ class OuterSearch:
     outer: tuple[int, ...]
     plan: Plan | None
     seed: int
-    _at: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._at = dict.fromkeys(self.outer, 0)
         scopes, held = self.network.scopes, set(self.outer)
         self._inner = [leaf for leaf, scope in enumerate(scopes) if not held.issuperset(scope)]
         layouts = () if self.plan is None else self.plan.layouts[: len(self._inner)]
@@ -77,21 +78,45 @@ class OuterSearch:
 
     def value(self, states: Mapping[int, int]) -> float:
         """Return ln of the sum at states of all outer variables, but for what is the same for all."""
-        changed = [v for v in self.outer if self._at.get(v) != states[v]]
-        self._at = {v: states[v] for v in self.outer}
-        leaves = {leaf for v in changed for leaf in self._readers[v]}
-        if self.plan is not None:
-            if self._kept is None:
-                self._kept = self._begun()
-            else:
-                for leaf in leaves:
-                    if leaf in self._number:
-                        self._kept.set_leaf(self._number[leaf], self._leaf(leaf))
-            self._kept.refresh(self.plan.tree.roots)
-        logs = [self._leaf(leaf).log_value() for leaf in self._tables if leaf not in self._number]
-        if self._kept is not None and self.plan is not None:
-            logs += [self._kept.table(root).log_value() for root in self.plan.tree.roots]
-        return -math.inf if -math.inf in logs else math.fsum(logs)
+        roots = () if self.plan is None else self.plan.tree.roots
+        inner = self._sums({v: states[v] for v in self.outer}, roots)
+        return _together([*[self._leaf(leaf).log_value() for leaf in self._tables if leaf not in self._number], *inner])
+
+    @cached_property
+    def parts(self) -> list[list[int]]:
+        """Leaves of the network with inner variables, those that have some in common together."""
+        return [] if self.plan is None else [[self._inner[leaf] for leaf in own] for own in self._below.values()]
+
+    def part(self, number: int, states: Mapping[int, int]) -> float:
+        """Return ln of the sum of one part, at states of the outer variables that it reads."""
+        return _together(self._sums(states, ([*self._below][number],)))
+
+    @cached_property
+    def _below(self) -> dict[int, list[int]]:
+        """The plan's leaves by root."""
+        assert self.plan is not None
+        tree, found = self.plan.tree, dict[int, list[int]]()
+        for leaf in range(tree.n_leaves):
+            root = leaf
+            while tree.parent[root] >= 0:
+                root = tree.parent[root]
+            found.setdefault(root, []).append(leaf)
+        return found
+
+    def _sums(self, states: Mapping[int, int], roots: Sequence[int]) -> list[float]:
+        """Change states of some outer variables; return logarithms of sums."""
+        changed = [v for v, state in states.items() if self._at[v] != state]
+        self._at.update(states)
+        if not roots:
+            return []
+        if self._kept is None:
+            self._kept = self._begun()
+        else:
+            for leaf in {leaf for v in changed for leaf in self._readers[v]}:
+                if leaf in self._number:
+                    self._kept.set_leaf(self._number[leaf], self._leaf(leaf))
+        self._kept.refresh(roots)
+        return [self._kept.table(root).log_value() for root in roots]
 
     def climbed(self, states: Mapping[int, int], stop: Callable[[], bool], patience: int | None) -> dict[int, int]:
         """Return the best states that are found from some until it is to stop, or no better ones were found so often.
@@ -155,6 +180,10 @@ class OuterSearch:
         table, values = self._tables[leaf]
         own: Scaled = table.with_values(values[tuple(self._at[v] for v in self._given[leaf])])
         return own
+
+
+def _together(logs: Sequence[float]) -> float:
+    return -math.inf if -math.inf in logs else math.fsum(logs)
 
 
 def outer_search(network: Network, outer: Sequence[int], memory_bytes: int, seed: int) -> OuterSearch | None:

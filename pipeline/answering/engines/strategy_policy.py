@@ -152,6 +152,14 @@ class OuterPolicy(Policy):
         A mini-bucket takes a pass as long as so many cells: 75-26-5 0.35 s with 3e5 cells, 0.55 with 2.6e6.
     seconds : float
         All of it, where only a gap was given.
+    bounding_share, searching_share : float
+        Mini-buckets grow in this part of the time, of which searches below the bound of each size take the second; then
+        such a search goes on below the best bound.
+    compiling_share : float
+        The search's loops are waited for in this part of the time that is left.
+    first_search_seconds : float
+        A search is interrupted after so long, and then after twice as long each time; for half as long as it ran,
+        states that it thinks best are tried, and better ones looked for near the best.
     climbing_share : float
         Better states are looked for in this part of the time that is left, after each round.
     vain_climbs : int
@@ -172,6 +180,10 @@ class OuterPolicy(Policy):
     least_passes: int = 3
     bucket_cells: int = 2000
     seconds: float = 60.0
+    bounding_share: float = 0.5
+    searching_share: float = 0.2
+    compiling_share: float = 0.4
+    first_search_seconds: float = 0.2
     climbing_share: float = 0.1
     vain_climbs: int = 10
     most_step_cells: int = 1 << 24

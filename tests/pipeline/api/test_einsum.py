@@ -69,6 +69,13 @@ def test_logarithms_neither_overflow_nor_lose_what_is_small() -> None:
 def test_integers_stay_exact() -> None:
     found = bucketflow.einsum("ij,jk,kl->il", *[np.full((2, 2), 3**12, dtype=np.int64)] * 3)
     assert found.tolist() == [[4 * 3**36] * 2] * 2
+    large = 2**61
+    assert bucketflow.einsum("i,i->", np.array([large, -large]), [4, 4]) == 0
+    with pytest.raises(ModelError, match="do not fit integers of 64 bits"):
+        bucketflow.einsum("i->", np.array([large] * 4))
+    for semiring, expected in (("real", 10_000), ("min-plus", 200), ("max-plus", 200), ("log", 200)):
+        small = np.array([100], np.int8)
+        assert bucketflow.einsum("i,i->i", small, small, semiring=semiring)[0] == pytest.approx(expected)
 
 
 def test_a_chain_of_many_indices_takes_no_table_of_all() -> None:

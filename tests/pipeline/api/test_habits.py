@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from collections.abc import Callable
+from decimal import Decimal
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,59 @@ def test_costs_may_be_floats_and_stay_exact() -> None:
 def test_floats_that_are_no_costs_are_refused(costs: list[float], message: str) -> None:
     with pytest.raises(ModelError, match=message):
         Model.build("cost", {"a": 2}, [(("a",), costs)])
+
+
+@pytest.mark.parametrize("whole", [2**53 + 1, -(2**53) - 1, 2**58 + 1])
+def test_whole_costs_stay_exact_beside_floats(whole: int) -> None:
+    model = Model.build("cost", {"a": 2, "b": 2}, [("a", [whole, whole + 1]), ("b", [0.5, 1.5])])
+    assert model.evaluate({"a": 0, "b": 0}).value == Decimal(whole) + Decimal("0.5")
+    forbidden = Model.build("cost", {"a": 2, "b": 2}, [("a", [FORBIDDEN, 1]), ("b", [0.5, 1.5])])
+    assert not forbidden.evaluate({"a": 0, "b": 0}).possible
+
+
+def test_numbers_of_numpy_are_read_in_the_digits_that_are_printed() -> None:
+    for dtype in (np.float16, np.float32, np.float64):
+        model = Model.build("cost", {"a": 2}, [("a", np.array([0.1, 0.3], dtype))], top=dtype(0.25))
+        assert (str(bucketflow.solve(model).value), bucketflow.solve(model, "count").value) == ("0.10", 1)
+    rows = Model.build("cost", {"a": 2}, [("a", [[0]], [1], 0.0)], top=Decimal(1))
+    assert (rows.functions[0].default, rows.top, bucketflow.solve(rows, "count").value) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("variables", "functions", "message"),
+    [
+        ([("a", 2)], [], "variables are a mapping of names"),
+        ({"a": 2}, 3, "function 0 is 3; expected names"),
+        ({"a": 2}, ["a"], "function 0 is 'a'; expected names"),
+        ({"a": 2}, [([["a"]], [0.5, 1])], "function 0 is .*; expected names"),
+        ({"a": 2}, [("a", ["0.5", "1"]), ((), 0.5)], "function 0 has values of type"),
+    ],
+)
+def test_what_makes_no_model_is_refused(variables: Any, functions: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        Model.build("cost", variables, functions)
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda: bucketflow.plan(RAIN, ["optimum"]), "unknown query .'optimum'."),  # type: ignore[arg-type]
+        (lambda: bucketflow.save(5, "x.uai"), "a Model is expected, found int"),  # type: ignore[arg-type]
+        (lambda: bucketflow.compile(RAIN).marginals_batch({"wet": np.array(1)}), "one for each case; found ndarray"),
+        (lambda: bucketflow.conditional(RAIN, 5), "5 are no names of variables"),  # type: ignore[arg-type]
+        (lambda: bucketflow.compile(RAIN).entropy(5), "5 are no names of variables"),  # type: ignore[arg-type]
+        (lambda: bucketflow.einsum(5, 5), "not 5"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_of_another_type_is_refused_in_a_sentence(ask: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        ask()
+
+
+def test_a_top_is_a_number() -> None:
+    for top, message in (("x", "top is 'x'"), (math.inf, "leave it out"), (np.float64("nan"), "leave it out")):
+        with pytest.raises(ModelError, match=message):
+            Model.build("cost", {"a": 2}, [("a", [0.5, 1])], top=top)  # type: ignore[arg-type]
 
 
 def test_a_batch_may_be_a_list_or_a_data_frame(tmp_path: Path) -> None:

@@ -341,6 +341,17 @@ def test_a_circuit_of_another_model_is_seen(formula: tuple[Model, CircuitGraph],
         bucketflow.check_circuit(Circuit(graph), grid(2, 2, 2, "markov"))
 
 
+@pytest.mark.parametrize("method", ["buckets", "search"])
+@pytest.mark.parametrize("constant", [None, 0.5, 0.0])
+def test_a_model_without_variables_has_a_circuit(constant: float | None, method: Any) -> None:
+    model = Model.build("markov", {}, [] if constant is None else [((), constant)])
+    circuit = bucketflow.circuit(model, method=method)
+    with np.errstate(divide="ignore"):
+        assert circuit.log10().tolist() == pytest.approx([np.log10(1.0 if constant is None else constant)])
+    assert circuit.count() == int(constant != 0.0)
+    assert bucketflow.check_circuit(circuit, model).ok
+
+
 def test_other_weights_are_seen() -> None:
     model = grid(2, 3, 2, "markov")
     graph = bucketflow.circuit(model).graph

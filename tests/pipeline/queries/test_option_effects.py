@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,15 @@ def clauses() -> Model:
     return Model.build("cost", {f"x{v}": 2 for v in range(20)}, functions, top=5)
 
 
+@cache
 def models() -> Mapping[str, Model]:
     return {"optimum": grid(5, 5, 3), "partition": grid(5, 5, 3, "markov"), "count": clauses()}
+
+
+@cache
+def plain_answer(query: str, method: Any) -> Result:
+    """What is found without options."""
+    return bucketflow.solve(models()[query], query, method=method)
 
 
 def test_every_option_is_tried() -> None:
@@ -86,7 +94,7 @@ def cases() -> Iterator[tuple[str, str, str]]:
 @pytest.mark.parametrize(("query", "method", "option"), [*cases()])
 def test_an_option_has_an_effect_or_is_named(query: str, method: Any, option: str) -> None:
     model = models()[query]
-    plain = bucketflow.solve(model, query, method=method)
+    plain = plain_answer(query, method)
     found, refused = None, ""
     try:
         found = bucketflow.solve(model, query, method=method, **{option: GIVEN[option]})

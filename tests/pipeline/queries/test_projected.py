@@ -126,6 +126,13 @@ def test_weights_of_variables_that_are_not_counted_are_left_out(tmp_path: Path) 
         bucketflow.solve(bucketflow.load(path), "partition", project=["x1", "x2"])
 
 
+def test_costs_that_all_assignments_have_forbid_none() -> None:
+    large = 2**62 - 1
+    model = Model.build("cost", {"a": 2, "b": 2}, [("a", [large, 2**62]), ((), large), (("a", "b"), [[0, 1], [0, 0]])])
+    for project in ([], ["a"], ["b"]):
+        assert bucketflow.solve(model, "count", project=project).value == (2 if project == ["b"] else 1)
+
+
 def test_what_is_no_projection_is_refused() -> None:
     model = grid(2, 2, 2, "markov")
     with pytest.raises(ModelError, match="a projection is of a count or a partition function, not of the optimum"):

@@ -158,6 +158,17 @@ def test_single_questions_share_what_a_batch_shares(client: Client) -> None:
     assert "plan" not in answers[-1]["seconds"]
 
 
+def test_few_models_are_counted(client: Client, in_force: InForce) -> None:
+    """A model that others pushed out begins again; answers stay as they are."""
+    in_force(ServerPolicy, counted_models=1)
+    row, other = {"model": DIAGNOSIS, "query": "marginals"}, {"model": DIAGNOSIS, "query": "partition"}
+    for _ in range(BatchPolicy.current().compiled_rows + 1):
+        answer = client.ask(row)[0]["answer"]
+        assert "plan" in answer["seconds"]
+        same(client.ask(other)[0]["answer"], expected(other))
+    same(answer, expected(row))
+
+
 def test_a_model_as_text(client: Client, tmp_path: Path, in_force: InForce) -> None:
     path = tmp_path / "cycle.wcsp"
     path.write_text(CYCLE)
