@@ -28,8 +28,8 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
     """Return d ln Z / d entry for every entry of every function that has variables, by the index of the function.
 
     Where an entry is above 0 that is the probability of its states over the entry. For functions with entries of 0, or
-    so small that such a probability may vanish, one more propagation gives what their entries are multiplied by, messages to all of them at once; where that does
-    not fit memory, each takes one of its own, of the model without it.
+    so small that such a probability may vanish, one more propagation gives what their entries are multiplied by,
+    messages to all of them at once; where that does not fit memory, each takes one of its own, of the model without it.
 
     Parameters
     ----------
