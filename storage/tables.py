@@ -110,9 +110,9 @@ def _codecs(table: str | Path) -> Sequence[str] | None:
         return None
 
 
-@lru_cache(1 << 10)
+@lru_cache(1 << 4)
 def _codecs_of(path: str, *_version: int) -> tuple[str, ...]:
-    """Return the names of the codecs that metadata list; read once for all chunks, of many runs of rows in turn."""
+    """Return the names of the codecs that metadata list; read once for all chunks, of several runs of rows in turn."""
     return tuple([codec["name"] for codec in json.loads(read_whole(path))["codecs"]])
 
 

@@ -308,7 +308,9 @@ class StageMaker:
         if self.way_back is not None:
             peak += self.way_back.result_bytes
             if peak <= self.available:
-                peak = max(peak, self.back_peak(self.way_back.stage(head, nodes, inputs, boxed)))
+                back = self.way_back.stage(head, nodes, inputs, boxed)
+                self.planner.effort.spend(_STEP_SECONDS * len(back.steps))
+                peak = max(peak, self.back_peak(back))
         return Stage(
             head=head,
             steps=steps,

@@ -14,6 +14,7 @@ from ..orders.effort import PlanningBudget
 from ..plans.lower_bounds import Outline, first_plan
 from ..plans.plan import Plan
 from ..plans.planner import HopelessError, Planner, planning_seconds
+from ..plans.planning_policy import PlanningPolicy
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
 from .sliced_plans import sliced_plan
@@ -154,6 +155,8 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
     if both and spill is None and _worth_another(slices, whole, effort):
         boxes()
     possible = [plan for plan in (smaller, slices, spill) if isinstance(plan, Plan)]
+    if possible and fit != "spill":
+        possible += _grown(planner, plans, whole, min([plan.seconds for plan in possible]))
     if not possible and fit != "spill" and (others := list(plans)):
         if isinstance(others[0], Outline):
             others[0] = planner.of(others[0].tree)
@@ -183,6 +186,15 @@ def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: Planni
     seconds = policy.first_boxes * planning_seconds(whole)
     gain = found.seconds - whole.seconds
     return found.seconds > policy.close * whole.seconds and (gain > seconds or effort.allows(seconds, found.seconds))
+
+
+def _grown(planner: Planner, plans: Iterator[Plan | Outline], whole: Plan, seconds: float) -> list[Plan]:
+    """Return further plans that fit, looked for where what was found loses more than twice what that takes."""
+    taken = planning_seconds(whole) + PlanningPolicy.current().further_search_seconds
+    if seconds - whole.seconds <= BudgetPolicy.current().first_boxes * taken:
+        return []
+    planner.effort.grant(taken, whole.seconds)
+    return [plan for plan in plans if isinstance(plan, Plan) and plan.fits(planner.memory_bytes)]
 
 
 def _attempt(make: Callable[[], Plan]) -> Plan | BudgetError:

@@ -137,7 +137,7 @@ class Slicing:
         """
         while True:
             sliced = self._sliced(self.limit, rounds=0)
-            if self._may_fit(sliced):
+            if self._may_fit(sliced) and self.planner.may_fit(self.tree, sliced):
                 sliced = self._sliced(self.limit)
             if slice_count(self.tree, sliced) > BudgetPolicy.current().most_slices:
                 raise _refusal(self.whole, sliced, self.allowed)

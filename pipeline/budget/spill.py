@@ -37,7 +37,7 @@ from math import prod
 from ..errors import BudgetError
 from ..plans.plan import Plan
 from ..plans.planner import Planner
-from ..plans.problem import sliced_dims
+from ..plans.problem import UNLIMITED_BYTES, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
 from ..trees.memory import parts_below
@@ -73,6 +73,8 @@ def plan_spill(
     BudgetError
         If some step does not fit even in its smallest box.
     """
+    if whole.cuts:  # stages make no table twice, and the steps are those of the plan that is made again
+        whole = planner.with_options(memory_bytes=UNLIMITED_BYTES).of(whole.tree)
     tree, way_back, problem = whole.tree, None, planner.problem
     if problem.last:
         raise planner.last_refusal(whole, "boxes on disk")

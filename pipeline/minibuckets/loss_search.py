@@ -94,13 +94,15 @@ class LossSearch:
         from ...tasks.search.loss_tree import new_loss_state, new_memory
 
         self.mixed, self.sums, self._known = mixed, sums, known
-        self.lost, self.finished = 0.0, False
+        self.lost, self.finished, self._compiled = 0.0, False, False
         self._split = () if sums is None else tuple(_split_sums(mixed, sums))
         self._nodes, self._tree, words = _laid_out(mixed, self._split)
         self._reads = [np.array([self._nodes.index(v) for v in split.reads], dtype=np.int64) for split in self._split]
         self._bytes, self._pace = memory_bytes, 1 << 10
         self._entry_bytes = 8 * words + 33
-        self._memory = new_memory(BucketPolicy.current().first_entries, words)
+        # a way back to the root, which may take as many entries as there are nodes, finds room
+        entries = max(BucketPolicy.current().first_entries, 4 * len(self._nodes))
+        self._memory = new_memory(1 << (entries - 1).bit_length(), words)
         self._state = new_loss_state(self._tree, words)
 
     def run(self, limit: float, until: float) -> bool:
@@ -131,6 +133,27 @@ class LossSearch:
         self.lost = max(self.lost, float(state.root[0]))
         self.finished = code == FINISHED
         return not self.finished or bool(state.numbers[SOLVED])
+
+    def compile(self) -> None:
+        """Have all loops ready.
+
+        Raises
+        ------
+        NotCompiledError
+            If they would not be in the time that is left for that.
+        """
+        from ...tasks.search.loss_tree import move, new_memory
+
+        if not self._compiled:
+            move(self._memory, new_memory(1, self._memory.words.shape[1]), self._state, 1 << 62)
+            self.best_states()
+            self.run(0.0, 0.0)
+        self._compiled = True
+
+    @property
+    def bound(self) -> float:
+        """No sum is above it, a natural logarithm."""
+        return self.mixed.best - self.lost
 
     def best_states(self) -> dict[int, int]:
         """Return states of the maximised variables that lose least, as far as is known."""
@@ -163,16 +186,14 @@ class LossSearch:
         return split.loss(states, exact)
 
     def _grow(self) -> None:
-        """Make room for twice as much, or go on and forget what took least."""
-        from ...tasks.search.loss_tree import ENTRIES, move, new_memory
+        """Make room for twice as much, or forget the half that took least work."""
+        from ...tasks.search.loss_tree import move, new_memory
 
-        entries, words = self._memory.words.shape
-        if 3 * entries * self._entry_bytes > self._bytes:
-            self._state.numbers[ENTRIES] = -(1 << 62)
-            return
-        new = new_memory(2 * entries, words)
-        move(self._memory, new, self._state)
-        self._memory = new
+        old = self._memory
+        entries, words = old.words.shape
+        fits = 3 * entries * self._entry_bytes <= self._bytes
+        self._memory = new_memory(2 * entries if fits else entries, words)
+        move(old, self._memory, self._state, -1 if fits else int(np.median(old.work[old.owners > 0])))
 
 
 def _split_sums(mixed: MixedBound, sums: ExactSums) -> Iterator[SplitSum]:

@@ -22,13 +22,13 @@ LEAST: Final = 0.2
 LEAST_ON_DEVICE: Final = 0.4
 """or so many for a GPU."""
 
-TABLE_SECONDS: Final = 2.2e-5
+TABLE_SECONDS: Final = 3e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
 OUTLINE_SECONDS: Final = 8e-6
 """Choosing the layout of a table, and following what is alive, where that shows that a plan does not fit."""
 SLICING_SECONDS: Final = 1.2e-5
 """Choosing variables to condition on, for each table of a tree."""
-FUNCTION_SECONDS: Final = 1e-4
+FUNCTION_SECONDS: Final = 1.5e-4
 """The first order, and the trees that it gives, for each function."""
 
 
@@ -72,6 +72,10 @@ class PlanningBudget:
         allowed = self.asked + max(self.least, SHARE * min(predicted, self.known))
         aside = self.kept * max(allowed - self.before, 0.0) if self.kept else 0.0  # all may be allowed
         return allowed - aside - self.spent
+
+    def grant(self, seconds: float, predicted: float) -> None:
+        """Allow so many seconds for a better plan than one that is predicted to take ``predicted``."""
+        self.asked += max(seconds - self.left(predicted), 0.0)
 
     def allows(self, seconds: float, predicted: float) -> bool:
         """Whether so much more may be spent."""

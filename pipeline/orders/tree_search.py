@@ -133,9 +133,9 @@ class TreeSearch:
             return _checked(self.order, len(self.dims))
         return first_order(self.dims, self.scopes, checked_rule(self.order), self.seed)
 
-    def cheapest(self, check: Check | None = None) -> Tree:
+    def cheapest(self, effort: PlanningBudget | None = None, check: Check | None = None) -> Tree:
         """Find a cheap tree; see :meth:`trees`."""
-        return self.trees(check=check)[0]
+        return self.trees(effort, check)[0]
 
     def trees(
         self, effort: PlanningBudget | None = None, check: Check | None = None, starts: Starts | None = None
@@ -264,6 +264,8 @@ class Starts:
         self._buckets: dict[tuple[int, ...], Tree] = {}
         self._cliques: dict[tuple[int, ...], Tree] = {}
         self._forests: dict[tuple[int, ...], Forest] = {}
+        self._trees: dict[tuple[int, ...], Tree] = {}
+        self._merged: dict[tuple[tuple[int, ...], Rates, int], Tree] = {}
 
     @cached_property
     def units(self) -> FunctionGroups:
@@ -287,6 +289,19 @@ class Starts:
         if order not in self._forests:
             self._forests[order] = pairwise_forest(self.units, self.sizer, len(self.dims), order)
         return self._forests[order]
+
+    def pairwise_tree(self, order: tuple[int, ...]) -> Tree:
+        """Return the tree of the pairwise forest of an order."""
+        if order not in self._trees:
+            self._trees[order] = forest_tree(self.pairwise(order), self.units, self.dims, self.scopes)
+        return self._trees[order]
+
+    def merged(self, order: tuple[int, ...], rates: Rates, itemsize: int) -> Tree:
+        """Return the same with steps merged where that is cheaper by some rates."""
+        key = order, rates, itemsize
+        if key not in self._merged:
+            self._merged[key] = merge_steps(self.pairwise_tree(order), self.sizer, rates, itemsize)
+        return self._merged[key]
 
 
 class _Curve:
@@ -361,7 +376,7 @@ class _OrderSearch:
         beyond = self.automatic and self.best_seconds > MOST_SAVED * HOPELESS_SECONDS
         if self.kind == "refined" and not beyond:
             self.keep(starts.cliques(order))
-            self._keep_forest(starts.pairwise(order))
+            self.keep(starts.merged(order, self.rates, self.itemsize))
 
     def run(self, order: OrderName, budget: float) -> None:
         """Alternate between trying orders and refining the best of them, with growing effort.

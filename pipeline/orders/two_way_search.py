@@ -9,12 +9,13 @@ from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
 from ..trees.tree import Tree
 from .depth_first import loops_are_ready
-from .forests import forest_tree, merge_steps, split_steps
+from .effort import FUNCTION_SECONDS, TABLE_SECONDS, PlanningBudget
+from .forests import forest_tree, split_steps
 from .order_policy import OrderPolicy
 from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, Starts, TreeSearch
 
 
-def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
+def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None, check: Check | None = None) -> Tree:
     """Choose the tree that is cheapest in both directions.
 
     Merged steps, which save a forward sweep from writing a table, are dear on the way back: every input asks
@@ -26,6 +27,8 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
 
     Parameters
     ----------
+    effort : PlanningBudget, optional
+        Account that the work is entered in.
     check : callable, optional
         Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
 
@@ -36,10 +39,12 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     """
     policy = OrderPolicy.current()
     dims, scopes, itemsize = search.dims, search.scopes, search.itemsize
+    effort = effort or PlanningBudget()
+    effort.spend(FUNCTION_SECONDS * len(scopes))
     first = search.first_order
     starts = Starts(dims, scopes)
     if search.tree != "refined":
-        return _tree_as_asked(search, starts, first, check)
+        return _tree_as_asked(search, starts, first, effort, check)
     best = starts.buckets(first)
     if search.automatic and tree_cost(best, search.rates, itemsize).seconds > MOST_SAVED * HOPELESS_SECONDS:
         return best
@@ -50,9 +55,8 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     # what each step costs besides its loops is about the same for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = starts.sizer, starts.units
-    pairwise = forest_tree(starts.pairwise(first), units, starts.dims, starts.scopes)
-    merged = merge_steps(pairwise, sizer, rates, itemsize)
-    best = cheapest_both_ways((best, pairwise, merged), rates, itemsize)
+    trees = best, starts.pairwise_tree(first), starts.merged(first, rates, itemsize)
+    best = cheapest_both_ways(trees, rates, itemsize)
     propagation = two_way_seconds(best, loops, itemsize)
     most = policy.kept_trees
     if search.automatic:
@@ -64,10 +68,12 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
         if propagation >= policy.restart_least_seconds:
             seconds = _restart_seconds(best, policy.restart_cells, policy.restart_cell_seconds)
         if seconds:
-            search = replace(search, seconds=min(seconds, max(policy.restarts_seconds, policy.share * propagation)))
+            left = effort.left(propagation) - policy.both_ways_tables * TABLE_SECONDS * len(best.scopes)
+            most_seconds = max(policy.restarts_seconds, policy.share * propagation)
+            search = replace(search, seconds=min(seconds, most_seconds, max(left, policy.least_restarts_seconds)))
         elif propagation < policy.both_ways_small_seconds:
             return best
-    found = replace(search, rates=rates).trees(check=check, starts=starts)
+    found = replace(search, rates=rates).trees(effort, check, starts)
     one_way = tree_cost(found[0], rates, itemsize).seconds
     if one_way > HOPELESS_SECONDS:
         return found[0]
@@ -76,7 +82,9 @@ def tree_for_both_ways(search: TreeSearch, check: Check | None = None) -> Tree:
     return cheapest_both_ways((best, *near, *pairs), rates, itemsize)
 
 
-def _tree_as_asked(search: TreeSearch, starts: Starts, first: tuple[int, ...], check: Check | None) -> Tree:
+def _tree_as_asked(
+    search: TreeSearch, starts: Starts, first: tuple[int, ...], effort: PlanningBudget, check: Check | None
+) -> Tree:
     """Choose the buckets or cliques of the first order, or of the best of many where it sweeps many cells."""
     policy = OrderPolicy.current()
     best = starts.buckets(first) if search.tree == "bucket" else starts.cliques(first)
@@ -88,7 +96,7 @@ def _tree_as_asked(search: TreeSearch, starts: Starts, first: tuple[int, ...], c
         if not seconds:
             return best
         search = replace(search, seconds=seconds)
-    found = search.trees(check=check, starts=starts)
+    found = search.trees(effort, check, starts)
     return min(found, key=lambda one: two_way_seconds(one, search.rates, search.itemsize))
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from ...tasks.steps.step import Step
+from ...tasks.steps.streaming import least_bytes as block_bytes
 from ..trees.memory import Sizing, leaf_bytes
 from ..trees.tree import Sizer, Tree
 from .plan import Plan
@@ -65,8 +66,21 @@ def live_cells(tree: Tree, order: Sequence[int]) -> list[int]:
     return found
 
 
+def needed_bytes(tree: Tree, order: Sequence[int], itemsize: int) -> int:
+    """Return the bytes of the messages that are there and of workspace, at least, whatever steps are lowered to."""
+    first, cells = tree.n_leaves, tree.joined_cells
+    steps = zip(live_cells(tree, order), order, strict=True)
+    return max(
+        [
+            live * itemsize + block_bytes(cells[node - first], len(tree.children[node - first]), itemsize)
+            for live, node in steps
+        ],
+        default=0,
+    )
+
+
 def exceeds(tree: Tree, order: Sequence[int], sizing: Sizing, available: int, lowered: Callable[[int], Step]) -> bool:
-    """Tell whether a sweep up a tree cannot fit, by the steps where most messages are alive.
+    """Tell whether a sweep up a tree cannot fit whose messages do, by the steps where most of these are alive.
 
     Parameters
     ----------
@@ -78,8 +92,6 @@ def exceeds(tree: Tree, order: Sequence[int], sizing: Sizing, available: int, lo
         Lowers the step of a node.
     """
     live = [cells * sizing.itemsize for cells in live_cells(tree, order)]
-    if max(live, default=0) > available:
-        return True
     steps = [(live[i], lowered(order[i])) for i in nlargest(_LOOKED_AT, range(len(live)), key=live.__getitem__)]
     return any(
         there + sizing.most_workspace_bytes(step) > available and there + sizing.workspace_bytes(step) > available

@@ -20,7 +20,7 @@ from ..trees.layouts import choose_layouts
 from ..trees.memory import Sizing, leaf_bytes, sweep_peak
 from ..trees.rewrites import with_joined_inputs, with_last_steps
 from ..trees.tree import Sizer, Tree, elimination_order
-from .lower_bounds import Outline, exceeds, least_bytes
+from .lower_bounds import Outline, exceeds, least_bytes, needed_bytes
 from .plan import Plan
 from .planning_policy import PlanningPolicy
 from .prediction import RunOverhead
@@ -37,7 +37,8 @@ _Key = tuple[Problem, PlanOptions, Rates]
 """What a plan without slices is a function of, whatever memory there is."""
 
 _REMEMBERED: Final = 8
-_planned: dict[_Key, Plan] = {}
+_planned: dict[_Key, tuple[Plan, float]] = {}
+"""With the nominal seconds that finding its tree took."""
 
 
 def forget_plans() -> None:
@@ -117,8 +118,10 @@ class Planner:
         search = replace(self.search, longest=longest)
         find = TreeSearch.cheapest if problem.targets is None else tree_for_both_ways
         if problem.last:
-            return trees_with_last(search, problem.last, lambda part: [find(part)], kept=problem.keeps_last)[0]
-        return find(search, check)
+            return trees_with_last(
+                search, problem.last, lambda part: [find(part, self.effort)], kept=problem.keeps_last
+            )[0]
+        return find(search, self.effort, check)
 
     def trees(
         self, check: Check | None = None, longest: float = LONGEST_PLANNING, starts: Starts | None = None
@@ -200,13 +203,16 @@ class Planner:
             plan = next(self.plans(check))
             assert isinstance(plan, Plan)
             return plan
-        found = _planned.get(self._key)
-        if found is None:
-            free = self.with_options(memory_bytes=UNLIMITED_BYTES)
+        known = _planned.get(self._key)
+        if known is None:
+            own = PlanningBudget(self.effort.asked, least=self.effort.least)
+            free = replace(self.with_options(memory_bytes=UNLIMITED_BYTES), effort=own)
             tree = free.tree(check)
             self._refuse_hopeless(tree)
-            found = free.of(tree)
-            self._keep(found)
+            known = free.of(tree), own.spent
+            self._keep(*known)
+        found, spent = known
+        self.effort.spend(spent)  # as if it were not remembered, so that what follows is the same
         options = self.options
         return found if found.fits(options.memory_bytes) or options.device or options.by_rows else self._remade(found)
 
@@ -238,7 +244,7 @@ class Planner:
 
     def remembered(self) -> Plan | None:
         """Return the plan of one sweep that :meth:`remember` was given, if it fits memory."""
-        plan = _planned.get(self._key)
+        plan, _ = _planned.get(self._key, (None, 0.0))
         return plan if plan is not None and plan.fits(self.memory_bytes) else None
 
     def remember(self, plan: Plan) -> None:
@@ -246,9 +252,9 @@ class Planner:
         if not (plan.sliced or plan.cuts or plan.spill):
             self._keep(plan)
 
-    def _keep(self, plan: Plan) -> None:
+    def _keep(self, plan: Plan, spent: float = 0.0) -> None:
         """Remember a plan, and forget the oldest of many."""
-        _planned[self._key] = plan
+        _planned[self._key] = plan, spent
         if len(_planned) > _REMEMBERED:
             _planned.pop(next(iter(_planned)), None)
 
@@ -269,16 +275,36 @@ class Planner:
     def within(self, whole: Tree, sliced: frozenset[int] = frozenset()) -> Plan | None:
         """Plan a tree as :meth:`of` does, or return None where it does not fit, mostly before steps are lowered."""
         problem, options = self.problem, self.options
+        bounded = self._bounded(sliced)
+        if bounded and not self.may_fit(whole, sliced):
+            return None
         laid_out = tree, layouts, order, _ = self._laid_out(whole, sliced)
-        # without slices, decoding may sweep part by part, and devices have the tables of both sweeps in one place
-        bounded = problem.targets is None or not options.device
-        if bounded and not options.by_rows and (sliced or not options.decode):
-            available = self.memory_bytes - problem.model_bytes - self._leaf_bytes(tree, whole)
+        if bounded:
             lowered = StepBuilder(tree, layouts, problem).forward
-            if exceeds(tree, order, self._sizing(tree), available, lowered):
+            if exceeds(tree, order, self._sizing(tree), self._available(tree, whole), lowered):
                 return None
         plan = self.lowered(whole, sliced, laid_out)
-        return plan if plan.fits(self.memory_bytes) else None
+        return plan if plan.fits(options.memory_bytes) else None
+
+    def _bounded(self, sliced: frozenset[int]) -> bool:
+        """Whether messages of a sweep up have to fit memory.
+
+        Without slices, decoding may sweep part by part, and devices have the tables of both sweeps in one place.
+        """
+        options = self.options
+        one_place = self.problem.targets is None or not options.device
+        return one_place and not options.by_rows and bool(sliced or not options.decode)
+
+    def may_fit(self, whole: Tree, sliced: frozenset[int]) -> bool:
+        """Whether the messages of a sweep up a tree fit that are alive together, before steps are laid out."""
+        if not self._bounded(sliced):
+            return True
+        tree, order, _ = self._ordered(whole, sliced)
+        return needed_bytes(tree, order, self.problem.itemsize) <= self._available(tree, whole)
+
+    def _available(self, tree: Tree, whole: Tree) -> int:
+        """Bytes for messages and workspace."""
+        return self.memory_bytes - self.problem.model_bytes - self._leaf_bytes(tree, whole)
 
     def conditioned(self, plan: Plan, sliced: frozenset[int]) -> Plan:
         """Plan the same tree with the given variables conditioned on, whatever it needs."""
@@ -288,13 +314,18 @@ class Planner:
         return Sizing(tree.dims, self.problem.itemsize, self.options.threads, self.options.device)
 
     def _laid_out(self, whole: Tree, sliced: frozenset[int]) -> _LaidOut:
+        tree, order, varies = self._ordered(whole, sliced)
+        return tree, self._layouts(tree), order, varies
+
+    def _ordered(self, whole: Tree, sliced: frozenset[int]) -> tuple[Tree, tuple[int, ...], frozenset[int]]:
+        """The tree of a slice, its internal nodes in the order of their steps, and those that vary."""
         if whole.last and not sliced <= whole.last:
             raise BudgetError(
                 "slices would fix variables that have to be eliminated before the last ones; try a larger --memory"
             )
         tree = whole.resized(sliced_dims(whole.dims, sliced)) if sliced else whole
         varies = variant_nodes(tree, sliced)
-        return tree, self._layouts(tree), tuple(sorted(tree.schedule, key=varies.__contains__)), varies
+        return tree, tuple(sorted(tree.schedule, key=varies.__contains__)), varies
 
     def _layouts(self, tree: Tree) -> tuple[tuple[int, ...], ...]:
         """The axis order of every table; rows are sorted in one order, so that most joins find them sorted."""

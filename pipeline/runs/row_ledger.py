@@ -192,8 +192,8 @@ class RowsOnDisk:
         yield from self._runs[node]
 
     def _found_runs(self, node: int) -> Iterator[RowRun]:
-        for _, _, receipt in self.leaves(node):
-            run = None if receipt is None else known_run(receipt, self.keys[node], self.receipts)
+        for _, ranges, receipt in self.leaves(node):
+            run = None if receipt is None else known_run(receipt, self.keys[node], self.receipts, ranges)
             if run is not None:
                 yield run
 

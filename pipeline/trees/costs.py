@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from math import ceil, log2
 from operator import or_
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ...tasks.steps.axes import mask_of
+from ...tasks.steps.caches import Remembered
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.products import pays
 from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
@@ -371,6 +372,9 @@ def steps_cost(steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int) -
     return TreeCost(cells, max(tree.cells, default=1), width, read, written, seconds, count)
 
 
+_COSTS: Final[Remembered[TreeCost]] = Remembered(16)
+
+
 def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced: Set[int] = frozenset()) -> TreeCost:
     """Count a tree's work exactly, and predict its seconds.
 
@@ -380,7 +384,11 @@ def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced:
         Variables that are conditioned on; the cost is that of one slice, and the total is this times the
         product of their domain sizes.
     """
-    rates = rates or Rates()
+    by = rates or Rates()
+    return _COSTS.of((tree,), (by, itemsize, frozenset(sliced)), lambda: _tree_cost(tree, by, itemsize, sliced))
+
+
+def _tree_cost(tree: Tree, rates: Rates, itemsize: int, sliced: Set[int]) -> TreeCost:
     sizer = sizer_of(tuple([1 if v in sliced else d for v, d in enumerate(tree.dims)]))
     masks, fixed = tree.scope_masks, mask_of(sliced)
     cells = read = written = 0

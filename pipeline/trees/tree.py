@@ -17,7 +17,7 @@ of variable 0 into a table over its neighbours. The last two variables go togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
@@ -160,12 +160,15 @@ class Tree:
         first, last = self.n_leaves, mask_of(self.last)
         inside = list(_leaf_masks(self.leaves))
         shared: list[int] = []
-        for kids in self.children:
-            union, twice = _met(inside, kids)
+        for kids in (*self.children, self.roots):
+            union = twice = 0
+            for c in kids:
+                twice |= union & inside[c]
+                union |= inside[c]
             inside.append(union)
             shared.append(twice)
         # of the variables of a subtree, those that others have too: some are shared with what a node above joins
-        outside = [_met(inside, self.roots)[1]] * len(inside)
+        outside = [shared.pop()] * len(inside)
         for j in range(len(shared) - 1, -1, -1):
             beyond = outside[first + j] | shared[j]
             for c in self.children[j]:
@@ -184,16 +187,6 @@ class Tree:
 def _leaf_masks(leaves: tuple[tuple[int, ...], ...]) -> tuple[int, ...]:
     """Return the scopes of the leaves as bit sets; all trees of a network have the same."""
     return tuple([mask_of(leaf) for leaf in leaves])
-
-
-def _met(masks: Sequence[int], nodes: Iterable[int]) -> tuple[int, int]:
-    """Return the union of some sets, and what several of them have."""
-    union = twice = 0
-    for node in nodes:
-        mask = masks[node]
-        twice |= union & mask
-        union |= mask
-    return union, twice
 
 
 def bucket_tree(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> Tree:

@@ -347,13 +347,17 @@ def _run_name(table: str, path: Path) -> str:
     return "_".join([table, *map(str, path)])
 
 
-def run_of(receipt: Receipt, keys: Keys) -> RowRun:
-    """Return the run of a box, without the receipts of its chunks."""
+def run_of(receipt: Receipt, keys: Keys, ranges: Ranges = MappingProxyType({})) -> RowRun:
+    """Return the run of a box, which was cut to ranges, without the receipts of its chunks."""
     value = receipt.value
     how = value["rows"], value["chunk_rows"], value["dtype"], value["kept"]
-    return RowRun(_run_name(receipt.table, receipt.chunk), keys, *how)
+    return RowRun(
+        _run_name(receipt.table, receipt.chunk), keys, *how, ranges={v: ranges[v] for v in ranges if v in keys.sizes}
+    )
 
 
-def known_run(receipt: Receipt, keys: Keys, receipts: Mapping[Key, Receipt]) -> RowRun | None:
+def known_run(
+    receipt: Receipt, keys: Keys, receipts: Mapping[Key, Receipt], ranges: Ranges = MappingProxyType({})
+) -> RowRun | None:
     """Return the run of a box that is done; None if some chunk of it has no receipt."""
-    return run_of(receipt, keys).with_receipts(receipts)
+    return run_of(receipt, keys, ranges).with_receipts(receipts)

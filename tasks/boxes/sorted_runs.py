@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from math import prod
 from typing import Any
@@ -50,6 +50,8 @@ class RowRun:
         What belongs to the values besides.
     receipts : sequence of (Receipt, Receipt)
         Of the keys and the values of each chunk.
+    ranges : mapping
+        What the box that wrote it was cut to: all rows are within them.
     """
 
     name: str
@@ -59,6 +61,7 @@ class RowRun:
     dtype: str
     kept: Mapping[str, Any]
     receipts: Sequence[tuple[Receipt, Receipt]] = ()
+    ranges: Ranges = field(default_factory=dict)
 
     @property
     def chunks(self) -> int:
@@ -120,18 +123,35 @@ class RowRun:
         pairs = [(ours, theirs) for ours, theirs in found if ours is not None and theirs is not None]
         return replace(self, receipts=tuple(pairs)) if len(pairs) == self.chunks else None
 
-    def between(self, ranges: Ranges) -> list[int]:
-        """Return the chunks that may have rows within ranges: those between whose first keys there is such a key."""
-        return self._between(KeysWithin(self.keys, ranges)) if self.chunks else []
+    @cached_property
+    def lasts(self) -> Words:
+        """Keys that no row of each chunk is behind, ``(chunks, words)``: the last ones, where samples end with them."""
+        width = 8 * self.keys.n_words
+        told = [(b64decode(ours.value["sample"]), ours.value["rows"]) for ours, _ in self.receipts]
+        last = [sample[-width:] if len(sample) > width or rows == 1 else b"\xff" * width for sample, rows in told]
+        return np.frombuffer(b"".join(last), "<u8").astype(np.uint64).reshape(-1, self.keys.n_words)
 
-    def _between(self, wanted: KeysWithin) -> list[int]:
+    def wanted(self, ranges: Ranges) -> KeysWithin | None:
+        """Return which of the keys are within ranges; None if none can be, as the box had other states."""
+        known, left = self.ranges, {}
+        for v, (first, stop) in ranges.items():
+            own_first, own_stop = known.get(v, (first, stop))
+            if own_stop <= first or stop <= own_first:
+                return None
+            if v not in known or not first <= own_first < own_stop <= stop:
+                left[v] = first, stop
+        return KeysWithin(self.keys, left)
+
+    def between(self, wanted: KeysWithin) -> list[int]:
+        """Return the chunks that may have rows within ranges: those between whose ends there is such a key."""
         ranges, firsts = wanted.ranges, comparable(self.firsts)
         start, stop = (int(np.searchsorted(firsts, comparable(end), side="right")[0]) for end in wanted.ends)
         start = max(start - 1, 0)
         if wanted.follow:
-            return [*range(start, stop)]
-        found, there = next_inside(self.keys, self.firsts[start:stop], ranges)
-        there[:-1] &= comparable(found)[:-1] < firsts[start + 1 : stop]
+            found, there = wanted.ends[0], np.ones(stop - start, bool)
+        else:
+            found, there = next_inside(self.keys, self.firsts[start:stop], ranges)
+        there &= comparable(found) <= comparable(self.lasts[start:stop])
         return [*map(int, np.flatnonzero(there) + start)]
 
     def read(self, store: Store, ranges: Ranges, *, there: bool = False, together: int = 1) -> Iterator[Relation]:
@@ -147,8 +167,11 @@ class RowRun:
         ChunkLostError
             If a chunk is missing or damaged.
         """
-        (words, values), wanted = self.specs, KeysWithin(self.keys, ranges)
-        for group in _neighbours(self._between(wanted) if self.chunks else [], together):
+        wanted = self.wanted(ranges)
+        if wanted is None or not self.chunks:
+            return
+        words, values = self.specs
+        for group in _neighbours(self.between(wanted), together):
             receipts = [self.receipts[chunk] for chunk in group]
             rows = sum(int(ours.value["rows"]) for ours, _ in receipts)
             found = _room(words, len(group), there=there)

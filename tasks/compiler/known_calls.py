@@ -1,9 +1,9 @@
 """What Numba finds again and again while it compiles, found once.
 
 It tries all that an operator may mean for every place where that stands, strings, lists and universal functions of
-NumPy's first, and words what does not fit each time; and it looks for variables in line numbers and names. Here a call
-of a function of Numba's on numbers and arrays has the type that it had in its first place. This uses inner parts of
-Numba's, see :mod:`.numba_parts`.
+NumPy's first, and words what does not fit each time, in colours where it can; and it looks for variables in line
+numbers and names. Here a call of a function of Numba's on numbers and arrays has the type that it had in its first
+place, and words have no colours. This uses inner parts of Numba's, see :mod:`.numba_parts`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import ir, types
+from numba.core import errors, ir, types
 from numba.core.types.functions import BaseFunction
 
 _PLAIN: tuple[Any, ...] = (types.Number, types.Boolean, types.Array)
@@ -19,7 +19,9 @@ _WITHOUT_VARIABLES = frozenset({str, int, bool, float, type(None), ir.Loc})
 
 
 def know_calls() -> None:
-    """Let types of calls be remembered, and variables be looked for where some can be."""
+    """Let types of calls be remembered, variables be looked for where some can be, and words stay plain."""
+    colours: Any = errors.termcolor()
+    colours._markup = lambda words, *_: words
     owner: Any = BaseFunction
     plain: Callable[..., Any] = owner.get_call_type
     known: dict[tuple[Any, ...], Any] = {}

@@ -22,6 +22,7 @@ _PARTS: Final = {
     "numba.core.caching": ("NullCache", "_Cache"),
     "numba.core.cpu": (*("CPUContext.create_cpython_wrapper", "CPUContext.create_cfunc_wrapper"),),
     "numba.core.dispatcher": ("_DispatcherBase.add_overload", "Dispatcher.compile"),
+    "numba.core.errors": ("termcolor",),
     "numba.core.ir": ("Inst._rec_list_vars",),
     "numba.core.types.functions": ("BaseFunction",),
     "numba.core.callconv": ("CPUCallConv.get_function_type", "CPUCallConv.call_function"),

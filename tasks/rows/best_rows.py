@@ -95,10 +95,12 @@ def _with_rows(tables: Sequence[Table], semiring: Semiring) -> list[Table]:
 
 
 def _components(tables: Iterable[Table]) -> list[list[Table]]:
-    """Group tables that share variables of several states, directly or not."""
+    """Group tables that share variables of several states, directly or not; those of one cell say nothing of states."""
     groups: list[tuple[set[int], list[Table]]] = []
     for table in tables:
-        scope = {v for v, d in table.keys.sizes.items() if d > 1}
+        scope = {*table.keys.varying}
+        if not scope:
+            continue
         touched = [group for group in groups if not scope.isdisjoint(group[0])]
         members = [table, *(one for group in touched for one in group[1])]
         groups = [group for group in groups if scope.isdisjoint(group[0])]

@@ -25,8 +25,6 @@ PAUSED, FINISHED, ASKED, CROWDED = range(4)
 #: How deep it is, nodes that were looked at, entries that are used, the sum that is asked for, whether the root's loss
 #: is exact.
 DEPTH, VISITS, ENTRIES, SUM, SOLVED, NUMBERS = range(6)
-# An entry stands in one of so many places, and replaces there what took least work.
-_PLACES = 4
 _FACTOR = 0x5851F42D4C957F2D
 # A sum that was asked for took as long as so many nodes.
 _SUM_WORK = 1000
@@ -158,8 +156,9 @@ def _find(tree: LossTree, memory: LossMemory, state: LossState, n: int) -> int:
         words[k] = 0
     for k in range(tree.keys[n], tree.keys[n + 1]):
         words[tree.key[k, 1]] |= state.states[tree.key[k, 0]] << tree.key[k, 2]
-    first = _hash(words, n + 1) & (len(memory.owners) - _PLACES)
-    for slot in range(first, first + _PLACES):
+    mask = len(memory.owners) - 1
+    slot = _hash(words, n + 1) & mask
+    while memory.owners[slot]:
         if memory.owners[slot] == n + 1:
             same = True
             for k in range(len(words)):
@@ -168,28 +167,24 @@ def _find(tree: LossTree, memory: LossMemory, state: LossState, n: int) -> int:
                     break
             if same:
                 return slot
+        slot = (slot + 1) & mask
     return -1
 
 
 @njit(nogil=True)
 def _write(memory: LossMemory, numbers: Any, words: Any, owner: int, least: float, solved: bool, work: int) -> None:
-    """Write a new entry to an empty place, or to that of the least work."""
-    first = _hash(words, owner) & (len(memory.owners) - _PLACES)
-    chosen = first
-    for slot in range(first, first + _PLACES):
-        if memory.owners[slot] == 0:
-            chosen = slot
-            break
-        if memory.work[slot] < memory.work[chosen]:
-            chosen = slot
-    if memory.owners[chosen] == 0:
-        numbers[ENTRIES] += 1
-    memory.owners[chosen] = owner
+    """Write a new entry; there is room."""
+    mask = len(memory.owners) - 1
+    slot = _hash(words, owner) & mask
+    while memory.owners[slot]:
+        slot = (slot + 1) & mask
+    numbers[ENTRIES] += 1
+    memory.owners[slot] = owner
     for k in range(len(words)):
-        memory.words[chosen, k] = words[k]
-    memory.least[chosen] = least
-    memory.solved[chosen] = solved
-    memory.work[chosen] = work
+        memory.words[slot, k] = words[k]
+    memory.least[slot] = least
+    memory.solved[slot] = solved
+    memory.work[slot] = work
 
 
 @njit(nogil=True)
@@ -308,9 +303,9 @@ def descend(tree: LossTree, memory: LossMemory, state: LossState) -> None:
 
 
 @njit(nogil=True, cache=True)
-def move(old: LossMemory, new: LossMemory, state: LossState) -> None:
-    """Write all entries to another memory."""
+def move(old: LossMemory, new: LossMemory, state: LossState, work: int) -> None:
+    """Write what took more work to another memory."""
     state.numbers[ENTRIES] = 0
     for e in range(len(old.owners)):
-        if old.owners[e]:
+        if old.owners[e] and old.work[e] > work:
             _write(new, state.numbers, old.words[e], old.owners[e], old.least[e], old.solved[e], old.work[e])

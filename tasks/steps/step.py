@@ -43,6 +43,8 @@ def pairwise(terms: Sequence[str], out: str, sizes: Mapping[str, int]) -> tuple[
     cells : int
         Cells of the results that are there at the same time, at most.
     """
+    if len(terms) < 3:
+        return (), [*terms], 0
     joiner = _PairJoiner(terms, out, sizes)
     while len(joiner.alive) > 2:
         joiner.join(*joiner.best())

@@ -93,6 +93,12 @@ def blocks_bytes(blocks: Blocks, semiring: Semiring) -> int:
     return (joined + blocks.partial_cells + rows + buffers) * semiring.itemsize
 
 
+def least_bytes(cells: int, inputs: int, itemsize: int) -> int:
+    """Return what any step of so many cells and inputs needs at least, before it is cut: a block is half full."""
+    block = cells if cells <= BLOCK_CELLS else BLOCK_CELLS // 2
+    return ((block if inputs > 1 else 0) + 2 * min(UFUNC_CELLS, block)) * itemsize
+
+
 def needs_buffer(blocks: Blocks, semiring: Semiring) -> bool:
     # The log-domain sum exponentiates in place, so it needs a copy even of a single input.
     return len(blocks.axes.strides) > 1 or (semiring.name == "log_sum" and blocks.axes.eliminated > 0)

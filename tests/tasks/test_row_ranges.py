@@ -16,7 +16,17 @@ from bucketflow.tasks.boxes.stores import ChunkFiles
 from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.rows.device_algebra import values_there
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.rows.ordering import ends, gathered, inside, next_inside, put_back, union, where_inside, within
+from bucketflow.tasks.rows.ordering import (
+    KeysWithin,
+    ends,
+    gathered,
+    inside,
+    next_inside,
+    put_back,
+    union,
+    where_inside,
+    within,
+)
 from bucketflow.tasks.rows.relation import Dense, Relation, from_dense, to_dense
 from bucketflow.tasks.steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring, min_plus, mod_sum_product
 from tests.tasks.test_relations import plus, rows_of
@@ -137,4 +147,4 @@ def test_only_chunks_that_may_have_rows_are_read(keys: Keys, tmp_path: Path) -> 
     found = union([*run.read(store, wanted)], min_plus("int32", 2))
     assert found.words.tolist() == rows.words[inside(keys, rows.words, wanted)].tolist()
     assert len(found)
-    assert len(run.between(wanted)) <= 30 + 1 < run.chunks // 8
+    assert len(run.between(KeysWithin(keys, wanted))) <= 30 + 1 < run.chunks // 8

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ....tasks.compiler.compile_limits import NotCompiledError
+from ....tasks.compiler.compile_limits import NotCompiledError, compiled_until
 from ...cost_networks.cost_network import CostTable
 from ...errors import BudgetError, ModelError
 from ...minibuckets.loss_search import LossSearch
@@ -95,51 +95,55 @@ class InnerBounds:
         self._begin()
         if self.is_close:
             return self._found()
-        tightest: MixedBound | None = None
+        tightest: LossSearch | None = None
         for split, count in self._splits():
             if tightest is not None and (self._is_late or self.is_close or not self._has_time(split)):
                 break
             mixed = self._passes(split)
-            tightest = mixed if tightest is None or mixed.best <= tightest.best else tightest
             if not self.possible:
-                break
+                return self._found()
+            search = LossSearch(mixed, self._search, self._sums, self._memory // 8)
             self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
             if not self.is_close:
                 states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
                 start = None if states is None else self._places(states)
                 self._climb(OuterPolicy.current().climbing_share, start=start)
-            with suppress(NotCompiledError):
-                self._search_losses(mixed, OuterPolicy.current().searching_share)
+            self._search_losses(search, OuterPolicy.current().searching_share)
+            tightest = search if tightest is None or search.bound <= tightest.bound else tightest
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
         if tightest is None:
             raise BudgetError(f"even the smallest mini-buckets do not fit memory, and {self.why}")
         self.until = self._end
-        with suppress(NotCompiledError):
-            self._search_losses(tightest, 1.0)
+        self._search_losses(tightest, 1.0)
         if not self.is_close:
             self._climb(1.0, endless=self.asking.effort.time is not None)
         return self._found()
 
-    def _search_losses(self, mixed: MixedBound, share: float) -> None:
+    def _search_losses(self, search: LossSearch, share: float) -> None:
         """Look for the states that lose least of a bound, for a part of the time that is left."""
         now, policy = time.perf_counter(), OuterPolicy.current()
-        until = now + share * (self.until - now)
+        until, compiling = now + share * (self.until - now), policy.compiling_share * (self.until - now)
         if not self.possible or self.is_close or now > until:
             return
-        search = LossSearch(
-            mixed, self._search, self._sums, spare_bytes(self.asking.question, self.asking.options) // 4
-        )
+        with suppress(NotCompiledError), compiled_until(compiling):
+            search.compile()
         seconds = policy.first_search_seconds
-        while time.perf_counter() < until and not (search.finished or self.is_close):
-            promising = search.run(self._most_lost(mixed), min(until, time.perf_counter() + seconds))
-            if search.lost == math.inf:
-                self.possible = False
-                return
-            self._bound((mixed.best - search.lost + self._constant) / math.log(10), "AND/OR search")
-            if promising:
-                self._try_states(search.best_states(), min(until, time.perf_counter() + seconds / 4))
-            seconds *= 2
+        with suppress(NotCompiledError), compiled_until(0.0):
+            while self.possible and time.perf_counter() < until and not (search.finished or self.is_close):
+                self._search_round(search, min(until, time.perf_counter() + seconds))
+                seconds *= 2
+
+    def _search_round(self, search: LossSearch, until: float) -> None:
+        """Go on with a search; then try states that it thinks best, and climb, for half as long."""
+        now = time.perf_counter()
+        promising = search.run(self._most_lost(search.mixed), now + (until - now) / 1.5)
+        if search.lost == math.inf:
+            self.possible = False
+            return
+        self._bound((search.bound + self._constant) / math.log(10), "AND/OR search")
+        if promising:
+            self._try_states(search.best_states(), until)
 
     def _most_lost(self, mixed: MixedBound) -> float:
         """Return what states may lose of a bound that are to be better than the best ones."""
@@ -149,15 +153,16 @@ class InnerBounds:
         return below - _OUTWARD / 2 * (1 + abs(self.best.log10))
 
     def _try_states(self, states: dict[int, int], until: float) -> None:
-        """Take states, or better ones near them, if they are better than the best."""
+        """Take states, or better ones near them, if they are better than the best; climb from the best ones then."""
         search = self._search
         if search is None:
             self._take_places(states)
             return
         found = search.climbed(states, lambda: time.perf_counter() > until, 1)
-        best = None if self.best is None else self.best.assignment
-        if best is None or search.value(found) > search.value(self._places(best)):
+        if self.best is None or search.value(found) > search.value(self._best_places) + _OUTWARD:
             self._take_places(found)
+        if not self.is_close:
+            self._climb_until(until, None)
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
         """Yield mini-buckets of growing size that fit memory, and how many buckets are those of inner variables."""
@@ -165,11 +170,10 @@ class InnerBounds:
         order = depth_first_order(dims, scopes, seed=self.asking.options.seed)
         inner = [v for v in order if self.outer.is_inner((v,))]
         split = (*inner, *[v for v in order if not self.outer.is_inner((v,))])
-        memory = spare_bytes(self.asking.question, self.asking.options)
         before = -1
         for bits in OuterPolicy.current().bits:
             found = partition(dims, scopes, split, Size(cells=1 << bits))
-            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > memory // 4:
+            if _COPIES * _ITEM_BYTES * (found.cells + _WORKING * found.largest) > self._memory // 4:
                 return
             if found.cells > before:
                 yield found, len(inner)
@@ -270,26 +274,38 @@ class InnerBounds:
         return frozenset([local for v, local in self.network.local.items() if v in self.outer.place])
 
     @cached_property
+    def _memory(self) -> int:
+        """Bytes that may be used beside what the question holds."""
+        return spare_bytes(self.asking.question, self.asking.options)
+
+    @cached_property
     def _search(self) -> OuterSearch | None:
         """What looks for better states; None where a sum takes too long for that."""
         network = self.network
         outer = sorted(self.search_variables)
-        memory = spare_bytes(self.asking.question, self.asking.options) // 2
-        return outer_search(network, outer, memory, self.asking.options.seed)
+        return outer_search(network, outer, self._memory // 2, self.asking.options.seed)
 
     def _climb(self, share: float, *, endless: bool = False, start: dict[int, int] | None = None) -> None:
         """Look for better states than some, or than the best ones, for a part of the time that is left."""
-        search, now = self._search, time.perf_counter()
-        if search is None or not self.possible or self.is_close or now > self.until:
+        now = time.perf_counter()
+        if self.possible and not self.is_close and now <= self.until:
+            vain = None if endless else OuterPolicy.current().vain_climbs
+            self._climb_until(now + share * (self.until - now), vain, start)
+
+    def _climb_until(self, until: float, vain: int | None, start: dict[int, int] | None = None) -> None:
+        """Look for better states until so late, or until so many climbs were in vain."""
+        if (search := self._search) is None:
             return
-        until = now + share * (self.until - now)
-        if (begin := start) is None:
-            best = None if self.best is None else self.best.assignment
-            begin = dict.fromkeys(search.outer, 0) if best is None else self._places(best)
-        vain = None if endless else OuterPolicy.current().vain_climbs
+        begin = self._best_places if start is None else start
         found = search.climbed(begin, lambda: time.perf_counter() > until, vain)
         if self.best is None or start is not None or found != begin:
             self._take_places(found)
+
+    @property
+    def _best_places(self) -> dict[int, int]:
+        """The best states, or the first ones where none are known."""
+        best = None if self.best is None else self.best.assignment
+        return dict.fromkeys(self.search_variables, 0) if best is None else self._places(best)
 
     def _places(self, states: Mapping[str, str | int]) -> dict[int, int]:
         """Return states by their places in the network's domains."""

@@ -101,6 +101,8 @@ class Offer:
         Whether it runs to its end before any other has a turn.
     after : str
         An engine that has to be given up before.
+    bids_late : bool
+        Whether it is asked what it takes only when it may have a turn.
     """
 
     engine: str
@@ -110,6 +112,7 @@ class Offer:
     why: str
     at_once: bool = False
     after: str = ""
+    bids_late: bool = False
 
     @property
     def length(self) -> str:
@@ -206,7 +209,7 @@ def strategy_of(
         return _swept(query, wishes, before, bids, policy)
     sweep = bids[SWEEP]()
     if isinstance(sweep, EnginePrice) and sweep.seconds <= policy.quick_seconds[query]:
-        return Strategy(query, (*before, _at_once(SWEEP, sweep, "as it is quick"), *_later(bids, policy)), {}, policy)
+        return Strategy(query, (*before, *_quick(sweep, bids, policy)), {}, policy)
     others = {name: bid() for name, bid in bids.items() if name not in (SWEEP, EARLY)}
     refused = {name: bid for name, bid in others.items() if isinstance(bid, str)}
     trials = [_trial(name, bid, sweep, policy) for name, bid in others.items() if isinstance(bid, EnginePrice)]
@@ -233,11 +236,26 @@ def _swept(
     return Strategy(query, (*before, *trials, swept, *later), refused, policy)
 
 
+def _quick(sweep: EnginePrice, bids: Iterable[str], policy: StrategyPolicy) -> tuple[Offer, ...]:
+    """Offer a sweep that is predicted to be quick, and turns to others in case that its plan takes longer.
+
+    The first order leaves out what steps and sums of clauses take beside their cells: of ten public counts that it
+    priced at 0.01 to 0.25 s plans took 0.2 to 1.5 s, and a search was through before three of them.
+    """
+    later = _later(bids, policy)
+    if not later or sweep.certainty != "rough" or sweep.device != "host":
+        return (_at_once(SWEEP, sweep, "as it is quick"), *later)
+    why = "if the sweep's plan takes longer, or none fits"
+    planned = Offer(SWEEP, sweep, TurnLengths(), inf, "as it is quick")
+    return (planned, *(replace(offer, why=why, after="") for offer in later))
+
+
 def _later(bids: Iterable[str], policy: StrategyPolicy) -> tuple[Offer, ...]:
     """Offer turns to engines that are asked to bid only once the sweep was refused."""
     names = [name for name in bids if name in policy.lengths and isfinite(policy.lengths[name].first_seconds)]
-    unknown = EnginePrice()
-    return tuple(replace(_trial(name, unknown, unknown, policy), why="if no sweep fits", after=SWEEP) for name in names)
+    late = Offer("", EnginePrice(), TurnLengths(), inf, "if no sweep fits", after=SWEEP, bids_late=True)
+    most = policy.patience_seconds
+    return tuple(replace(late, engine=name, lengths=policy.lengths[name], most_seconds=most) for name in names)
 
 
 def _at_once(engine: str, price: EnginePrice, why: str) -> Offer:

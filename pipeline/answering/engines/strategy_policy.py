@@ -155,8 +155,11 @@ class OuterPolicy(Policy):
     bounding_share, searching_share : float
         Mini-buckets grow in this part of the time, of which searches below the bound of each size take the second; then
         such a search goes on below the best bound.
+    compiling_share : float
+        The search's loops are waited for in this part of the time that is left.
     first_search_seconds : float
-        States that a search thinks best are summed after so long, and then whenever twice as long has gone by.
+        A search is interrupted after so long, and then after twice as long each time; for half as long as it ran,
+        states that it thinks best are tried, and better ones looked for near the best.
     climbing_share : float
         Better states are looked for in this part of the time that is left, after each round.
     vain_climbs : int
@@ -179,6 +182,7 @@ class OuterPolicy(Policy):
     seconds: float = 60.0
     bounding_share: float = 0.5
     searching_share: float = 0.2
+    compiling_share: float = 0.4
     first_search_seconds: float = 0.2
     climbing_share: float = 0.1
     vain_climbs: int = 10

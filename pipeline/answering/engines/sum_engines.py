@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -36,7 +37,7 @@ def _late(seconds: float, stop: Stop) -> Stop:
 
 
 @dataclass
-class _SumEngine:
+class _SumEngine(ABC):
     """What both have in common."""
 
     asking: Asking
@@ -48,9 +49,13 @@ class _SumEngine:
         question = asking.question.chained if asking.effort.method == "diagram" else asking.question
         return DiagramSum(question, asking.options, question.reduced[0], asking.started)
 
+    @abstractmethod
+    def bid(self) -> Bid:
+        """Return what compiling takes, or why it cannot answer."""
+
     def better_price(self, aim: Certainty) -> Bid:
-        """Return that nobody knows."""
-        return EnginePrice()
+        """Return the same: nobody knows more."""
+        return self.bid()
 
     def _keep_question(self) -> None:
         """Keep how it is asked in a run directory."""

@@ -20,7 +20,7 @@ from ..counts import expected_primes
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
 from ..question_sizes import most_whole_cells, spare_bytes
-from ..row_trials import in_slices
+from ..row_trials import all_cells_seconds, in_slices
 from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, written
 from .asking import Asking
 from .engine import Stop, Unfinished
@@ -249,7 +249,7 @@ class SweepEngine:
             return EnginePrice(0.0, certainty="planned")
         device = _device_of(plan, prepared)
         start = self._device_start_seconds if device == "gpu" else 0.0
-        return EnginePrice(plan.seconds + start, _host_bytes(plan), "planned", device)
+        return EnginePrice(all_cells_seconds(plan) + start, _host_bytes(plan), "planned", device)
 
 
 def _device_of(plan: Plan, prepared: Prepared) -> Device:

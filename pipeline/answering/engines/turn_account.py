@@ -58,13 +58,14 @@ class Move:
 
 @dataclass
 class _Standing:
-    """An offer, what it took so far, and why it is given up, if it is."""
+    """An offer, what it took so far, whether it still has to bid, and why it is given up, if it is."""
 
     offer: Offer
     price: EnginePrice
     spent: float = 0.0
     turns: int = 0
     ended: str = ""
+    unasked: bool = False
 
     @property
     def can_be_priced(self) -> bool:
@@ -91,7 +92,8 @@ class TurnAccount:
     @classmethod
     def of(cls, strategy: Strategy) -> TurnAccount:
         """Begin."""
-        standings = {offer.engine: _Standing(offer, offer.price) for offer in strategy.offers}
+        offers = strategy.offers
+        standings = {offer.engine: _Standing(offer, offer.price, unasked=offer.bids_late) for offer in offers}
         return cls(standings, strategy.policy, strategy.policy.quick_seconds[strategy.query])
 
     @property
@@ -128,6 +130,8 @@ class TurnAccount:
             return Move("price", cheapest.offer.engine, 0.0, f"as its price is {cheapest.price.certainty}", aim)
         if able:
             each, seconds = min(able, key=lambda one: one[0].spent)
+            if (late := next((one for one, _ in able if one.unasked), None)) is not None:
+                return Move("price", late.offer.engine, 0.0, "as it has not bid yet")
             return Move("turn", each.offer.engine, seconds, each.offer.why)
         return None if cheapest is None or self.racing else self._finish(cheapest)
 
@@ -175,8 +179,8 @@ class TurnAccount:
         standing.ended = ended
 
     def reprice(self, engine: str, price: EnginePrice) -> None:
-        """Take a better price."""
-        self.standings[engine].price = price
+        """Take a better price, or the first one."""
+        self.standings[engine].price, self.standings[engine].unasked = price, False
 
     def _finish(self, standing: _Standing) -> Move:
         return Move("finish", standing.offer.engine, inf, standing.offer.why)

@@ -128,11 +128,7 @@ class _Walk:
         return replace(found, hopeless=False)
 
     def _outcome(self, move: Move, stop: Stop) -> Answer | Unfinished:
-        offer = next(offer for offer in self.strategy.offers if offer.engine == move.engine)
-        engine = self.engines[move.engine]
-        if offer.after and isinstance(bid := engine.bid(), str):
-            return Unfinished(bid, hopeless=True)
-        return self._refused_or(move, partial(engine.run, move.seconds, stop))
+        return self._refused_or(move, partial(self.engines[move.engine].run, move.seconds, stop))
 
     def _refused_or(self, move: Move, run: Callable[[], Answer | Unfinished]) -> Answer | Unfinished:
         """Run an engine, and keep why it refused."""

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +25,25 @@ def run(*args: object, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, env=os.environ | variables)
 
 
-def answer(*args: object) -> dict[str, Any]:
+def called(*args: object) -> subprocess.CompletedProcess[str]:
+    """Run the command line in this process."""
+    done = CliRunner().invoke(main, [*map(str, args)])
+    return subprocess.CompletedProcess([*args], done.exit_code, done.stdout, done.stderr)
+
+
+Runner = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def answer(*args: object, by: Runner = called) -> dict[str, Any]:
     """Run a command with --json and return its object."""
-    done = run(*args, "--json")
+    done = by(*args, "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return json.loads(done.stdout)
 
 
 def test_solve_prints_one_json_object() -> None:
-    result = answer("solve", "satellite")
+    result = answer("solve", "satellite", by=run)
     assert result["query"] == "optimum"
     assert result["status"] == "optimal"
     assert isinstance(result["value"], int)
@@ -77,22 +87,22 @@ def test_decimal_values(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "words"),
+    ("arguments", "code", "words", "by"),
     [
-        (["solve", "/nowhere.uai"], 2, ["/nowhere.uai"]),
-        (["solve", "satellite", "--evidence", "nobody=1"], 2, ["nobody"]),
-        (["solve", "satellite", "--evidence", "nothing"], 2, ["neither a file"]),
-        (["solve", "satellite", "--order", "a,b"], 2, ["'a'"]),
-        (["solve", "satellite", "--memory", "lots"], 2, ["lots", "4GB"]),
-        (["solve", "satellite", "--query", "partition"], 2, ["partition"]),
-        (["solve", "grid", "--memory", "20kB"], 3, ["needs", "20 kB"]),
-        (["plan", "grid", "--memory", "20kB"], 3, ["needs", "20 kB"]),
-        (["solve", "satellite", "--query", "best"], 2, ["best"]),
-        (["convert", "grid", "/tmp/x.wcsp"], 2, [".uai"]),
+        *((["solve", "/nowhere.uai"], 2, ["/nowhere.uai"], by) for by in (run, called)),
+        (["solve", "satellite", "--evidence", "nobody=1"], 2, ["nobody"], called),
+        (["solve", "satellite", "--evidence", "nothing"], 2, ["neither a file"], called),
+        (["solve", "satellite", "--order", "a,b"], 2, ["'a'"], called),
+        (["solve", "satellite", "--memory", "lots"], 2, ["lots", "4GB"], called),
+        (["solve", "satellite", "--query", "partition"], 2, ["partition"], called),
+        (["solve", "grid", "--memory", "20kB"], 3, ["needs", "20 kB"], run),
+        (["plan", "grid", "--memory", "20kB"], 3, ["needs", "20 kB"], called),
+        (["solve", "satellite", "--query", "best"], 2, ["best"], called),
+        (["convert", "grid", "/tmp/x.wcsp"], 2, [".uai"], called),
     ],
 )
-def test_refusals_are_one_sentence(arguments: list[str], code: int, words: list[str]) -> None:
-    done = run(*arguments)
+def test_refusals_are_one_sentence(arguments: list[str], code: int, words: list[str], by: Runner) -> None:
+    done = by(*arguments)
     assert done.returncode == code
     assert done.stdout == ""
     assert "Traceback" not in done.stderr
@@ -103,12 +113,12 @@ def test_plan_info_examples_convert(tmp_path: Path) -> None:
     plan = answer("plan", "grid", "--query", "partition")
     assert plan["plan"]["width"] >= 12
     assert plan["plan"]["seconds"] > 0
-    assert "largest steps" in run("plan", "grid").stdout
+    assert "largest steps" in called("plan", "grid").stdout
     facts = answer("info", "frequency")
     assert (facts["kind"], facts["variables"]) == ("cost", 20)
-    assert "satellite" in run("examples").stdout
+    assert "satellite" in called("examples").stdout
     copy = tmp_path / "copy.uai.xz"
-    assert run("convert", "grid", copy).returncode == 0
+    assert called("convert", "grid", copy).returncode == 0
     ours, theirs = answer("solve", copy, "--query", "partition"), answer("solve", "grid", "--query", "partition")
     assert ours["log10"] == pytest.approx(theirs["log10"], rel=1e-12)
 

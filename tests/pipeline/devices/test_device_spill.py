@@ -285,7 +285,7 @@ def test_a_run_directory_says_that_too_many_parts_would_be_needed(place: StandIn
 
 
 def test_slices_are_planned_again_when_memory_runs_out(place: StandIn | RealDevice) -> None:
-    model = grid(8, 8, 4)
+    model = grid(7, 7, 4)
     free = bucketflow.solve(model)
     plan = bucketflow.plan(model, gpus=1, order="min-fill")
     assert plan is not None

@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.cluster.connect import local_client
 from bucketflow.pipeline.answering import placement
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.runs import slices as marginal_slices
 from bucketflow.storage import ledger
 from bucketflow.storage.run_folder import stored_plan, write_json
@@ -153,17 +155,24 @@ def test_a_full_disk_stops_resumably(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 @pytest.fixture(scope="module")
 def long_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bucketflow.Marginals, int]:
-    """A model file whose slices take long enough to be interrupted, its answer, and a budget."""
+    """A model file whose slices are enough to be interrupted, its answer, and a budget."""
     path = tmp_path_factory.mktemp("models") / "grid.uai"
-    bucketflow.save(grid(9, 9, 4, "markov"), path)
+    bucketflow.save(grid(7, 7, 4, "markov"), path)
     whole = bucketflow.marginals(bucketflow.load(path), evidence={"x0": 1}, joint=("x3", "x40"))
     assert whole.plan is not None
-    return path, whole, whole.plan.peak_bytes // 24
+    return path, whole, whole.plan.peak_bytes // 8
 
 
 def command(*args: object) -> list[str]:
     """A command line that prints JSON."""
     return [sys.executable, "-m", "bucketflow", *map(str, args), "--json"]
+
+
+def inspected(run: Path) -> Any:
+    """What the command line says of a run directory."""
+    done = CliRunner().invoke(main, ["inspect", str(run), "--json"])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -178,7 +187,7 @@ def test_resume_after_a_signal(
     assert ended.returncode == (4 if how == signal.SIGINT else -signal.SIGKILL), ended.stderr
     before = ledger.load(run / "tables")
     stamps = {key: (run / "tables" / "slices" / f"c.{key[1][0]}.0").stat().st_mtime_ns for key in before}
-    unfinished = json.loads(subprocess.check_output(command("inspect", run)))
+    unfinished = inspected(run)
     assert unfinished["status"] == "unfinished"
     assert 3 <= unfinished["stages"][0]["chunks_done"] < unfinished["stages"][0]["boxes"]
     done = subprocess.run(command("resume", run), capture_output=True, text=True)
@@ -191,7 +200,7 @@ def test_resume_after_a_signal(
     assert all(
         (run / "tables" / "slices" / f"c.{key[1][0]}.0").stat().st_mtime_ns == stamp for key, stamp in stamps.items()
     )
-    facts = json.loads(subprocess.check_output(command("inspect", run)))
+    facts = inspected(run)
     assert facts["status"] == "finished"
     assert facts["answer"]["log10_evidence"] == found["log10_evidence"]
 

@@ -147,7 +147,7 @@ def test_laying_out_takes_what_is_said(k: int, d: int) -> None:
         scope = tuple(int(v) for v in rng.choice(50, k, replace=False))
         tables.append(CostTable(scope, np.where(rng.random((d,) * k) < 0.4, np.inf, 0.0)))
     network = CostNetwork((d,) * 50, tuple(tables))
-    peak, dolls = traced(lambda: RussianDolls(network, None))
+    peak, dolls = traced(lambda: RussianDolls(network, None), doll_bytes(network))
     assert dolls.possible
     assert dolls.nbytes <= peak <= doll_bytes(network)
 

@@ -161,7 +161,7 @@ def test_memory_is_kept_and_disk_is_what_was_said(tmp_path: Path) -> None:
         spilling = Spilling(boxing, tmp_path)
         least_total(network, spilling, None, joins=joins_of(split, MIN_PLUS), stop=lambda: next(asked, None) is None)
 
-    peak, _ = traced(run)
+    peak, _ = traced(run, memory)
     assert peak <= memory, peak
     (folder,) = tmp_path.iterdir()
     written = sum(path.stat().st_size for path in (folder / "tables" / "messages").iterdir())

@@ -141,7 +141,7 @@ def test_what_is_held_fits_the_memory() -> None:
     found(1 << 30)
     least = next(1 << bits for bits in range(10, 31) if not found(1 << bits).hopeless)
     assert found(3 * least // 8).hopeless
-    peak, _ = traced(lambda: found(least))
+    peak, _ = traced(lambda: found(least), least)
     assert peak <= least
 
 

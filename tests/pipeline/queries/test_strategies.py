@@ -44,8 +44,10 @@ def strategy(query: str, wishes: Wishes, **bids: Bid) -> Strategy:
 @pytest.mark.parametrize(
     ("query", "wishes", "bids", "engines", "first"),
     [
-        # quick sweeps are offered alone
-        ("partition", Wishes(), {"search": UNKNOWN, "sweep": rough(0.2)}, [SWEEP, "search"], "finish sweep"),
+        # quick sweeps are offered before all others, of sums once their plan is quick too
+        ("partition", Wishes(), {"search": UNKNOWN, "sweep": rough(0.2)}, [SWEEP, "search"], "price sweep"),
+        ("partition", Wishes(), {"search": UNKNOWN, "sweep": planned(0.2)}, [SWEEP, "search"], "finish sweep"),
+        ("partition", Wishes(), {"rows": UNKNOWN, "sweep": rough(0.2)}, [SWEEP], "finish sweep"),
         ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(0.01)}, [SWEEP], "finish sweep"),
         # an optimum is left to bounds, which sweep what is left themselves
         ("optimum", Wishes(), {"bounds": UNKNOWN, "sweep": rough(0.1)}, ["bounds", SWEEP], "finish bounds"),
@@ -100,6 +102,29 @@ def test_bids_are_asked_as_late_as_possible() -> None:
     assert strategy_of("partition", Wishes(about_sweeps=True), bids).engines == (ROWS, SWEEP, "search")
 
 
+@pytest.mark.parametrize(("seconds", "then"), [(0.4, ["finish sweep"]), (1.0, ["price search", "turn search"])])
+def test_others_bid_once_the_plan_of_a_quick_sweep_takes_longer(seconds: float, then: list[str]) -> None:
+    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, sweep=rough(0.04)))
+    assert str(account.next()) == "sweep is priced again, as its price is rough"
+    account.reprice(SWEEP, planned(seconds))
+    moves = []
+    for _ in then:
+        move = account.next()
+        assert move is not None
+        moves.append(f"{move.kind} {move.engine}")
+        if move.kind == "price":
+            account.reprice(move.engine, UNKNOWN)
+    assert moves == then
+
+
+def test_what_takes_long_to_compile_has_no_turn_before_a_sweep_that_takes_longer_than_it_seemed() -> None:
+    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, sweep=rough(0.04)))
+    account.reprice(SWEEP, planned(1.0))
+    account.reprice("search", EnginePrice(compiling_seconds=20.0))
+    assert (move := account.next()) is not None
+    assert (move.kind, move.engine) == ("finish", SWEEP)
+
+
 @dataclass
 class Simulated:
     """A walk by numbers: what each engine would take, and what the sweep turns out to take once it is planned."""
@@ -119,6 +144,9 @@ class Simulated:
         return ""
 
     def _answers(self, move: Move) -> bool:
+        if move.kind == "price" and move.engine != SWEEP:
+            self.account.reprice(move.engine, UNKNOWN)
+            return False
         if move.kind == "price":
             self.spent += POLICY.short_search_seconds if move.aim == "searched" else self.planning
             price = EnginePrice(self.sweep, certainty=move.aim)

@@ -28,6 +28,7 @@ from tests.killing import killing_one, stopped
 from tests.memory import traced_boxes
 from tests.models import grid
 from tests.opening import opened
+from tests.pipeline.marginals.test_marginal_runs import inspected
 from tests.pipeline.plans.test_budget import SLACK_BYTES, measured_peak
 from tests.policies import InForce
 
@@ -199,7 +200,7 @@ def test_compressed_tables_give_the_same_answer(tmp_path: Path, query: str, kind
     model = grid(7, 7, 4, kind)
     free = bucketflow.solve(model, query)
     run = tmp_path / "run"
-    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": budget(model, query, 6)}
+    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": budget(model, query, 4)}
     spilled = bucketflow.solve(model, query, **options, workdir=run)
     assert (spilled.value, spilled.assignment is None) == (free.value, free.assignment is None)
     assert spilled.log10 == (free.log10 and pytest.approx(free.log10, rel=1e-12))
@@ -216,7 +217,7 @@ def test_compressed_tables_give_the_same_answer(tmp_path: Path, query: str, kind
 def test_lost_compressed_chunks_are_computed_again(tmp_path: Path, how: str) -> None:
     model = grid(7, 7, 4)
     run = tmp_path / "run"
-    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": budget(model, "optimum", 6), "workdir": run}
+    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": budget(model, "optimum", 4), "workdir": run}
     first = bucketflow.solve(model, **options)
     stored = compressed_tables(run)
     assert damaged(run, how)
@@ -232,7 +233,7 @@ def test_lost_compressed_chunks_are_computed_again(tmp_path: Path, how: str) -> 
 def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = grid(7, 7, 4)
     run = tmp_path / "run"
-    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": run}
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 3), "workdir": run}
     first = bucketflow.solve(model, **options)
     stamps = {p: p.stat().st_mtime_ns for p in (run / "tables").glob("msg_*/c.*")}
     count = damaged(run, how)
@@ -257,7 +258,7 @@ def test_lost_chunks_are_computed_again(tmp_path: Path, how: str, monkeypatch: p
 
 def test_damage_after_the_sweep_is_repaired_before_decoding(tmp_path: Path) -> None:
     model = grid(7, 7, 4)
-    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": tmp_path / "run"}
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 3), "workdir": tmp_path / "run"}
     first = bucketflow.solve(model, **options)
     files = sorted((tmp_path / "run" / "tables").glob("msg_*/c.*"))
     for path in files[1:]:
@@ -282,7 +283,7 @@ def test_repeated_boxes_leave_no_further_receipts(
         return again
 
     monkeypatch.setattr(dense_boxes, "run_box", repeated)
-    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, query, 6), "workdir": tmp_path / "run"}
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, query, 3), "workdir": tmp_path / "run"}
     assert bucketflow.solve(model, query, **options).plan is not None
     written = ledger.history(tmp_path / "run" / "tables")
     assert len(written) == len({receipt.key for _, receipt in written}) > 10
@@ -300,7 +301,7 @@ def test_what_steps_took_is_in_the_ledger_alone(tmp_path: Path, resumed: bool, m
 
     monkeypatch.setattr(dense_boxes.BoxRun, "complete", complete)
     model = grid(7, 7, 4)
-    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 6), "workdir": tmp_path / "run"}
+    options: dict[str, Any] = {"fit": "spill", "memory": budget(model, "optimum", 3), "workdir": tmp_path / "run"}
     bucketflow.solve(model, **options)
     if resumed:
         (tmp_path / "run" / "result.json").unlink()
@@ -336,11 +337,11 @@ def test_another_run_is_refused(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def wide_model(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, bucketflow.Result, int]:
-    """A model file whose spilled run takes long enough to be interrupted, and its answer."""
-    model = grid(11, 11, 4)
+    """A model file whose spilled run has enough boxes to be interrupted, and its answer."""
+    model = grid(8, 8, 4)
     path = tmp_path_factory.mktemp("models") / "grid.wcsp"
     bucketflow.save(model, path)
-    return path, bucketflow.solve(model, tree="bucket"), budget(model, "optimum", 8)
+    return path, bucketflow.solve(model, tree="bucket"), budget(model, "optimum", 4)
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
@@ -363,11 +364,7 @@ def test_resume_after_a_signal(tmp_path: Path, wide_model: tuple[Path, Any, int]
     assert json.loads(done.stdout)["value"] == expected.value
     finished = {(run / "tables" / k[0] / ".".join(["c", *map(str, k[1])])) for k in before if k[0] != "result"}
     assert all(p.stat().st_mtime_ns == stamps[p] for p in finished)
-    facts = json.loads(
-        subprocess.run(
-            [sys.executable, "-m", "bucketflow", "inspect", str(run), "--json"], capture_output=True, text=True
-        ).stdout
-    )
+    facts = inspected(run)
     assert facts["status"] == "finished"
     assert facts["answer"]["value"] == expected.value
 
