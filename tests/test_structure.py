@@ -8,6 +8,7 @@ import sys
 import tomllib
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -78,10 +79,22 @@ def modules(folder: str = "") -> Iterator[Path]:
         yield from sorted((ROOT / room).rglob("*.py"))
 
 
-def imported(path: Path) -> Iterator[Path]:
-    """Files of the package that a module imports, inside functions and for type checking too."""
+@cache
+def import_statements(path: Path) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Those of a module, inside functions and for type checking too."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return tuple(node for node in nodes if isinstance(node, ast.Import | ast.ImportFrom))
+
+
+@cache
+def imported(path: Path) -> tuple[Path, ...]:
+    """Files of the package that a module imports."""
+    return tuple(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[Path]:
     package = path.relative_to(ROOT).parent
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = ROOT.joinpath(*package.parts[: len(package.parts) - node.level + 1])
             target = base.joinpath(*node.module.split(".")) if node.module else base
@@ -116,7 +129,7 @@ def test_rooms_import_one_way(room: str) -> None:
 
 def test_nobody_imports_the_root() -> None:
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in import_statements(path):
             depth = len(path.relative_to(ROOT).parts) - 1
             if isinstance(node, ast.ImportFrom) and node.level == depth + 1 and node.module is None:
                 assert [a.name for a in node.names if a.name not in ROOMS] == [], path
@@ -184,7 +197,7 @@ def test_every_folder_is_a_package_that_is_installed() -> None:
 def check_purity(path: Path, allowed: Collection[str] = ()) -> None:
     """A module imports no room of disks or workers, and nothing heavy but what is allowed."""
     assert not {room_of(p) for p in imported(path)} & {"storage", "cluster"}, path
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in import_statements(path):
         names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
         assert not {name.split(".")[0] for name in names} & HEAVY - {*allowed}, path
@@ -198,7 +211,8 @@ def test_planning_is_pure(folder: str) -> None:
 
 def test_modules_that_call_themselves_pure_are() -> None:
     elsewhere = [path for path in modules() if not any(path.is_relative_to(ROOT / folder) for folder in PURE)]
-    pure = [path for path in elsewhere if "Pure" in (ast.get_docstring(ast.parse(path.read_text())) or "")]
+    named = [path for path in elsewhere if "Pure" in path.read_text()]
+    pure = [path for path in named if "Pure" in (ast.get_docstring(ast.parse(path.read_text())) or "")]
     assert len(pure) >= 4
     for path in pure:
         check_purity(path)

@@ -43,7 +43,7 @@ def _optimum_of(run: Run[Any]) -> Callable[[Run[Any]], tuple[Any, dict[int, int]
 
 def _optimum_of_rows(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
     """Return optimum, states and seconds of decoding where tables of rows are on disk; None if it is infeasible."""
-    from ..runs.row_sweep import opened_row_tables
+    from ..runs.row_tasks import opened_row_tables
 
     with opened_row_tables(run, TABLES, keep=True) as tables:
         total = run.arithmetic.total(tables.roots())
@@ -138,7 +138,7 @@ def swept_total(run: Run[Any], name: str) -> Any:
     plan, arithmetic = run.plan, run.arithmetic
     totals: Iterable[Any]
     if plan.rows_stored:
-        from ..runs.row_sweep import opened_row_tables
+        from ..runs.row_tasks import opened_row_tables
 
         with opened_row_tables(run, name, keep=run.kept_bytes is not None) as rows:
             totals = [arithmetic.total(rows.roots())]

@@ -66,9 +66,7 @@ def verify_steps(plan: Plan) -> None:
         Naming what is a task instead.
     """
     why, count, most = "", plan.step_tasks, SlicePolicy.current().step_tasks
-    if plan.rows_stored:
-        why = "tables of rows on disk are made one after the other, in boxes that their sizes, known only then, decide"
-    elif plan.way == "disk" and plan.device:
+    if plan.spill and plan.device:
         why = "a box on a GPU, which reads, runs its steps and writes beside others, is one task"
     elif count > most:
         why = f"the steps of all slices or boxes are {count:,} tasks, of which a scheduler is given {most:,} at most"

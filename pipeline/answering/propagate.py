@@ -35,7 +35,7 @@ def propagate(run: Run[Any]) -> Beliefs:
 def _swept(run: Run[Any]) -> Beliefs:
     plan = run.plan
     if plan.rows_stored:
-        from ..runs.row_sweep import opened_row_tables
+        from ..runs.row_tasks import opened_row_tables
 
         with opened_row_tables(run, TABLES, keep=run.kept_bytes is not None) as tables:
             return whole_beliefs(run.arithmetic, plan, tables.outputs())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from ..results.posteriors import Marginals
 from .multipliers import multipliers
 
 Array = NDArray[Any]
+# A probability of a smaller entry's states may be below all floats, though the derivative is not.
+_SMALL: Final = 1e-100
+
 Answer = Callable[[Question], Marginals]
 """Propagates a question."""
 
@@ -24,9 +27,9 @@ Answer = Callable[[Question], Marginals]
 def derivatives_of(question: Question, found: Marginals, answer: Answer, resources: Resources) -> dict[int, Array]:
     """Return d ln Z / d entry for every entry of every function that has variables, by the index of the function.
 
-    Where an entry is above 0 that is the probability of its states over the entry. For functions with entries of 0
-    one more propagation gives what their entries are multiplied by, messages to all of them at once; where that does
-    not fit memory, each takes one of its own, of the model without it.
+    Where an entry is above 0 that is the probability of its states over the entry. For functions with entries of 0, or
+    so small that such a probability may vanish, one more propagation gives what their entries are multiplied by,
+    messages to all of them at once; where that does not fit memory, each takes one of its own, of the model without it.
 
     Parameters
     ----------
@@ -46,7 +49,7 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
     made, zeros = {}, []
     for f, belief in found.families.items():
         values = question.model.functions[f].dense(question.model.dims)
-        if (values > 0.0).all():
+        if (values > _SMALL).all():
             made[f] = belief / values
         else:
             zeros.append(f)
@@ -67,4 +70,5 @@ def _without(question: Question, f: int, found: Marginals, answer: Answer) -> Ar
     assert own.log10_evidence is not None
     assert found.log10_evidence is not None
     (joint,) = own.joint.values()
-    return np.asarray(joint * 10.0 ** (own.log10_evidence - found.log10_evidence))
+    with np.errstate(divide="ignore", over="ignore"):
+        return np.asarray(10.0 ** (np.log10(joint) + own.log10_evidence - found.log10_evidence))

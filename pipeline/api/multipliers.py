@@ -120,15 +120,21 @@ def _multiplier(question: Question, f: int, leaf: int, planned: LeafMessages, ta
     left = planned.leaving[leaf]
     made = np.zeros([model.dims[v] for v in scope])
     if left is None:
-        values: Array = np.exp(np.zeros([1] * len(scope)) - total)
+        values: Array = _exp(np.zeros([1] * len(scope)) - total)
     else:
         node, axes = left
         table = tables[node]
         with np.errstate(divide="ignore"):
             logs = table.values if table.logs else np.log(table.values)
-        flat = np.exp(logs + (table.log_scale - total))
+        flat = _exp(logs + (table.log_scale - total))
         places = [axes.index(v) for v in scope if v in axes]
         shaped = flat.reshape([dims[v] for v in axes]).transpose(places)
         values = shaped.reshape([dims[v] if v in axes else 1 for v in scope])
     made[tuple(_place(question, v) for v in scope)] = values
     return made
+
+
+def _exp(logs: Array) -> Array:
+    """Return exponentials, infinite where they are above all floats."""
+    with np.errstate(over="ignore"):
+        return np.asarray(np.exp(logs))

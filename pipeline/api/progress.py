@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...tasks.compiler.working_time import told_of_compiling
 from ..drawings.display_policy import DisplayPolicy
-from ..errors import printable, shown_number
+from ..errors import ModelError, printable, shorten, shown_number
 from ..formats.read import GivenModel, given_model
 from ..results.bounds import Number, relative_gap
 
@@ -245,6 +245,9 @@ def planning_line(progress: bool, phase: str = _PLANNING) -> Iterator[None]:
 @contextmanager
 def asked_progress(progress: Asked, on_bounds: OnBounds | None = None) -> Iterator[tuple[Report | None, Watch | None]]:
     """Yield the callbacks of bytes and of bounds: those that are given, and those that draw where True is."""
+    for name, given in (("progress", progress), ("on_bounds", on_bounds)):
+        if not (callable(given) or given is None or (name == "progress" and isinstance(given, bool))):
+            raise ModelError(f"{name} is {shorten(repr(given))}, which cannot be called")
     told: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
     if progress is not True:
         yield progress or None, told

@@ -312,7 +312,7 @@ def opened_sweep(prepared: Prepared) -> Iterator[KeptSweep[Any]]:
 @contextmanager
 def _opened_rows(run: Run[T], resources: Resources) -> Iterator[RowTables[T]]:
     """Open tables of rows on disk, which stay until the end."""
-    from ..runs.row_sweep import opened_row_tables
+    from ..runs.row_tasks import opened_row_tables
 
     with (
         temporary_folder(run.planned, resources) as folder,

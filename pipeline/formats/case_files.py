@@ -37,7 +37,8 @@ def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = 1 << 1
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             yield from _chunks(csv.reader(file), str(path), model, chunk_rows)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FormatError(str(path), None, "a CSV file of cases", str(error)) from None
+        found = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise FormatError(str(path), None, "a CSV file of cases", found) from None
 
 
 def _chunks(rows: Any, path: str, model: Model, chunk_rows: int) -> Iterator[Cases]:

@@ -2,8 +2,8 @@
 
 Messages of mini-buckets say what is lost of the bound by each state of a maximised variable, given those that its
 tables read; what is lost where sums were split is known once all that a sum reads is decided: it is summed exactly then
-(Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018). The search over the losses is that of
-:mod:`...tasks.search.loss_tree`.
+(Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018). The search over the losses is compiled,
+in the room of tasks.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class LossSearch:
     """
 
     def __init__(
-        self, mixed: MixedBound, sums: ExactSums | None, known: dict[tuple[int, ...], float], memory_bytes: int
+        self, mixed: MixedBound, sums: ExactSums | None, known: dict[tuple[int, bytes], float], memory_bytes: int
     ) -> None:
         from ...tasks.search.loss_tree import new_loss_state, new_memory
 
@@ -175,9 +175,9 @@ class LossSearch:
 
         state = self._state
         place = -1 - self._nodes[int(state.numbers[SUM])]
-        split, found = self._split[place], state.states[self._reads[place]].tolist()
-        states = dict(zip(split.reads, found, strict=True))
-        key = (split.number, *found)
+        split, found = self._split[place], state.states[self._reads[place]]
+        states = dict(zip(split.reads, found.tolist(), strict=True))
+        key = (split.number, found.astype(np.int32).tobytes())
         if (exact := self._known.get(key)) is None:
             assert self.sums is not None
             exact = self.sums.part(split.number, states)

@@ -2,7 +2,7 @@
 
 Counted and not measured, so that a busy machine makes the same plan as an idle one.
 
->>> effort = PlanningBudget(spent=0.2)
+>>> effort = PlanningBudget(spent=0.1)
 >>> effort.allows(0.05, predicted=1.0), effort.allows(0.5, predicted=1.0), effort.allows(0.5, predicted=10.0)
 (True, False, True)
 """

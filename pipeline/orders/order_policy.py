@@ -77,14 +77,14 @@ class OrderPolicy(Policy):
         ``share`` of the propagation.
     least_restarts_seconds, both_ways_tables : float, int
         Nor than what is left once the steps of both sweeps are lowered, which have so many tables for each of the tree
-        (3.2 to 5.6 of eight networks), but at least the first: one order by another rule is worth it (munin: 0.17 s
+        (3.2 to 5.6 of eight networks), but at least the first: a few orders by other rules are worth it (munin: 0.17 s
         a propagation instead of 0.21). Of 25 propagations of 20 ms to 1 s, a search of 25 ms instead of 100 made four
         slower by 6 to 82%, three faster, and planning 0.1 to 0.2 CPU-s shorter.
     """
 
     share: float = 0.08
     short_share: float = 0.25
-    short_seconds: float = 0.2
+    short_seconds: float = 0.1
     hopeless_seconds: float = 0.5
     doubtful_seconds: float = 2.0
     first_round_seconds: float = 0.05
@@ -100,7 +100,7 @@ class OrderPolicy(Policy):
     kept_trees: int = 8
     compiled_seconds: float = 0.5
     loaded_cells: int = 1 << 22
-    compiling_seconds: float = 16.0
+    compiling_seconds: float = 10.0
     uncompiled_table_cells: int = 1 << 26
     compiled_first_cells: int = 1 << 26
     first_work: int = 100_000
@@ -118,5 +118,5 @@ class OrderPolicy(Policy):
     asked_cell_seconds: float = 2e-8
     longest_restarts_seconds: float = 1.0
     restarts_seconds: float = 0.1
-    least_restarts_seconds: float = 0.005
+    least_restarts_seconds: float = 0.02
     both_ways_tables: int = 5

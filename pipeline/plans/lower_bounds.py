@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from ...tasks.steps.step import Step
-from ...tasks.steps.streaming import least_bytes as block_bytes
 from ..trees.memory import Sizing, leaf_bytes
 from ..trees.tree import Sizer, Tree
 from .plan import Plan
@@ -66,17 +65,12 @@ def live_cells(tree: Tree, order: Sequence[int]) -> list[int]:
     return found
 
 
-def needed_bytes(tree: Tree, order: Sequence[int], itemsize: int) -> int:
+def needed_bytes(tree: Tree, order: Sequence[int], sizing: Sizing) -> int:
     """Return the bytes of the messages that are there and of workspace, at least, whatever steps are lowered to."""
     first, cells = tree.n_leaves, tree.joined_cells
-    steps = zip(live_cells(tree, order), order, strict=True)
-    return max(
-        [
-            live * itemsize + block_bytes(cells[node - first], len(tree.children[node - first]), itemsize)
-            for live, node in steps
-        ],
-        default=0,
-    )
+    least = [sizing.least_workspace_bytes(cells[node - first], len(tree.children[node - first])) for node in order]
+    live = live_cells(tree, order)
+    return max([there * sizing.itemsize + more for there, more in zip(live, least, strict=True)], default=0)
 
 
 def exceeds(tree: Tree, order: Sequence[int], sizing: Sizing, available: int, lowered: Callable[[int], Step]) -> bool:

@@ -300,7 +300,7 @@ class Planner:
         if not self._bounded(sliced):
             return True
         tree, order, _ = self._ordered(whole, sliced)
-        return needed_bytes(tree, order, self.problem.itemsize) <= self._available(tree, whole)
+        return needed_bytes(tree, order, self._sizing(tree)) <= self._available(tree, whole)
 
     def _available(self, tree: Tree, whole: Tree) -> int:
         """Bytes for messages and workspace."""

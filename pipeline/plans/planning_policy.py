@@ -40,6 +40,6 @@ class PlanningPolicy(Policy):
     device_start_seconds: float = 5.0
     device_link_bytes_per_second: float = 20e9
     device_tasks: int = 64
-    further_search_seconds: float = 0.2
+    further_search_seconds: float = 0.1
     searched_seconds: float = 1.0
     drawn_tasks: int = 400

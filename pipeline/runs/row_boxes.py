@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from typing import Generic, TypeVar
 
 from ...cluster.pool import Node
@@ -49,7 +48,7 @@ class BoxedStep(Generic[T]):
             boxes = self.shared(len(waiting))
             self._run_boxes(boxes, samples, waiting)
         if self.node not in self.run.plan.outputs:  # those count when they are read
-            disk.room.stored(sum(run.rows for run in disk.runs(self.node)), prod(disk.keys[self.node].dims))
+            disk.made(self.node)
 
     def _run_boxes(self, boxes: RowBoxes[T], samples: Sequence[Sample], waiting: Mapping[Path, Ranges]) -> None:
         """Do boxes, and cut those that do not fit."""

@@ -8,17 +8,19 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...storage import ledger
 from ...storage.files import free_bytes
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
 from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.receipts import Receipts
-from ...tasks.boxes.row_box import Path, known_run, run_of
+from ...tasks.boxes.row_box import Path, box_there, known_run, run_of
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles, Key
 from ...tasks.rows.keys import Keys, Words
@@ -251,12 +253,32 @@ class RowsOnDisk:
         BudgetError
             If tables take more of the disk than was allowed.
         """
+        value = receipts[-1].value
+        self.enter(receipts, value.get("joined", 0), value.get("work", 0.0))
+
+    def enter(self, receipts: Sequence[Receipt], joined: int, work: float) -> None:
+        """Enter what was written somewhere, and its work; see :meth:`record`."""
         self.receipts.take(receipts)
         self.room.written += sum(receipt.nbytes for receipt in receipts)
         self.room.on_disk = max(self.room.on_disk, self.receipts.nbytes)
-        value = receipts[-1].value
-        self.room.elsewhere(value.get("joined", 0), value.get("work", 0.0))
+        self.room.elsewhere(joined, work)
         self.check(0)
+
+    def of(self, node: int) -> list[Receipt]:
+        """Return all that is known of a table: how its step was cut, its boxes, and their chunks."""
+        names = {self.name(node), _told_key(node)[0], *self._specs([node])}
+        return [receipt for receipt in self.receipts.values() if receipt.table in names]
+
+    def take_left(self, node: int) -> None:
+        """Take over what a worker that was lost did of a step: how it was cut, and boxes that are there undamaged."""
+        for key, receipt in ledger.load(self.store.folder, [(self.name(node), None)]).items():
+            if key not in self.receipts:
+                there, _ = box_there(self.store, key[0], self.keys[node], key[1])
+                self.receipts.take([receipt] if "cuts" in receipt.value else there.values() if key in there else ())
+
+    def made(self, node: int) -> None:
+        """Count a table that is on disk."""
+        self.room.stored(sum(run.rows for run in self.runs(node)), prod(self.keys[node].dims))
 
     def check(self, more: int) -> None:
         """Refuse to write so many bytes more if that is too much.

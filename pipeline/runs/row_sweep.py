@@ -8,8 +8,7 @@ cut further. What was cut and what is done is in the ledger. Both ways it is the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Generic, TypeVar
@@ -51,6 +50,8 @@ class RowTables(Generic[T]):
     store : ChunkFiles
     keep : bool
         Whether tables are needed after the sweep, for decoding.
+    apart : bool
+        Whether each step is a task of its own, which finds the tables that it reads on disk.
 
     Attributes
     ----------
@@ -61,7 +62,15 @@ class RowTables(Generic[T]):
     run: Run[T]
     store: ChunkFiles
     keep: bool
+    apart: bool = False
     held: dict[int, T] = field(default_factory=dict)
+
+    def for_task(self, held: Mapping[int, T]) -> RowTables[T]:
+        """Return the tables as one task of a step has them, with an account of its own and some in memory."""
+        room = MemoryAccount(self.room.nbytes, self.room.most_work)
+        found = replace(self, run=replace(self.run, room=room), held={**held})
+        found.program = replace(self.program, algebra=self.algebra.in_room(room))
+        return found
 
     @cached_property
     def program(self) -> Program[T]:
@@ -192,17 +201,21 @@ class RowTables(Generic[T]):
         return {node: self._read(node, ranges) for node in step.inputs}
 
     def _sweep(self) -> None:
-        self._collect()
+        self.collect()
         needed = self._behind(lambda node: node in self.held or self.disk.has(node))[0]
-        self.run.report(sum(map(self._moved, (step for step in self.program.steps if step.node not in needed))))
+        self.run.report(sum(map(self.moved, (step for step in self.program.steps if step.node not in needed))))
+        self.make_all(needed)
+        self.collect()
+
+    def make_all(self, needed: Collection[int]) -> None:
+        """Make tables, one after the other, and drop those that no step will read."""
         for step, gone in zip(self.program.steps, self._freed, strict=True):
             if step.node in needed:
                 self.make(step)
                 self.free(gone)
-                self.run.report(self._moved(step))
-        self._collect()
+                self.run.report(self.moved(step))
 
-    def _moved(self, step: Step) -> int:
+    def moved(self, step: Step) -> int:
         """Bytes that a step is reported with, whether it runs here, on workers or not again."""
         return step_bytes(step, self.run.plan.tree.dims, self.run.plan.itemsize)
 
@@ -286,7 +299,7 @@ class RowTables(Generic[T]):
             return
         others = sum(self._bytes_of(table, self.steps[node]) for node, table in self.held.items())
         small, all_small = self.room.nbytes // policy.large_part, self.room.nbytes // policy.held_part
-        if nbytes <= small and others + nbytes <= all_small and joined < policy.kept_join_rows:
+        if not self.apart and nbytes <= small and others + nbytes <= all_small and joined < policy.kept_join_rows:
             self.held[step.node] = made
             return
         self.disk.check(self._stored_bytes(made, step))
@@ -309,9 +322,9 @@ class RowTables(Generic[T]):
         for node in gone:
             self.held.pop(node, None)
         if any(self.disk.is_begun(node) for node in gone):
-            self._collect()
+            self.collect()
 
-    def _collect(self) -> None:
+    def collect(self) -> None:
         """Delete the tables on disk that nobody needs, not even if those in memory were lost."""
         needed = self._behind(self.disk.has)
         done = [node for node in self.steps if self.disk.is_begun(node) and not any(node in some for some in needed)]
@@ -362,20 +375,3 @@ class RowTables(Generic[T]):
             nbytes //= policy.device_boxes
         how = self.steps_algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store
         return RowBoxes(step, *how, held, stored, self.disk.name(step.node), nbytes, self.run.device)
-
-
-@contextmanager
-def opened_row_tables(run: Run[T], name: str, *, keep: bool) -> Iterator[RowTables[T]]:
-    """Open the tables of a sweep by rows in the run's folder."""
-    assert run.folder is not None
-    folder = (run.folder / name).absolute()
-    if run.device:
-        from ...tasks.boxes.device_stores import BufferedFiles
-
-        store: ChunkFiles = BufferedFiles(folder)
-    else:
-        store = ChunkFiles(folder)
-    try:
-        yield RowTables(run, store, keep)
-    finally:
-        store.close()

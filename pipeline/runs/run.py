@@ -29,7 +29,7 @@ Progress = Callable[[int], None]
 TABLES: Final = "tables"
 
 
-def _ignored(_: str) -> None:
+def ignored(_: str) -> None:
     """Tell nobody."""
 
 
@@ -103,7 +103,7 @@ class Run(Generic[T]):
     disk_bytes: int | None = None
     by_steps: bool = False
     kept_bytes: int | None = None
-    note: Callable[[str], None] = _ignored
+    note: Callable[[str], None] = ignored
 
     @property
     def plan(self) -> Plan:

@@ -25,6 +25,7 @@ from math import inf, prod
 from operator import itemgetter
 
 from ...tasks.steps.step import Step, make_step
+from ...tasks.steps.streaming import least_bytes
 from ...tasks.sweeps.sweep import freed_tables, useful_threads
 from .tree import Tree
 
@@ -78,6 +79,10 @@ class Sizing:
     def most_workspace_bytes(self, step: Step) -> int:
         """Bytes that a step needs besides its tables at most, which is known before its passes on a device are."""
         return max(self._host_bytes(step), (len(step.inputs) + 2) * self._joined_cells(step) * self.itemsize)
+
+    def least_workspace_bytes(self, cells: int, inputs: int) -> int:
+        """Bytes that a step of so many cells needs besides its tables at least, before it is lowered."""
+        return least_bytes(cells, inputs, self.itemsize)
 
     def _host_bytes(self, step: Step) -> int:
         threads = useful_threads(step, self.threads)

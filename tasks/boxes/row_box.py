@@ -177,7 +177,7 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     ChunkLostError
         If a chunk of its inputs is missing or damaged.
     """
-    there, before = _there(boxes, path)
+    there, before = box_there(boxes.store, boxes.name, boxes.keys, path)
     if (boxes.name, path) in there:
         return [*there.values()]
     try:
@@ -197,20 +197,20 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     raise failure  # here, where no traceback keeps tables alive
 
 
-def _there(boxes: RowBoxes[Any], path: Path) -> tuple[dict[Key, Receipt], RowRun | None]:
+def box_there(store: Store, table: str, keys: Keys, path: Path) -> tuple[dict[Key, Receipt], RowRun | None]:
     """Return the receipts of undamaged chunks of a box that was done before, and the run that they are of.
 
     If all chunks are undamaged the box's own receipt is there too, last.
     """
-    folder, key, name = boxes.store.folder, (boxes.name, path), _run_name(boxes.name, path)
+    folder, key, name = store.folder, (table, path), _run_name(table, path)
     if folder is None or not (folder / keys_name(name)).exists():
         return {}, None
     receipts = ledger.load(folder, [key, (keys_name(name), None), (values_name(name), None)])
     if key not in receipts or "rows" not in receipts[key].value:
         return {}, None
-    run = run_of(receipts[key], boxes.keys)
+    run = run_of(receipts[key], keys)
     chunks = {one: receipts[one] for n in range(run.chunks) for one in run.keys_of(n) if one in receipts}
-    for lost in boxes.store.damaged({spec.name: spec for spec in run.specs}, chunks):
+    for lost in store.damaged({spec.name: spec for spec in run.specs}, chunks):
         del chunks[lost]
     own = {key: receipts[key]} if run.with_receipts(chunks) is not None else {}
     return chunks | own, run

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import codegen, cpu, dispatcher, environment
+from numba.core import codegen, cpu, dispatcher, environment, types
 from numba.core.compiler_lock import global_compiler_lock
 
 from .kept_code import KeptCode
@@ -24,6 +24,8 @@ _compiled: list[bool] = []
 
 #: What was code only before Python called it. Compiled code may hold addresses of its constants.
 _replaced: list[Any] = []
+
+_KNOWN: tuple[Any, ...] = (types.IntegerLiteral, types.BooleanLiteral)
 
 
 class _CodeOnly:
@@ -45,6 +47,22 @@ def compile_inner_code_only() -> None:
     _replace(codegen.CPUCodeLibrary, "_optimize_functions", _optimised)
     _replace(dispatcher.Dispatcher, "add_overload", _added)
     _replace(dispatcher.Dispatcher, "compile", _complete)
+
+
+def widen_arguments(function: Any) -> None:
+    """Compile a function for numbers, whether its callers know them or not.
+
+    Numba compiles it for a number that stands in a call, and again for others: also where a variable that was one at
+    first has others later, so that the first time is in vain.
+    """
+    plain = function._compiler.fold_argument_types
+    unliteral: Callable[[Any], Any] = types.unliteral
+
+    def widened(args: Any, named: Any) -> tuple[Any, tuple[Any, ...]]:
+        names, given = plain(args, named)
+        return names, tuple(unliteral(each) if isinstance(each, _KNOWN) else each for each in given)
+
+    function._compiler.fold_argument_types = widened
 
 
 def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
@@ -130,9 +148,9 @@ def _complete(plain: Callable[..., Any], self: Any, signature: Any) -> Any:
     """Compile a function; what is there as code only is made complete where no other function asks."""
     with global_compiler_lock:
         if not _compiled:
-            for types, result in [*self.overloads.items()]:
+            for given, result in [*self.overloads.items()]:
                 if isinstance(result.entry_point, _CodeOnly):
-                    _replaced.append(self.overloads.pop(types))
+                    _replaced.append(self.overloads.pop(given))
         outside = len(_compiled)
         try:
             _compiled.append(isinstance(self._cache, KeptCode))

@@ -30,9 +30,11 @@ def njit(**options: Any) -> Callable[[F], F]:
     def compiled(function: F) -> F:
         dispatcher: Any = numba.njit(**options)(function)
         if not unknown_numba():
+            from .inner_functions import widen_arguments
             from .kept_code import KeptCode, NotKept
 
             dispatcher._cache = KeptCode(function) if kept else NotKept(function)
+            widen_arguments(dispatcher)
         elif kept:
             _keep_plainly(dispatcher, Path(function.__code__.co_filename))
         return cast(F, dispatcher)

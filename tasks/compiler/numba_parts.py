@@ -21,7 +21,9 @@ _PARTS: Final = {
     "numba.core.base": ("BaseContext.get_dummy_value", "BaseContext.make_tuple", "BaseContext.get_executable"),
     "numba.core.caching": ("NullCache", "_Cache"),
     "numba.core.cpu": (*("CPUContext.create_cpython_wrapper", "CPUContext.create_cfunc_wrapper"),),
-    "numba.core.dispatcher": ("_DispatcherBase.add_overload", "Dispatcher.compile"),
+    "numba.core.dispatcher": (
+        *("_DispatcherBase.add_overload", "Dispatcher.compile", "_FunctionCompiler.fold_argument_types"),
+    ),
     "numba.core.errors": ("termcolor",),
     "numba.core.ir": ("Inst._rec_list_vars",),
     "numba.core.types.functions": ("BaseFunction",),

@@ -39,10 +39,15 @@ def place(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("names", "memory_first"), [(("gpu-a", "gpu-c"), True), (("gpu-a", "gpu-b", "gpu-c", "gpu-d"), False)]
+    ("names", "memory_first", "tasks"),
+    [
+        (("gpu-a", "gpu-c"), True, "auto"),
+        (("gpu-a", "gpu-b", "gpu-c", "gpu-d"), False, "auto"),
+        (("gpu-a", "gpu-c"), False, "steps"),
+    ],
 )
 def test_boxes_of_rows_are_spread(
-    names: tuple[str, ...], memory_first: bool, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+    names: tuple[str, ...], memory_first: bool, tasks: Any, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     in_force(BoxPolicy, memory_first=memory_first, receipt_bytes=50, run_bytes=100)
     in_worker = StandInRows._called
@@ -65,10 +70,10 @@ def test_boxes_of_rows_are_spread(
     expected = bucketflow.solve(model, representation="rows")
     with cluster(*names, threads=3) as client:
         asked: dict[str, Any] = {"representation": "rows", "fit": "spill", "gpu_memory": 900_000, "client": client}
-        found = bucketflow.solve(model, gpus="all", **asked)
+        found = bucketflow.solve(model, gpus="all", tasks=tasks, **asked)
     assert found.plan is not None
     assert (found.plan.way, found.plan.device) == ("disk", True)
     assert (found.status, found.value) == (expected.status, expected.value)
     assert found.assignment is not None
-    assert len(used) > (0 if memory_first else 1)
+    assert len(used) > (0 if memory_first or tasks == "steps" else 1)
     assert set(used) <= set(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,6 +56,7 @@ def nvrtc() -> ctypes.CDLL:
     return ctypes.CDLL(str(path))
 
 
+@cache
 def compile_source(nvrtc: ctypes.CDLL, source: str, architecture: str) -> None:
     """Compile to machine code; fail with the compiler's log."""
     program = ctypes.c_void_p()

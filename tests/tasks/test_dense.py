@@ -7,6 +7,7 @@ import math
 import pickle
 import tracemalloc
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 import pytest
@@ -221,14 +222,21 @@ def expected_large(
     return np.transpose(total, [left.index(v) for v in output]).reshape(-1).astype(semiring.dtype)
 
 
+@lru_cache(maxsize=1)
+def drawn_large(semiring: Semiring, case: str) -> tuple[list[np.ndarray], np.ndarray]:
+    """Tables of a large step, and what comes out of it."""
+    inputs, output, sizes = LARGE[case]
+    tables = draw_tables(inputs, sizes, semiring, 5)
+    return tables, expected_large(tables, inputs, output, semiring)
+
+
 @pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("case", LARGE)
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
 def test_large_steps(semiring: Semiring, case: str, compiled: bool) -> None:
     inputs, output, sizes = LARGE[case]
-    tables = draw_tables(inputs, sizes, semiring, 5)
+    tables, expected = drawn_large(semiring, case)
     step = lower(inputs, output, sizes, semiring.dtype, semiring)
-    expected = expected_large(tables, inputs, output, semiring)
     assert_equal(run(step, tables, compiled=compiled), expected, semiring)
 
 

@@ -62,6 +62,25 @@ def test_an_inner_function_is_code_until_python_calls_it() -> None:
         again(np.array([-1]))
 
 
+@njit(nogil=True)
+def shifted(x: int, by: int, up: bool) -> int:
+    return x + by if up else x - by
+
+
+@njit(nogil=True, cache=True)
+def shifts(values: np.ndarray) -> int:
+    by = -1
+    for k in range(len(values)):
+        by = shifted(by, shifted(values[k], 1, True), values[k] > 2)
+    return shifted(by, 2, False)
+
+
+def test_numbers_that_callers_know_are_not_compiled_for_apart() -> None:
+    values = np.array([3, 1, 4])
+    assert shifts(values) == shifts.py_func(values)
+    assert len(shifted.overloads) == 1
+
+
 def test_functions_of_others_are_compiled_as_numba_does() -> None:
     inner = numba.njit(lambda x: x + 1)
     caller = numba.njit(lambda x: inner(x) + 1)

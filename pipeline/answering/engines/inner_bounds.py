@@ -78,7 +78,7 @@ class InnerBounds:
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
-        self._cell_seconds, self._sums = 0.0, dict[tuple[int, ...], float]()
+        self._cell_seconds, self._sums = 0.0, dict[tuple[int, bytes], float]()
         policy, seconds = OuterPolicy.current(), self.asking.effort.time
         seconds = policy.seconds if seconds is None else seconds
         self._end = self.asking.started + seconds
@@ -123,7 +123,7 @@ class InnerBounds:
     def _search_losses(self, search: LossSearch, share: float) -> None:
         """Look for the states that lose least of a bound, for a part of the time that is left."""
         now, policy = time.perf_counter(), OuterPolicy.current()
-        until, compiling = now + share * (self.until - now), policy.compiling_share * (self.until - now)
+        until, compiling = now + share * (self.until - now), policy.compiling_share * (self._end - now)
         if not self.possible or self.is_close or now > until:
             return
         with suppress(NotCompiledError), compiled_until(compiling):
@@ -135,9 +135,9 @@ class InnerBounds:
                 seconds *= 2
 
     def _search_round(self, search: LossSearch, until: float) -> None:
-        """Go on with a search; then try states that it thinks best, and climb, for half as long."""
+        """Go on with a search; then try states that it thinks best, and climb, for as long."""
         now = time.perf_counter()
-        promising = search.run(self._most_lost(search.mixed), now + (until - now) / 1.5)
+        promising = search.run(self._most_lost(search.mixed), (now + until) / 2)
         if search.lost == math.inf:
             self.possible = False
             return

@@ -158,8 +158,8 @@ class OuterPolicy(Policy):
     compiling_share : float
         The search's loops are waited for in this part of the time that is left.
     first_search_seconds : float
-        A search is interrupted after so long, and then after twice as long each time; for half as long as it ran,
-        states that it thinks best are tried, and better ones looked for near the best.
+        A round of a search takes so long, and then twice as long each time; in half of it, states that the search
+        thinks best are tried, and better ones looked for near the best.
     climbing_share : float
         Better states are looked for in this part of the time that is left, after each round.
     vain_climbs : int
@@ -180,10 +180,10 @@ class OuterPolicy(Policy):
     least_passes: int = 3
     bucket_cells: int = 2000
     seconds: float = 60.0
-    bounding_share: float = 0.5
+    bounding_share: float = 0.6
     searching_share: float = 0.2
-    compiling_share: float = 0.4
-    first_search_seconds: float = 0.2
+    compiling_share: float = 0.5
+    first_search_seconds: float = 0.3
     climbing_share: float = 0.1
     vain_climbs: int = 10
     most_step_cells: int = 1 << 24

@@ -19,7 +19,7 @@ from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
 from ..counts import expected_primes
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
-from ..question_sizes import most_whole_cells, spare_bytes
+from ..question_sizes import is_whole, spare_bytes
 from ..row_trials import all_cells_seconds, in_slices
 from ..running import Answer, in_run_folder, in_temporary_folder, planned_in, written
 from .asking import Asking
@@ -52,7 +52,7 @@ class SweepEngine:
         cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed, self._last)
         policy = asking.policy
         seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
-        if cells > most_whole_cells(asking.question, asking.options, math.ceil(min(cells, 2.0**62))):
+        if not is_whole(asking.question, asking.options, cells):
             seconds *= policy.sliced_overhead
         seconds += self._wide_cells * policy.table_cell_seconds
         rates = self._device_rates

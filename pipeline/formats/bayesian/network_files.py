@@ -64,9 +64,11 @@ def bif_file(model: Model) -> WrittenFile:
     Raises
     ------
     ModelError
-        If the model is no Bayesian network, or, where lines are made, a table would be too long.
+        If the model is no Bayesian network, has no variables, or, where lines are made, a table would be too long.
     """
     _check(model, ".bif")
+    if not model.names:
+        raise ModelError("the model has no variables; .bif holds networks with some")
     notes: list[str] = []
     names = kept_names(model.names, lambda word: bool(_WORD.fullmatch(word)) and word not in _BIF_WORDS, "x",
                        "variables", notes)  # fmt: skip

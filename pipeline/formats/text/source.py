@@ -238,7 +238,16 @@ def _xz_chunks(file: BufferedReader, allowance: Allowance) -> Iterator[bytes]:
         while not decoder.eof:
             if not data and decoder.needs_input and not (data := file.read(policy.chunk_bytes)):
                 raise EOFError("compressed file ended before the end-of-stream marker was reached")
-            if chunk := decoder.decompress(data, policy.chunk_bytes):
+            try:
+                chunk = decoder.decompress(data, policy.chunk_bytes)
+            except lzma.LZMAError as error:
+                if "limit" not in str(error):
+                    raise
+                raise BudgetError(
+                    f"{allowance.path}: decompressing it needs more than {format_bytes(limit)} of memory; give a "
+                    "larger --memory, or decompress it beforehand"
+                ) from None
+            if chunk:
                 yield chunk
             data = b""
         data = decoder.unused_data.lstrip(b"\x00")  # padding between streams

@@ -287,6 +287,8 @@ def test_what_makes_no_model_is_refused(variables: Any, functions: Any, message:
         (lambda: bucketflow.conditional(RAIN, 5), "5 are no names of variables"),  # type: ignore[arg-type]
         (lambda: bucketflow.compile(RAIN).entropy(5), "5 are no names of variables"),  # type: ignore[arg-type]
         (lambda: bucketflow.einsum(5, 5), "not 5"),  # type: ignore[arg-type]
+        (lambda: bucketflow.solve(RAIN, progress="yes"), "progress is 'yes', which"),  # type: ignore[arg-type]
+        (lambda: bucketflow.solve(RAIN, on_bounds=5), "on_bounds is 5, which"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_of_another_type_is_refused_in_a_sentence(ask: Callable[[], Any], message: str) -> None:

@@ -6,6 +6,7 @@ All run on a stand-in for the device everywhere, and on a GPU where there is one
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,12 @@ CASES = [
 ]
 
 
+@cache
+def on_a_cpu(query: str, kind: str) -> bucketflow.Result:
+    """The answer of a grid from tables in memory."""
+    return bucketflow.solve(grid(6, 6, 3, kind), query)
+
+
 @pytest.mark.parametrize("where", ["host", "disk", "workdir"])
 @pytest.mark.parametrize(("query", "kind"), CASES)
 def test_boxes_on_a_device_give_the_same_answer(
@@ -65,7 +72,7 @@ def test_boxes_on_a_device_give_the_same_answer(
     if where == "disk":
         monkeypatch.setattr(HostBudget, "holds", too_small)
     model = grid(6, 6, 3, kind)
-    free = bucketflow.solve(model, query)
+    free = on_a_cpu(query, kind)
     for share in (2, 4):
         options: dict[str, Any] = {
             "gpus": 1,
@@ -131,7 +138,7 @@ def test_boxes_that_do_not_fit_are_done_in_parts(
 ) -> None:
     in_force(BudgetPolicy, stored_runs=())  # all large tables are stored, so that they have variables left to fix
     model = grid(6, 6, 3, kind)
-    free = bucketflow.solve(model, query)
+    free = on_a_cpu(query, kind)
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": small(model, query, 2)}
     if where == "disk":
         monkeypatch.setattr(HostBudget, "holds", too_small)
@@ -155,6 +162,13 @@ def propagation(kind: str) -> tuple[bucketflow.Model, dict[str, Any]]:
     return model, {"joint": ("x3", "x20"), "evidence": {"x8": 2}, "maximum": kind in ("cost", "max")}
 
 
+@cache
+def propagated(kind: str, tree: str) -> bucketflow.Marginals:
+    """Its answer from tables in memory."""
+    model, asked = propagation(kind)
+    return bucketflow.marginals(model, **asked, tree=tree)
+
+
 PROPAGATIONS = ["markov", "steep", "cost", "max"]
 
 
@@ -172,7 +186,7 @@ def test_propagations_whose_tables_leave_the_device(
         monkeypatch.setattr(HostBudget, "holds", too_small)
     in_force(BudgetPolicy, stored_runs=())
     model, asked = propagation(kind)
-    free = bucketflow.marginals(model, **asked, tree="bucket")
+    free = propagated(kind, "bucket")
     assert free.plan is not None
     for share in (1, 2):
         options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill"}
@@ -200,7 +214,7 @@ def test_boxes_of_propagations_that_do_not_fit_are_done_in_parts(
         monkeypatch.setattr(HostBudget, "holds", too_small)
     in_force(BudgetPolicy, stored_runs=())
     model, asked = propagation(kind)
-    free = bucketflow.marginals(model, **asked)
+    free = propagated(kind, "refined")
     assert free.plan is not None
     options: dict[str, Any] = {"gpus": 1, "tree": "bucket", "fit": "spill", "gpu_memory": SLOTS * (1 << 24)}
     for share in (2, 9):

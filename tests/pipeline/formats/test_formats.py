@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import bucketflow
-from bucketflow.pipeline.errors import FormatError, ModelError
+from bucketflow.pipeline.errors import BudgetError, FormatError, ModelError
 from bucketflow.pipeline.formats.decimal_costs import READ_AS_INFINITE
 from bucketflow.pipeline.formats.read import load, load_evidence
 from bucketflow.pipeline.formats.text import source
@@ -575,6 +575,13 @@ def test_compression_is_seen_in_content(tmp_path: Path, pack: Callable[[bytes], 
     path.write_bytes(pack(WCSP.encode())[:-20])
     with pytest.raises(FormatError, match="expected an undamaged compressed file"):
         load(path)
+
+
+def test_a_dictionary_that_exceeds_the_memory_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.wcsp.xz"
+    path.write_bytes(lzma.compress(WCSP.encode(), filters=[{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 30}]))
+    with pytest.raises(BudgetError, match=r"decompressing it needs more than .* of memory; give a larger --memory"):
+        load(path, memory=20_000_000)
 
 
 def test_multi_stream_xz(tmp_path: Path) -> None:

@@ -94,6 +94,13 @@ def test_what_is_lost_and_what_is_refused(suffix: str, tmp_path: Path) -> None:
         bucketflow.save(Model.build("cost", {"a": 2}, []), path)
     with pytest.raises(ModelError, match="the model holds potentials"):
         bucketflow.save(Model.build("markov", {"a": 2}, []), path)
+    nothing = Model.build("bayes", {}, [])
+    if suffix == "net":
+        assert bucketflow.save(nothing, path) == ()
+        assert bucketflow.load(path).names == ()
+    else:
+        with pytest.raises(ModelError, match="the model has no variables"):
+            bucketflow.save(nothing, path)
     wrong = Model.build("bayes", {"a": 2}, [(("a",), [0.5, 0.25])], check=False)
     with pytest.raises(ModelError, match=rf"cannot be written as \.{suffix}, which holds Bayesian networks: prob"):
         bucketflow.save(wrong, path)

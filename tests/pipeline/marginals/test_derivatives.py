@@ -73,6 +73,14 @@ def test_differences_of_a_larger_model() -> None:
         assert found[f][entry] == pytest.approx((logs[0] - logs[1]) / (2 * step), rel=1e-5, abs=1e-7)
 
 
+@pytest.mark.parametrize(("small", "expected"), [([5e-324, 1.0], [0.2, 1.0]), ([5e-324, 0.0], [math.inf, math.inf])])
+def test_derivatives_by_entries_that_are_next_to_nothing(small: list[float], expected: list[float]) -> None:
+    for pair in ([[0.5, 0.5], [0.5, 0.5]], [[0.5, 0.5], [0.0, 1.0]]):  # one function takes a propagation, or two do
+        model = Model.build("markov", {"a": 2, "b": 2}, [("a", small), ("a", [0.2, 1.0]), (("a", "b"), pair)])
+        found = bucketflow.marginals(model, derivatives=True).derivatives[0]
+        assert found.tolist() == pytest.approx(expected)
+
+
 def test_derivatives_beside_a_run_directory(tmp_path: Path) -> None:
     model = bucketflow.load("diagnosis")
     plain = bucketflow.marginals(model, evidence={"Flow": "none"}, derivatives=True)

@@ -35,7 +35,8 @@ OPTIONS = PlanOptions(order_seconds=0.3)
 @pytest.fixture
 def tables_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing but tables take memory: in small models, buffers are most of it."""
-    monkeypatch.setattr(Sizing, "workspace_bytes", lambda *_: 0)
+    for method in ("workspace_bytes", "least_workspace_bytes"):
+        monkeypatch.setattr(Sizing, method, lambda *_: 0)
 
 
 def grid(side: int, states: int = 2) -> Problem:

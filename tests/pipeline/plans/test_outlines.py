@@ -18,6 +18,7 @@ from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem, sliced_dims
 from bucketflow.pipeline.plans.two_way_steps import StepBuilder
 from bucketflow.pipeline.trees.costs import Rates
+from bucketflow.pipeline.trees.memory import Sizing
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from bucketflow.tasks.steps.step import Step
@@ -104,7 +105,9 @@ def test_few_steps_are_lowered_to_see_that_a_plan_does_not_fit(monkeypatch: pyte
     assert len(lowered) == len(tree.children) > 300
     lowered.clear()
     assert Planner(problem, PlanOptions(memory_bytes=peak // 8), RATES).within(tree) is None
+    assert Planner(problem, PlanOptions(memory_bytes=peak - 1), RATES).within(tree) is None
     assert not lowered
+    monkeypatch.setattr(Sizing, "least_workspace_bytes", lambda *_: 0)
     assert Planner(problem, PlanOptions(memory_bytes=peak - 1), RATES).within(tree) is None
     assert 0 < len(lowered) < 30
 

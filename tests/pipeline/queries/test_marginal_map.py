@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 import math
+import time
 from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
@@ -22,10 +23,12 @@ from bucketflow.pipeline.answering.door import solved
 from bucketflow.pipeline.answering.engines.asking import Asking
 from bucketflow.pipeline.answering.engines.inner_bounds import InnerBounds
 from bucketflow.pipeline.answering.engines.outer_search import outer_search
-from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
+from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, OuterPolicy
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostTable
+from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
+from bucketflow.pipeline.minibuckets.loss_search import LossSearch
 from bucketflow.pipeline.minibuckets.mixed_bound import MixedBound
 from bucketflow.pipeline.minibuckets.partition import Size, partition
 from bucketflow.pipeline.options import Options, ProofOptions
@@ -300,6 +303,65 @@ def test_every_pass_bounds_all_sums(model: Model, data: Any) -> None:
         own = [t.costs[tuple(at[v] for v in t.scope)] for t in tables if set(t.scope) <= set(outer)]
         shaped = [(scope, logs.reshape([network.dims[v] for v in scope])) for scope, logs in messages]
         assert scale + sum(own) + sum(logs[tuple(at[v] for v in scope)] for scope, logs in shaped) >= exact - 1e-12
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.one_of(markov_models(), bayes_models()), st.data())
+def test_a_search_finds_what_loses_least(model: Model, data: Any) -> None:
+    """Below loose bounds, with sums that are split, and in memory that forgets; states that lose more are excluded."""
+    wanted = data.draw(st.sets(st.integers(0, len(model.dims) - 1), min_size=1))
+    question = question_of(model, "mmap", maximize=[model.names[v] for v in wanted])
+    network = question.reduced[0]
+    outer = [v for v, variable in enumerate(network.variables) if variable in wanted]
+    sums = outer_search(network, outer, 1 << 30, seed=0)
+    if not network.leaves or not network.feasible or sums is None:
+        return
+    order = [*(v for v in range(len(network.dims)) if v not in outer), *outer]
+    energies = zip(network.scopes, in_scopes(network, energy_leaves), strict=True)
+    tables = [CostTable(scope, -table) for scope, table in energies]
+    mixed = MixedBound(partition(network.dims, network.scopes, order, Size(cells=2)), tables, outer)
+    passes = data.draw(st.integers(0, 3))
+    if mixed.improve(iter([False] * passes + [True] * 2).__next__, patience=9) == -math.inf:
+        return
+    exact = {
+        states: float(np.logaddexp.reduce(logs))
+        for states, logs in logs_by_outer(network.dims, tables, outer, order).items()
+    }
+    most = max(exact.values())
+    with BucketPolicy.using(first_entries=data.draw(st.sampled_from([1, 64])), eager_loss=data.draw(st.floats(0, 1))):
+        search = LossSearch(mixed, sums, {}, memory_bytes=0)
+        search.compile()
+        while not search.finished:
+            assert search.run(math.inf, time.perf_counter() + 10)
+        if most == -math.inf:
+            assert search.lost == math.inf
+            return
+        assert search.bound == pytest.approx(most, abs=1e-9)
+        found = search.best_states()
+        assert exact[tuple(found[v] for v in outer)] == pytest.approx(most, abs=1e-9)
+        assert sums.value(found) == pytest.approx(most, abs=1e-9)
+        again = LossSearch(mixed, sums, {}, memory_bytes=1 << 20)
+        limit = search.lost - 1e-6
+        while not again.finished:
+            promising = again.run(limit, time.perf_counter() + 10)
+        assert not promising
+        assert limit <= again.lost <= search.lost + 1e-9
+
+
+@pytest.mark.parametrize("steps", [0, 1 << 24])
+def test_small_mini_buckets_are_enough_for_a_proof(steps: int) -> None:
+    """A search closes the gap of loose bounds; where sums are no step of it, there are two bounds."""
+    model, wanted = grid(5, 5, 2, "markov"), range(0, 25, 2)
+    question = question_of(model, "mmap", maximize=[model.names[v] for v in wanted])
+    best = bucketflow.solve(model, "mmap", maximize=[model.names[v] for v in wanted]).log10
+    with OuterPolicy.using(bits=(3,), most_step_cells=steps):
+        found = InnerBounds(Asking(question, Options(), ProofOptions(time=60), ask=solved), "it was asked for").run()
+    assert found.proof is not None
+    assert best is not None
+    assert found.proof.upper >= best - 1e-8
+    if steps:
+        assert (found.status, found.proof.method) == ("optimal", "AND/OR search")
+        assert found.log10 == pytest.approx(best)
 
 
 def logs_by_outer(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bucketflow
 from bucketflow.pipeline.answering.engines.offers import (
     EARLY,
     ROWS,
@@ -23,6 +24,11 @@ from bucketflow.pipeline.answering.engines.offers import (
 )
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
 from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
+from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.answering.question_sizes import is_whole
+from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.orders.depth_first import sweep_cells
+from tests.models import grid
 
 UNKNOWN = EnginePrice()
 
@@ -300,3 +306,15 @@ def test_a_device_is_planned_once_as_much_was_spent_on_the_host() -> None:
         kinds.append(move.kind)
         account.enter(move, move.seconds)
     assert kinds == ["turn"] * 4
+
+
+def test_a_sweep_is_priced_as_sliced_where_its_largest_message_tells_so() -> None:
+    """All buckets together have 380 MB, of which 8 MB are enough."""
+    model = grid(16, 16, 2)
+    question = question_of(model, "optimum")
+    cells = sweep_cells(question.reduced[0].dims, question.reduced[0].scopes, 0)
+    enough, scarce = model.nbytes + (1 << 23), model.nbytes + (1 << 16)
+    assert 8 * cells > enough
+    assert is_whole(question, Options(memory=enough), cells)
+    assert bucketflow.plan(model, memory=enough).slices == 1
+    assert not is_whole(question, Options(memory=scarce), cells)

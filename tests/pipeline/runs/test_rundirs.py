@@ -69,7 +69,7 @@ def test_decimals_and_labels_come_back_as_they_were(tmp_path: Path) -> None:
 def test_slices_that_are_done_are_not_done_again(
     tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model = grid(7, 7, 4, kind)
+    model = grid(6, 6, 4, kind)
     whole = bucketflow.plan(model, query)
     assert whole is not None
     options: dict[str, Any] = {"fit": "slice", "memory": whole.peak_bytes // 3}
@@ -111,7 +111,7 @@ def test_a_group_that_left_its_receipt_is_not_swept_again(
     tmp_path: Path, query: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A cluster repeats a task whose worker dies between the receipt and the result."""
-    model = grid(7, 7, 4, kind)
+    model = grid(6, 6, 4, kind)
     whole = bucketflow.plan(model, query)
     assert whole is not None
     swept: list[Any] = []

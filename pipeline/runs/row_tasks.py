@@ -1,0 +1,125 @@
+"""Steps by rows on disk as tasks of a pool: each needs the futures of the tables it reads, and hands on receipts.
+
+What a table takes is known when it is made, so that its boxes are: its task does them one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+from ...cluster.pool import SerialPool
+from ...storage.spec import Receipt
+from ...tasks.boxes.stores import ChunkFiles
+from .row_sweep import RowTables
+from .run import Run, ignored
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RowsMade(Generic[T]):
+    """What a task of a step by rows made.
+
+    Parameters
+    ----------
+    node : int
+    receipts : sequence of Receipt
+        Of what it wrote.
+    table : table, optional
+        What the answer is read from, where it is small; all else is on disk.
+    joined, work, dense
+        What the account of the task has of its work.
+    """
+
+    node: int
+    receipts: Sequence[Receipt]
+    table: T | None = None
+    joined: int = 0
+    work: float = 0.0
+    dense: int = 0
+
+
+@dataclass
+class RowTasks(RowTables[T]):
+    """The tables of a sweep by rows of which each step is a task of the pool."""
+
+    def make_all(self, needed: Collection[int]) -> None:
+        """Submit steps, each as a task that does its boxes one after the other, and enter what they made.
+
+        All tasks have ended when this returns or raises: none writes what is made again.
+
+        Raises
+        ------
+        ChunkLostError
+            If a chunk is missing or damaged.
+        BudgetError
+            If a box does not fit, or the tables do not fit the disk.
+        """
+        made = self._submitted(needed)
+        failure: Exception | None = None
+        for node in [*made]:
+            try:
+                self._take(self.run.pool.get(made.pop(node)))
+                self.run.report(self.moved(self.steps[node]))
+                if failure is None:
+                    self.collect()
+            except Exception as error:  # others still run, and those that need it end with it
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    def _submitted(self, needed: Collection[int]) -> dict[int, Any]:
+        """Submit steps in the order of the sweep; return the futures of their tables."""
+        run, disk = self.run, self.disk
+        alone = replace(run, pool=SerialPool(), progress=None, by_steps=False, note=ignored)
+        there = RowTables(alone, self.store, self.keep, apart=True)
+        there.program = self.program  # leaf tables are built once, here
+        shared = run.pool.put(there)
+        made: dict[int, Any] = {}
+        for step in self.program.steps:
+            if step.node in needed:
+                read = dict.fromkeys(i for i in step.inputs if i in self.steps)
+                inputs = [made[i] if i in made else RowsMade(i, disk.of(i), self.held.get(i)) for i in read]
+                made[step.node] = run.pool.submit(make_rows, shared, step.node, disk.of(step.node), *inputs)
+        return made
+
+    def _take(self, made: RowsMade[T]) -> None:
+        """Enter what a task made."""
+        new = [receipt for receipt in made.receipts if receipt.key not in self.disk.receipts]
+        self.room.dense += made.dense
+        if made.table is not None:
+            self.held[made.node] = made.table
+        self.disk.enter(new, made.joined, made.work)
+        if made.table is not None or made.node not in self.run.plan.outputs:  # others count when they are read
+            self.disk.made(made.node)
+
+
+def make_rows(shared: RowTables[T], node: int, known: Sequence[Receipt], *inputs: RowsMade[T]) -> RowsMade[T]:
+    """Task: do a step by rows in memory, or in boxes, of which those that are known are done."""
+    tables = shared.for_task({one.node: one.table for one in inputs if one.table is not None})
+    tables.disk.receipts.take([*known, *(receipt for one in inputs for receipt in one.receipts)])
+    tables.disk.take_left(node)
+    if not tables.disk.has(node):
+        tables.make(tables.steps[node])
+    room = tables.room
+    return RowsMade(node, tables.disk.of(node), tables.held.get(node), room.joined, room.done, room.dense)
+
+
+@contextmanager
+def opened_row_tables(run: Run[T], name: str, *, keep: bool) -> Iterator[RowTables[T]]:
+    """Open the tables of a sweep by rows in the run's folder."""
+    assert run.folder is not None
+    folder = (run.folder / name).absolute()
+    if run.device:
+        from ...tasks.boxes.device_stores import BufferedFiles
+
+        store: ChunkFiles = BufferedFiles(folder)
+    else:
+        store = ChunkFiles(folder)
+    try:
+        yield (RowTasks if run.by_steps else RowTables)(run, store, keep)
+    finally:
+        store.close()
