@@ -64,6 +64,13 @@ def _end(sentence: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _open_streams() -> None:
+    """Open standard streams that whoever started us closed: no file that is opened later then has their numbers."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
 class Commands(click.Group):
     """Commands whose output may go to a full device; what else is written names its file.
 
@@ -92,6 +99,7 @@ class Commands(click.Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command."""
         os.environ.setdefault(*_WAITING_ROUNDS)
+        _open_streams()
         often = gc.get_threshold()
         gc.set_threshold(_OBJECTS_BEFORE_COLLECTING, *often[1:])
         try:

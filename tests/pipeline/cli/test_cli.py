@@ -284,3 +284,16 @@ def test_plans_say_what_the_process_takes_beside_its_budget() -> None:
     found = json.loads(in_process("plan", "grid", "--memory", "3GB", "--json"))["plan"]
     assert (found["memory_bytes"], found["process_bytes"]) == (3 * 10**9, 50_000_000)
     assert "Python and compiled code" in " ".join(in_process("plan", "--help").split())
+
+
+def test_a_closed_standard_error_changes_no_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for arguments, code in ((["solve", "satellite"], 0), (["solve", "no such file"], 2)):
+        with monkeypatch.context() as patched:
+            patched.setattr(sys, "stderr", None)
+            with pytest.raises(SystemExit) as ended:
+                main.main(arguments)
+            sys.stderr.close()
+        assert ended.value.code == code
+    assert "optimum" in capsys.readouterr().out
