@@ -87,7 +87,7 @@ class BoxedStep(Generic[T]):
         found = split(self.disk.steps[self.node], self.disk.sizes, samples, ranges, parts, reads=reads)
         if found is None:
             return False
-        self.disk.cut(self.node, path, found)
+        self.disk.cut(self.node, path, ranges, found)
         return True
 
     def _cut_further(

@@ -20,7 +20,7 @@ from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...tasks.boxes.box import new_receipt
 from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.receipts import Receipts
-from ...tasks.boxes.row_box import Path, box_there, known_run, run_of
+from ...tasks.boxes.row_box import Path, box_there, is_within, known_run, run_of, told_ranges
 from ...tasks.boxes.sorted_runs import RowRun
 from ...tasks.boxes.stores import ChunkFiles, Key
 from ...tasks.rows.keys import Keys, Words
@@ -178,6 +178,8 @@ class RowsOnDisk:
         while stack:
             path, ranges = stack.pop()
             receipt = self.receipts.get((self.name(node), path))
+            if receipt is not None and not is_within(receipt, ranges):
+                receipt = None
             if receipt is None or "variable" not in receipt.value:
                 yield path, ranges, receipt
                 continue
@@ -238,11 +240,11 @@ class RowsOnDisk:
         """Whether all of a table is on disk."""
         return _told_key(node) in self.receipts or not self.open(node)
 
-    def cut(self, node: int, path: Path, split: Split) -> None:
-        """Write down how a box is cut; what it wrote when it was whole is deleted."""
+    def cut(self, node: int, path: Path, ranges: Ranges, split: Split) -> None:
+        """Write down how a box, which has some ranges, is cut; what it wrote when it was whole is deleted."""
         if path in {found for found, _, receipt in self.open(node) if receipt is not None}:
             self.receipts.delete(run_of(self.receipts[self.name(node), path], self.keys[node]).specs)
-        value = {"variable": split.variable, "cuts": [*split.cuts]}
+        value = {"variable": split.variable, "cuts": [*split.cuts], "within": told_ranges(ranges)}
         self.receipts.record([new_receipt(self.name(node), path, 0, 0, time.perf_counter(), value)])
 
     def record(self, receipts: Sequence[Receipt]) -> None:

@@ -177,7 +177,7 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     ChunkLostError
         If a chunk of its inputs is missing or damaged.
     """
-    there, before = box_there(boxes.store, boxes.name, boxes.keys, path)
+    there, before = box_there(boxes.store, boxes.name, boxes.keys, path, ranges)
     if (boxes.name, path) in there:
         return [*there.values()]
     try:
@@ -197,16 +197,25 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     raise failure  # here, where no traceback keeps tables alive
 
 
-def box_there(store: Store, table: str, keys: Keys, path: Path) -> tuple[dict[Key, Receipt], RowRun | None]:
+def box_there(
+    store: Store, table: str, keys: Keys, path: Path, ranges: Ranges | None = None
+) -> tuple[dict[Key, Receipt], RowRun | None]:
     """Return the receipts of undamaged chunks of a box that was done before, and the run that they are of.
 
     If all chunks are undamaged the box's own receipt is there too, last.
+
+    Parameters
+    ----------
+    ranges : mapping, optional
+        What the box is cut to; by default whatever it was cut to.
     """
     folder, key, name = store.folder, (table, path), _run_name(table, path)
     if folder is None or not (folder / keys_name(name)).exists():
         return {}, None
     receipts = ledger.load(folder, [key, (keys_name(name), None), (values_name(name), None)])
     if key not in receipts or "rows" not in receipts[key].value:
+        return {}, None
+    if ranges is not None and not is_within(receipts[key], ranges):
         return {}, None
     run = run_of(receipts[key], keys)
     chunks = {one: receipts[one] for n in range(run.chunks) for one in run.keys_of(n) if one in receipts}
@@ -337,7 +346,7 @@ def stored_run(
     blocks = (put_back(block, keys, ranges) for block in blocks_of(bare, semiring))
     receipts = [*run.write(boxes.store, blocks, there)]
     value = {"rows": rows, "chunk_rows": run.chunk_rows, "dtype": run.dtype, "kept": kept, **work}
-    value["nbytes"] = boxes.nbytes
+    value["nbytes"], value["within"] = boxes.nbytes, told_ranges(ranges)
     receipts.append(new_receipt(boxes.name, path, 0, 0, start, value))
     boxes.store.record(receipts)
     return receipts
@@ -345,6 +354,26 @@ def stored_run(
 
 def _run_name(table: str, path: Path) -> str:
     return "_".join([table, *map(str, path)])
+
+
+def told_ranges(ranges: Ranges) -> str:
+    """Return ranges as receipts have them.
+
+    Examples
+    --------
+    >>> told_ranges({7: (0, 3), 2: (4, 5)})
+    '2:4-5 7:0-3'
+    """
+    return " ".join([f"{v}:{first}-{stop}" for v, (first, stop) in sorted(ranges.items())])
+
+
+def is_within(receipt: Receipt, ranges: Ranges) -> bool:
+    """Whether a receipt is of a box that has these ranges.
+
+    A table that was deleted and made again may be cut otherwise: of its first boxes, the receipts are in the ledger.
+    """
+    told = told_ranges(ranges)
+    return bool(receipt.value.get("within", told) == told)
 
 
 def run_of(receipt: Receipt, keys: Keys, ranges: Ranges = MappingProxyType({})) -> RowRun:

@@ -218,6 +218,33 @@ def test_finished_boxes_survive_a_stop(tmp_path: Path, monkeypatch: pytest.Monke
     assert {path: files(tmp_path)[path] for path in before} == before
 
 
+def test_boxes_of_a_table_that_was_cut_otherwise_before_do_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]
+) -> None:
+    """A table that was deleted and made again, until the run was killed."""
+    model, counted = ring(60, groups=4), row_steps.run_row_box
+
+    def stops(*args: Any) -> Any:
+        if len(done) == 5:
+            raise KeyboardInterrupt
+        return counted(*args)
+
+    monkeypatch.setattr(row_steps, "run_row_box", stops)
+    with pytest.raises(bucketflow.StoppedError):
+        stored(model, workdir=tmp_path / "run")
+    monkeypatch.setattr(row_steps, "run_row_box", counted)
+    tables = tmp_path / "run" / "tables"
+    name = next(name for name, path in reversed(done) if path)
+    first = ledger.load(tables)[name, ()]
+    others = [state + 1 for state in first.value["cuts"]]
+    ledger.append(tables, [replace(first, value={**first.value, "cuts": others})])
+    finished = {box for box in done if box[0] == name}
+    done.clear()
+    found = stored(model, workdir=tmp_path / "run")
+    assert found.value == bucketflow.solve(model, representation="rows").value
+    assert finished <= {*done}
+
+
 @pytest.mark.parametrize("how", ["flipped", "removed", "cut short"])
 def test_damaged_chunks_are_made_again_and_no_others(how: str, tmp_path: Path, done: list[Task]) -> None:
     model = ring(60, groups=4)
