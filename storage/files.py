@@ -48,17 +48,22 @@ def own_name(name: str) -> str:
     return f"{name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}{PARTIAL}"
 
 
+def _created(path: str) -> FileIO:
+    """Create a file; one that is there is removed before."""
+    new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return opened(path, new)
+    except FileExistsError:
+        os.unlink(path)
+        return opened(path, new)
+
+
 @contextmanager
 def written_whole(path: str | Path) -> Iterator[FileIO]:
     """Open a file that takes the place of ``path`` at the end; if anything fails nothing of it remains."""
-    partial, new = own_name(str(path)), os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    partial = own_name(str(path))
     try:
-        try:
-            file = opened(partial, new)
-        except FileExistsError:
-            os.unlink(partial)
-            file = opened(partial, new)
-        with file:
+        with _created(partial) as file:
             yield file
         os.replace(partial, path)
     except BaseException:

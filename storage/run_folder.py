@@ -113,6 +113,11 @@ class RunDir:
     path : Path
         Created if it does not exist. A folder with other content is refused.
 
+    Attributes
+    ----------
+    lock : FileIO
+        Held until it is closed.
+
     Raises
     ------
     StorageError
@@ -121,17 +126,17 @@ class RunDir:
 
     def __init__(self, path: Path):
         self.path = path
-        self._lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p))
+        self.lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p))
         try:
             for left in filter(_is_partial, path.iterdir()):
                 left.unlink()
         except BaseException:
-            self._lock.close()
+            self.lock.close()
             raise
 
     def close(self) -> None:
         """Release the lock."""
-        self._lock.close()
+        self.lock.close()
 
     def read_plan(self) -> dict[str, Any] | None:
         """Return the stored plan; None in a new directory, and where it is damaged and nothing was done after it.

@@ -6,6 +6,7 @@ import ast
 import os
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -88,12 +89,15 @@ def interrupted(action: Callable[[], Any], number: int, error: Error) -> Interru
                 raise error
 
     came = None
-    try:
-        _traced(action, line)
-    except BaseException as found:
-        if not raised:
-            raise
-        came = type(found)
+    with warnings.catch_warnings():
+        # what was opened in the line before is closed as nobody holds it any more
+        warnings.simplefilter("ignore", ResourceWarning)
+        try:
+            _traced(action, line)
+        except BaseException as found:
+            if not raised:
+                raise
+            came = type(found)
     return Interrupted(raised[0], error, came) if raised else None
 
 

@@ -16,9 +16,6 @@ from .question import Question
 _CELL_BYTES = 8
 # A cell of a device takes this part of the time of one of this machine's cores.
 _DEVICE_SPEED = 1 << 10
-# A sweep over a searched tree has a small part of the largest message of the first order in memory: of SPOT5 404 it was
-# 1/60, of the grid 50-16-5 1/17. Twice as much makes two slices, which take less than bounds do (0.9 CPU-s, 1.9).
-_LARGEST_PART = 32
 _MOST_CELLS = 1 << 62
 #: Preparation has the network's tables so many times, 8 bytes a cell.
 COPIES = 8
@@ -39,15 +36,18 @@ def most_whole_cells(question: Question, options: Options, most: int) -> int:
     return most if options.memory is None else min(most, spare_bytes(question, options) // _CELL_BYTES)
 
 
-def is_whole(question: Question, options: Options, cells: float) -> bool:
-    """Whether a sweep of so many cells of buckets is likely to fit memory without slices, by its largest message."""
+def is_whole(question: Question, options: Options, cells: float, largest_part: int) -> bool:
+    """Whether a sweep of so many cells of buckets is likely to fit memory without slices.
+
+    One part in so many of the largest message of the first order is expected in memory.
+    """
     if options.memory is None or cells <= most_whole_cells(question, options, _MOST_CELLS):
         return True
     network = question.reduced[0]
     order = min_fill_order(network.dims, network.scopes, options.seed)
     _, messages = bucket_parents(len(network.dims), network.scopes, order)
     largest = max((math.prod([network.dims[v] for v in message]) for message in messages), default=1)
-    return largest * _CELL_BYTES <= _LARGEST_PART * spare_bytes(question, options)
+    return largest * _CELL_BYTES <= largest_part * spare_bytes(question, options)
 
 
 def tables_fit(question: Question, options: Options) -> bool:

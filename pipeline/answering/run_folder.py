@@ -96,14 +96,13 @@ def opened(path: Path) -> Iterator[RunDir]:
         rundir = RunDir(path)
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
-    try:
-        yield rundir
-    except DiskFullError as error:
-        raise _out_of_space(error, path) from None
-    except StorageError as error:
-        raise IncompatibleRunError(str(error)) from None
-    finally:
-        rundir.close()
+    with rundir.lock:  # whose end no signal comes before, as it may before a call of our own
+        try:
+            yield rundir
+        except DiskFullError as error:
+            raise _out_of_space(error, path) from None
+        except StorageError as error:
+            raise IncompatibleRunError(str(error)) from None
 
 
 @contextmanager

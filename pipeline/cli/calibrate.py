@@ -69,6 +69,8 @@ def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "sums on diagrams", _sums
     yield "counts by search", _counts
     yield "mini-buckets", partial(bound, _grid("markov"), query="partition", z=3)
+    yield "marginal MAP", _losses
+    yield "cases", _cases
     if not unknown_numba():
         yield "compiled models", _compiled
         yield "threads", _threads
@@ -201,6 +203,32 @@ def _counts() -> None:
     state = new_state(clauses_of(2, [(0, 2)], np.zeros(2)))
     state.counters[ENTRIES] = 1
     forget(state, new_known(1, 1, 1, wide=False))
+
+
+def _losses() -> None:
+    """Which state of a variable loses least, beside one that is summed."""
+    import numpy as np
+
+    from ..cost_networks.cost_network import CostTable
+    from ..minibuckets.loss_search import LossSearch
+    from ..minibuckets.mixed_bound import MixedBound
+    from ..minibuckets.partition import Size, partition
+
+    scope = (0, 1)
+    mixed = MixedBound(partition((2, 2), [scope], [1, 0], Size(cells=4)), [CostTable(scope, np.zeros((2, 2)))], [0])
+    mixed.improve(lambda: True, 1)
+    LossSearch(mixed, None, {}, 1 << 20).compile()
+
+
+def _cases() -> None:
+    """A case of two variables that observes one."""
+    import numpy as np
+
+    from ...tasks.sweeps.observed_cases import ObservedCases
+    from ...tasks.sweeps.scaled import Scaled
+
+    cases = ObservedCases((2, 2), [(0, 1)], {0: Scaled(np.ones(4))}, [0], 1 << 10)
+    cases.answer(np.array([[-1, 0]]), 1)
 
 
 def _compiled() -> None:

@@ -52,7 +52,7 @@ class SweepEngine:
         cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed, self._last)
         policy = asking.policy
         seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
-        if not is_whole(asking.question, asking.options, cells):
+        if not is_whole(asking.question, asking.options, cells, policy.largest_part):
             seconds *= policy.sliced_overhead
         seconds += self._wide_cells * policy.table_cell_seconds
         rates = self._device_rates

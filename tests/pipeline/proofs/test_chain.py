@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow.pipeline.answering import optimum
 from bucketflow.pipeline.answering.engines import sweep_engine
+from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cost_networks.cost_network import CostNetwork, CostTable
 from bucketflow.pipeline.cost_networks.preparation import NetworkSize, PreparedNetwork, Report
@@ -523,16 +524,18 @@ def test_what_is_not_easy_is_swept_where_that_is_quick(
     assert (known.done, known.prover, known.total) == ((True, "dense", 1) if planned else (False, "", None))
 
 
-@pytest.mark.parametrize(("memory", "proved"), [(None, False), ("4GB", False), ("1GB", True)])
+@pytest.mark.parametrize(
+    ("memory", "part", "proved"), [(None, 0, False), ("4GB", 0, False), ("1GB", 0, True), ("1GB", 1, False)]
+)
 def test_sweeps_that_are_quicker_than_bounds_are_swept(
-    memory: str | None, proved: bool, monkeypatch: pytest.MonkeyPatch
+    memory: str | None, part: int, proved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """CSP_13 and SPOT5 404, of 2^25.4 cells, took 0.65 s by way of bounds, and are swept in 0.13.
 
-    Memory counts only where not all cells fit.
+    Memory counts only where not all cells fit, nor the largest message.
     """
     monkeypatch.setattr(sweep_engine, "sweep_cells", lambda *_: 2.0**27)
-    result = bucketflow.solve(bucketflow.load("satellite"), memory=memory)
+    result = solve_by(StrategyPolicy(largest_part=part), bucketflow.load("satellite"), memory=memory)
     assert (result.proof is not None) is proved
 
 

@@ -22,7 +22,7 @@ from bucketflow.pipeline.answering.engines.offers import (
     Wishes,
     strategy_of,
 )
-from bucketflow.pipeline.answering.engines.strategy_policy import POLICY
+from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy
 from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.question_sizes import is_whole
@@ -314,7 +314,8 @@ def test_a_sweep_is_priced_as_sliced_where_its_largest_message_tells_so() -> Non
     question = question_of(model, "optimum")
     cells = sweep_cells(question.reduced[0].dims, question.reduced[0].scopes, 0)
     enough, scarce = model.nbytes + (1 << 23), model.nbytes + (1 << 16)
+    part = StrategyPolicy().largest_part
     assert 8 * cells > enough
-    assert is_whole(question, Options(memory=enough), cells)
+    assert is_whole(question, Options(memory=enough), cells, part)
     assert bucketflow.plan(model, memory=enough).slices == 1
-    assert not is_whole(question, Options(memory=scarce), cells)
+    assert not is_whole(question, Options(memory=scarce), cells, part)
