@@ -78,8 +78,7 @@ class OrderPolicy(Policy):
     least_restarts_seconds, both_ways_tables : float, int
         Nor than what is left once the steps of both sweeps are lowered, which have so many tables for each of the tree
         (3.2 to 5.6 of eight networks), but at least the first: a few orders by other rules are worth it (munin: 0.17 s
-        a propagation instead of 0.21). Of 25 propagations of 20 ms to 1 s, a search of 25 ms instead of 100 made four
-        slower by 6 to 82%, three faster, and planning 0.1 to 0.2 CPU-s shorter.
+        a propagation instead of 0.21).
     """
 
     share: float = 0.08
