@@ -148,8 +148,8 @@ class Opening:
 
     def _sweep(self, network: CostNetwork, seconds: float) -> None:
         """Sweep every cell of a network, prepared or as it was, if that is predicted to take at most ``seconds``."""
-        known = self.known
-        with known.timed("dense"):
+        known, outcome = self.known, None
+        with known.timed("dense"), known.if_compiled("dense"):
             planned = known.limits.eliminate(network, known.upper)
             outcome = planned.run() if planned is not None and planned.seconds <= seconds else None
         if outcome is None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
@@ -78,6 +78,7 @@ class InnerBounds:
         self.network = question.reduced[0]
         self.outer = OuterFunctions(question, self.network)
         self.names = frozenset([question.model.names[v] for v in self.outer.outer])
+        self._uncompiled = ""
         self._cell_seconds, self._sums = 0.0, dict[tuple[int, bytes], float]()
         policy, seconds = OuterPolicy.current(), self.asking.effort.time
         seconds = policy.seconds if seconds is None else seconds
@@ -126,13 +127,21 @@ class InnerBounds:
         until, compiling = now + share * (self.until - now), policy.compiling_share * (self._end - now)
         if not self.possible or self.is_close or now > until:
             return
-        with suppress(NotCompiledError), compiled_until(compiling):
+        with self._if_compiled(), compiled_until(compiling):
             search.compile()
         seconds = policy.first_search_seconds
-        with suppress(NotCompiledError), compiled_until(0.0):
+        with self._if_compiled(), compiled_until(0.0):
             while self.possible and time.perf_counter() < until and not (search.finished or self.is_close):
                 self._search_round(search, min(until, time.perf_counter() + seconds))
                 seconds *= 2
+
+    @contextmanager
+    def _if_compiled(self) -> Iterator[None]:
+        """Leave out what needs loops that would not be compiled in time: what is known by then has to do."""
+        try:
+            yield
+        except NotCompiledError as error:
+            self._uncompiled = str(error)
 
     def _search_round(self, search: LossSearch, until: float) -> None:
         """Go on with a search; then try states that it thinks best, and climb, for as long."""
@@ -255,7 +264,7 @@ class InnerBounds:
             self.upper, self.above = most + _OUTWARD, "the total"
             modes = modes_along(asked.model.functions, asked.model.dims, asked.hard)
             self._take_states({asked.model.names[v]: asked.model.label(v, modes[v]) for v in self.outer.outer})
-        with suppress(BudgetError, ModelError):  # hidden chance has no best states
+        with suppress(BudgetError, ModelError), self._if_compiled():  # hidden chance has no best states
             found = self._optimum(
                 Question(with_links(asked.model), "optimum", asked.hard, asked.soft), OuterPolicy.current().first_share
             )
@@ -297,9 +306,10 @@ class InnerBounds:
         if (search := self._search) is None:
             return
         begin = self._best_places if start is None else start
-        found = search.climbed(begin, lambda: time.perf_counter() > until, vain)
-        if self.best is None or start is not None or found != begin:
-            self._take_places(found)
+        with self._if_compiled():
+            found = search.climbed(begin, lambda: time.perf_counter() > until, vain)
+            if self.best is None or start is not None or found != begin:
+                self._take_places(found)
 
     @property
     def _best_places(self) -> dict[int, int]:
@@ -327,7 +337,11 @@ class InnerBounds:
 
     def _improve(self, model: Model) -> dict[str, str | int] | None:
         """Take the optimum of a model that is worth at least the sums, and the sum of its states; return these."""
-        found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
+        try:
+            found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
+        except NotCompiledError as error:
+            self._uncompiled = str(error)
+            return None
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
         if found.assignment is not None:
@@ -373,9 +387,13 @@ class InnerBounds:
             gap_given=gap,
             history=tuple(self.history),
         )
-        note = f"the sums are bounded: {self.why}"
+        notes = [f"the sums are bounded: {self.why}"]
+        if self._uncompiled:
+            notes.append(f"a search was left out: {self._uncompiled}; bucketflow warm compiles loops ahead")
         seconds = {"run": spent}
-        return replace(found, status="optimal" if closed else "bounded", proof=proof, notes=(note,), seconds=seconds)
+        return replace(
+            found, status="optimal" if closed else "bounded", proof=proof, notes=tuple(notes), seconds=seconds
+        )
 
 
 def _pass_cells(split: Partition) -> int:

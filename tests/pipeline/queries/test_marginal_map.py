@@ -22,7 +22,7 @@ from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.answering.door import solved
 from bucketflow.pipeline.answering.engines.asking import Asking
 from bucketflow.pipeline.answering.engines.inner_bounds import InnerBounds
-from bucketflow.pipeline.answering.engines.outer_search import outer_search
+from bucketflow.pipeline.answering.engines.outer_search import OuterSearch, outer_search
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, OuterPolicy
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
@@ -33,6 +33,7 @@ from bucketflow.pipeline.minibuckets.mixed_bound import MixedBound
 from bucketflow.pipeline.minibuckets.partition import Size, partition
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.preprocessing.leaf_tables import energy_leaves, in_scopes
+from bucketflow.tasks.compiler.compile_limits import NotCompiledError
 from tests.models import assignments, bayes_models, grid, markov_models
 from tests.strategies import NEVER_QUICK, solve_by
 
@@ -218,6 +219,22 @@ def test_a_time_is_answered_with_two_bounds(tmp_path: Path) -> None:
     ]
     assert CliRunner().invoke(main, asked).exit_code == 3
     assert CliRunner().invoke(main, [*asked, "--gap", "0.9"]).exit_code == 0
+
+
+@pytest.mark.parametrize("name", ["climbed", "part"])
+def test_searches_whose_loops_are_not_compiled_in_time_are_left_out(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(*_: Any) -> Any:
+        raise NotCompiledError("run_stage")
+
+    question = question_of(grid(4, 4, 2, "markov"), "mmap", maximize=[f"x{v}" for v in range(16) if v % 3])
+    monkeypatch.setattr(OuterSearch, name, late)
+    with OuterPolicy.using(bits=(1,)):
+        found = InnerBounds(Asking(question, Options(), ProofOptions(), ask=solved), "it was asked for").run()
+    assert found.proof is not None
+    assert found.log10 is not None
+    assert found.log10 <= found.proof.upper
+    if name == "climbed":
+        assert any("run_stage is not compiled" in note for note in found.notes)
 
 
 @settings(max_examples=40, deadline=None)
