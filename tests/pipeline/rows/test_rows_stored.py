@@ -196,8 +196,9 @@ def files(folder: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in folder.rglob("c.*")}
 
 
-def test_finished_boxes_survive_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]) -> None:
-    model, counted = ring(60, groups=4), row_steps.run_row_box
+def stop_after_five(done: list[Task], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the sixth box be interrupted."""
+    counted = row_steps.run_row_box
 
     def stops(*args: Any) -> Any:
         if len(done) == 5:
@@ -205,6 +206,11 @@ def test_finished_boxes_survive_a_stop(tmp_path: Path, monkeypatch: pytest.Monke
         return counted(*args)
 
     monkeypatch.setattr(row_steps, "run_row_box", stops)
+
+
+def test_finished_boxes_survive_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[Task]) -> None:
+    model, counted = ring(60, groups=4), row_steps.run_row_box
+    stop_after_five(done, monkeypatch)
     with pytest.raises(bucketflow.StoppedError, match="stopped; continue with"):
         stored(model, workdir=tmp_path / "run")
     before, finished = files(tmp_path), [*done]
@@ -223,13 +229,7 @@ def test_boxes_of_a_table_that_was_cut_otherwise_before_do_not_count(
 ) -> None:
     """A table that was deleted and made again, until the run was killed."""
     model, counted = ring(60, groups=4), row_steps.run_row_box
-
-    def stops(*args: Any) -> Any:
-        if len(done) == 5:
-            raise KeyboardInterrupt
-        return counted(*args)
-
-    monkeypatch.setattr(row_steps, "run_row_box", stops)
+    stop_after_five(done, monkeypatch)
     with pytest.raises(bucketflow.StoppedError):
         stored(model, workdir=tmp_path / "run")
     monkeypatch.setattr(row_steps, "run_row_box", counted)
