@@ -134,10 +134,6 @@ class RunDir:
             self.lock.close()
             raise
 
-    def close(self) -> None:
-        """Release the lock."""
-        self.lock.close()
-
     def read_plan(self) -> dict[str, Any] | None:
         """Return the stored plan; None in a new directory, and where it is damaged and nothing was done after it.
 

@@ -16,7 +16,6 @@ from .question import Question
 _CELL_BYTES = 8
 # A cell of a device takes this part of the time of one of this machine's cores.
 _DEVICE_SPEED = 1 << 10
-_MOST_CELLS = 1 << 62
 #: Preparation has the network's tables so many times, 8 bytes a cell.
 COPIES = 8
 # What engines of optima take at least.
@@ -41,13 +40,13 @@ def is_whole(question: Question, options: Options, cells: float, largest_part: i
 
     One part in so many of the largest message of the first order is expected in memory.
     """
-    if options.memory is None or cells <= most_whole_cells(question, options, _MOST_CELLS):
+    if options.memory is None or cells * _CELL_BYTES <= (spare := spare_bytes(question, options)):
         return True
     network = question.reduced[0]
     order = min_fill_order(network.dims, network.scopes, options.seed)
     _, messages = bucket_parents(len(network.dims), network.scopes, order)
     largest = max((math.prod([network.dims[v] for v in message]) for message in messages), default=1)
-    return largest * _CELL_BYTES <= largest_part * spare_bytes(question, options)
+    return largest * _CELL_BYTES <= largest_part * spare
 
 
 def tables_fit(question: Question, options: Options) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
-from ..orders.tree_search import Starts
+from ..orders.starts import Starts
 from ..plans.lower_bounds import Outline, first_plan, least_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner

@@ -33,6 +33,7 @@ class StoredGates:
 
     folder: Path
     sizes: list[tuple[int, int]] = field(default_factory=list)
+    _stored: int = 0
 
     def append(self, is_sum: Array | bool, counts: Array, children: Array) -> None:
         """Write gates that are made of earlier ones alone.
@@ -43,7 +44,8 @@ class StoredGates:
             If the disk has no room for them and for the circuit.
         """
         kinds, ends = np.broadcast_to(np.asarray(is_sum, np.bool_), len(counts)), np.cumsum(counts)
-        needed = 2 * sum(self._bytes(gates, edges) for gates, edges in (*self.sizes, (len(counts), len(children))))
+        self._stored += 9 * len(counts) + 8 * len(children)
+        needed = 2 * self._stored
         if (left := free_bytes(self.folder)) < needed:
             raise BudgetError(
                 f"the circuit needs {format_bytes(needed)} of disk by now, of which {self.folder} has "
@@ -61,10 +63,6 @@ class StoredGates:
                     np.ascontiguousarray(part).tofile(file)
             self.sizes.append((stop - start, len(edges)))
             start = stop
-
-    @staticmethod
-    def _bytes(gates: int, edges: int) -> int:
-        return 9 * gates + 8 * edges
 
     def _pieces(self, *, backward: bool = False) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield the number of the first gate of each piece, and its kinds, numbers of children, and children."""

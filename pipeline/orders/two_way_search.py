@@ -12,7 +12,8 @@ from .depth_first import loops_are_ready
 from .effort import FUNCTION_SECONDS, TABLE_SECONDS, PlanningBudget
 from .forests import forest_tree, split_steps
 from .order_policy import OrderPolicy
-from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, Starts, TreeSearch
+from .starts import Starts
+from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, TreeSearch
 
 
 def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None, check: Check | None = None) -> Tree:

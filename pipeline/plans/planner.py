@@ -12,7 +12,8 @@ from typing import Any, Final
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
-from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, Starts, TreeSearch
+from ..orders.starts import Starts
+from ..orders.tree_search import HOPELESS_SECONDS, LONGEST_PLANNING, Check, TreeSearch
 from ..orders.two_way_search import cheapest_both_ways, tree_for_both_ways
 from ..trees.costs import Rates, steps_cost, tree_cost
 from ..trees.cutsets import variant_nodes

@@ -198,10 +198,10 @@ def test_one_run_at_a_time(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="in use"):
         RunDir(tmp_path / "run")
     first.write_plan({"a": 1}, "0.1")
-    first.close()
+    first.lock.close()
     second = RunDir(tmp_path / "run")
     assert second.read_plan() == {"a": 1, "bucketflow": "0.1"}
-    second.close()
+    second.lock.close()
 
 
 def test_foreign_folders_are_refused(tmp_path: Path) -> None:

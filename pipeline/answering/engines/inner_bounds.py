@@ -106,7 +106,9 @@ class InnerBounds:
             search = LossSearch(mixed, self._search, self._sums, self._memory // 8)
             self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
             if not self.is_close:
-                states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
+                states: dict[str, str | int] | None = None
+                with self._if_compiled():
+                    states = self._improve(self.outer.model(self._functions(*mixed.left(count))))
                 start = None if states is None else self._places(states)
                 self._climb(OuterPolicy.current().climbing_share, start=start)
             self._search_losses(search, OuterPolicy.current().searching_share)
@@ -337,11 +339,7 @@ class InnerBounds:
 
     def _improve(self, model: Model) -> dict[str, str | int] | None:
         """Take the optimum of a model that is worth at least the sums, and the sum of its states; return these."""
-        try:
-            found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
-        except NotCompiledError as error:
-            self._uncompiled = str(error)
-            return None
+        found = self._optimum(question_of(model, "optimum"), OuterPolicy.current().optimum_share)
         self.possible = found.status != "infeasible"
         above = found.proof.upper if found.proof is not None else found.log10
         if found.assignment is not None:
