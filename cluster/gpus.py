@@ -242,6 +242,10 @@ class GpuPool(DaskPool):
         """Return how many tasks each worker's device has room for, by address."""
         return {address: min(threads, self._at_a_time) for address, threads in super().slots().items()}
 
+    def _ahead(self, count: int) -> int:
+        """Return how many calls a slot is given at a time: one where tables of each are made by tasks of their own."""
+        return 1 if self._begins else super()._ahead(count)
+
     def _chosen(self, addresses: Collection[str]) -> list[str]:
         """Return the workers with a device, or as many of them as are allowed."""
         chosen = super()._chosen([address for address in self._workers or addresses if address in addresses])

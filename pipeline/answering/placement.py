@@ -66,9 +66,7 @@ def verify_steps(plan: Plan) -> None:
         Naming what is a task instead.
     """
     why, count, most = "", plan.step_tasks, SlicePolicy.current().step_tasks
-    if plan.spill and plan.device:
-        why = "a box on a GPU, which reads, runs its steps and writes beside others, is one task"
-    elif count > most:
+    if count > most:
         why = f"the steps of all slices or boxes are {count:,} tasks, of which a scheduler is given {most:,} at most"
     if why:
         raise ModelError(f"tasks 'steps' do not apply: {why}; leave the option out, or give more memory")
@@ -187,7 +185,8 @@ def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Path |
         with scratch_folder() as folder:
             yield folder
         return
-    if plan is None or plan.spill is None or plan.spill.cards or (plan.spill.resident and resources.gpu_count == 1):
+    here = plan is not None and plan.spill is not None and plan.spill.resident and not resources.distributed
+    if plan is None or plan.spill is None or plan.spill.cards or here:
         yield None
         return
     shared = plan.spill.resident and _has_room(_SHARED_MEMORY, plan.spill.disk_bytes)

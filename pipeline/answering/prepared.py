@@ -245,6 +245,8 @@ def _verify_spread(prepared: Prepared) -> None:
         why = f"it spreads tables over several GPUs of this machine, and {resources.gpu_count or 'none'} is used"
     elif asked.folder is not None:
         why = "a run directory keeps its tables in files"
+    elif asked.tasks == "steps":
+        why = "its boxes are for threads of this process, and tasks 'steps' for others; fit 'spill' has files for them"
     elif problem.targets is not None:
         why = "marginals are answered in slices, or by fit 'spill'"
     elif problem.rows is not None:
@@ -320,7 +322,7 @@ def _around(resources: Resources, **link: float) -> HostBudget:
     asked = resources.asked
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote
-    cards = 1 if files else resources.gpu_count
+    cards = 1 if files or asked.tasks == "steps" else resources.gpu_count
     return HostBudget(resources.host_bytes, files, resources.disk_bytes, rate, cards=cards, **link)
 
 

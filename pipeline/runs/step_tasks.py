@@ -11,11 +11,12 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from ...cluster.dask_pool import Begin, DaskPool
+from ...cluster.pool import in_a_row
 from ...storage.spec import Receipt
 from ...tasks.boxes.box import Receipts, States, Wanted, run_box
 from ...tasks.boxes.box_steps import end_box, read_input, store_table
 from ...tasks.steps.step import Step
-from ...tasks.sweeps.program import run_step_at
+from ...tasks.sweeps.program import run_step_at, run_step_here
 from ...tasks.sweeps.sweep import OnTable
 from .parts import submit_steps
 from .run import Held
@@ -25,14 +26,20 @@ T = TypeVar("T")
 
 
 def _submit_at(
-    pool: DaskPool, worker: str | None, held: Held[Any], states: States, made: Mapping[int, Any], first: int = 0
+    pool: DaskPool,
+    worker: str | None,
+    held: Held[Any],
+    states: States,
+    made: Mapping[int, Any],
+    first: int = 0,
+    run: Callable[..., Any] = run_step_at,
 ) -> Callable[[int, Step], Any]:
-    """Return what submits steps of a held program, from a position on, with some variables fixed."""
+    """Return what submits steps of a held program by ``run``, from a position on, with some variables fixed."""
 
     def submit(position: int, step: Step) -> Any:
         read = tuple(dict.fromkeys(i for i in step.inputs if i in made))
         where = held.handle, first + position, states, read
-        return pool.submit(run_step_at, *where, *[made[i] for i in read], worker=worker)
+        return pool.submit(run, *where, *[made[i] for i in read], worker=worker)
 
     return submit
 
@@ -88,8 +95,16 @@ def begin_box(
     threads: int,
     also: Sequence[int] = (),
 ) -> Any:
-    """Submit what a box reads, its steps, and what it writes; tables are written as they are made."""
+    """Submit what a box reads, its steps, and what it writes; tables are written as they are made.
+
+    Between tasks they are on the host, so that a device holds what the steps of its slots need, wherever boxes stand.
+    One that a device had no memory for is a single task, of which each part fixes further variables.
+    """
     box = held.value
+    if also:
+        return pool.submit(
+            in_a_row, run_box, held.handle, number, states, receipts, wanted, threads, also, worker=worker
+        )
     apart = {*box.results, *box.roots}
     submit = partial(pool.submit, worker=worker)
     made = {
@@ -105,7 +120,7 @@ def begin_box(
 
     for node, table in made.items():
         store(node, table)
-    step_at = _submit_at(pool, worker, held, states, made)
+    step_at = _submit_at(pool, worker, held, states, made, run=run_step_here)
     submit_steps(box.program.steps, apart, made, lambda position, step: store(step.node, step_at(position, step)))
     nodes = tuple(node for node in apart if node in made)
     ends = *stored, *[made[node] for node in nodes]

@@ -183,6 +183,17 @@ class DeviceProgram(Program[T]):
         """Return some of the leaf tables with the given variables fixed, on the device where they are read there."""
         return self._staged(super().leaves_at(states, nodes))
 
+    def step_here(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
+        """Return what a step makes of tables of the host, on the host; it runs where it does in a sweep of all steps.
+
+        The device holds what one step needs, however many tables wait.
+        """
+        step = self.steps[position]
+        given = {**made, **super().leaves_at(states, [i for i in dict.fromkeys(step.inputs) if i not in made])}
+        if step.node in self._nodes_there:
+            given = self._staged({i: given[i] for i in step.inputs})
+        return fetch(self.algebra.step(step, [given[i] for i in step.inputs], 1))
+
     def _with_room(
         self, steps: Sequence[Step], kept: Collection[int], others: Collection[int]
     ) -> tuple[Algebra[T], Sequence[tuple[int, ...]]]:

@@ -87,6 +87,16 @@ class Program(Generic[T]):
         """Return tables that steps made, in the host's memory."""
         return dict(tables)
 
+    def step_at(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
+        """Return what the step at a position makes, with some variables fixed, of tables that others made."""
+        step = self.steps[position]
+        given = {**made, **self.leaves_at(states, [i for i in dict.fromkeys(step.inputs) if i not in made])}
+        return self.algebra.step(step, [given[i] for i in step.inputs], 1)
+
+    def step_here(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
+        """Return the same where all tables are in the host's memory: those that others made, and what is returned."""
+        return self.step_at(position, states, made)
+
     def run(
         self,
         messages: Mapping[int, T] | None = None,
@@ -190,11 +200,14 @@ def run_step_at(held: ProgramOwner, position: int, states: Mapping[int, int], re
 
     It reads the tables ``read`` that other tasks made, and leaf tables of the program.
     """
-    program = held.program
-    step, given = program.steps[position], dict(zip(read, tables, strict=True))
-    given |= program.leaves_at(states, [i for i in dict.fromkeys(step.inputs) if i not in given])
     with portable_errors():
-        return program.algebra.step(step, [given[i] for i in step.inputs], 1)  # type: ignore[no-any-return]
+        return held.program.step_at(position, states, dict(zip(read, tables, strict=True)))  # type: ignore[no-any-return]
+
+
+def run_step_here(held: ProgramOwner, position: int, states: Mapping[int, int], read: tuple[int, ...], *tables: T) -> T:
+    """Task: the same where tables that tasks make are in the host's memory, whatever a device does in between."""
+    with portable_errors():
+        return held.program.step_here(position, states, dict(zip(read, tables, strict=True)))  # type: ignore[no-any-return]
 
 
 def together(nodes: tuple[int, ...], *tables: T) -> dict[int, T]:

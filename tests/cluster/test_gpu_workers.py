@@ -22,14 +22,18 @@ from bucketflow.cluster.gpus import GpuPool, GpuWorker, gpu_workers
 from bucketflow.cluster.pool import Node
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.batches.batch_policy import BatchPolicy
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
+from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.runs.pools import DaskPools
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.memory import DeviceMemoryError
+from tests.cluster.test_steps import answers, assert_same
 from tests.device_stand_in import StandIn, device
 from tests.models import grid
 from tests.pipeline.devices.test_device_spill import small
+from tests.policies import InForce
 
 FREE = {"gpu-a": 1 << 32, "gpu-b": 1 << 33, "gpu-c": 1 << 34}
 
@@ -288,13 +292,71 @@ def test_agents_are_tasks_of_several_gpus(how: dict[str, Any], monkeypatch: pyte
     assert there.assignment == alone.assignment
 
 
-def test_boxes_of_a_gpu_are_whole_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("query", "kind"),
+    [
+        ("optimum", "cost"),
+        ("partition", "markov"),
+        ("partition", "steep"),
+        ("count", "forbids"),
+        ("marginals", "markov"),
+        ("max-marginals", "cost"),
+    ],
+)
+@pytest.mark.parametrize("names", [("gpu-a",), ("cpu", "gpu-a", "gpu-c")])
+def test_steps_of_boxes_are_futures_of_the_gpu_workers(
+    query: str, kind: str, names: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bits as boxes that one device runs whole, and receipts from which such a run ends."""
+    model = grid(6, 6, 3, kind)
+    with watched(monkeypatch) as (_, used), cluster(*names, threads=3) as client:
+        how: dict[str, Any] = {"fit": "spill", "tree": "bucket", "gpu_memory": small(model, query, 3)}
+        alone = answers(model, query, gpus=1, **how)
+        used.clear()
+        how |= {"gpus": "all", "client": client, "workdir": tmp_path / "run"}
+        found = answers(model, query, tasks="steps", **how)
+        assert used
+        assert used <= {*names} - {"cpu"}
+        (tmp_path / "run" / "result.json").unlink()
+        again = answers(model, query, **how)
+    assert found.plan.device
+    assert found.plan.spill is not None
+    assert found.dask.tasks > found.plan.step_tasks >= len(found.plan.steps)
+    assert_same(alone, found)
+    assert_same(alone, again)
+
+
+def test_a_device_holds_what_the_steps_of_its_slots_make(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that wait for the way back are on the host."""
+    model = grid(6, 6, 3, "markov")
+    with watched(monkeypatch) as (there, used), cluster("gpu-a", threads=3) as client:
+        how: dict[str, Any] = {"fit": "spill", "tree": "bucket", "gpu_memory": small(model, "marginals", 3)}
+        found = bucketflow.marginals(model, gpus="all", client=client, tasks="steps", **how)
+    assert used == {"gpu-a"}
+    assert 0 < there.peaks[0] <= SLOTS * largest_bytes(found.plan, 0)
+    assert there.held[0] == 0
+
+
+def test_a_box_that_a_device_has_no_memory_for_is_done_in_parts(
+    monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
+    in_force(BudgetPolicy, stored_runs=())  # all large tables are stored, so that boxes have variables left to fix
     model = grid(6, 6, 3)
-    with watched(monkeypatch), cluster("gpu-a") as client:
-        options: dict[str, Any] = {"gpus": "all", "client": client, "fit": "spill", "tree": "bucket"}
-        options["gpu_memory"] = small(model, "optimum", 3)
-        with pytest.raises(bucketflow.ModelError, match="is one task"):
-            bucketflow.solve(model, **options, tasks="steps")
+    with watched(monkeypatch) as (there, _), cluster("gpu-a", "gpu-c", threads=3) as client:
+        how: dict[str, Any] = {"fit": "spill", "tree": "bucket", "gpu_memory": small(model, "optimum", 2)}
+        alone = bucketflow.solve(model, gpus=1, **how)
+        there.largest_table_bytes = largest_bytes(alone.plan, -1) // 2
+        found = bucketflow.solve(model, gpus="all", client=client, tasks="steps", **how)
+        assert there.refused
+    assert (found.value, found.assignment) == (alone.value, alone.assignment)
+    assert "they were done in parts" in found.notes[0]
+
+
+def largest_bytes(plan: bucketflow.Plan | None, last: int) -> int:
+    """What the largest table of a box takes, but for those of the last stages."""
+    assert plan is not None
+    assert plan.spill is not None
+    return max(s.lowered.out_cells for stage in plan.spill.stages[: last or None] for s in stage.steps) * plan.itemsize
 
 
 @BatchPolicy.using(large_seconds=0.0)
