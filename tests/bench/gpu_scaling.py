@@ -1,9 +1,9 @@
 """One answer on 1, 2, 4, … GPUs: ``python tests/bench/gpu_scaling.py [--counts 1,2,4] [--long] [--only WORD]``.
 
 CELAR6-SUB0 fits one device and is one huge step and what belongs to it, which is cut over the devices; sixteen copies
-of it are independent subtrees; Promedas_41 is given little memory and is many slices; ``--long`` adds Grids_28. The
-workers are up before the clock starts, and short runs are repeated. Efficiency is the time on one GPU over the time on
-N and N; runs of less than a second show what a run costs besides.
+of it are independent subtrees; Promedas_41 is given little memory and is many slices; ``--long`` adds Grids_28, its
+sum, and a part of CELAR6-SUB1's slices. The workers are up before the clock starts, and short runs are repeated.
+Efficiency is the time on one GPU over the time on N and N; runs of less than a second show what a run costs besides.
 
 Then, through the public interface: 2,000 cases of munin3 and diabetes of which a fifth of the variables is observed, a
 grid whose tables pass through files, and the same with a worker that is killed once 40 of its chunks are there.
@@ -56,7 +56,11 @@ JOBS = [
     Job("independent subtrees", "16 x CELAR6-SUB0"),
     Job("many slices", "Promedas_41 MPE", 2 * 10**9),
 ]
-LONG = [Job("many large slices", "Grids_28 MPE")]
+LONG = [
+    Job("many large slices", "Grids_28 MPE"),
+    Job("sums in slices", "Grids_28 Z"),
+    Job("44 states in slices", "CELAR6-SUB1, part"),
+]
 
 
 def timed(job: Job, client: Any, count: int) -> tuple[float, str]:
