@@ -4,9 +4,9 @@
 4step,min-2s]``: one table, CPU seconds of one thread, the best of some repetitions; reading and making a peer's model
 are not counted. A dash where a peer is not installed or has no such question. ``agree`` says what was compared.
 
-``python tests/bench/questions.py --mmap 20 [--only pedigree]``: marginal MAP on the folders ``uai/mmap_*``, so many
-seconds each: what was proved, the interval otherwise, and the best value that the evaluation of 2022 knows. A line
-comes as soon as it is known.
+``python tests/bench/questions.py --mmap 20 [--only pedigree] [--jobs 8]``: marginal MAP on the folders ``uai/mmap_*``,
+so many seconds each: what was proved, the interval otherwise, and the best value that the evaluation of 2022 knows. A
+line comes as soon as it is known. With ``--jobs`` so many instances at once share cores and half of the free memory.
 
 ``python tests/bench/questions.py --sweep 4,16,64 [--bandwidths 2,3] [--attributes 128] [--gpus 1]``: the sweep that mbi
 is measured by (``mbi/marginal_oracles.py:default_oracle``): a function of each few attributes in a row, of so many
@@ -20,10 +20,15 @@ from __future__ import annotations
 import argparse
 import lzma
 import math
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.util import find_spec
+from multiprocessing import get_context
+from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -34,6 +39,7 @@ from rich.table import Table
 
 import bucketflow
 from bucketflow import Model
+from bucketflow.cluster.memory import default_memory_bytes
 
 # Wall seconds that a peer's rejection of draws may take.
 _PATIENCE = 10
@@ -266,8 +272,8 @@ def bucketflow_cfn(model: Model, upper: int) -> Any:
     return peer
 
 
-def marginal_maps(seconds: float, only: str) -> None:
-    """Print a line for each instance of marginal MAP."""
+def marginal_maps(seconds: float, only: str, jobs: int) -> None:
+    """Print a line for each instance of marginal MAP; some side by side share cores and memory evenly."""
     folder = data_folder()
     known = {}
     for line in (folder / "answers" / "uai2022_results.tsv").read_text().splitlines():
@@ -279,27 +285,48 @@ def marginal_maps(seconds: float, only: str) -> None:
         for path in sorted((folder / "uai").rglob("*.uai*"))
         if "map" not in path.suffixes[-1]
     }
-    print(f"{'instance':28s} {'status':9s} {'log10':>12s} {'at most':>12s} {'known':>8s} {'wall s':>7s}", flush=True)
+    asked = []
     for queries in sorted((folder / "uai").glob("mmap_*/*map*")):
         name = queries.name.split(".uai.map")[0].split(".map")[0]
-        if only not in name:
-            continue
-        path = models.get(name.split(".Q0")[0])
-        if path is None:
-            print(f"{name:28s} no model", flush=True)
-            continue
-        model = bucketflow.load(path)
-        start = time.perf_counter()
-        try:
-            found = bucketflow.solve(model, "mmap", maximize=queries, time=seconds)
-        except bucketflow.BucketflowError as refused:
-            print(f"{name:28s} {'refused':9s} {str(refused)[:80]}", flush=True)
-            continue
-        spent = time.perf_counter() - start
-        proof = found.proof
-        above = found.log10 if proof is None else proof.upper
-        shown = [f"{x:12.4f}" if isinstance(x, float) else f"{'–':>12s}" for x in (found.log10, above)]
-        print(f"{name:28s} {found.status:9s} {shown[0]} {shown[1]} {known.get(name, ''):>8s} {spent:7.1f}", flush=True)
+        if only in name:
+            asked.append((name, models.get(name.split(".Q0")[0]), queries))
+    print(f"{'instance':28s} {'status':9s} {'log10':>12s} {'at most':>12s} {'known':>8s} {'wall s':>7s}", flush=True)
+    statuses: Counter[str] = Counter()
+    context, cores = get_context("spawn"), sorted(os.sched_getaffinity(0))
+    shares = context.Queue()
+    for job in range(jobs):
+        shares.put(set(cores[job::jobs]) or set(cores))
+    memory = default_memory_bytes() // 2 // jobs
+    with ProcessPoolExecutor(jobs, context, _stay, (shares,)) as pool:
+        waiting = {pool.submit(marginal_map, path, queries, seconds, memory): name for name, path, queries in asked}
+        for done in as_completed(waiting):
+            status, text = done.result()
+            statuses[status] += 1
+            name = waiting[done]
+            print(f"{name:28s} {status:9s} {text.format(known=known.get(name, ''))}", flush=True)
+    print(", ".join(f"{count} {status}" for status, count in statuses.most_common()))
+
+
+def _stay(shares: Any) -> None:
+    """Keep a process to its share of the cores."""
+    os.sched_setaffinity(0, shares.get())
+
+
+def marginal_map(path: Path | None, queries: Path, seconds: float, memory: int) -> tuple[str, str]:
+    """Answer an instance; returns how it ended, and what was found with a place for the known value."""
+    if path is None:
+        return "no model", ""
+    model = bucketflow.load(path)
+    start = time.perf_counter()
+    try:
+        found = bucketflow.solve(model, "mmap", maximize=queries, time=seconds, memory=memory)
+    except bucketflow.BucketflowError as refused:
+        return "refused", str(refused)[:80].replace("{", "{{").replace("}", "}}")
+    spent = time.perf_counter() - start
+    proof = found.proof
+    above = found.log10 if proof is None else proof.upper
+    shown = [f"{x:12.4f}" if isinstance(x, float) else f"{'–':>12s}" for x in (found.log10, above)]
+    return found.status, f"{shown[0]} {shown[1]} {{known:>8s}} {spent:7.1f}"
 
 
 def main() -> None:
@@ -315,13 +342,14 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--mmap", type=float, metavar="S", help="marginal MAP instead, S seconds each")
     parser.add_argument("--only", default="", help="instances of marginal MAP whose names have this")
+    parser.add_argument("--jobs", type=int, default=1, help="instances of marginal MAP side by side, a core each")
     parser.add_argument("--sweep", default="", help="mbi's sweep instead: numbers of states")
     parser.add_argument("--bandwidths", default="2,3", help="attributes of a function of that sweep")
     parser.add_argument("--attributes", type=int, default=128)
     parser.add_argument("--gpus", type=int, choices=(1,), help="that sweep on a GPU, in wall seconds")
     asked = parser.parse_args()
     if asked.mmap is not None:
-        marginal_maps(asked.mmap, asked.only)
+        marginal_maps(asked.mmap, asked.only, asked.jobs)
         return
     if asked.sweep:
         asks = [(int(states), int(wide)) for wide in asked.bandwidths.split(",") for states in asked.sweep.split(",")]
