@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import islice, product
 from typing import Any, Unpack
@@ -21,7 +21,7 @@ from ..errors import ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.checks import integer
-from ..models.model import Model
+from ..models.model import FORBIDDEN, Model
 from ..options import Keywords, Options
 from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
@@ -129,8 +129,9 @@ class _Listing:
     def __post_init__(self) -> None:
         if self.within is not None:
             try:
-                fits = math.isfinite(float(self.within)) and float(self.within) >= 0
-            except (TypeError, ValueError):
+                more = Decimal(str(self.within))
+                fits = more.is_finite() and more >= 0
+            except InvalidOperation:
                 fits = False
             if not fits:
                 raise ModelError(f"within is {self.within!r}; it must be a number, 0 or more")
@@ -155,12 +156,12 @@ class _Listing:
             if self.within is None:
                 return math.inf
             rounding = _ROUNDING * max(1.0, abs(least), abs(self.fixed))
-            return least + float(self.within) * math.log(10) + rounding
+            return least + float(str(self.within)) * math.log(10) + rounding
         cap = arithmetic.scale.cap
         allowed = math.inf if cap is None else cap - 1 - int(self.fixed)
         if self.within is None:
             return allowed
-        more = Decimal(str(self.within)).scaleb(self.model.decimals)
+        more = min(Decimal(str(self.within)), Decimal(FORBIDDEN)).scaleb(self.model.decimals)
         return min(allowed, least + math.floor(more))
 
     def found(self, prepared: Prepared, count: bool) -> tuple[int | None, Iterator[RankedAssignment]]:

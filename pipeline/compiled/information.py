@@ -63,19 +63,9 @@ class InformedState(CompiledState):
         variables = self._variables(names)
         if not variables:
             return np.ones(())
-        dims = [self.model.dims[v] for v in variables]
-        states, allowed = math.prod(dims), CompiledPolicy.current().joint_states
-        if states > allowed:
-            raise BudgetError(f"the joint of {len(dims)} variables has {states:,} states, allowed {allowed:,}")
-        last = max(range(len(dims)), key=lambda place: dims[place])
-        others = [place for place in range(len(dims)) if place != last]
-        found = self._cases([variables[place] for place in others], [variables[last]])
-        logs = found.log10_evidence
-        if (top := logs.max()) == -math.inf:
-            raise ModelError("the findings are impossible: nothing has a distribution under them")
-        table = 10.0 ** (logs - top)[:, None] * found[self.model.names[variables[last]]]
-        shaped = table.reshape([*(dims[place] for place in others), dims[last]])
-        return np.ascontiguousarray(np.moveaxis(shaped, -1, last) / shaped.sum())
+        logs, posteriors, last = self._joint_parts(variables, 0)
+        table = np.moveaxis(10.0 ** (logs - logs.max())[..., None] * posteriors, -1, last)
+        return np.ascontiguousarray(table / table.sum())
 
     @one_at_a_time
     def conditional(self, names: Sequence[str], given: Sequence[str] = ()) -> Array:
@@ -87,8 +77,14 @@ class InformedState(CompiledState):
             An axis for each of ``given``, then one for each of ``names``: each row is a distribution, NaN where what is
             given is impossible.
         """
-        wanted = named_variables(given)
-        return conditional_table(self.joint([*wanted, *named_variables(names)]), len(wanted))
+        wanted, listed = named_variables(given), named_variables(names)
+        if not listed:
+            raise ModelError("a conditional table is of one variable or more; name some")
+        logs, posteriors, last = self._joint_parts(self._variables([*wanted, *listed]), len(wanted))
+        # Each row is scaled by itself: what is given may be less probable than the least number.
+        tops = logs.max(axis=tuple(range(len(wanted), logs.ndim)), keepdims=True)
+        weights = 10.0 ** (logs - np.where(tops == -math.inf, 0.0, tops))
+        return conditional_table(np.moveaxis(weights[..., None] * posteriors, -1, last), len(wanted))
 
     @one_at_a_time
     def entropy(self, names: Sequence[str]) -> float:
@@ -136,6 +132,37 @@ class InformedState(CompiledState):
         possible = together > -math.inf
         log10 = math.fsum(own.values()) - together if possible else math.inf
         return Conflict(log10, own, together)
+
+    def _joint_parts(self, variables: Sequence[int], first: int) -> tuple[Array, Array, int]:
+        """Return a joint as log10 of the states of all of its variables but one, and the distributions of that one.
+
+        Parameters
+        ----------
+        variables : sequence of int
+            At least one, each once.
+        first : int
+            The one is among those from this place on.
+
+        Returns
+        -------
+        logs : ndarray, an axis for each variable but the one
+            -inf where they are impossible, but not everywhere.
+        posteriors : ndarray, the same axes and then one for the one
+        last : int
+            Its place.
+        """
+        dims = [self.model.dims[v] for v in variables]
+        states, allowed = math.prod(dims), CompiledPolicy.current().joint_states
+        if states > allowed:
+            raise BudgetError(f"the joint of {len(dims)} variables has {states:,} states, allowed {allowed:,}")
+        last = max(range(first, len(dims)), key=lambda place: dims[place])
+        others = [place for place in range(len(dims)) if place != last]
+        found = self._cases([variables[place] for place in others], [variables[last]])
+        if found.log10_evidence.max() == -math.inf:
+            raise ModelError("the findings are impossible: nothing has a distribution under them")
+        shape = [dims[place] for place in others]
+        posteriors = found[self.model.names[variables[last]]]
+        return found.log10_evidence.reshape(shape), posteriors.reshape([*shape, dims[last]]), last
 
     def _log10(self, findings: Any) -> float:
         """Return log10 of the sum under some findings."""

@@ -425,7 +425,9 @@ class Planner:
         return found if again is None else with_rates(again, self.rates)
 
     def last_refusal(self, whole: Plan, way: str) -> BudgetError:
-        """Say why a plan that does not fit is not made in another way where some variables go last."""
+        """Say why a plan is not made in another way where some variables go last."""
+        if whole.fits(self.memory_bytes):
+            return BudgetError(f"there are no {way} where some variables have to be eliminated last; leave out --fit")
         return BudgetError(
             f"the plan needs {format_bytes(whole.peak_bytes)}, allowed {format_bytes(self.memory_bytes)}, and has no "
             f"{way} as some variables have to be eliminated last; try a larger --memory"

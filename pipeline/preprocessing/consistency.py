@@ -93,10 +93,15 @@ class _Supports:
     def useful(self) -> Iterable[int]:
         """Return the functions that may exclude a state now: not those that support every state of whole domains."""
         narrow = {v for v, states in enumerate(self.domains) if len(states) < self.model.dims[v]}
-        functions = self.model.functions
-        for f in (*self.possible, *self.excluded):
+        functions, dims = self.model.functions, self.model.dims
+        for f in self.possible:
             needless = self.model.kind != "cost" and functions[f].supported
             if not needless or not narrow.isdisjoint(functions[f].scope):
+                yield f
+        for f, rows in self.excluded.items():
+            if not _excludes_few(len(rows), [dims[v] for v in functions[f].scope]) or not narrow.isdisjoint(
+                functions[f].scope
+            ):
                 yield f
 
     def prune(self, first: Iterable[int]) -> bool:
@@ -157,14 +162,19 @@ def _row_support(rows: NDArray[Any], domains: Domains) -> Domains:
     return [np.unique(rows[inside, column]).astype(np.intp) for column in range(len(domains))]
 
 
+def _excludes_few(rows: int, sizes: Sequence[int]) -> bool:
+    """Whether so many excluded assignments are too few to exclude a state of some variable."""
+    return rows < prod(sizes) // max(sizes, default=1)
+
+
 def _states_not_excluded(rows: NDArray[Any], domains: Domains) -> Domains:
     """States with which some assignment within the domains is not among the rows, which are excluded."""
     if not domains:
         return [np.zeros(1, dtype=np.intp)] if not len(rows) else []
     sizes = [len(d) for d in domains]
-    cells = prod(sizes)
-    if len(rows) < cells // max(sizes):
+    if _excludes_few(len(rows), sizes):
         return domains
+    cells = prod(sizes)
     rows = rows[rows_within(rows, domains)]
     counts = [np.bincount(column, minlength=int(d[-1]) + 1)[d] for column, d in zip(rows.T, domains, strict=True)]
     return [d[count < cells // len(d)] for d, count in zip(domains, counts, strict=True)]

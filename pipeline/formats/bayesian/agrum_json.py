@@ -88,7 +88,8 @@ def _unpacked(source: Source) -> Any:
         return msgpack.unpackb(bytes(source.data[_LENGTH_BYTES:]))
     except (ValueError, TypeError, RecursionError) as error:
         what = "a network of aGrUM as it packs it"
-        raise FormatError(source.path, None, what, shorten(str(error) or "others", 60)) from None
+        found = "text that is no UTF-8" if isinstance(error, UnicodeDecodeError) else str(error) or "others"
+        raise FormatError(source.path, None, what, shorten(found, 60)) from None
 
 
 def _part(content: Mapping[str, Any], name: str, kind: type[Any], refuse: Refuse) -> Any:

@@ -231,8 +231,9 @@ def _weight_of(word: str) -> int | Decimal:
     """
     try:
         weight = int(word) if word.isdigit() else Decimal(word)
+        positive = 0 < weight < float("inf")  # not defined of a NaN
     except InvalidOperation:
         raise ValueError(word) from None
-    if not 0 < weight < float("inf") or "_" in word or not word.isascii():
+    if not positive or "_" in word or not word.isascii():
         raise ValueError(word)
     return weight

@@ -164,6 +164,7 @@ def test_hidden_variables_of_wide_functions_are_not_listed_or_drawn() -> None:
         ({"m": -1}, "m is -1"),
         ({"within": -0.5}, "within is -0.5"),
         ({"within": math.inf}, "within is inf"),
+        ({"within": True}, "within is True"),
         ({"workdir": "x"}, "'workdir' does not apply"),
         ({"keep_tables": "1MB", "workdir": "x"}, "'workdir' does not apply"),
     ],
@@ -176,6 +177,13 @@ def test_what_does_not_apply_is_refused(asked: dict[str, Any], why: str) -> None
 def test_budgets_are_refused_with_both_numbers() -> None:
     with pytest.raises(BudgetError, match=r"needs .* allowed"):
         best(grid(7, 7, 6), 1, memory=100_000, fit="refuse")
+
+
+@pytest.mark.parametrize("kind", ["cost", "markov"])
+@pytest.mark.parametrize("within", [10**400, "1e999999999"])
+def test_within_any_number_is_everything(kind: Any, within: Any) -> None:
+    model = Model.build(kind, {"a": 2, "b": 2}, [(("a", "b"), [[1, 5], [2, 3]])])
+    assert len([*best(model, within=within)]) == 4
 
 
 def test_nothing_possible_is_nothing_listed() -> None:

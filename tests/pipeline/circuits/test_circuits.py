@@ -353,6 +353,15 @@ def test_a_model_without_variables_has_a_circuit(constant: float | None, method:
     assert bucketflow.check_circuit(circuit, model).ok
 
 
+@pytest.mark.parametrize("method", ["auto", "buckets", "search"])
+def test_a_function_that_lists_all_of_its_assignments_as_impossible_leaves_none(method: Any) -> None:
+    clause = (["b", "c"], [[0, 0], [1, 1]], [0.0, 0.0], 1.0)
+    for scope, rows in ((["a"], [[0]]), (["a", "b"], [[0, 0], [0, 1]])):
+        model = Model.build("markov", {"a": 1, "b": 2, "c": 2}, [(scope, rows, [0.0] * len(rows), 1.0), clause])
+        made = bucketflow.circuit(model, method=method)
+        assert (made.count(), made.log10().tolist()) == (0, [-math.inf])
+
+
 def test_other_weights_are_seen() -> None:
     model = grid(2, 3, 2, "markov")
     graph = bucketflow.circuit(model).graph

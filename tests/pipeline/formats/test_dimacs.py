@@ -174,6 +174,7 @@ WEIGHED = "a weight above 0, or a literal from -2 to 2, or 0 at the end of a cla
         ("p wcnf 2 1 9\n-0.5 2 0\n", 2, WEIGHED, "'-0.5'"),
         ("p wcnf 2 1 9\n-1 2 0\n", 2, "the weight of a clause, above 0", "'-1'"),
         ("p wcnf 2 1 x\n1 2 0\n", 1, "a top weight above 0", "'x'"),
+        ("p wcnf 2 1 nan\n1 2 0\n", 1, "a top weight above 0", "'nan'"),
         ("p wcnf 2 1\n5e18 2 0\n", 2, "a weight below 4611686018427387904, or of at least the top", "'5e18'"),
         (
             "p wcnf 2 2\n1e18 2 0\n.5 1 0\n",

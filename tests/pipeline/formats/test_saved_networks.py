@@ -225,6 +225,7 @@ def test_a_damaged_packed_network_is_refused(tmp_path: Path) -> None:
         (b"\x01\0\0\0\0\0\0\0\x80", "'nodes', as aGrUM writes it"),
         (b"\x01\0\0\0\0\0\0\0\x05", "a Bayesian network"),
         (b"text", "a network of aGrUM as it packs it"),
+        (b"\x02\0\0\0\0\0\0\0\xa1\xb9", "text that is no UTF-8"),
     ):
         path.write_bytes(data)
         with pytest.raises(FormatError) as caught:

@@ -177,3 +177,14 @@ def test_the_command_refuses(arguments: list[str], why: str) -> None:
     code, _, said = run("diagnosis", *arguments)
     assert code == 2
     assert why in said
+
+
+def test_a_condition_less_probable_than_the_least_number_has_its_distribution() -> None:
+    seen = (["c", "a"], [[1.0, 3.0], [1e-300, 3e-300], [0.0, 0.0]])
+    functions = [seen, (["c", "b"], [[1.0, 1.0], [1e-300, 1e-300], [1.0, 1.0]])]
+    compiled = bucketflow.compile(Model.build("markov", {"a": 2, "b": 2, "c": 3}, functions))
+    row, nothing = np.array([[0.25, 0.75]] * 2), np.full((2, 2), np.nan)
+    np.testing.assert_allclose(compiled.conditional(["a"], ["c", "b"]), [row, row, nothing])
+    np.testing.assert_allclose(compiled.conditional(["b", "a"], ["c"]), [row / 2, row / 2, nothing])
+    with pytest.raises(ModelError, match="one variable or more"):
+        compiled.conditional([], ["c"])

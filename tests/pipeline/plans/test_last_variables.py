@@ -133,6 +133,8 @@ def test_what_would_not_keep_to_them_is_refused_by_name() -> None:
         fitted(small, "slice", 0, lambda: 1e9)
     with pytest.raises(BudgetError, match="no boxes on disk as some variables have to be eliminated last"):
         plan_spill(small, whole, 1e9)
+    with pytest.raises(BudgetError, match="no boxes on disk where some variables have to be eliminated last; leave"):
+        plan_spill(Planner(problem), whole, 1e9)
     with pytest.raises(ValueError, match="is not rearranged"):
         small.search.refined(whole.tree)
     free = Planner(replace(problem, last=frozenset())).whole()
