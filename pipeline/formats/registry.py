@@ -13,7 +13,7 @@ from ..errors import FormatError, shorten
 from ..models.dcop import Dcop
 from ..models.model import Model
 from .format_policy import FormatPolicy
-from .text.source import Source, beginning, strip_compression
+from .text.source import BINARY, Source, beginning, strip_compression
 from .text.unread import unread_by_content, unread_by_name
 from .text.written_words import WrittenFile
 
@@ -62,7 +62,10 @@ class Format:
 
     def read(self, source: Source) -> Model | Dcop:
         """Read a model, or a distributed problem."""
-        found: Model | Dcop = _function(self.reader)(source)
+        try:
+            found: Model | Dcop = _function(self.reader)(source)
+        except RecursionError:
+            raise FormatError(source.path, None, "brackets nested less deeply", "too many of them") from None
         return found
 
     def write(self, problem: Model | Dcop) -> WrittenFile:
@@ -319,6 +322,8 @@ def detect_format(source: Source) -> Format:
         raise FormatError(source.path, None, _KNOWN, "an empty file")
     head, forms = source.head(FormatPolicy.current().head_bytes), _called(source.suffix)
     named = forms[0] if len(forms) == 1 else None
+    if named is not None and source.suffix in BINARY:  # their first bytes are a length, and mean nothing as text
+        return named
     if what := unread_by_name(source.suffix) or unread_by_content(head, named is not None):
         raise FormatError(source.path, None, _KNOWN, what)
     if named is None:

@@ -12,11 +12,12 @@ from ..text.source import Source
 from ..text.tokens import Tokens
 from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
 
-_NUMERAL = r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?"
+_MANTISSA = r"(?:\d+\.?\d*|\.\d+)"
 _NAME = r"[A-Za-z!\"#$%&(),;?@_`'{}~][\w!\"#$%&(),.;?@`'{}~]*"
-_TOKEN = re.compile(rf"[<>]=|=[<>]|->|[<>=\[\]^*/:+-]|{_NUMERAL}|{_NAME}|\S")
+_TOKEN = re.compile(rf"[<>]=|=[<>]|->|[<>=\[\]^*/:+-]|{_MANTISSA}(?:[eE][+-]?\d+)?|{_NAME}|\S")
 _COMMENT = re.compile(rb"\\[^\n]*")
-_NUMBER = re.compile(_NUMERAL)
+# Longer exponents are beyond what decimals compute with.
+_NUMBER = re.compile(rf"{_MANTISSA}(?:[eE][+-]?\d{{1,3}})?")
 _WORD = re.compile(_NAME)
 _WORD_BYTES = 64
 _TERM_BYTES = 512

@@ -96,7 +96,7 @@ def _capacity(tokens: WordStream, at: int) -> Decimal:
 
 def _amount(tokens: WordStream, at: int, what: str) -> Decimal:
     (number,) = tokens.converted([tokens.peek(at)], Decimal, f"{what}, a number", at.__add__)
-    if not 0 <= number <= _LARGEST:
+    if not (number.is_finite() and 0 <= number <= _LARGEST):
         raise tokens.fail(at, f"{what} from 0 to {_LARGEST}")
     return number
 

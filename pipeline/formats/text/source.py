@@ -24,7 +24,7 @@ MAX_TEXT_BYTES = 4 << 30
 LEAST_MEMORY = 32 << 20
 _XZ_MEMORY_BYTES = 1 << 30
 _LEAST_XZ_MEMORY_BYTES = 1 << 26
-_GZIP_MAGIC = b"\x1f\x8b"
+_GZIP_MAGIC = b"\x1f\x8b\x08"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
 _BOM = b"\xef\xbb\xbf"
 #: Suffixes of formats that are no text.

@@ -268,3 +268,9 @@ def test_what_explodes_is_refused_with_the_number(read: Read) -> None:
         read(wide, "a.fzn")
     with pytest.raises(FormatError, match="expected a statement 'solve', found the end of the file"):
         read("var 0..3: x;\n", "a.fzn")
+
+
+def test_brackets_nested_too_deeply_are_refused(read: Read) -> None:
+    for text in (f"array [1..1] of int: W = {'[' * 3000}1{']' * 3000};\n", f"var {'set of ' * 3000}1..2: x;\n"):
+        with pytest.raises(FormatError, match="expected brackets nested less deeply"):
+            read(f"{text}solve satisfy;\n", "a.fzn")

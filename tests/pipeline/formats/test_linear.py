@@ -174,6 +174,7 @@ def test_lp_multiplies_variables_of_constraints(read: Read, cells: int) -> None:
         ("Generals", "SOS", 12, "special ordered sets, which are not read"),
         ("<= 7", "<= 7 + x", 5, "a constraint with one number behind its relation"),
         ("<= 7", "<= y", 5, "a number, found 'y'"),
+        ("<= 7", "<= 1e9999999", 5, "a number, found '1e9999999'"),
         ("y <= 5", "y <= -5", 10, "a lower bound of 'y' first, as its upper one is negative"),
         ("<= x <= 4", "<= x <= -4", 9, "a lower bound of 'x' first"),
         ("-2 <= z <= 3", "2.25 <= z <= 2.75", 3, "bounds of 'z' with a whole number, found 2.25 to 2.75"),

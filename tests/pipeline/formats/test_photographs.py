@@ -95,6 +95,8 @@ BEP = "# bep\nname\n2 1\n1 0 0 3 0 9 4\n2 0 0 3 0 9 5\n0 1\n1 0\n"
         ("a.spot", "1\n0 5 2 13 0\n0\n", "2: expected a line of 2 cameras, each with what it records"),
         ("a.spot", "1\n0 5 2 13 0 13 0\n0\n", "2: expected different cameras"),
         ("a.spot", "1\n0 5 1 13 -1\n0\n", "2: expected what a camera records from 0 to"),
+        ("a.spot", "1\n0 5 1 13 nan\n0\n", "2: expected what a camera records from 0 to"),
+        ("a.spot", SPOT + "0\ninf\n", "5: expected the capacity from 0 to"),
         ("a.spot", "1\n0 5 1 13 x\n0\n", "2: expected what a camera records, a number, found 'x'"),
         ("a.spot", SPOT + "2\n2 0 1 13 1\n", "5: expected 2 lines of forbidden tuples, found 1 lines"),
         ("a.spot", SPOT + "1\n2 0 0 13 1\n", "5: expected 2 different photographs, and tuples of as many cameras"),

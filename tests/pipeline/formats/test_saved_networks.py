@@ -233,6 +233,19 @@ def test_a_damaged_packed_network_is_refused(tmp_path: Path) -> None:
         assert told in str(caught.value)
 
 
+@pytest.mark.parametrize("size", [0x7B, 0x17B, 0x13C, 0x8B1F, 0x4B50])
+def test_a_packed_network_is_one_whatever_its_length_looks_like(tmp_path: Path, size: int) -> None:
+    msgpack = pytest.importorskip("msgpack")
+    network = {"type": "BN", "nodes": ["a[2]"], "parents": {"a": []}, "cpt": {"a": [0.25, 0.75]}}
+    data, note = b"", ""
+    while (missing := size - len(data)) > 0:
+        note += "x" * max(1, missing - 100)
+        data = msgpack.packb({**network, "note": note})
+    assert len(data) == size
+    (path := tmp_path / "a.bgum").write_bytes(size.to_bytes(8, "little") + data)
+    assert load(path).functions[0].values.tolist() == [0.25, 0.75]
+
+
 gum = pytest.importorskip("pyagrum", reason="pyAgrum, whose files these are, is not installed")
 
 
