@@ -5,10 +5,11 @@ Pure: it sees sizes, never a table. What it makes is a :class:`~bucketflow.pipel
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from ...tasks.steps.caches import Remembered
 from ..errors import BudgetError, format_bytes, format_count
 from ..orders.effort import OUTLINE_SECONDS, TABLE_SECONDS, PlanningBudget
 from ..orders.last_variables import trees_with_last
@@ -26,9 +27,9 @@ from .plan import Plan
 from .planning_policy import PlanningPolicy
 from .prediction import RunOverhead
 from .problem import UNLIMITED_BYTES, PlanOptions, Problem, sliced_dims
-from .recompute import cuts_for_decoding, remade
+from .recompute import BothWaysBytes, cuts_for_decoding, remade
 from .repricing import PRICED, with_rates
-from .two_way_steps import StepBuilder, choose_readings, ordered_layouts, table_layouts
+from .two_way_steps import StepBuilder, TargetReading, choose_readings, ordered_layouts, table_layouts
 
 # The last few plans: a plan is a function of sizes, which other states of the same variables seldom change.
 #
@@ -45,7 +46,8 @@ _planned: dict[_Key, tuple[Plan, float]] = {}
 def forget_plans() -> None:
     """Drop the remembered plans."""
     _planned.clear()
-    PRICED.forget()
+    for found in (PRICED, _ORDERED, _BOTH_WAYS):
+        found.forget()
 
 
 class HopelessError(BudgetError):
@@ -215,7 +217,9 @@ class Planner:
         found, spent = known
         self.effort.spend(spent)  # as if it were not remembered, so that what follows is the same
         options = self.options
-        return found if found.fits(options.memory_bytes) or options.device or options.by_rows else self._remade(found)
+        if found.fits(options.memory_bytes) or options.device or options.by_rows:
+            return found
+        return self._remade(found, must_fit=True) or found
 
     def _further_plans(self, found: Plan) -> Iterator[Plan]:
         """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
@@ -271,7 +275,9 @@ class Planner:
         sliced : frozenset of int
             Variables that are conditioned on.
         """
-        return self.lowered(whole, sliced, self._laid_out(whole, sliced))
+        plan = self.lowered(whole, sliced, self._laid_out(whole, sliced))
+        assert plan is not None
+        return plan
 
     def within(self, whole: Tree, sliced: frozenset[int] = frozenset()) -> Plan | None:
         """Plan a tree as :meth:`of` does, or return None where it does not fit, mostly before steps are lowered."""
@@ -284,8 +290,8 @@ class Planner:
             lowered = StepBuilder(tree, layouts, problem).forward
             if exceeds(tree, order, self._sizing(tree), self._available(tree, whole), lowered):
                 return None
-        plan = self.lowered(whole, sliced, laid_out)
-        return plan if plan.fits(options.memory_bytes) else None
+        plan = self.lowered(whole, sliced, laid_out, must_fit=True)
+        return plan if plan and plan.fits(options.memory_bytes) else None
 
     def _bounded(self, sliced: frozenset[int]) -> bool:
         """Whether messages of a sweep up have to fit memory.
@@ -297,11 +303,21 @@ class Planner:
         return one_place and not options.by_rows and bool(sliced or not options.decode)
 
     def may_fit(self, whole: Tree, sliced: frozenset[int]) -> bool:
-        """Whether the messages of a sweep up a tree fit that are alive together, before steps are laid out."""
+        """Whether the messages that are alive together fit, of a sweep up or both ways, before steps are laid out."""
         if not self._bounded(sliced):
             return True
         tree, order, _ = self._ordered(whole, sliced)
-        return needed_bytes(tree, order, self._sizing(tree)) <= self._available(tree, whole)
+        available = self._available(tree, whole)
+        if needed_bytes(tree, order, self._sizing(tree)) > available:
+            return False
+        return self.problem.targets is None or any(True for _ in self._both_ways(tree, order).fitting(available))
+
+    def _both_ways(self, tree: Tree, order: Sequence[int]) -> BothWaysBytes:
+        """What both sweeps need at least, and where targets are read."""
+        targets, itemsize = self.problem.targets, self.problem.itemsize
+        assert targets is not None
+        key = targets, itemsize
+        return _BOTH_WAYS.of((tree,), key, lambda: BothWaysBytes(tree, order, targets, itemsize))
 
     def _available(self, tree: Tree, whole: Tree) -> int:
         """Bytes for messages and workspace."""
@@ -318,15 +334,19 @@ class Planner:
         tree, order, varies = self._ordered(whole, sliced)
         return tree, self._layouts(tree), order, varies
 
-    def _ordered(self, whole: Tree, sliced: frozenset[int]) -> tuple[Tree, tuple[int, ...], frozenset[int]]:
+    def _ordered(self, whole: Tree, sliced: frozenset[int]) -> _Ordered:
         """The tree of a slice, its internal nodes in the order of their steps, and those that vary."""
         if whole.last and not sliced <= whole.last:
             raise BudgetError(
                 "slices would fix variables that have to be eliminated before the last ones; try a larger --memory"
             )
-        tree = whole.resized(sliced_dims(whole.dims, sliced)) if sliced else whole
-        varies = variant_nodes(tree, sliced)
-        return tree, tuple(sorted(tree.schedule, key=varies.__contains__)), varies
+
+        def found() -> _Ordered:
+            tree = whole.resized(sliced_dims(whole.dims, sliced)) if sliced else whole
+            varies = variant_nodes(tree, sliced)
+            return tree, tuple(sorted(tree.schedule, key=varies.__contains__)), varies
+
+        return _ORDERED.of((whole,), sliced, found)
 
     def _layouts(self, tree: Tree) -> tuple[tuple[int, ...], ...]:
         """The axis order of every table; rows are sorted in one order, so that most joins find them sorted."""
@@ -341,7 +361,9 @@ class Planner:
         itemsize = self.problem.itemsize
         return leaf_bytes(tree, whole.dims, itemsize) + (0 if tree is whole else leaf_bytes(tree, tree.dims, itemsize))
 
-    def lowered(self, whole: Tree, sliced: frozenset[int], laid_out: _LaidOut) -> Plan:
+    def lowered(
+        self, whole: Tree, sliced: frozenset[int], laid_out: _LaidOut, *, must_fit: bool = False
+    ) -> Plan | None:
         """Lower all steps of a tree that is laid out, and add up bytes and seconds.
 
         Parameters
@@ -352,19 +374,20 @@ class Planner:
             Variables that are conditioned on.
         laid_out
             The tree of a slice, axis orders by node, nodes in the order of their steps, and those that vary.
+        must_fit : bool
+            Whether steps back are of no use where they do not fit.
 
         Returns
         -------
-        Plan
+        Plan or None
             By rows with bounds; one way with the peak of decoding; both ways with messages that are made again where
-            all of them do not fit.
+            all of them do not fit. None only where it must fit.
         """
         (tree, layouts, order, varies), problem, options = laid_out, self.problem, self.options
-        targets, itemsize, rates = problem.targets, problem.itemsize, self.rates
+        itemsize, rates = problem.itemsize, self.rates
         builder = StepBuilder(tree, layouts, problem)
         up = tuple([builder.forward(node) for node in order])
-        back = () if targets is None else tuple(builder.backward(choose_readings(tree, targets)))
-        cost = steps_cost((*up, *back), tree, rates, itemsize)
+        cost = steps_cost(up, tree, rates, itemsize)
         variant_from = sum(s.node not in varies for s in up) if sliced else 0
         evaluated = problem.evaluated if options.decode else 0
         plan = Plan(
@@ -372,8 +395,8 @@ class Planner:
             dims=whole.dims,
             layouts=layouts,
             up=up,
-            back=back,
-            results=builder.results,
+            back=(),
+            results={},
             cuts=frozenset(),
             sliced=tuple(sorted(sliced)),
             itemsize=itemsize,
@@ -388,12 +411,21 @@ class Planner:
             device=options.device,
             around=RunOverhead(problem.functions or len(problem.scopes), evaluated, rates),
         )
+        if problem.targets is not None and (options.by_rows or options.device):
+            plan = self._with_back(plan, choose_readings(tree, problem.targets))
         if options.by_rows:
             from .row_bounds import with_row_bounds
 
             assert problem.rows is not None
             return with_row_bounds(plan, problem.rows, decode=options.decode, rates=rates)
-        return self._one_way(plan) if targets is None else self._remade(plan)
+        if problem.targets is None:
+            return self._one_way(plan)
+        if options.device:
+            from .message_program import device_needs
+
+            needs = device_needs(plan)
+            return replace(plan, variant_from=0, needs=needs, peak_bytes=needs.nbytes)
+        return self._remade(plan, must_fit=must_fit)
 
     def _one_way(self, plan: Plan) -> Plan:
         """Add up the peak of a forward sweep and, for an assignment, of its decoding."""
@@ -407,22 +439,50 @@ class Planner:
         cuts, again = cuts_for_decoding(plan.tree, plan.up, sizing, available)
         return replace(plan, cuts=cuts, peak_bytes=fixed + (max(peak, again) if plan.sliced else again))
 
-    def _remade(self, plan: Plan) -> Plan:
-        """Add up the peak of both sweeps; where it is too much, give up what slices share, then make messages again."""
-        if plan.device:
-            from .message_program import device_needs
+    def _with_back(self, plan: Plan, readings: Sequence[TargetReading]) -> Plan:
+        """Lower the steps back of a plan that has those up."""
+        builder = StepBuilder(plan.tree, plan.layouts, self.problem)
+        back = tuple(builder.backward(readings))
+        cost = steps_cost((*plan.up, *back), plan.tree, self.rates, plan.itemsize)
+        return replace(plan, back=back, results=builder.results, cost=cost, unsliced_cells=cost.cells)
 
-            needs = device_needs(plan)
-            return replace(plan, variant_from=0, needs=needs, peak_bytes=needs.nbytes)
+    def _remade(self, plan: Plan, *, must_fit: bool) -> Plan | None:
+        """Plan both sweeps, whose peak is added up; where it is too much, messages are made again.
+
+        Slices first give up what they share. Steps back are lowered only where their messages may fit.
+
+        Parameters
+        ----------
+        plan : Plan
+            With its steps up, and perhaps those back.
+        must_fit : bool
+            Whether None is returned where nothing fits, and not a plan that keeps all messages.
+        """
         sizing, fixed = self._sizing(plan.tree), plan.model_bytes + plan.leaf_bytes
+        available = self.memory_bytes - fixed
+        needs = self._both_ways(plan.tree, [s.node for s in plan.up])
+        kept = None
+        if needs.least() <= available:
+            kept = self._kept(plan, needs.readings, sizing)
+            if kept.peak_bytes <= self.memory_bytes:
+                return kept
+        again = remade(plan, self.problem, needs.readings, needs.fitting(available), sizing, available)
+        if again is not None:
+            again = with_rates(again, self.rates)
+            return again if plan.back else replace(again, unsliced_cells=again.cost.cells)
+        return None if must_fit else kept or self._kept(plan, needs.readings, sizing)
+
+    def _kept(self, plan: Plan, readings: Sequence[TargetReading], sizing: Sizing) -> Plan:
+        """Keep all messages of both sweeps, and those that slices share where that fits."""
+        plan = plan if plan.back else self._with_back(plan, readings)
+        fixed = plan.model_bytes + plan.leaf_bytes
         found = plan
         for shared in dict.fromkeys((plan.shared_tables, ())):
             peak = fixed + sweep_peak(plan.steps, sizing, (*plan.outputs, *shared))
             found = replace(plan, peak_bytes=peak, variant_from=plan.variant_from if shared else 0)
             if peak <= self.memory_bytes:
-                return found
-        again = remade(found, self.problem, sizing, self.memory_bytes - fixed)
-        return found if again is None else with_rates(again, self.rates)
+                break
+        return found
 
     def last_refusal(self, whole: Plan, way: str) -> BudgetError:
         """Say why a plan is not made in another way where some variables go last."""
@@ -448,6 +508,13 @@ class Planner:
             tree,
         )
 
+
+_Ordered = tuple[Tree, tuple[int, ...], frozenset[int]]
+"""The tree of a slice, its internal nodes in the order of their steps, and those that vary."""
+
+_ORDERED: Final[Remembered[_Ordered]] = Remembered(4)
+_BOTH_WAYS: Final[Remembered[BothWaysBytes]] = Remembered(4)
+"""Whether a tree may fit is asked before it is planned."""
 
 _LaidOut = tuple[Tree, tuple[tuple[int, ...], ...], tuple[int, ...], frozenset[int]]
 """The tree of a slice, its layouts, the internal nodes as they are swept, and those that differ between slices."""

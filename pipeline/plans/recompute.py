@@ -22,14 +22,16 @@ tree is cut at some tables, and each part is swept a second time.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate
 from math import inf
 from typing import Any
 
 from ...tasks.steps.step import Step
 from ..trees.memory import Sizing, partition, parts_below, sweep_peak, table_bytes
-from ..trees.tree import Tree
+from ..trees.tree import Target, Tree
 from .plan import Plan
 from .problem import Problem, sliced_dims
 from .two_way_steps import StepBuilder, TargetReading, choose_readings
@@ -84,54 +86,145 @@ def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: fr
     return peak
 
 
-def remade(plan: Plan, problem: Problem, sizing: Sizing, available: int) -> Plan | None:
-    """Return a plan of both ways that makes messages again and fits, with the largest parts that do; None if none does.
+class BothWaysBytes:
+    """What both sweeps over a tree need at least, wherever it is cut, before any step is lowered.
+
+    The messages up that the way back reads are all there when it begins. In a tree that is cut, those of a part are
+    when the way back through this part begins, beside the tables at the cuts, and messages from above to them, that are
+    still to be read.
 
     Parameters
     ----------
+    order : sequence of int
+        The internal nodes as they are swept.
+    targets : sequence of tuple of int
+        Variables whose joint beliefs are read.
+    itemsize : int
+        Bytes of a value.
+    """
+
+    def __init__(self, tree: Tree, order: Sequence[int], targets: Sequence[Target], itemsize: int) -> None:
+        self.readings: tuple[TargetReading, ...] = choose_readings(tree, targets)
+        first, n = tree.n_leaves, len(tree.parent)
+        self._tree, self._order = tree, order
+        self._bytes = [cells * itemsize for cells in tree.cells]
+        below, here, joined = [0] * n, [0] * n, [False] * n
+        for reading in self.readings:
+            below[reading.node] += 1
+            here[reading.node] += not reading.join
+            joined[reading.node] |= reading.join
+        # whether the way back reads a table, whether it enters below, and whether others come from above with it
+        self._read, self._shared = [False] * n, [False] * n
+        for node, kids in enumerate(tree.children, first):
+            entered = sum([below[c] > 0 for c in kids])
+            below[node] += sum([below[c] for c in kids])
+            for c in kids:
+                self._read[c] = joined[node] or here[c] > 0 or entered > (below[c] > 0)
+                self._shared[c] = len(kids) > 1
+        self._entered = [inside > own for inside, own in zip(below, here, strict=True)]
+
+    def fitting(self, available: int) -> Iterator[frozenset[int]]:
+        """Yield cuts with which both sweeps may fit so many bytes: none first, then those of ever smaller parts."""
+        if self.least() <= available:
+            yield frozenset()
+        for cuts, least in self._halved:
+            if least <= available:
+                yield cuts
+
+    @cached_property
+    def _halved(self) -> tuple[tuple[frozenset[int], int], ...]:
+        """Cuts that make parts of half of all messages and ever less, with what they need at least."""
+        size = self._bytes
+        limit = sum([size[node] for node in self._order]) / 2
+        found: dict[frozenset[int], int] = {}
+        for _ in range(_HALVINGS):
+            cuts = partition(self._tree, self._order, size.__getitem__, limit)
+            limit /= 2
+            if not cuts or cuts in found:
+                continue
+            # ever smaller parts need less, until the tables at their cuts do
+            least = [*found.values()]
+            if len(least) > _WORSE and min(least[-_WORSE:]) > min(least):
+                break
+            found[cuts] = self.least(cuts)
+        return tuple(found.items())
+
+    def least(self, cuts: Collection[int] = ()) -> int:
+        """Return the bytes of the messages that are there together at least, with some internal nodes cut off."""
+        parent, size = self._tree.parent, self._bytes
+        part = [0] * (len(parent) + 1)  # the last one is above the roots
+        inside = [0]  # bytes of each part, those above first
+        changes: list[tuple[int, int]] = []
+        for node in reversed(self._order):
+            outer = part[parent[node]]
+            if node not in cuts:
+                part[node] = outer
+                if self._read[node]:
+                    inside[outer] += size[node]
+                continue
+            part[node] = own = len(inside)
+            inside.append(0)
+            if self._read[node]:  # until the way back is through the part above
+                changes += (0, size[node]), (outer + 1, -size[node])
+            if self._entered[node] and self._shared[node]:  # from above, until it goes through the part itself
+                changes += (outer + 1, size[node]), (own + 1, -size[node])
+        beside = [0] * (len(inside) + 1)
+        for at, change in changes:
+            beside[at] += change
+        return max([own + held for own, held in zip(inside, accumulate(beside), strict=False)])
+
+
+def remade(
+    plan: Plan,
+    problem: Problem,
+    readings: Sequence[TargetReading],
+    choices: Iterable[frozenset[int]],
+    sizing: Sizing,
+    available: int,
+) -> Plan | None:
+    """Return a plan of both ways that makes messages again, by the first cuts with which it fits; None if none does.
+
+    Parameters
+    ----------
+    plan : Plan
+        Only its steps up are read.
+    choices : iterable of frozenset of int
+        Nodes at which the tree may be cut.
     available : int
         Bytes for messages and workspace.
     """
-    made = {s.node: table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in plan.up}
-    limit = sum(made.values()) / 2
-    order = [s.node for s in plan.up]
-    tried: set[frozenset[int]] = {frozenset()}
     lowered: dict[tuple[Any, ...], Step] = {}
-    peaks: list[int] = []
-    for _ in range(_HALVINGS):
-        cuts = partition(plan.tree, order, made.__getitem__, limit)
-        limit /= 2
-        if cuts in tried:
-            continue
-        # ever smaller parts need less, until the tables at their cuts do
-        if len(peaks) > _WORSE and min(peaks[-_WORSE:]) > min(peaks):
-            break
-        tried.add(cuts)
-        again = with_parts_again(plan, problem, cuts, lowered)
-        peaks.append(sweep_peak(again.steps, sizing, again.outputs))
-        if peaks[-1] <= available:
-            return replace(again, peak_bytes=plan.model_bytes + plan.leaf_bytes + peaks[-1])
+    for cuts in filter(None, choices):
+        again = with_parts_again(plan, problem, readings, cuts, lowered)
+        peak = sweep_peak(again.steps, sizing, again.outputs)
+        if peak <= available:
+            return replace(again, peak_bytes=plan.model_bytes + plan.leaf_bytes + peak)
     return None
 
 
 def with_parts_again(
-    plan: Plan, problem: Problem, cuts: frozenset[int], lowered: dict[tuple[Any, ...], Step] | None = None
+    plan: Plan,
+    problem: Problem,
+    wanted: Sequence[TargetReading],
+    cuts: frozenset[int],
+    lowered: dict[tuple[Any, ...], Step] | None = None,
 ) -> Plan:
     """Return a plan of both ways that keeps only the tables at the cuts and makes the parts below them again."""
     builder = StepBuilder(plan.tree, plan.layouts, problem, lowered)
-    back = tuple(_back_through(plan, problem, builder, cuts))
+    back = tuple(_back_through(plan, wanted, builder, cuts))
     return replace(plan, back=back, cuts=cuts, results=builder.results, variant_from=0)
 
 
-def _back_through(plan: Plan, problem: Problem, builder: StepBuilder, cuts: Collection[int]) -> Iterator[Step]:
+def _back_through(
+    plan: Plan, wanted: Sequence[TargetReading], builder: StepBuilder, cuts: Collection[int]
+) -> Iterator[Step]:
     """Yield the backward steps part by part, those at the roots first, each after its upward steps."""
-    assert problem.targets is not None
     tree = plan.tree
     parts = parts_below(tree, plan.up, cuts)
     parts = {**parts, -1: parts.pop(-1, [])}
     home = {s.node: head for head, part in parts.items() for s in part}
     readings: dict[int, list[TargetReading]] = {head: [] for head in parts}
-    for reading in choose_readings(tree, problem.targets):
+    for reading in wanted:
         node = reading.node if reading.join else tree.parent[reading.node]
         readings[home.get(node, -1)].append(reading)
     asked = _asked(tree, parts, home, readings)

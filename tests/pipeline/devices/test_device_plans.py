@@ -87,7 +87,7 @@ def test_of_the_trees_for_a_device_only_the_one_that_runs_is_planned(monkeypatch
     """Trees are found by three kinds of rates, and compared before their steps are lowered."""
     model, made, trees = grid(8, 12, 6), [], []
     lowered, find = Planner.lowered, TreeSearch.trees
-    monkeypatch.setattr(Planner, "lowered", lambda *args: made.append(1) or lowered(*args))
+    monkeypatch.setattr(Planner, "lowered", lambda *args, **more: made.append(1) or lowered(*args, **more))
     monkeypatch.setattr(TreeSearch, "trees", lambda *args, **rest: trees.append(find(*args, **rest)) or trees[-1])
     whole = planned(model, gpus=1, gpu_memory="60GB")
     assert len(trees) == 3

@@ -50,9 +50,10 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     made: list[Plan] = []
     original = Planner.lowered
 
-    def lowered(*args: Any) -> Plan:
-        made.append(original(*args))
-        return made[-1]
+    def lowered(*args: Any, **more: Any) -> Plan | None:
+        if plan := original(*args, **more):
+            made.append(plan)
+        return plan
 
     monkeypatch.setattr(Planner, "lowered", lowered)
     forget_plans()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import count
 from math import inf, prod
 from random import Random
@@ -16,9 +17,10 @@ from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans.lower_bounds import Outline, first_plan, live_cells
 from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem, sliced_dims
+from bucketflow.pipeline.plans.recompute import BothWaysBytes, with_parts_again
 from bucketflow.pipeline.plans.two_way_steps import StepBuilder
 from bucketflow.pipeline.trees.costs import Rates
-from bucketflow.pipeline.trees.memory import Sizing
+from bucketflow.pipeline.trees.memory import Sizing, sweep_peak
 from bucketflow.pipeline.trees.tree import Tree, bucket_tree
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from bucketflow.tasks.steps.step import Step
@@ -96,6 +98,52 @@ def test_what_does_not_fit_is_no_plan_and_what_fits_is_the_same(sliced: frozense
         assert Planner(problem, options, RATES).within(tree, sliced) == (whole if whole.fits(memory) else None)
 
 
+@pytest.mark.parametrize("sliced", [frozenset[int](), frozenset({20, 21})])
+def test_both_ways_what_does_not_fit_is_no_plan_and_what_fits_is_the_same(sliced: frozenset[int]) -> None:
+    problem = replace(grid(6, 9, 4), targets=tuple((v,) for v in range(54) if v not in sliced))
+    tree = bucket_tree(problem.dims, problem.scopes, range(54))
+    plan = Planner(problem, PlanOptions(decode=False), RATES).of(tree, sliced)
+    found = []
+    for memory in (plan.peak_bytes * k // 32 for k in range(1, 34)):
+        planner = Planner(problem, PlanOptions(memory_bytes=memory, decode=False), RATES)
+        whole = planner.of(tree, sliced)
+        assert planner.within(tree, sliced) == (whole if whole.fits(memory) else None)
+        found.append((whole.fits(memory), bool(whole.cuts)))
+    assert {(False, False), (True, True), (True, False)} == {*found}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_both_ways_need_no_less_than_is_told_before_they_are_lowered(seed: int) -> None:
+    tree, draw = random_tree(seed), Random(seed)
+    held = sorted({v for scope in tree.leaves for v in scope})
+    targets = tuple((v,) for v in draw.sample(held, draw.randint(1, len(held))))
+    problem = Problem(tree.dims, tree.leaves, SUM_PRODUCT, 8, targets=targets)
+    plan = Planner(problem, PlanOptions(decode=False), RATES).of(tree)
+    order, sizing = [step.node for step in plan.up], Sizing(tree.dims, 8)
+    needs = BothWaysBytes(tree, order, targets, 8)
+    made = sweep_peak(plan.steps, sizing, plan.outputs)
+    assert needs.least() <= made
+    inner = [node for node in order if tree.parent[node] >= 0]
+    for _ in range(8):
+        cuts = frozenset(draw.sample(inner, draw.randint(0, len(inner))))
+        again = with_parts_again(plan, problem, needs.readings, cuts)
+        assert needs.least(cuts) <= sweep_peak(again.steps, sizing, again.outputs)
+
+
+def test_what_both_ways_need_is_told_closely() -> None:
+    problem = replace(grid(8, 40, 3), targets=tuple((v,) for v in range(320)))
+    tree = bucket_tree(problem.dims, problem.scopes, range(320))
+    plan = Planner(problem, PlanOptions(decode=False), RATES).of(tree)
+    order, sizing = [step.node for step in plan.up], Sizing(tree.dims, 8)
+    needs = BothWaysBytes(tree, order, problem.targets or (), 8)
+    every = list(needs.fitting(1 << 62))
+    assert len(every) > 5
+    for cuts in every:
+        again = with_parts_again(plan, problem, needs.readings, cuts)
+        peak = sweep_peak(again.steps, sizing, again.outputs)
+        assert needs.least(cuts) <= peak <= 1.5 * needs.least(cuts)
+
+
 def test_few_steps_are_lowered_to_see_that_a_plan_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     problem, lowered = grid(8, 40, 3), []
     original = StepBuilder.forward
@@ -128,7 +176,7 @@ def test_further_trees_that_fit_only_in_slices_are_not_planned(monkeypatch: pyte
     problem, made = grid(9, 9, 3), []
     list(Planner(problem, PlanOptions(order_seconds=0.2), RATES).plans())  # what is compiled now shortens a search
     original = Planner.lowered
-    monkeypatch.setattr(Planner, "lowered", lambda *args: made.append(1) or original(*args))
+    monkeypatch.setattr(Planner, "lowered", lambda *args, **more: made.append(1) or original(*args, **more))
     options = PlanOptions(order_seconds=0.2)
     plans = list(Planner(problem, options, RATES).plans())
     assert len(made) == len(plans) > 1

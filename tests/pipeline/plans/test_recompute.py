@@ -15,6 +15,7 @@ from bucketflow.pipeline.compiled.structure import skeleton_of
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.problem import Problem
 from bucketflow.pipeline.plans.recompute import with_parts_again
+from bucketflow.pipeline.plans.two_way_steps import choose_readings
 from bucketflow.pipeline.plans.worker_parts import both_ways_in_parts
 from bucketflow.pipeline.queries.arithmetic import ScaledPartition
 from bucketflow.pipeline.trees.costs import Rates
@@ -32,7 +33,7 @@ def test_a_plan_that_makes_messages_again_finds_the_same(model: Model, data: st.
     problem = Problem(network.dims, network.scopes, semiring, semiring.itemsize, 0, tuple(plan.results))
     inner = [step.node for step in plan.up if plan.tree.parent[step.node] >= 0]
     cuts = data.draw(st.frozensets(st.sampled_from(inner))) if inner else frozenset()
-    again = with_parts_again(plan, problem, cuts)
+    again = with_parts_again(plan, problem, choose_readings(plan.tree, tuple(plan.results)), cuts)
     assert again.results.keys() == plan.results.keys()
     assert len(again.steps) <= len(plan.steps) + len(plan.up)
     whole = in_one_piece(run_of(network, plan))
