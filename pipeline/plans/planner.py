@@ -221,7 +221,7 @@ class Planner:
             return found
         return self._remade(found, must_fit=True) or found
 
-    def _further_plans(self, found: Plan) -> Iterator[Plan]:
+    def _further_plans(self, found: Plan) -> Iterator[Plan | Outline]:
         """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
         policy = PlanningPolicy.current()
         options, effort = self.options, self.effort
@@ -233,7 +233,8 @@ class Planner:
             and found.seconds < policy.searched_seconds
         ):
             searched = replace(self.search, seconds=seconds).trees(effort)[0]
-            plan = self.of(cheapest_both_ways((searched,), self.rates, self.problem.itemsize))
+            tree = cheapest_both_ways((searched,), self.rates, self.problem.itemsize)
+            plan = self.within(tree) or self.outline(tree)
             effort.spend(planning_seconds(plan))
             yield plan
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import Any
 
-from ...tasks.steps.axes import bits_of
+from ...tasks.steps.axes import bits_of, mask_of
 from ...tasks.steps.step import Step, make_step
 from ..trees.costs import STORED_CELLS
 from ..trees.layouts import choose_layouts
@@ -107,16 +107,27 @@ def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Tar
     for leaf in range(first):
         if parent[leaf] >= 0:
             price[leaf], place[leaf] = tree.joined_cells[parent[leaf] - first], (parent[leaf], True)
-    holders: list[list[int]] = [[] for _ in tree.dims]
+    # of each variable the cheapest place, of several the cheapest that has them all
+    best: list[int] = [-1] * len(tree.dims)
+    least: list[float] = [inf] * len(tree.dims)
     for node, scope in enumerate(tree.scopes):
+        of_node = price[node]
         for v in scope:
-            holders[v].append(node)
+            if of_node < least[v]:
+                least[v], best[v] = of_node, node
+    masks = tree.scope_masks
+    holders: dict[int, list[int]] = {target[0]: [] for target in targets if len(target) > 1}
+    for v, nodes in holders.items():
+        nodes += [node for node, mask in enumerate(masks) if mask >> v & 1]
     found: dict[tuple[int, bool], list[tuple[int, ...]]] = {}
     for target in targets:
-        nodes = holders[target[0]]
+        node = best[target[0]]
         if len(target) > 1:
-            nodes = [node for node in nodes if tree.scopes[node].issuperset(target)]
-        found.setdefault(place[min(nodes, key=price.__getitem__)], []).append(target)
+            together = mask_of(target)
+            nodes = [each for each in holders[target[0]] if not together & ~masks[each]]
+            node = min(nodes, key=price.__getitem__)
+        assert node >= 0, "a target that no function has"
+        found.setdefault(place[node], []).append(target)
     return tuple([TargetReading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
 
 
