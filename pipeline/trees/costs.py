@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from math import ceil, log2
 from operator import or_
 from typing import Final, NamedTuple
@@ -232,8 +232,9 @@ def lowered_seconds(step: Step, rates: Rates, itemsize: int) -> float:
     return step_seconds(lowered_work(step.lowered), rates, itemsize)
 
 
+@lru_cache(maxsize=1 << 13)
 def lowered_work(lowered: Lowered) -> StepWork:
-    """What a lowered step sweeps, moves and reads."""
+    """What a lowered step sweeps, moves and reads; plans of one network have most in common."""
     axes, reading = lowered.axes, _Reading()
     if lowered.cells > SMALL_CELLS:
         masks = [mask_of(axis for axis, stride in enumerate(strides) if stride) for strides in axes.strides]
