@@ -116,8 +116,25 @@ def _is_small(network: Network) -> bool:
     return math.prod(network.dims) <= _LOG_EXACT
 
 
+class MorePrimesError(Exception):
+    """A count needs more sweeps than it was priced for: the one argument says how many primes."""
+
+
+def with_primes(plan: Plan, primes: int) -> Plan:
+    """Return the plan of a count that is known to take so many primes."""
+    later = plan.evaluations
+    assert later is not None
+    return replace(plan, evaluations=replace(later, primes=max(later.primes, primes), expected=primes))
+
+
 def count(run: Run[Any]) -> Result:
-    """Count the assignments that are possible, exactly."""
+    """Count the assignments that are possible, exactly.
+
+    Raises
+    ------
+    MorePrimesError
+        If that takes more than ``run.most_primes``, as the first sweep told.
+    """
     network = run.network
     fixed = fixed_value(network)
     if fixed is None:
@@ -135,6 +152,8 @@ def count(run: Run[Any]) -> Result:
     points = spread.points if spread else 1
     levels: Levels = {}
     chosen = enough_primes(bound, points)
+    if len(chosen) > run.most_primes:
+        raise MorePrimesError(len(chosen))
     residues = [(_residue(run, arithmetic.scale, prime, spread, levels), prime) for prime in chosen]
     value = combine(residues)
     if value and math.log(value) > bound + 1e-6:

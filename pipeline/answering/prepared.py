@@ -69,6 +69,8 @@ class Prepared:
         Why tables are rows, if they are.
     most_work : float
         Rows that joins may have.
+    most_primes : float
+        Primes of a count, before it is priced again.
     """
 
     question: Question
@@ -81,6 +83,7 @@ class Prepared:
     stored: Mapping[str, Any] | None = None
     why_rows: str = ""
     most_work: float = inf
+    most_primes: float = inf
 
     @property
     def plan(self) -> Plan | None:

@@ -181,7 +181,7 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
     run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
     steps = resources.asked.tasks == "steps" and isinstance(pool, DaskPool)
     run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes, by_steps=steps)
-    run = replace(run, kept_bytes=resources.asked.kept_bytes)
+    run = replace(run, kept_bytes=resources.asked.kept_bytes, most_primes=prepared.most_primes)
     if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
         return run
     # both sweeps of a slice: none of its steps is placed

@@ -32,7 +32,8 @@ class Opening:
     """Prepares as far as that pays; an easy network is solved on the way there."""
 
     team: Team
-    tree_sought: bool = False
+    sought_cells: float = math.inf
+    tree_seconds: float = math.inf
 
     def __post_init__(self) -> None:
         self.known, self.turns, self.preparing = self.team.incumbent, self.team.turns, self.team.preparing
@@ -43,6 +44,7 @@ class Opening:
         if self._go_on_stored():
             return
         settled = False
+        self._sweep_early()
         for work, seconds in policy.glances:
             if self._glances:
                 bounds, cells = (self.known.lower, self.known.upper), self.known.small.cells
@@ -52,10 +54,11 @@ class Opening:
                     return
                 self._glance(seconds)
                 self._sweep_soon()
+                self._sweep_early()
             if self.known.is_over():
                 return
         self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
-        self._sweep_searched()
+        self._sweep_searched(math.inf, policy.planned_sweep_seconds)
         if self._prunes and not self.known.is_over():
             yield from self.team.turn("dolls", max(policy.first_turn_seconds, policy.dolls_share * self.known.spent))
         if not (settled or self.known.is_over()):
@@ -94,7 +97,7 @@ class Opening:
             went = yield from self.team.turn("clusters", seconds)
             small = known.sharper is not None and known.sharper.small
             again = went and small and self.team.ends_soon("clusters", seconds) and not known.is_over()
-        self._sweep_searched()
+        self._sweep_searched(math.inf, policy.planned_sweep_seconds)
         if not known.is_over() and known.sharpened is not known.small:
             yield from self.team.go("rows", max(2 * policy.first_turn_seconds, policy.clusters_share * known.spent))
 
@@ -115,23 +118,32 @@ class Opening:
         if self._greedy_cells(self.known.small) <= self.known.limits.swept_cells:
             self._sweep(self.known.small, math.inf)
 
-    def _sweep_searched(self) -> None:
-        """Sweep every cell where a short search finds a tree with which that is a matter of some tenths of a second.
+    def _sweep_early(self) -> None:
+        """Sweep every cell where that takes less than the glance that would come next."""
+        policy = ProverPolicy.current()
+        self._sweep_searched(policy.early_cells, policy.early_sweep_seconds)
+
+    def _sweep_searched(self, most_cells: float, most_seconds: float) -> None:
+        """Sweep every cell where a short search finds a tree with which that takes no more seconds.
 
         What preparation joins may take more than it saves: the network is swept as it was, where that is smaller.
+        It is searched for where an order that is found at once has no more cells, and again once that has far fewer.
         """
         policy = ProverPolicy.current()
         known = self.known
         network = min((known.small, known.network), key=self._greedy_cells)
-        if self.tree_sought or self._greedy_cells(network) > policy.tree_saving_ratio * known.limits.swept_cells:
+        cells = self._greedy_cells(network)
+        if cells > min(most_cells, policy.tree_saving_ratio * known.limits.swept_cells):
             return
-        self.tree_sought = True
-        with known.timed("dense"):
-            sought = TreeSearch(
-                network.dims, network.scopes, seconds=policy.tree_search_seconds, seed=known.limits.seed
-            )
-            tree = sought.cheapest()
-        if tree_cost(tree).seconds <= policy.planned_sweep_seconds:
+        if cells <= policy.sought_again_part * self.sought_cells:
+            self.sought_cells = cells
+            with known.timed("dense"):
+                sought = TreeSearch(
+                    network.dims, network.scopes, seconds=policy.tree_search_seconds, seed=known.limits.seed
+                )
+                self.tree_seconds = tree_cost(sought.cheapest()).seconds
+        if self.tree_seconds <= most_seconds:
+            self.tree_seconds = math.inf
             self._sweep(network, policy.short_sweep_seconds)
 
     def _greedy_cells(self, network: CostNetwork) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -84,6 +85,8 @@ class Run(Generic[T]):
         From how many bytes on tables are kept in the run's folder.
     note : callable
         Called with what the caller should be told besides the answer.
+    most_primes : float
+        A count that needs sweeps modulo more primes ends once its first sweep told so.
     """
 
     network: Network
@@ -104,6 +107,7 @@ class Run(Generic[T]):
     by_steps: bool = False
     kept_bytes: int | None = None
     note: Callable[[str], None] = ignored
+    most_primes: float = inf
 
     @property
     def plan(self) -> Plan:

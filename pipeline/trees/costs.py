@@ -114,9 +114,8 @@ def gpu_rates(semiring: Semiring) -> KernelRates:
 
 
 # Beside sums of floats on a CPU, residues take so many times for a cell of a loop, and of a product of matrices, which
-# no library has, and for beginning a step: fitted to sweeps of nine models, which took 0.63 to 1.29 times what 6 and 13
-# say.
-_RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP = 6.0, 14.0, 2.0
+# no library has, and for beginning a step: 1.4 to 1.8 and 5.5 with AVX-512, 1.8 to 4.3 and 6.8 with AVX2, twice each.
+_RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP = 2.5, 6.0, 2.0
 
 
 def residue_rates(rates: Rates) -> Rates:

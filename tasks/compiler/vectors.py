@@ -117,7 +117,8 @@ class VectorLaw:
         """Semiring product, not clamped."""
         b = self.builder
         if self.kind is Residues:
-            return self.remainder(b.mul(x, y))
+            # both are below 2**31: saying so makes it one instruction, also where vectors have none of 64 bits
+            return self.remainder(b.mul(self._low(x, 32), self._low(y, 32)), 32)
         if self.kind is SumProductLaw:
             return b.fmul(x, y)
         return b.fadd(x, y) if self.floating else b.add(x, y)
@@ -143,20 +144,29 @@ class VectorLaw:
 
     def finish(self, total: ir.Value) -> ir.Value:
         """Turn an accumulated sum into a value of the table."""
-        return self.remainder(total) if self.kind is Residues else total
+        return self.remainder(total, 52) if self.kind is Residues else total
 
-    def remainder(self, x: ir.Value) -> ir.Value:
-        """Reduce modulo the prime: a floating-point quotient is off by at most one for ``x < 2**62``."""
+    def remainder(self, x: ir.Value, bits: int) -> ir.Value:
+        """Reduce modulo the prime, where ``0 <= x < 2**62`` and the quotient has at most so many bits, of 52.
+
+        The quotient is the nearest integer to one in floating point, so that the rest is between minus the prime and
+        the prime. It is converted by adding 2**52, as only AVX-512 converts vectors of floats to 64 bits.
+        """
         b = self.builder
         modulus = self.constant(2, x.type)
         real: ir.Type = ir.DoubleType()
         if isinstance(x.type, ir.VectorType):
             real = ir.VectorType(real, x.type.count)
-        quotient = b.fptosi(b.fmul(b.sitofp(x, real), self.constant(3, real)), x.type)
-        rest = b.sub(x, b.mul(quotient, modulus))
+        magic = splat_like(b, ir.Constant(ir.DoubleType(), 2.0**52), real)
+        nearest = b.fadd(b.fmul(b.uitofp(x, real), self.constant(3, real)), magic)
+        quotient = self._low(b.bitcast(nearest, x.type), bits)
+        rest = b.sub(x, b.mul(quotient, self._low(modulus, 32)))
         zero = splat_like(b, ir.Constant(ir.IntType(64), 0), x.type)
-        rest = b.select(b.icmp_signed("<", rest, zero), b.add(rest, modulus), rest)
-        return b.select(b.icmp_signed(">=", rest, modulus), b.sub(rest, modulus), rest)
+        return b.select(b.icmp_signed("<", rest, zero), b.add(rest, modulus), rest)
+
+    def _low(self, x: ir.Value, bits: int) -> ir.Value:
+        """Keep the lowest bits."""
+        return self.builder.and_(x, splat_like(self.builder, ir.Constant(ir.IntType(64), (1 << bits) - 1), x.type))
 
 
 def element_pointer(builder: ir.IRBuilder, address: ir.Value, index: ir.Value, kind: ir.Type) -> ir.Value:

@@ -1,9 +1,11 @@
-"""The default beside every forced way: ``python tests/bench/regret.py [--only or_chain] [--sample 12] [--gpus 1]``.
+"""The default beside every forced way: ``python tests/bench/regret.py [--only or_chain] [--sample 12] [--memory 8MB]``.
 
 Each question of the public instances is asked by default and by each way that can be asked for, each in a process of
-its own with a limit of wall seconds. Every answer is a line of JSON in ``--out``; what stands there is not asked again,
-so that a stopped bench goes on. The summary says how often the default took more than 1.5 times the best way and a
-second, how often it gave no answer where a way did, and the geometric mean of default over best.
+its own with a limit of seconds, and again where the first process had loops to compile. A way is stopped once it took
+longer than the default. Every answer is a line of JSON in ``--out``; what stands there is not asked again, so that a
+stopped bench goes on. The summary says how often the default took more than 1.5 times the best way and 0.3 s more, how
+often it gave no answer where a way did, and the geometric mean of default over best. ``--old FOLDER`` asks the default
+of another checkout (the folder that holds its ``bucketflow``) beside it, and the summary has a mean for both.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from rich.console import Console
 from rich.table import Table
 
 Seconds = Literal["cpu", "wall"]
-#: A file, a query, and a file of evidence.
-Question = tuple[Path, str, str | None]
+#: A file, a query, a file of evidence, and the memory that is given, if any.
+Question = tuple[Path, str, str | None, str | None]
 
 #: Suffixes of files that hold a model, before ``.gz`` and ``.xz``, and what is asked of them.
 _QUERIES: dict[str, tuple[str, ...]] = {
@@ -60,7 +62,13 @@ _MOST_CELLS = 2.0**44
 #: Shorter times are one: starting, loading and the clock are in them.
 _LEAST_SECONDS = 0.1
 #: A default is slow where it takes more than so many times the best way, and so many seconds more.
-_TIMES, _MORE_SECONDS = 1.5, 1.0
+_TIMES, _MORE_SECONDS = 1.5, 0.3
+#: It became slower where it takes so many times what it took before, and so many seconds more.
+_SLOWER = 1.2
+#: A way that takes so many times what the default took is stopped.
+_LONGER = 1.1
+#: A process that compiled for so many seconds is asked again.
+_COMPILING_SECONDS = 0.02
 #: What a child may take beside its answer: reading, and starting a device.
 _STARTING_SECONDS = 60.0
 #: Wall seconds for each CPU second at most, on a machine that others use.
@@ -79,8 +87,11 @@ class Asked:
     evidence : str or None
         A file.
     way : str
-        ``default``, a method, or ``size`` for the cells of a tree that is found in a second.
+        ``default``, a method, ``size`` for the cells of a tree that is found in a second, or ``old`` for the default of
+        another checkout.
     options : mapping
+    checkout : str or None
+        Where that is.
     """
 
     path: Path
@@ -88,15 +99,18 @@ class Asked:
     evidence: str | None
     way: str
     options: Mapping[str, Any]
+    checkout: str | None = None
 
     def key(self, folder: Path, device: str) -> tuple[str, str, str, str]:
         """What a line is found again by."""
         return str(self.path.relative_to(folder)), self.query, self.way, device
 
 
-def ways(query: str, device: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def ways(query: str, device: Mapping[str, Any], old: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each way and its options; with a device, the default without it is one more way."""
     yield "default", {**device}
+    if old is not None:
+        yield "old", {**device}
     if query == "marginals":
         yield "dense", {"representation": "dense", **device}
     for method in _METHODS[query]:
@@ -115,8 +129,17 @@ def questions(folder: Path, only: Sequence[str]) -> list[Question]:
         for query in _QUERIES.get(plain.suffix, ()):
             name = f"{path.relative_to(folder)} {query}"
             if not only or any(text in name for text in only):
-                found.append((path, query, evidence_beside(path) if plain.suffix == ".uai" else None))
+                found.append((path, query, evidence_beside(path) if plain.suffix == ".uai" else None, None))
     return found
+
+
+def some_of_each(chosen: Sequence[Question], count: int, rng: random.Random) -> Iterator[Question]:
+    """Draw so many questions of each folder and query."""
+    groups = defaultdict(list)
+    for each in chosen:
+        groups[each[0].parent, each[1]].append(each)
+    for group in groups.values():
+        yield from rng.sample(group, min(count, len(group)))
 
 
 def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
@@ -125,9 +148,10 @@ def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
     told |= {"cpu_limit": limit} if clock == "cpu" else {}
     child = Path(__file__).parent / "parts" / "regret_child.py"
     command = [sys.executable, str(child), json.dumps({**told, "options": dict(asked.options)})]
+    environment = dict(os.environ) if asked.checkout is None else {**os.environ, "PYTHONPATH": asked.checkout}
     began = time.perf_counter()
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment
     )
     try:
         out, err = process.communicate(timeout=(_BUSY if clock == "cpu" else 1) * limit + _STARTING_SECONDS)
@@ -151,41 +175,45 @@ class Answers:
         lines = [json.loads(text) for text in out.read_text().splitlines()] if out.exists() else []
         self._lines = {(line["name"], line["query"], line["way"], line["device"]): line for line in lines}
 
-    def of(self, key: tuple[str, str, str, str], ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """Return the line of a key, asked for and written where there is none."""
+    def of(self, key: tuple[str, str, str, str], limit: float, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return the line of a key, asked for and written where there is none, or one that had less time."""
         line = self._lines.get(key)
-        if line is None:
-            line = {**dict(zip(("name", "query", "way", "device"), key, strict=True)), **ask()}
+        if line is None or (line["end"] == "out of time" and line.get("limit", math.inf) < limit):
+            line = {**dict(zip(("name", "query", "way", "device"), key, strict=True)), "limit": limit, **ask()}
             with self._lock, open(self._out, "a") as file:
                 file.write(json.dumps(line) + "\n")
         return line
 
 
-def second(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """Ask twice, and return the second answer."""
-    ask()
-    return ask()
+def compiled(ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """Ask; again where loops were compiled, as what only the first process compiles is no choice of the default."""
+    found = ask()
+    return ask() if found.get("compiled", math.inf) > _COMPILING_SECONDS else found
 
 
 def all_ways(question: Question, folder: Path, arguments: argparse.Namespace, answers: Answers) -> list[dict[str, Any]]:
     """Ask one question in every way; nothing more once the bench's time is over."""
+    path, query, evidence, memory = question
     device = {} if arguments.gpus is None else {"gpus": arguments.gpus}
-    label = "cpu" if arguments.gpus is None else f"gpus {arguments.gpus}"
-    path, query, evidence = question
-    small, lines = True, []
-    for way, options in [("size", {}), *ways(query, device)]:
+    label = ("cpu" if arguments.gpus is None else f"gpus {arguments.gpus}") + (f" {memory}" if memory else "")
+    given = {} if memory is None else {"memory": memory}
+    small, lines, limit = True, [], arguments.limit
+    for way, options in [("size", {}), *ways(query, device, arguments.old)]:
         if (arguments.ways and way not in ("size", *arguments.ways)) or (way == "dense" and not small):
             continue
         if time.monotonic() > arguments.until:
             return []
-        asked = Asked(path, query, evidence, way, options)
-        ask = partial(run, asked, arguments.limit, arguments.clock)
-        # what only the first process compiles is no choice of the default
-        line = answers.of(asked.key(folder, label), partial(second, ask) if way == "default" else ask)
+        checkout = arguments.old if way == "old" else None
+        asked = Asked(path, query, evidence, way, {**options, **given}, checkout)
+        within = arguments.limit if way in ("default", "old") else limit
+        ask = partial(run, asked, within, arguments.clock)
+        line = answers.of(asked.key(folder, label), within, partial(compiled, ask) if way != "size" else ask)
         if way == "size":
             small = line.get("cells", math.inf) <= _MOST_CELLS
-        else:
-            lines.append(line)
+            continue
+        if way == "default" and line["end"] == "answered":
+            limit = min(limit, max(_LONGER * float(line[arguments.clock]), _LEAST_SECONDS))
+        lines.append(line)
     return lines
 
 
@@ -194,6 +222,9 @@ def asked_again(folder: Path, arguments: argparse.Namespace, out: Path) -> Itera
     chosen = questions(folder, arguments.only)
     if arguments.query:
         chosen = [each for each in chosen if each[1] in arguments.query]
+    if arguments.per_folder is not None:
+        chosen = list(some_of_each(chosen, arguments.per_folder, random.Random(arguments.seed)))
+    chosen = [(*each[:3], memory) for each in chosen for memory in arguments.memory or [None]]
     if arguments.sample is not None:
         chosen = random.Random(arguments.seed).sample(chosen, min(arguments.sample, len(chosen)))
     answers = Answers(out)
@@ -215,8 +246,8 @@ class Regret:
     Parameters
     ----------
     name, query : str
-    default : float or None
-        Seconds; None where it gave no answer.
+    default, old : float or None
+        Seconds, also those of another checkout's default; None where it gave no answer.
     best : float
     way : str
         The fastest one.
@@ -230,17 +261,16 @@ class Regret:
     best: float
     way: str
     agree: bool
+    old: float | None = None
 
     @property
     def slow(self) -> bool:
         """Whether the default took much longer than the best way."""
         return self.default is not None and self.default > _TIMES * self.best + _MORE_SECONDS
 
-    @property
-    def ratio(self) -> float:
-        """Seconds of the default over those of the best way, both at least as long as a start."""
-        assert self.default is not None
-        return max(self.default, _LEAST_SECONDS) / max(self.best, _LEAST_SECONDS)
+    def ratio(self, seconds: float) -> float:
+        """Return seconds over those of the best way, both at least as long as a start."""
+        return max(seconds, _LEAST_SECONDS) / max(self.best, _LEAST_SECONDS)
 
 
 def regrets(lines: Iterable[Mapping[str, Any]], by: Seconds) -> list[Regret]:
@@ -248,13 +278,16 @@ def regrets(lines: Iterable[Mapping[str, Any]], by: Seconds) -> list[Regret]:
     grouped: dict[tuple[str, str], dict[str, Mapping[str, Any]]] = defaultdict(dict)
     for line in lines:
         if line["end"] == "answered":
-            grouped[line["name"], line["query"]][line["way"]] = line
+            memory = line["device"].partition(" ")[2]
+            grouped[f"{line['name']} {memory}".strip(), line["query"]][line["way"]] = line
     found = []
     for (name, query), answers in grouped.items():
-        way = min(answers, key=lambda w: float(answers[w][by]))
-        default = float(answers["default"][by]) if "default" in answers else None
+        way = min((w for w in answers if w != "old"), key=lambda w: float(answers[w][by]), default=None)
+        if way is None:
+            continue
+        default, old = (float(answers[w][by]) if w in answers else None for w in ("default", "old"))
         values = [line["value"] for line in answers.values()]
-        found.append(Regret(name, query, default, float(answers[way][by]), way, all_same(values)))
+        found.append(Regret(name, query, default, float(answers[way][by]), way, all_same(values), old))
     return found
 
 
@@ -272,26 +305,31 @@ def all_same(values: Sequence[Any]) -> bool:
 
 def summary(found: Sequence[Regret], by: Seconds) -> Table:
     """Say how often the default was the worse choice."""
-    table = Table("query", "answered", "lost", "slow", "default / best", "disagree", title=f"by {by} seconds")
+    names = ("query", "answered", "lost", "slow", "old / best", "default / best", "worst", "disagree")
+    table = Table(*names, title=f"by {by} seconds")
     for query in (*dict.fromkeys(each.query for each in found), "all"):
         of = [each for each in found if query in ("all", each.query)]
-        answered = [each for each in of if each.default is not None]
-        lost, slow = len(of) - len(answered), sum(each.slow for each in answered)
-        mean = f"{geometric_mean([each.ratio for each in answered]):.3f}" if answered else "-"
-        share = f"{slow} ({100 * slow / max(len(of), 1):.0f}%)"
-        table.add_row(query, str(len(of)), str(lost), share, mean, str(sum(not each.agree for each in of)))
+        ratios = [each.ratio(each.default) for each in of if each.default is not None]
+        before = [each.ratio(each.old) for each in of if each.old is not None]
+        old, new = (f"{geometric_mean(some):.3f}" if some else "-" for some in (before, ratios))
+        lost, slow = len(of) - len(ratios), sum(each.slow for each in of)
+        share, most = f"{slow} ({100 * slow / max(len(of), 1):.0f}%)", f"{max(ratios, default=0.0):.2f}"
+        differ = str(sum(not each.agree for each in of))
+        table.add_row(query, str(len(of)), str(lost), share, old, new, most, differ)
     table.caption = f"targets: lost {_TARGETS['lost']}, slow {_TARGETS['slow']:.0%}, mean {_TARGETS['mean']}"
     return table
 
 
 def worst(found: Sequence[Regret]) -> Table:
-    """The questions that the default lost, and where it was slow."""
-    table = Table("question", "query", "default", "best", "way", title="lost or slow")
+    """The questions that the default lost, and where it was slow or slower than before."""
+    table = Table("question", "query", "old", "default", "best", "way", title="lost or slow")
     for each in sorted(found, key=lambda one: -math.inf if one.default is None else one.best - one.default):
-        if each.default is None or each.slow or not each.agree:
-            default = "none" if each.default is None else f"{each.default:.2f} s"
+        slower = each.default is not None and each.old is not None
+        slower = slower and each.default > _SLOWER * each.old + _MORE_SECONDS
+        if each.default is None or each.slow or slower or not each.agree:
+            old, default = ("none" if s is None else f"{s:.2f} s" for s in (each.old, each.default))
             note = "" if each.agree else " (answers differ)"
-            table.add_row(each.name, each.query, default, f"{each.best:.2f} s", each.way + note)
+            table.add_row(each.name, each.query, old, default, f"{each.best:.2f} s", each.way + note)
     return table
 
 
@@ -304,7 +342,10 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of an answer")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu where the machine is busy")
     parser.add_argument("--sample", type=int, help="so many questions, drawn at random")
+    parser.add_argument("--per-folder", type=int, help="so many questions of each folder and query, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--memory", action="append", default=[], help="ask within this memory; several for several")
+    parser.add_argument("--old", help="a folder that holds another bucketflow, whose default is asked too")
     parser.add_argument("--gpus", help="ask with so many GPUs; without them is one more way")
     parser.add_argument("--jobs", type=int, default=1, help="questions side by side, on a share of the cores each")
     parser.add_argument("--minutes", type=float, default=math.inf, help="of the whole bench; what is left is not asked")

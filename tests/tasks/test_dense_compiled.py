@@ -80,6 +80,21 @@ def test_streams_of_many_inputs(semiring: Semiring, row: int, inputs: int) -> No
     check(step)
 
 
+@pytest.mark.parametrize("modulus", [2, 3, 5, 257, 65537, 2**31 - 19, 2**31 - 1])
+@pytest.mark.parametrize("inputs", [1, 2, 3, 6])
+def test_residues_of_small_and_large_primes_at_their_ends(modulus: int, inputs: int) -> None:
+    """Products at either side of multiples of the prime, which a rounded quotient may miss, and long sums."""
+    semiring, rng = mod_sum_product(modulus), np.random.default_rng(inputs)
+    ends = [v for k in (0, 1, modulus // 2, modulus) for v in range(k - 2, k + 3) if 0 <= v < modulus]
+    step = lower([(0, 1, 2)] * inputs, (0, 2), {0: 8, 1: 600, 2: 37}, semiring.dtype, semiring)
+    tables = [rng.choice(np.array(ends), cells) for cells in step.input_cells]
+    want = np.ones((8, 600, 37), object)
+    for table in tables:
+        want = want * table.reshape(want.shape).astype(object) % modulus
+    got = run(step, tables)
+    assert got.tolist() == (want.sum(axis=1) % modulus).reshape(-1).tolist()
+
+
 def test_long_eliminations_are_summed_block_by_block() -> None:
     step = lower([(0, 1, 2), (1,)], (2,), {0: 40, 1: 50, 2: 64}, "float64", SUM_PRODUCT)
     assert step.loops is not None

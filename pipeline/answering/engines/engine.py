@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..running import Answer
-from .offers import Bid, Certainty
+from .offers import Bid, Certainty, EnginePrice
 
 Stop = Callable[[], bool]
 """Whether to end: another engine was through first."""
@@ -27,12 +27,15 @@ class Unfinished:
         What the caller should know of it.
     advice : str
         What a refusal adds, where no other engine answers either.
+    price : EnginePrice, optional
+        What the engine is predicted to take from here, where it learnt that it takes longer than was predicted.
     """
 
     why: str
     hopeless: bool = False
     note: str = ""
     advice: str = ""
+    price: EnginePrice | None = None
 
 
 class Engine(Protocol):

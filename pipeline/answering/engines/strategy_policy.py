@@ -67,22 +67,29 @@ class StrategyPolicy:
         ``(1 + share) / share`` times that, for each of them.
     patience_seconds : float
         CPU seconds of engines without a price, in all, where no sweep fits memory.
+    shortened : float
+        A turn that is not the first is shortened to what is left of that, unless it were less than this part of it: of
+        mc2022_track2_030, a sweep of 4.7 s, a search that takes 1.2 had 0.75 and 0.8 s were left.
+    mispriced : float
+        A sweep that learns on its way that it takes so many times its price is priced again, and others have turns by
+        that: mc2022_track2_030 was priced for 2 primes and takes 14.
     saved_by_trees : float
         A tree that is searched has this part fewer cells than the buckets of the order that is found at once.
     most_saved : float
         Trees save less than that.
     sliced_overhead : float
-        What does not fit memory is priced so many times higher until it is planned.
+        What does not fit memory is priced so many times higher until it is planned, or by its largest table once a tree
+        is known: 50-18-5 at 8 MB is two slices, which take no longer than the whole.
     largest_part : int
         A sweep over a searched tree has one part in so many of the largest message of the first order in memory: of
         SPOT5 404 it was 1/60, of the grid 50-16-5 1/17. Twice as much makes two slices, which take less than bounds
         (0.9 CPU-s, 1.9).
     short_search_seconds : float
         CPU seconds of the search that prices a sweep better than the first order does.
-    planning_searches, large_planning_searches : float
-        Planning takes about so many times what the short search took, which is more than its seconds on networks of
-        thousands of variables: 0.3 and 0.5 s for or_chain_76, 0.9 and 0.8 for a formula. Where all tables together
-        exceed the memory, slices are searched for too: 2 s and 6 to 20 s for ra.cnf.
+    planning_part : float
+        Planning takes about as long as the short search took, which is more than its seconds on networks of thousands
+        of variables, or this part of the sweep: 0.08 s for 0.006 (the search took 0.10), 0.20 for 1.4 (0.21), 0.31 for
+        3.3 in slices (0.20), 0.54 for 131 (0.20), 3.2 for 202 in slices (0.12).
     planning_share, least_planning_seconds, most_planning_seconds : float
         Planning a sweep waits until engines without a price took this part of what the sweep takes, and no less and no
         more than that: planning a sweep in slices takes up to 20 s (ra.cnf), which a search was through before.
@@ -114,13 +121,14 @@ class StrategyPolicy:
     soon_cells: int = 1 << 32
     share: float = 0.5
     patience_seconds: float = 60.0
+    shortened: float = 0.5
+    mispriced: float = 2.0
     saved_by_trees: float = 16.0
     most_saved: float = 256.0
     sliced_overhead: float = 8.0
     largest_part: int = 32
     short_search_seconds: float = 0.1
-    planning_searches: float = 2.0
-    large_planning_searches: float = 6.0
+    planning_part: float = 0.01
     planning_share: float = 0.25
     least_planning_seconds: float = 0.3
     most_planning_seconds: float = 20.0
@@ -130,6 +138,10 @@ class StrategyPolicy:
     race_from_seconds: float = 3.0
     race_most_seconds: float = 60.0
     lengths: Mapping[str, TurnLengths] = field(default_factory=lambda: _LENGTHS)
+
+    def sliced_times(self, largest_bytes: float, spare_bytes: int) -> float:
+        """Return how many times longer slices take, where the largest table is so large and two are held at once."""
+        return min(max(2.0 * largest_bytes / max(spare_bytes, 1), 1.0), self.sliced_overhead)
 
     def planning_seconds(self, sweep_seconds: float, predicted: float = inf) -> float:
         """Return what others take before a sweep of so many seconds is planned, which takes what is predicted."""

@@ -17,8 +17,9 @@ from .asking import Asking
 from .engine import Stop, Unfinished
 from .offers import Bid, Certainty, EnginePrice
 
-#: Nominal speeds of one core: uses of literals that a search looks at, and edges of diagrams, in a second.
-_WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**23 / 0.3, 2.0**21 / 0.2
+#: Nominal speeds of one core: uses of literals that a search looks at, 5 and 10 * 10^7 of two counts, and edges of
+#: diagrams, in a second.
+_WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**24 / 0.3, 2.0**21 / 0.2
 #: A turn that takes so many times its nominal time is ended by the clock.
 _SLOWER = 1.25
 #: Loops of both, and CPU seconds that compiling them takes.

@@ -16,7 +16,7 @@ from ...orders.tree_search import TreeSearch
 from ...plans.plan import Plan
 from ...preprocessing.leaf_rows import is_listed
 from ...trees.costs import Rates, gpu_rates, residue_rates, tree_cost
-from ..counts import expected_primes
+from ..counts import MorePrimesError, expected_primes, with_primes
 from ..placement import with_less_device_memory
 from ..prepared import Prepared, prepare
 from ..question_sizes import is_whole, spare_bytes
@@ -100,13 +100,30 @@ class SweepEngine:
         return price.device == "host"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
-        """Sweep to the end; where a device runs out of memory all the same, again within half of it."""
+        """Sweep to the end; where a device runs out of memory all the same, again within half of it.
+
+        A count whose first sweep tells that all of them take more than so many seconds ends there, with its price.
+        """
         try:
-            return self._run(stop)
+            return self._run(stop, seconds)
         except _EndedError:
             return Unfinished("another engine was through first", hopeless=True)
+        except MorePrimesError as error:
+            return self._repriced(*error.args)
 
-    def _run(self, stop: Stop) -> Answer:
+    def _repriced(self, primes: int) -> Unfinished:
+        """Price a count again that is known to take so many primes."""
+        assert self.prepared is not None
+        assert self.prepared.plan is not None
+        assert self.prepared.prices is not None
+        assert self.prepared.plan.evaluations is not None
+        before = self.prepared.plan.evaluations.likely.primes
+        prices = replace(self.prepared.prices, chosen=with_primes(self.prepared.plan, primes))
+        self.prepared = replace(self.prepared, prices=prices, most_primes=math.inf)
+        why = f"the count takes {primes} primes, {before} were expected"
+        return Unfinished(why, price=self._price_of(self.prepared))
+
+    def _run(self, stop: Stop, seconds: float) -> Answer:
         asking = self.asking
 
         def look(done: int, planned: int) -> None:
@@ -121,6 +138,7 @@ class SweepEngine:
         prepared = self.plan()
         if asking.folder is not None and self.in_folder:
             return in_run_folder(asking.folder, prepared, progress)
+        prepared = replace(prepared, most_primes=_primes_within(prepared.plan, seconds))
         while True:
             try:
                 return in_slices(prepared, lambda once: in_temporary_folder(once, progress, asking.notes))
@@ -228,20 +246,16 @@ class SweepEngine:
         network, _ = asking.question.chained.reduced  # as it is planned
         dims, scopes = tuple(network.dims), tuple(map(tuple, network.scopes))
         short, seed = asking.policy.short_search_seconds, asking.options.seed
-        seconds, nbytes, spent = _searched(dims, scopes, seed, short, Rates())
-        overhead, large = 1.0, nbytes > spare_bytes(asking.question, asking.options)
-        if asking.options.memory is not None and large:
-            overhead = asking.policy.sliced_overhead
+        found, policy = _searched(dims, scopes, seed, short, Rates()), asking.policy
+        seconds = self._sweeps(Rates()) * found.seconds
+        if asking.options.memory is not None and found.nbytes > (spare := spare_bytes(asking.question, asking.options)):
+            seconds *= policy.sliced_times(found.largest_bytes, spare)
         there = math.inf
         if asking.options.gpus is not None:
-            there, _, _ = _searched(dims, scopes, seed, short, self._device_rates)
-        policy = asking.policy
-        planning = spent * (policy.large_planning_searches if large else policy.planning_searches)
-        here = planning + overhead * self._sweeps(Rates()) * seconds
-        found = self._cheaper(here, planning + self._sweeps(self._device_rates) * there, nbytes, "searched")
-        return (
-            found if large else replace(found, planning_seconds=planning)
-        )  # slices are searched for as long as they pay
+            there = self._sweeps(self._device_rates) * _searched(dims, scopes, seed, short, self._device_rates).seconds
+        planning = max(found.spent, policy.planning_part * seconds)
+        price = self._cheaper(planning + seconds, planning + there, found.nbytes, "searched")
+        return replace(price, planning_seconds=planning)
 
     def _price_of(self, prepared: Prepared) -> EnginePrice:
         plan = prepared.plan
@@ -250,6 +264,14 @@ class SweepEngine:
         device = _device_of(plan, prepared)
         start = self._device_start_seconds if device == "gpu" else 0.0
         return EnginePrice(all_cells_seconds(plan) + start, _host_bytes(plan), "planned", device)
+
+
+def _primes_within(plan: Plan | None, seconds: float) -> float:
+    """Return modulo how many primes a count may be swept in so many seconds, at least as many as are expected."""
+    if plan is None or plan.evaluations is None or math.isinf(seconds):
+        return math.inf
+    one, two = (all_cells_seconds(with_primes(plan, primes)) for primes in (1, 2))
+    return max(plan.evaluations.likely.primes, 1 + (seconds - one) // (two - one))
 
 
 def _device_of(plan: Plan, prepared: Prepared) -> Device:
@@ -265,11 +287,21 @@ def _host_bytes(plan: Plan) -> int:
     return plan.leaf_bytes + resident
 
 
+@dataclass(frozen=True)
+class _Searched:
+    """What a short search for a tree found: seconds and bytes of all its tables, and the seconds that it took."""
+
+    seconds: float
+    nbytes: int
+    largest_bytes: int
+    spent: float
+
+
 @lru_cache(maxsize=32)
 def _searched(
     dims: tuple[int, ...], scopes: tuple[tuple[int, ...], ...], seed: int, short: float, rates: Rates
-) -> tuple[float, int, float]:
-    """Return the seconds and the bytes of all tables of a short search's tree, and the seconds that it took."""
+) -> _Searched:
     began = working_seconds()
     tree = TreeSearch(dims, scopes, seconds=short, seed=seed).cheapest()
-    return tree_cost(tree, rates).seconds, _CELL_BYTES * sum(tree.cells), working_seconds() - began
+    nbytes, largest = (_CELL_BYTES * count for count in (sum(tree.cells), max(tree.cells, default=0)))
+    return _Searched(tree_cost(tree, rates).seconds, nbytes, largest, working_seconds() - began)

@@ -38,6 +38,7 @@ class Move:
         A turn of so many seconds; finding a better price; running beside the others; running to the end.
     engine : str
     seconds : float
+        Of an engine that runs to its end: what it may turn out to take before it is priced again.
     why : str
     aim : str
         How certain a price is to become.
@@ -52,6 +53,8 @@ class Move:
     def __str__(self) -> str:
         if self.kind == "price":
             return f"{self.engine} is priced again, {self.why}"
+        if self.kind == "finish" and isfinite(self.seconds):
+            return f"{self.engine} to its end, unless it takes over {self.seconds:.3g} s, {self.why}"
         length = f"for {self.seconds:.3g} s" if isfinite(self.seconds) else "to its end"
         return f"{self.engine} {length}, {self.why}"
 
@@ -138,15 +141,16 @@ class TurnAccount:
     def beside(self, move: Move) -> Move | None:
         """Return the turn that another core may take meanwhile; None where no other engine may have one."""
         others = [each for each in self.open if not each.can_be_priced and each.offer.engine != move.engine]
-        able = [each for each in self._able(others) if not each[0].offer.lengths.part and not each[0].offer.at_once]
+        able = self._able(others, move.seconds)
+        able = [each for each in able if not each[0].offer.lengths.part and not each[0].offer.at_once]
         if move.kind != "turn" or not able or self.standings[move.engine].offer.lengths.part:
             return None
         each, seconds = min(able, key=lambda one: one[0].spent)
         return Move("turn", each.offer.engine, seconds, "on another core")
 
-    def _able(self, others: list[_Standing]) -> list[tuple[_Standing, float]]:
-        """Return who may have a turn, and for how long."""
-        return [(each, seconds) for each in others if (seconds := self._length(each)) > 0.0]
+    def _able(self, others: list[_Standing], begun: float = 0.0) -> list[tuple[_Standing, float]]:
+        """Return who may have a turn, and for how long, while another takes so many seconds."""
+        return [(each, seconds) for each in others if (seconds := self._length(each, begun)) > 0.0]
 
     def _race(self, cheapest: _Standing, others: list[_Standing]) -> Move | None:
         """Return how a sweep on another device goes on beside the engines of the host, if it may."""
@@ -183,9 +187,12 @@ class TurnAccount:
         self.standings[engine].price, self.standings[engine].unasked = price, False
 
     def _finish(self, standing: _Standing) -> Move:
-        return Move("finish", standing.offer.engine, inf, standing.offer.why)
+        """Let an engine run to its end; where others may have turns, it ends if it learns that it takes much longer."""
+        rivals = [each for each in self.open if not each.can_be_priced and not each.offer.lengths.part]
+        most = inf if standing.offer.at_once or not rivals else self.policy.mispriced * standing.price.seconds
+        return Move("finish", standing.offer.engine, most, standing.offer.why)
 
-    def _length(self, standing: _Standing) -> float:
+    def _length(self, standing: _Standing, begun: float = 0.0) -> float:
         """Seconds of the next turn; 0 where none is allowed."""
         lengths, cheapest = standing.offer.lengths, self.cheapest
         if standing.turns >= lengths.most_turns:
@@ -199,9 +206,11 @@ class TurnAccount:
             if cheapest is None or not planned or cheapest.price.seconds < lengths.from_seconds or self.racing:
                 return 0.0
             return lengths.part * cheapest.price.seconds
-        wanted = first * 2.0**standing.turns
-        compiling = 0.0 if standing.turns else standing.price.compiling_seconds
-        return wanted if wanted + compiling <= self._left else 0.0
+        wanted, left = first * 2.0**standing.turns, self._left - begun
+        if not standing.turns:
+            return wanted if wanted + standing.price.compiling_seconds <= left else 0.0
+        # the last turn takes what is left
+        return min(wanted, left) if left >= self.policy.shortened * wanted else 0.0
 
     @property
     def _left(self) -> float:

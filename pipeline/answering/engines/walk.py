@@ -147,6 +147,8 @@ class _Walk:
             self.asking.notes += filter(None, [found.note])
             self.advice += filter(None, [found.advice])
         account.enter(move, seconds, ended if isinstance(found, Unfinished) and found.hopeless else "")
+        if isinstance(found, Unfinished) and found.price is not None:
+            account.reprice(move.engine, found.price)
         self.tried.append(Tried(move.engine, round(seconds, 6), ended))
         _LOG.info("turn %d: %s; ended after %.3g s: %s", len(self.tried), move, seconds, ended)
 

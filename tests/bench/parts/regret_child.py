@@ -70,8 +70,9 @@ def _answer(model: bucketflow.Model, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _turns(found: Any) -> dict[str, Any]:
-    """The engines that had turns, and for how many CPU seconds; what is compared may be older than these."""
-    return {"tried": [[turn.engine, round(turn.seconds, 3)] for turn in getattr(found, "tried", ())]}
+    """The engines that had turns, with CPU seconds, and seconds of compiling; old checkouts may lack both."""
+    tried = [[turn.engine, round(turn.seconds, 3)] for turn in getattr(found, "tried", ())]
+    return {"tried": tried, "compiled": getattr(found, "seconds", {}).get("compile", 0.0)}
 
 
 if __name__ == "__main__":

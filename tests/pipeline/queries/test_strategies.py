@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from math import inf, log2
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bucketflow
+from bucketflow.pipeline.answering.counts import expected_primes
 from bucketflow.pipeline.answering.engines.offers import (
     EARLY,
     ROWS,
@@ -29,6 +31,7 @@ from bucketflow.pipeline.answering.question_sizes import is_whole
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.orders.depth_first import sweep_cells
 from tests.models import grid
+from tests.strategies import NEVER_QUICK, solve_by
 
 UNKNOWN = EnginePrice()
 
@@ -201,7 +204,7 @@ def test_turns_double_and_alternate() -> None:
         account.enter(move, move.seconds)
     searches = [seconds for engine, seconds in moves if engine == "search"]
     assert [engine for engine, _ in moves[:4]] == ["search", "diagrams"] * 2
-    assert searches == [0.25 * 2**k for k in range(len(searches))]
+    assert searches[:-1] == [0.25 * 2**k for k in range(len(searches) - 1)]
     assert sum(seconds for _, seconds in moves) <= POLICY.share * 40.0
     assert move is not None
     assert (move.kind, move.engine) == ("finish", SWEEP)
@@ -209,6 +212,58 @@ def test_turns_double_and_alternate() -> None:
     more = account.next()
     assert more is not None
     assert more.engine in ("search", "diagrams")
+
+
+@pytest.mark.parametrize(("sweep", "last"), [(4.6, 0.8), (3.9, 0.5)])
+def test_the_last_turn_takes_what_is_left(sweep: float, last: float) -> None:
+    """Half of the sweep's price is for others: of a turn of a second 0.8 are left, or less than half of it."""
+    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(sweep)))
+    lengths = []
+    while (move := account.next()) is not None and move.kind == "turn":
+        lengths.append(move.seconds)
+        account.enter(move, move.seconds)
+    assert lengths[:4] == [0.25, 0.25, 0.5, 0.5]
+    assert lengths[-1] == pytest.approx(last)
+    assert sum(lengths) <= POLICY.share * sweep + 1e-9
+
+
+def test_what_runs_on_another_core_is_allowed_beside_the_turn_that_it_runs_with() -> None:
+    """Of a sweep of 0.9 s they may have 0.45: both first turns would take 0.5."""
+    for sweep, allowed in ((0.9, False), (1.1, True)):
+        account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, diagrams=UNKNOWN, sweep=planned(sweep)))
+        move = account.next()
+        assert move is not None
+        assert (account.beside(move) is not None) is allowed
+
+
+def test_a_sweep_ends_where_it_learns_that_it_was_mispriced_only_if_others_may_go_on() -> None:
+    made = strategy("count", Wishes(), search=UNKNOWN, sweep=planned(0.4))
+    account = TurnAccount.of(made)
+    move = account.next()
+    assert move is not None
+    assert (move.kind, move.seconds) == ("finish", POLICY.mispriced * 0.4)
+    account.enter(move, 0.1)
+    account.reprice(SWEEP, planned(9.0))
+    then = account.next()
+    assert then is not None
+    assert (then.kind, then.engine) == ("turn", "search")
+    account.enter(then, 0.1, "it does not fit memory")
+    last = account.next()
+    assert last is not None
+    assert (last.kind, last.engine, last.seconds) == ("finish", SWEEP, inf)
+
+
+def test_a_count_of_more_primes_than_expected_is_priced_again() -> None:
+    """One variable implies 200: as if clauses were independent there are some 2^117 assignments, of 2^200 + 1."""
+    names, clause = [f"x{k}" for k in range(200)], np.array([[0, 0], [9, 0]])
+    functions = [(["all", name], clause) for name in names]
+    model = bucketflow.Model.build("cost", dict.fromkeys(["all", *names], 2), functions, top=9)
+    expected = expected_primes(question_of(model, "count").reduced[0])
+    found = solve_by(replace(NEVER_QUICK, share=0.0, mispriced=1.0), model, "count")
+    assert found.value == 2**200 + 1
+    first, last = [turn for turn in found.tried if turn.engine == SWEEP]
+    assert first.ended.endswith(f"{expected} were expected")
+    assert last.ended == "answered"
 
 
 def test_prices_become_better_once_as_much_was_spent() -> None:
