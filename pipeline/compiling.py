@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -29,12 +29,20 @@ def counts_compiling(answer: Callable[P, A]) -> Callable[P, A]:
         found: Any = answer(*args, **kwargs)
         compiling = compiling_seconds() - before
         if compiling > 0.0:
-            found = replace(found, seconds=apart(found.seconds, compiling, time.perf_counter() - start))
+            found = _changed(found, seconds=apart(found.seconds, compiling, time.perf_counter() - start))
         if (said := said_so_far()) and said not in getattr(found, "notes", (said,)):
-            found = replace(found, notes=(*found.notes, said))
+            found = _changed(found, notes=(*found.notes, said))
         return found  # type: ignore[no-any-return]
 
     return counted
+
+
+def _changed(found: Any, **changes: Any) -> Any:
+    """Return an answer with other fields; one that is read as it is found, and no dataclass, is changed itself."""
+    if is_dataclass(found):
+        return replace(found, **changes)  # type: ignore[type-var]
+    vars(found).update(changes)
+    return found
 
 
 def apart(phases: Mapping[str, float], compiling: float, elapsed: float) -> dict[str, float]:

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import islice, product
-from typing import Any, Unpack
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, Unpack
 
+from ..answering.door import solved
 from ..answering.prepared import Prepared
-from ..answering.question import Evidence, question_of
+from ..answering.question import Evidence, Question, question_of
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
+from ..assignments.ranking_policy import RankingPolicy
+from ..assignments.searched_ranking import SearchedRanking
 from ..compiling import counts_compiling
-from ..errors import ModelError, checks_keywords
+from ..errors import BudgetError, ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import FORBIDDEN, Model
-from ..options import Keywords, Options
+from ..options import Keywords, Options, ProofOptions, checked_number
+from ..orders.depth_first import bucket_cells
+from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value, full_states
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
 from ..results.asked import AskedOf
 from ..results.best_assignments import BestAssignments, RankedAssignment
 from ..results.result import Result
+
+if TYPE_CHECKING:
+    from ..plans.plan import Plan
 
 # Two logarithms of the same probability, summed in another order, differ by less, relative to their size.
 _ROUNDING = 1e-10
@@ -45,13 +53,16 @@ def best(
     within: float | int | str | Decimal | None = None,
     count: bool = False,
     evidence: Evidence = None,
+    time: float | None = None,
     **options: Unpack[Keywords],
 ) -> BestAssignments:
     """Yield the best assignments of a model in order, ties included, each once, found when it is asked for.
 
     One sweep, as for the optimum, whose tables are kept: they say exactly what the best completion of each partial
-    assignment is worth, so that best-first search makes no step in vain (Flerova, Marinescu and Dechter 2016). Costs
-    are exact, and every assignment is evaluated on the model.
+    assignment is worth, so that best-first search makes no step in vain (Flerova, Marinescu and Dechter 2016). Where
+    such a sweep would take long or does not fit, the optimum is proved as :func:`bucketflow.solve` does, and a search
+    goes on below the worth of the last assignment that is asked for. Costs are exact, and every assignment is evaluated
+    on the model.
 
     Parameters
     ----------
@@ -65,6 +76,8 @@ def best(
         Whether the number of optima is wanted first, exactly: of costs, where their tables are small enough.
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
+    time : float, optional
+        Wall seconds after which only what is proved is listed, and ``unproved`` says what is not.
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``, ``client``,
         ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in :func:`bucketflow.solve`; workers sweep
@@ -74,16 +87,18 @@ def best(
     -------
     BestAssignments
         An iterator of :class:`~.best_assignments.RankedAssignment`; with ``optimal_count``, ``plan`` and ``seconds``.
-        It yields nothing where no assignment is possible.
+        It yields nothing where no assignment is possible, and ends early where ``unproved`` then says so.
 
     Raises
     ------
     ModelError
         If the evidence, ``m`` or ``within`` does not fit.
     BudgetError
-        If the tables of the sweep do not fit ``memory``, even in slices or on disk.
+        If the tables of the sweep do not fit ``memory``, even in slices or on disk, and no search is through in a
+        minute, without ``time``.
     """
-    start = time.perf_counter()
+    start = perf_counter()
+    seconds_given = checked_number("time", time, "seconds")
     most = None if m is None else integer(m, "m", 0)
     model = given_model(model, options.get("memory"))
     question = question_of(model, "optimum", evidence).chained
@@ -93,20 +108,153 @@ def best(
     if listing.fixed is None:
         return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes, told)
     asked = kept_options(Options(**options), "the best assignments")
-    prepared = prepare_kept(question, network, listing.arithmetic, asked)
-    planned = time.perf_counter()
-    counted, found = listing.found(prepared, count)
-    seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
-    uncounted = count and counted is None
-    notes = (*model.notes, *kept_notes(prepared, asked))
-    notes = (*notes, *(("the optima are not counted: that takes costs, and small tables",) if uncounted else ()))
-    return BestAssignments(found, counted, prepared.plan, seconds, notes, told)
+    listed = _Ways(question_of(model, "optimum", evidence), question, listing, asked, seconds_given, start)
+    return listed.found(count, told)
 
 
 def _until_read(held: ExitStack, found: Iterator[Any]) -> Iterator[Any]:
     """Yield what is found, and let go of what it is read from when nothing more is asked for."""
     with held:
         yield from found
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How a list is made: from the tables of a sweep where that is quick, else by a proof and a search.
+
+    Parameters
+    ----------
+    whole, question : Question
+        As it was asked, and for tables.
+    listing : _Listing
+    options : Options
+    time : float or None
+        Wall seconds that were given.
+    start : float
+        When it was asked.
+    """
+
+    whole: Question
+    question: Question
+    listing: _Listing
+    options: Options
+    time: float | None
+    start: float
+
+    def found(self, count: bool, told: AskedOf) -> BestAssignments:
+        """Return the assignments in order."""
+        if self._is_long:
+            return self._searched(None, "a sweep would take long", count, told)
+        try:
+            prepared = self._planned()
+        except BudgetError as refused:
+            if not self._may_search:
+                raise
+            return self._searched(None, str(refused), count, told)
+        if self._may_search and prepared.plan is not None:
+            seconds = prepared.plan.predicted_seconds
+            if seconds > RankingPolicy.current().swept_seconds:
+                return self._searched(prepared, f"a sweep is predicted to take {seconds:.3g} s", count, told)
+        return self._kept(prepared, count, told)
+
+    @property
+    def _may_search(self) -> bool:
+        """Whether nothing was asked that is of tables alone."""
+        return self.options.fit == "auto" and self.options.representation == "auto"
+
+    @property
+    def _is_long(self) -> bool:
+        """Whether a sweep would take so long that a search is tried before it is planned."""
+        network = self.listing.network
+        order = min_fill_order(network.dims, network.scopes, self.options.seed) if self._may_search else ()
+        cells = bucket_cells(network.dims, network.scopes, order) if order else 0.0
+        return cells > RankingPolicy.current().swept_cells
+
+    def _planned(self) -> Prepared:
+        """Plan a sweep.
+
+        Raises
+        ------
+        BudgetError
+            If none fits.
+        """
+        return prepare_kept(self.question, self.listing.network, self.listing.arithmetic, self.options)
+
+    def _kept(self, prepared: Prepared, count: bool, told: AskedOf) -> BestAssignments:
+        """Return them from the tables of a sweep."""
+        planned = perf_counter()
+        counted, found = self.listing.kept(prepared, count)
+        notes = kept_notes(prepared, self.options)
+        return self._answer(found, counted, count, planned, told, notes, plan=prepared.plan)
+
+    def _searched(self, prepared: Prepared | None, why: str, count: bool, told: AskedOf) -> BestAssignments:
+        """Return them by a proof and a search, and by a sweep after all where these take longer.
+
+        Raises
+        ------
+        BudgetError
+            If no engine finds the optimum.
+        """
+        planned, policy, listing = perf_counter(), RankingPolicy.current(), self.listing
+        result = solved(self.whole, self.options, ProofOptions(time=None if self.time is None else self._left))
+        if result.status == "bounded":
+            known = "" if result.proof is None else f": between {result.proof.lower} and {result.proof.upper}"
+            open_ = f"the time was over before the optimum was proved{known}"
+            return self._answer(iter(()), None, count, planned, told, (), unproved=lambda: open_)
+        if result.assignment is None:
+            return self._answer(iter(()), 0 if count else None, count, planned, told, ())
+        seconds = max(policy.patience_seconds, policy.optimum_times * (perf_counter() - planned))
+        if prepared is not None and prepared.plan is not None:
+            seconds = prepared.plan.predicted_seconds
+        local, memory = listing.local(result.assignment), Resources(self.options).host_bytes
+        ranking = SearchedRanking(
+            *(listing.arithmetic, listing.fixed, local, listing.most, memory),
+            min(seconds, self._left),
+            self.options.seed,
+        )
+        unproved: list[str] = []
+
+        def otherwise() -> Prepared | None:
+            known = "" if ranking.next_known is None else f", one of {listing.shown_worth(ranking.next_known)} is known"
+            bound = listing.shown_worth(ranking.open_from)
+            told = f"{ranking.why_open}: no other assignment is better than {bound}{known}"
+            try:
+                sweep = prepared or self._planned()
+                if sweep.plan is None or sweep.plan.predicted_seconds <= self._left:
+                    return sweep
+            except BudgetError as refused:
+                if self.time is None:
+                    raise BudgetError(f"{refused}; of a search {told}; --time lists what is proved in it") from None
+            unproved.append(told)
+            return None
+
+        counted, found = listing.searched(ranking, count, otherwise)
+        notes = (f"{why}: the optimum was proved without keeping tables, and others were searched for",)
+        return self._answer(
+            found, counted, count, planned, told, notes, unproved=lambda: unproved[0] if unproved else None
+        )
+
+    @property
+    def _left(self) -> float:
+        """Seconds that are left."""
+        return math.inf if self.time is None else max(self.time - (perf_counter() - self.start), 0.0)
+
+    def _answer(
+        self,
+        found: Iterator[RankedAssignment],
+        counted: int | None,
+        count: bool,
+        planned: float,
+        told: AskedOf,
+        notes: tuple[str, ...],
+        plan: Plan | None = None,
+        unproved: Callable[[], str | None] = lambda: None,
+    ) -> BestAssignments:
+        seconds = {"plan": planned - self.start, "run": perf_counter() - planned}
+        notes = (*self.whole.model.notes, *notes)
+        if count and counted is None:
+            notes = (*notes, "the optima are not counted: that takes costs, and small tables or few optima")
+        return BestAssignments(found, counted, plan, seconds, notes, told, unproved)
 
 
 @dataclass(frozen=True)
@@ -164,29 +312,74 @@ class _Listing:
         more = min(Decimal(str(self.within)), Decimal(FORBIDDEN)).scaleb(self.model.decimals)
         return min(allowed, least + math.floor(more))
 
-    def found(self, prepared: Prepared, count: bool) -> tuple[int | None, Iterator[RankedAssignment]]:
+    def kept(self, prepared: Prepared, count: bool) -> tuple[int | None, Iterator[RankedAssignment]]:
         """Sweep; return the number of optima, if it is wanted and counted, and the assignments in order."""
-        if prepared.plan is None:
-            ranking, ranked = None, iter([(0, dict[int, int]())])
-        else:
-            held = ExitStack()
-            with ExitStack() as stack:
-                sweep = stack.enter_context(opened_sweep(prepared))
-                ranking = Ranking(sweep, self.most)
-                least = ranking.best
-                if sweep.boxes is not None or sweep.rows is not None:
-                    held = stack.pop_all()  # tables on disk stay while they are read
-            if least is None or least > self.limit(least):
-                held.close()
-                return (0 if count else None), iter(())
-            ranked = _until_read(held, ranking.ranked(self.limit(least)))
-        counted: int | None = 1
-        if ranking is not None and count:
-            cells = Resources(prepared.resources.asked).host_bytes // _COUNTED_BYTES
-            counted = ranking.optimal_count(min(max(cells, _FEWEST_COUNTED), _MOST_COUNTED))
+        counted, ranked = self._swept(prepared, count)
+        return counted, islice(self._shown(ranked), self.most)
+
+    def searched(
+        self, ranking: SearchedRanking, count: bool, otherwise: Callable[[], Prepared | None]
+    ) -> tuple[int | None, Iterator[RankedAssignment]]:
+        """Search; the same.
+
+        Parameters
+        ----------
+        otherwise : callable
+            Returns a sweep that goes on where the search ended before it was through, None if there is no time for it.
+        """
+        limit = self.limit(ranking.best)
+        if ranking.best > limit:
+            return (0 if count else None), iter(())
+        counted = ranking.optimal_count(RankingPolicy.current().most_counted) if count else None
         if counted is not None:
             counted *= self.network.free_states
-        return (counted if count else None), islice(self._shown(ranked), self.most)
+
+        def ranked() -> Iterator[tuple[Any, Any]]:
+            before = set[tuple[int, ...]]()
+            for worth, states in ranking.ranked(limit):
+                before.add(tuple(states[v] for v in range(len(states))))
+                yield worth, states
+            sweep = otherwise() if ranking.why_open else None
+            for worth, states in iter(()) if sweep is None else self._swept(sweep, False)[1]:
+                if tuple(states[v] for v in range(len(states))) not in before:
+                    yield worth, states
+
+        return counted, islice(self._shown(ranked()), self.most)
+
+    def _swept(self, prepared: Prepared, count: bool) -> tuple[int | None, Iterator[tuple[Any, Any]]]:
+        """Sweep; return the number of optima, if it is wanted and counted, and worth and local states in order."""
+        if prepared.plan is None:
+            return (self.network.free_states if count else None), iter([(0, dict[int, int]())])
+        held = ExitStack()
+        with ExitStack() as stack:
+            sweep = stack.enter_context(opened_sweep(prepared))
+            ranking = Ranking(sweep, self.most)
+            least = ranking.best
+            if sweep.boxes is not None or sweep.rows is not None:
+                held = stack.pop_all()  # tables on disk stay while they are read
+        if least is None or least > self.limit(least):
+            held.close()
+            return (0 if count else None), iter(())
+        ranked = _until_read(held, ranking.ranked(self.limit(least)))
+        if not count:
+            return None, ranked
+        cells = Resources(prepared.resources.asked).host_bytes // _COUNTED_BYTES
+        counted = ranking.optimal_count(min(max(cells, _FEWEST_COUNTED), _MOST_COUNTED))
+        return (None if counted is None else counted * self.network.free_states), ranked
+
+    def shown_worth(self, worth: Any) -> Any:
+        """Return a cost of the model, or log10 of a probability."""
+        arithmetic = self.arithmetic
+        if isinstance(arithmetic, KeptEnergies):
+            return (float(self.fixed) - worth) / math.log(10)
+        return self.network.model.objective(int(worth) + int(self.fixed) + arithmetic.scale.offset)
+
+    def local(self, assignment: Mapping[str, Any]) -> tuple[int, ...]:
+        """Return an assignment of the model as places among the states that are left."""
+        model, network = self.model, self.network
+        states = model.completed([model.state_index(v, assignment[name]) for v, name in enumerate(model.own_names)])
+        assert states is not None
+        return tuple(int(network.places[v][states[v]]) for v in network.variables)
 
     def _shown(self, ranked: Iterator[tuple[Any, Any]]) -> Iterator[RankedAssignment]:
         """Turn local states into assignments, with all states of free variables, each evaluated on the model."""

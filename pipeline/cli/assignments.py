@@ -85,7 +85,8 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
         return {"out": asked["out"]} if asked["out"] else {}
     if outer := [name for name in ("project", "maximize") if options.pop(name) is not None]:
         raise click.UsageError(f"--{outer[0]} is not for {what}, which are of all variables")
-    proof = [name for name in options_for("proving") if options.pop(name) != OPTION_ROWS[name].default]
+    proving = [name for name in options_for("proving") if query == SAMPLE or name != "time"]
+    proof = [name for name in proving if options.pop(name) != OPTION_ROWS[name].default]
     if proof:
         raise click.UsageError(f"--{OPTION_ROWS[proof[0]].flag} is for one optimum or sum, not for {what}")
     return asked

@@ -46,16 +46,18 @@ def only(states: States) -> KeptValues:
     return KeptValues(values, none, values, np.arange(len(values) + 1))
 
 
-def compact(problem: NetworkProblem, eliminated: int = 0) -> None:
+def compact(problem: NetworkProblem, eliminated: int = 0, *, keep_all: bool = False) -> None:
     """Drop values of infinite unary cost, variables with one value, and functions that others contain.
 
-    Of a variable that is in no function the cheapest value is kept. ``eliminated`` variables were counted before.
+    Of a variable that is in no function the cheapest value is kept, or all if ``keep_all``. ``eliminated`` variables
+    were counted before.
     """
     from ...tasks.networks.flat import offsets
 
     flat = problem.flat
     keep = np.isfinite(flat.unary)
-    _keep_cheapest(flat, keep)
+    if not keep_all:
+        _keep_cheapest(flat, keep)
     counts = np.add.reduceat(keep, flat.first[:-1], dtype=np.int64) if len(keep) else np.empty(0, np.int64)
     if (counts == 0).any():
         problem.constant = math.inf

@@ -90,7 +90,12 @@ class PreparedNetwork:
 
 
 def prepare(
-    network: CostNetwork, upper: int | None = None, *, work: int = WORK, stop: Callable[[], bool] = lambda: False
+    network: CostNetwork,
+    upper: int | None = None,
+    *,
+    work: int = WORK,
+    stop: Callable[[], bool] = lambda: False,
+    keep_all: bool = False,
 ) -> PreparedNetwork:
     """Make a network smaller without losing all optima, and bound its least total.
 
@@ -104,8 +109,10 @@ def prepare(
         Cells to touch, about a nanosecond each.
     stop : callable
         Asked now and then whether to end early; what was done until then is exact.
+    keep_all : bool
+        Whether to keep every assignment below the cut-off: each has one assignment of what comes out, of equal total.
     """
-    run = _Rounds(network, math.inf if upper is None else upper - 1, work, stop)
+    run = _Rounds(network, math.inf if upper is None else upper - 1, work, stop, keep_all)
     run.all()
     return run.prepared()
 
@@ -113,8 +120,10 @@ def prepare(
 class _Rounds:
     """The rules, applied again and again to one problem."""
 
-    def __init__(self, network: CostNetwork, most: float, work: int, stop: Callable[[], bool]) -> None:
-        self.network, self.most, self.work, self.stop = network, most, work, stop
+    def __init__(
+        self, network: CostNetwork, most: float, work: int, stop: Callable[[], bool], keep_all: bool = False
+    ) -> None:
+        self.network, self.most, self.work, self.stop, self.keep_all = network, most, work, stop, keep_all
         self.problem = problem_of(network.dims, network.tables, network.constant)
         self.lower = _sum_of_least(self.problem)
         self.before = _size(network, self.lower)
@@ -155,17 +164,18 @@ class _Rounds:
         """Remove dominated values, variables that others determine and those of small degree until nothing changes."""
         eliminated = 0
         while self.compacted(eliminated):
-            self.dominate()
-            if not self.compacted():
-                return
-            eliminated = replace(self.problem) or eliminate(self.problem)
+            if not self.keep_all:
+                self.dominate()
+                if not self.compacted():
+                    return
+            eliminated = replace(self.problem) or (0 if self.keep_all else eliminate(self.problem))
             if not eliminated:
                 return
 
     def compacted(self, eliminated: int = 0) -> bool:
         """Drop what is removed, after so many eliminations; return whether other rules may find something."""
         if self.problem.feasible:
-            compact(self.problem, eliminated)
+            compact(self.problem, eliminated, keep_all=self.keep_all)
         return self.problem.feasible and self.problem.flat.n_functions > 0 and not self.stop()
 
     def dominate(self) -> None:
@@ -186,11 +196,13 @@ class _Rounds:
 
     def raise_bound(self) -> None:
         """Shift costs; keep the best assignment and the best bound."""
-        found = shift(self.problem, ShiftLimits(self.most, max(self.work - self.spent, 0) // 2, self.stop))
+        left = max(self.work - self.spent, 0) // 2
+        found = shift(self.problem, ShiftLimits(self.most, left, self.stop, self.keep_all))
         self.spent += found.work
         if found.states is not None and (self.best is None or found.total < self.best[0]):
             self.best = found.total, self.problem.restored(found.states)
-            self.most = min(self.most, found.total)
+            if not self.keep_all:
+                self.most = min(self.most, found.total)
         if self.problem.feasible:
             self.lower = max(self.lower, found.lower)
 
@@ -213,7 +225,7 @@ class _Rounds:
         if not dims and (self.best is None or problem.constant < self.best[0]):
             self.best = problem.constant, problem.restored(())
         lower = int(self.lower)
-        if self.best is not None and self.best[0] <= lower:
+        if self.best is not None and self.best[0] <= lower and not self.keep_all:
             return self.result(CostNetwork((), (), lower, (*network.made, only(self.best[1]))), lower)
         made = (*network.made, *problem.made)
         return self.result(CostNetwork(dims, tables_of(problem.flat), int(problem.constant), made), lower)

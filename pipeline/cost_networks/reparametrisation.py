@@ -33,11 +33,14 @@ class ShiftLimits:
         Cells to touch.
     stop : callable
         Asked now and then whether to end.
+    keep_all : bool
+        Whether all totals up to the limit matter, whatever is found.
     """
 
     total: float
     work: int
     stop: Callable[[], bool]
+    keep_all: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,7 +192,8 @@ class _Sweeps:
             if (total >= before and before < math.inf) or self.work > self.limits.work:
                 break
         if total < self.total and total <= self.most:
-            self.total, self.states, self.most = total, states, total
+            self.total, self.states = total, states
+            self.most = self.most if self.limits.keep_all else total
 
     def total_of(self, flat: Flat, constant: float, states: Integers) -> float:
         """The total of an assignment."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
@@ -58,6 +58,9 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
     notes : tuple of str
     asked : AskedOf or None
         The model and the evidence that were asked.
+    unproved : callable
+        Returns, after the last one, what ended the list before all that was asked for was proved; None where nothing
+        did.
     """
 
     optimal_count: int | None
@@ -73,12 +76,18 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
         seconds: Mapping[str, float],
         notes: tuple[str, ...] = (),
         asked: AskedOf | None = None,
+        unproved: Callable[[], str | None] = lambda: None,
     ) -> None:
-        self._found, self.asked = found, asked
+        self._found, self.asked, self._unproved = found, asked, unproved
         self.optimal_count, self.plan, self.seconds, self.notes = optimal_count, plan, seconds, notes
 
     def __next__(self) -> RankedAssignment:
         return next(self._found)
+
+    @property
+    def unproved(self) -> str | None:
+        """What ended the list before all that was asked for was proved, known after the last one; None if nothing."""
+        return self._unproved()
 
     def __repr__(self) -> str:
         counted = "" if self.optimal_count is None else f", {self.optimal_count:,} of them as good as the best"
@@ -94,9 +103,11 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only, with all assignments that are still to come."""
         found = [each.to_dict() for each in self]
+        unproved = self.unproved
         return {
             "query": "best",
-            "status": "optimal" if found else "infeasible",
+            "status": "bounded" if unproved else "optimal" if found else "infeasible",
+            **({"unproved": unproved} if unproved else {}),
             "optimal_count": None if self.optimal_count is None else str(self.optimal_count),
             "assignments": found,
             "plan": plan_dict(self.plan),
@@ -112,3 +123,5 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
         for each in self:
             worth = each.log10 if each.value is None else each.value
             yield f"{each.rank:>4}  {worth}  {shown_assignment(each.assignment)}"
+        if self.unproved:
+            yield f"not all is proved: {self.unproved}"

@@ -31,6 +31,7 @@ from .state import (
     DEPTH,
     DIM,
     END,
+    EVERY,
     FIRST,
     HEAD,
     HINTS,
@@ -199,8 +200,8 @@ def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
     -------
     int
         FINISHED: nothing below ``upper`` is left. FOUND: the variables' BEST is an assignment below it; call again with
-        its total as ``upper``. PAUSED: the nodes are spent. FULL: the trails or the
-        decisions need more room before going on.
+        its total as ``upper``, or, where EVERY is set, with any cut-off that is not above the last one. PAUSED: the
+        nodes are spent. FULL: the trails or the decisions need more room before going on.
     """
     if s[STARTED] == NEW and not propagate(s, entries, upper):
         return FINISHED
@@ -211,7 +212,7 @@ def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
         if not has_room(s):
             return FULL
         known = solve_rest(s, entries, upper)
-        if known in (BEST_OF_REST, BETTER):
+        if known in (BEST_OF_REST, BETTER) and not s[EVERY]:
             s[STARTED] = SOLVED if known == BEST_OF_REST else GOING_ON
             return FOUND
         if known == NOTHING:

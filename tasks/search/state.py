@@ -22,10 +22,13 @@ Array = NDArray[Any]
 #: Forbidden. What moved costs leave of it, and a few of it added up, is at least ``ENDLESS``; no total is.
 INF, ENDLESS = 1 << 60, 1 << 58
 
-#: The cost of everything, and what the search counts and remembers.
-CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY, REST_CELLS = range(12)
+#: The cost of everything, and what the search counts and remembers; 1 in EVERY if every assignment below the cut-off is
+#: asked for, not only better ones.
+CONSTANT, STAMP, TRAIL, SAVED, DEPTH, NODES, BACKTRACKS, LAST_CONFLICT, STARTED, CAUSE, TINY, REST_CELLS, EVERY = range(
+    13
+)
 #: Where regions begin, each ends where the next begins.
-VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, REST, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(12, 26)
+VARIABLES, PAIRS, WIDE, AXES, USES, COSTS, HINTS, WORK, REST, DECISIONS, CHOSEN, TRAILS, SAVES, END = range(13, 27)
 
 #: Its values are at START, its pairs FIRST to LAST, its tables of three or more variables FIRST_WIDE to LAST_WIDE of
 #: the uses. Costs are moved to the smaller RANK; the records' BY_RANK list variables in that order. SUPPORT is a value

@@ -243,6 +243,39 @@ class Search:
         return True
 
 
+class EverySearch(Search):
+    """A search for every assignment below a cut-off, which may fall meanwhile: each is found once."""
+
+    def __init__(
+        self, network: CostNetwork, order: Sequence[int], upper: int | None, *, memory_bytes: float = math.inf
+    ) -> None:
+        from ....tasks.search.state import EVERY
+
+        super().__init__(network, order, upper, memory_bytes=memory_bytes)
+        self._state.memory[EVERY] = 1
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing below the cut-off is left."""
+        return self._finished
+
+    def _find(self) -> States:
+        """Take the assignment that was found; others of the same total count, too."""
+        from ....tasks.search.state import bests
+
+        return tuple(int(a) for a in bests(self._state))
+
+    def _explore(self) -> int:
+        """Explore; a call that finds an assignment ends early, and counts the nodes that it took."""
+        from ....tasks.search.branch_and_bound import FOUND
+
+        before, left = self.nodes, self._left
+        code = super()._explore()
+        if code == FOUND:
+            self._left = left - (self.nodes - before)
+        return code
+
+
 def _opened(state: Any, n_values: int) -> Iterator[tuple[int, bytes]]:
     """Take the open nodes of a depth-first search: bound and values of each."""
     from ....tasks.search.branch_and_bound import take_open

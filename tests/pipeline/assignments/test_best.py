@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice, pairwise
 from typing import Any
 
@@ -16,11 +18,21 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError, best
 from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.assignments.ranking_policy import RankingPolicy
+from bucketflow.pipeline.assignments.searched_ranking import SearchedRanking
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.queries.arithmetic import optimum_arithmetic
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, grid, markov_models
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@contextmanager
+def searched(asked: bool = True, **changes: float) -> Iterator[None]:
+    """Let no sweep keep tables before a search was tried."""
+    with RankingPolicy.using(**({"swept_cells": 0.0, **changes} if asked else {})):
+        yield
 
 
 def states_of(assignment: dict[str, Any], model: Model) -> tuple[int, ...]:
@@ -28,12 +40,13 @@ def states_of(assignment: dict[str, Any], model: Model) -> tuple[int, ...]:
     return tuple(assignment[name] for name in model.names)
 
 
-@given(cost_models(), st.integers(0, 30), st.booleans())
+@given(cost_models(), st.integers(0, 30), st.booleans(), st.booleans())
 @SLOW
-def test_costs_in_order_each_once(model: Model, m: int, hard: bool) -> None:
+def test_costs_in_order_each_once(model: Model, m: int, hard: bool, search: bool) -> None:
     evidence = {"x0": 0} if hard else {}
     exact = costs(model, evidence)
-    found = [*best(model, m, evidence=evidence)]
+    with searched(search):
+        found = [*best(model, m, evidence=evidence)]
     assert [each.value for each in found] == sorted(exact.values())[:m]
     assert [each.rank for each in found] == [*range(1, len(found) + 1)]
     chosen = [states_of(each.assignment, model) for each in found]
@@ -41,30 +54,32 @@ def test_costs_in_order_each_once(model: Model, m: int, hard: bool) -> None:
     assert [exact[states] for states in chosen] == [each.value for each in found]
 
 
-@given(cost_models(), st.integers(0, 6))
+@given(cost_models(), st.integers(0, 6), st.booleans())
 @SLOW
-def test_all_within_a_distance_and_the_number_of_optima(model: Model, within: int) -> None:
+def test_all_within_a_distance_and_the_number_of_optima(model: Model, within: int, search: bool) -> None:
     exact = costs(model, {})
     least = min(exact.values(), default=0)
-    found = best(model, within=within, count=True)
-    assert found.optimal_count == sum(cost == least for cost in exact.values())
-    expected = {states for states, cost in exact.items() if cost <= least + within}
-    listed = [states_of(each.assignment, model) for each in found]
+    with searched(search):
+        found = best(model, within=within, count=True)
+        assert found.optimal_count == sum(cost == least for cost in exact.values())
+        expected = {states for states, cost in exact.items() if cost <= least + within}
+        listed = [states_of(each.assignment, model) for each in found]
     assert sorted(listed) == sorted(expected)
 
 
-@given(st.one_of(markov_models(), bayes_models()), st.sampled_from([0.0, 0.5, 3.0]))
+@given(st.one_of(markov_models(), bayes_models()), st.sampled_from([0.0, 0.5, 3.0]), st.booleans())
 @SLOW
-def test_probabilities_in_order_each_once(model: Model, within: float) -> None:
+def test_probabilities_in_order_each_once(model: Model, within: float, search: bool) -> None:
     weights = Weights(model, {})
     exact = {states: weights.log10(weight) for states, weight in weights.weights.items()}
-    found = [*best(model)]
+    with searched(search):
+        found = [*best(model)]
+        near = [*best(model, within=within)]
     listed = [states_of(each.assignment, model) for each in found]
     assert sorted(listed) == sorted(exact)
     values = [each.log10 for each in found]
     assert values == pytest.approx(sorted(exact.values(), reverse=True), abs=1e-8)
     assert all(each.log10 == pytest.approx(exact[s], abs=1e-8) for each, s in zip(found, listed, strict=True))
-    near = [*best(model, within=within)]
     top = max(exact.values(), default=0.0)
     assert len(near) == pytest.approx(sum(value >= top - within for value in exact.values()), abs=0) or any(
         abs(value - (top - within)) < 1e-7 for value in exact.values()
@@ -107,6 +122,14 @@ def test_it_is_lazy() -> None:
     assert next(found).rank == 4
 
 
+def test_what_compiling_took_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = iter([1.0, 3.0])
+    monkeypatch.setattr("bucketflow.pipeline.compiling.compiling_seconds", lambda: next(spent))
+    found = best(grid(2, 2, 2), 3)
+    assert found.seconds["compile"] == 2.0
+    assert len([*found]) == 3
+
+
 def test_decimals_and_maximisation_keep_their_signs() -> None:
     model = bucketflow.load("meetings")
     found = [*best(model, 4)]
@@ -115,7 +138,8 @@ def test_decimals_and_maximisation_keep_their_signs() -> None:
     assert values == sorted(values, reverse=model.maximize)  # type: ignore[type-var]
 
 
-def test_toulbar2_agrees() -> None:
+@pytest.mark.parametrize("search", [False, True])
+def test_toulbar2_agrees(search: bool) -> None:
     pytoulbar2 = pytest.importorskip("pytoulbar2")
     model, m = grid(4, 4, 3), 25
     peer = pytoulbar2.CFN(ubinit=10**6, verbose=-1)
@@ -123,19 +147,22 @@ def test_toulbar2_agrees() -> None:
         peer.AddVariable(name, range(size))
     for f in model.functions:
         peer.AddFunction([model.names[v] for v in f.scope], f.values.reshape(-1).tolist())
-    listed = [each.value for each in best(model, m)]
+    with searched(search):
+        listed = [each.value for each in best(model, m)]
     limit = int(listed[-1])  # type: ignore[arg-type]
     peer.SetUB(limit + 1)
     peer.Option.allSolutions = 100_000
     peer.Solve(allSolutions=100_000)
     theirs = sorted((int(cost), tuple(states)) for cost, states in peer.GetSolutions())
-    found = best(model, within=limit - int(listed[0]))  # type: ignore[arg-type]
-    ours = sorted((each.value, states_of(each.assignment, model)) for each in found)
+    with searched(search):
+        found = best(model, within=limit - int(listed[0]))  # type: ignore[arg-type]
+        ours = sorted((each.value, states_of(each.assignment, model)) for each in found)
     assert ours == theirs
     assert [cost for cost, _ in theirs][:m] == listed
 
 
-def test_hidden_variables_of_wide_functions_are_not_listed_or_drawn() -> None:
+@pytest.mark.parametrize("search", [False, True])
+def test_hidden_variables_of_wide_functions_are_not_listed_or_drawn(search: bool) -> None:
     names, rng = [f"x{i}" for i in range(17)], np.random.default_rng(0)
     wide = (names, np.array([[0] * 17, [1] * 17]), [0, 1], 5)
     pairs = [(pair, rng.integers(0, 4, (2, 2))) for pair in pairwise(names)]
@@ -147,15 +174,60 @@ def test_hidden_variables_of_wide_functions_are_not_listed_or_drawn() -> None:
     for f in model.functions[1:]:
         exact += f.values[every[:, f.scope[0]], every[:, f.scope[1]]]
     allowed = np.sort(exact[exact < 30])
-    found = best(model, 300, count=True)
-    assert found.optimal_count == (allowed == allowed[0]).sum()
-    listed = [(each.value, states_of(each.assignment, model)) for each in found]
+    with searched(search):
+        found = best(model, 300, count=True)
+        assert found.optimal_count == (allowed == allowed[0]).sum()
+        listed = [(each.value, states_of(each.assignment, model)) for each in found]
     assert [cost for cost, _ in listed] == allowed[:300].tolist()
     assert len({*listed}) == 300
     drawn = bucketflow.sample(model, 4000, temperature=1.0, seed=1)
     weights = np.exp(-exact.astype(float)) * (exact < 30)
     ones = weights @ every / weights.sum()
     assert (np.abs(drawn.states.mean(axis=0) - ones) < 4.9 * np.sqrt(ones * (1 - ones) / 4000)).all()
+
+
+@pytest.mark.parametrize("kind", ["cost", "markov"])
+def test_a_search_that_takes_long_leaves_the_rest_to_a_sweep(kind: str) -> None:
+    model = grid(4, 4, 3, kind)
+    whole = [*best(model, 40)]
+    with searched(patience_seconds=0.0, optimum_times=0.0):
+        found = best(model, 40)
+        listed = [*found]
+    assert found.unproved is None
+    assert len({states_of(each.assignment, model) for each in listed}) == 40
+    for one, other in zip(listed, whole, strict=True):
+        assert one.value == other.value
+        assert one.log10 == (None if other.log10 is None else pytest.approx(other.log10))
+
+
+def test_what_is_proved_in_time_is_listed_and_the_rest_is_named() -> None:
+    names = [f"x{i}" for i in range(24)]
+    rng = np.random.default_rng(0)
+    pairs = [((a, b), rng.integers(0, 1000, (8, 8))) for i, a in enumerate(names) for b in names[:i]]
+    model = Model.build("cost", dict.fromkeys(names, 8), pairs)
+    found = best(model, 4, time=0.0)
+    assert [*found] == []
+    assert found.unproved is not None
+    assert "before the optimum was proved" in found.unproved
+    shown = best(model, 4, time=0.0)
+    assert shown.to_dict()["status"] == "bounded"
+    assert [*best(model, 4, time=0.0).lines()][-1].startswith("not all is proved: the time was over")
+
+
+def test_an_assignment_without_a_proof_of_its_rank_is_not_listed() -> None:
+    model = grid(5, 5, 3, seed=3)
+    network = question_of(model, "optimum").reduced[0]
+    first, second, *_ = [*best(model, 3)]
+    assert first.value != second.value
+    arithmetic = optimum_arithmetic(network)
+    local = states_of(first.assignment, model)
+    ranking = SearchedRanking(arithmetic, 0, local, 3, 1 << 30, seconds=0.0)
+    assert [states for _, states in ranking.ranked()] == [dict(enumerate(local))]
+    assert ranking.why_open == "the time was over"
+    assert ranking.open_from == ranking.best < ranking.next_known
+    tight = SearchedRanking(arithmetic, 0, local, 3, 1000, seconds=60.0)
+    with pytest.raises(BudgetError, match=r"take .*, allowed 1 kB"):
+        next(tight.ranked())
 
 
 @pytest.mark.parametrize(
@@ -219,7 +291,7 @@ def test_the_command_lists_them() -> None:
     [
         (["satellite", "--best", "2", "--query", "count"], "--best goes with --query optimum only"),
         (["satellite", "--best", "2", "--query", "sample"], "--best goes with --query optimum only"),
-        (["satellite", "--best", "2", "--time", "2"], "--time is for one optimum"),
+        (["satellite", "--best", "2", "--gap", "2"], "--gap is for one optimum"),
         (["satellite", "--all-optimal", "--within", "2"], "leave out --within"),
         (["satellite", "--within", "x"], "within is 'x'"),
         (["satellite", "--best", "0"], "--best"),

@@ -1,0 +1,39 @@
+"""What is tuned of lists of the best assignments: when they are searched for, and how far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...tasks.steps.policy import Policy
+
+
+@dataclass(frozen=True)
+class RankingPolicy(Policy):
+    """The numbers of the best assignments where no sweep is quick.
+
+    Parameters
+    ----------
+    swept_cells : float
+        A sweep of more cells, in the buckets of an order found at once, is not planned before a search was tried: trees
+        that are searched have a sixteenth of them or more, some 10^9 cells take a second, and planning up to 5 s.
+    swept_seconds : float
+        A sweep that keeps its tables and is predicted to take less is not worth a proof of the optimum before it.
+    patience_seconds : float
+        CPU seconds of a search, where no time was given and nothing else is left to try.
+    optimum_times : float
+        Where no sweep fits, a search goes on for so many times what the optimum took, if that is more.
+    near_most : int
+        Assignments near the best ones, a variable changed, are looked at before a search, near so many of them.
+    most_counted : int
+        Optima that a search counts: it meets each of them.
+    memory_share : float
+        Assignments that were found and wait for the proof of their rank take at most this part of the memory.
+    """
+
+    swept_cells: float = 2.0**36
+    swept_seconds: float = 2.0
+    patience_seconds: float = 60.0
+    optimum_times: float = 10.0
+    near_most: int = 32
+    most_counted: int = 1 << 16
+    memory_share: float = 0.25

@@ -1,0 +1,305 @@
+"""The best assignments in order where no tables are kept: a search whose cut-off is the last one that is asked for.
+
+The optimum is proved before, by whichever engine. A best-first search below it then meets every assignment under a
+cut-off, which falls to the worth of the M-th best that is known; an assignment has its rank once nothing that is open
+can be worth less.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace, nsmallest
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ..cost_networks.cost_network import CostTable, States, cost_network
+from ..cost_networks.preparation import prepare
+from ..errors import BudgetError, InternalError, format_bytes
+from ..orders.depth_first import depth_first_order
+from ..preprocessing.preprocess import Network, full_states
+from ..proofs.provers.branch_and_bound import EverySearch, search_bytes
+from ..queries.arithmetic import CostOptimum, EnergyOptimum
+from .ranking_policy import RankingPolicy
+
+# Bytes of an assignment that is held, beside those of each of its states.
+_HELD_BYTES, _STATE_BYTES = 400, 8
+
+
+@dataclass
+class SearchedRanking:
+    """Assignments of local variables in the order of their worth, from a search.
+
+    Parameters
+    ----------
+    arithmetic : CostOptimum or EnergyOptimum
+        Of the network.
+    fixed : int or float
+        Value of the functions that are settled.
+    optimum : tuple of int
+        Local states of an assignment that nothing is better than.
+    most : int or None
+        How many are asked for at most.
+    memory_bytes : int
+        For the search, and for what it found.
+    seconds : float
+        Wall seconds that searching may take.
+    seed : int
+
+    Attributes
+    ----------
+    best : int or float
+        What the optimum is worth.
+    why_open : str
+        Why it ended before all that is asked for had a rank; empty where it did not.
+    """
+
+    arithmetic: CostOptimum | EnergyOptimum
+    fixed: Any
+    optimum: States
+    most: int | None
+    memory_bytes: int
+    seconds: float
+    seed: int = 0
+    _limit: Any = math.inf
+    _found: list[tuple[Any, int, States]] = field(default_factory=list)
+    _worths: dict[States, Any] = field(default_factory=dict)
+    _listed: set[States] = field(default_factory=set)
+    _least: list[Any] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=count)
+    _search: EverySearch | None = None
+    _restored: Callable[[States], States] = tuple
+    _spent: float = 0.0
+    _finished: bool = False
+    _optima: list[States] | None = None
+
+    def __post_init__(self) -> None:
+        self.network: Network = self.arithmetic.network
+        self.costs, self.units = cost_network(self.network)
+        self.best: Any = self.worth(self.optimum)
+        self.why_open = ""
+        if self.best is None:
+            raise InternalError("the optimum is forbidden")
+
+    @property
+    def open_from(self) -> Any:
+        """What the next assignment is worth at least, as far as is proved."""
+        if self._finished:
+            return math.inf
+        return self.best if self._search is None else max(self.best, self._at_least(self._search.lower))
+
+    @property
+    def next_known(self) -> Any:
+        """What the best assignment without a proven rank is worth; None where none is known."""
+        return self._found[0][0] if self._found else None
+
+    def worth(self, states: States) -> Any:
+        """Return what an assignment is worth above settled functions, exactly; None if it is forbidden."""
+        if self.units.exact:
+            total = self.costs.total(states)
+            return int(total) if total < math.inf else None
+        model, full = self.network.model, self._full(states)
+        if isinstance(self.arithmetic, CostOptimum):
+            cost = model.cost(full)
+            return None if cost is None else cost - self.fixed - self._offset
+        log10 = model.log10_value(full)
+        return None if log10 == -math.inf else float(self.fixed) - log10 * math.log(10)
+
+    def ranked(self, limit: Any = math.inf) -> Iterator[tuple[Any, Mapping[int, int]]]:
+        """Yield worth and states of one assignment after the other, up to a limit, as far as time suffices.
+
+        Yields
+        ------
+        int or float
+        mapping of int to int
+            A state of each local variable.
+
+        Raises
+        ------
+        BudgetError
+            If what was found and waits for its rank does not fit.
+        """
+        if self._optima is not None and limit == self.best:
+            yield from [(self.best, dict(enumerate(states))) for states in self._optima[: self.most]]
+            return
+        if self.most == 0:
+            return
+        self._begin(limit)
+        while self.most is None or len(self._listed) < self.most:
+            if self._is_ready():
+                worth, _, states = heappop(self._found)
+                key = self._key(states)
+                if key not in self._listed:
+                    self._listed.add(key)
+                    yield worth, dict(enumerate(states))
+            elif self._finished or not self._go_on():
+                return
+
+    def optimal_count(self, most: int) -> int | None:
+        """Return how many assignments are worth as much as the optimum; None where those are more, or time is over."""
+        if not self.units.exact:
+            return None
+        all_best = SearchedRanking(
+            self.arithmetic, self.fixed, self.optimum, most + 1, self.memory_bytes, self.seconds, self.seed
+        )
+        found = [tuple(states.values()) for _, states in all_best.ranked(self.best)]
+        if all_best.why_open or len(found) > most:
+            return None
+        self._optima = found
+        return len(found)
+
+    # Before the search.
+
+    def _begin(self, limit: Any) -> None:
+        """Look near the optimum, and lay out the search below what that says of the last one that is asked for."""
+        self._limit = limit
+        self._take(self.optimum)
+        if self.most is not None:
+            self._look_near(self.most)
+        if self._cut is not None and self._cut <= self.best:
+            return  # as many as are asked for are as good as the optimum
+        started, upper = time.perf_counter(), self._upper
+        prepared = prepare(self.costs, upper, keep_all=True)
+        network, self._restored = prepared.network, prepared.network.restored
+        if not prepared.feasible:
+            self._finished = True
+        elif not network.dims:
+            self._take(self._restored(()))
+            self._finished = True
+        else:
+            self._need(search_bytes(network), "the tables of a search")
+            order = depth_first_order(network.dims, network.scopes, seed=self.seed)
+            self._search = EverySearch(network, order, upper)
+        self._spent += time.perf_counter() - started
+
+    def _look_near(self, most: int) -> None:
+        """Take what differs from one of the best in one variable, for a cut-off to begin with."""
+        looked, tables = set[States](), defaultdict[int, list[CostTable]](list)
+        for table in self.costs.tables:
+            for v in table.scope:
+                tables[v].append(table)
+        for _ in range(min(most, RankingPolicy.current().near_most)):
+            left = [entry for entry in self._found if entry[2] not in looked]
+            if not left or (self._cut is not None and self._cut <= self.best):
+                return
+            states = min(left)[2]
+            looked.add(states)
+            for near in self._near(states, tables, most):
+                self._take(near)
+
+    def _near(self, states: States, tables: Mapping[int, list[CostTable]], most: int) -> list[States]:
+        """Return the best assignments that differ from one in one variable."""
+        found = list[tuple[float, int, int]]()
+        for v, dim in enumerate(self.costs.dims):
+            changed = np.zeros(dim)
+            for table in tables[v]:
+                changed += table.costs[tuple([slice(None) if u == v else states[u] for u in table.scope])]
+            own = changed[states[v]]
+            found += [(changed[a] - own, v, a) for a in np.flatnonzero(changed < math.inf).tolist() if a != states[v]]
+        return [(*states[:v], a, *states[v + 1 :]) for _, v, a in nsmallest(most, found)]
+
+    # The search.
+
+    def _go_on(self) -> bool:
+        """Search until something more has a rank; False where time or memory is over."""
+        search, started = self._search, time.perf_counter()
+        if search is None:
+            return False
+        until = started + self.seconds - self._spent
+        search.memory_bytes = max(self.memory_bytes - self._held_bytes, 0)
+        search.learn(self._upper)
+        search.run(lambda: self._is_ready() or time.perf_counter() >= until, on_states=self._met)
+        self._finished = search.finished
+        now = time.perf_counter()
+        self._spent += now - started
+        if self._finished or self._is_ready():
+            return True
+        self.why_open = "the time was over" if now >= until else "memory was used up"
+        return False
+
+    def _met(self, states: States) -> None:
+        """Take what the search found, and let it look only for what is asked for still."""
+        if self._take(self._restored(states)) and self._search is not None:
+            self._search.learn(self._upper)
+
+    def _is_ready(self) -> bool:
+        """Whether nothing that is open can be worth less than the best of what was found."""
+        return bool(self._found) and bool(self._found[0][0] <= self.open_from)
+
+    def _take(self, states: States) -> bool:
+        """Take an assignment, if it is allowed and asked for; return whether it is new."""
+        worth = self.worth(states)
+        if worth is None or worth > self._limit or (self._cut is not None and worth >= self._cut):
+            return False
+        key = self._key(states)
+        before = self._worths.get(key, math.inf)
+        if before <= worth:
+            return False
+        self._worths[key] = worth
+        heappush(self._found, (worth, next(self._numbers), states))
+        if self.most is not None:
+            if before < math.inf:  # by other states of hidden variables
+                self._least.remove(-before)
+                heapify(self._least)
+            (heapreplace if len(self._least) >= self.most else heappush)(self._least, -worth)
+            if len(self._found) > 2 * self.most + 64:
+                self._forget(self.most)
+        self._need(int(self._held_bytes / RankingPolicy.current().memory_share), "assignments that wait for their rank")
+        return True
+
+    def _forget(self, most: int) -> None:
+        """Drop what is not among those that are asked for."""
+        self._found = nsmallest(most, self._found)
+        held = {self._key(states) for _, _, states in self._found} | self._listed
+        self._worths = {key: worth for key, worth in self._worths.items() if key in held}
+
+    # What is asked for.
+
+    @property
+    def _cut(self) -> Any:
+        """The worth from which nothing more is asked for; None where that is not known."""
+        return -self._least[0] if self.most is not None and len(self._least) >= self.most else None
+
+    @property
+    def _upper(self) -> int | None:
+        """The same as a total, exclusive, and no more than the limit."""
+        uppers = [] if self._limit == math.inf else [self.units.above_total(self._limit + self._offset)]
+        if self._cut is not None:
+            # of exact costs nothing is looked for that is worth just as much
+            above = self.units.above_total(self._cut + self._offset)
+            uppers.append(above - 1 if self.units.exact else above)
+        return min(uppers, default=None)
+
+    def _at_least(self, total: int) -> Any:
+        """Return what an assignment of such a total, or a larger one, is worth at least."""
+        return self.units.at_least(total) - self._offset
+
+    @property
+    def _offset(self) -> int:
+        """What costs of the network begin at."""
+        return self.arithmetic.scale.offset if isinstance(self.arithmetic, CostOptimum) else 0
+
+    def _full(self, states: States) -> list[int]:
+        return full_states(self.network, dict(enumerate(states)))
+
+    def _key(self, states: States) -> States:
+        """Return what tells an assignment from others: states of the model's own variables."""
+        model = self.network.model
+        return tuple(self._full(states)[: len(model.own_names)]) if model.hidden else states
+
+    @property
+    def _held_bytes(self) -> int:
+        """Bytes of what was found."""
+        return len(self._worths) * (_HELD_BYTES + 2 * _STATE_BYTES * len(self.network.model.dims))
+
+    def _need(self, nbytes: int, what: str) -> None:
+        if nbytes > self.memory_bytes:
+            raise BudgetError(
+                f"{what} take {format_bytes(nbytes)}, allowed {format_bytes(self.memory_bytes)}; give more memory, or "
+                "ask for fewer"
+            )
