@@ -147,15 +147,14 @@ class _Ways:
             return self._searched(None, "a sweep would take long", count, told)
         try:
             prepared = self._planned()
+            seconds = 0.0 if prepared.plan is None else prepared.plan.predicted_seconds
+            if seconds <= RankingPolicy.current().swept_seconds or not self._may_search:
+                return self._kept(prepared, count, told)
         except BudgetError as refused:
             if not self._may_search:
                 raise
             return self._searched(None, str(refused), count, told)
-        if self._may_search and prepared.plan is not None:
-            seconds = prepared.plan.predicted_seconds
-            if seconds > RankingPolicy.current().swept_seconds:
-                return self._searched(prepared, f"a sweep is predicted to take {seconds:.3g} s", count, told)
-        return self._kept(prepared, count, told)
+        return self._searched(prepared, f"a sweep is predicted to take {seconds:.3g} s", count, told)
 
     @property
     def _may_search(self) -> bool:
