@@ -8,6 +8,10 @@ are not counted. A dash where a peer is not installed or has no such question. `
 so many seconds each: what was proved, the interval otherwise, and the best value that the evaluation of 2022 knows. A
 line comes as soon as it is known. With ``--jobs`` so many instances at once share cores and half of the free memory.
 
+``python tests/bench/questions.py --best 10 --models celar/CELAR6-SUB0,spot5_orig/412 [--time 60]``: the M best of files
+in the folder ``wcsp``, beside the optimum alone and toulbar2, which is given what the last of them costs and lists as
+many that cost no more, in no order; CPU seconds, one run.
+
 ``python tests/bench/questions.py --sweep 4,16,64 [--bandwidths 2,3] [--attributes 128] [--gpus 1]``: the sweep that mbi
 is measured by (``mbi/marginal_oracles.py:default_oracle``): a function of each few attributes in a row, of so many
 states each, and the marginals of all of them, which are the gradient of ln Z; in float64. Its compiled program is
@@ -247,6 +251,30 @@ def cost_rows() -> Iterator[Row]:
     yield optima
 
 
+def ranked_rows(names: str, most: int, seconds: float) -> Iterator[Row]:
+    """The best of some cost networks, beside the optimum alone and toulbar2."""
+    for name in names.split(","):
+        (path,) = (data_folder() / "wcsp").glob(f"{name}.wcsp*")
+        model = bucketflow.load(path)
+        bucketflow.solve(model, time=seconds)  # loads what is compiled
+        listed: list[Any] = []
+
+        def ours(model: Model = model, listed: list[Any] = listed) -> list[Any]:
+            listed[:] = [each.value for each in bucketflow.best(model, most, time=seconds)]
+            return listed
+
+        def theirs(model: Model = model, listed: list[Any] = listed) -> list[Any]:
+            peer = bucketflow_cfn(model, int(listed[-1]) + 1)
+            peer.Solve(allSolutions=most, timeLimit=int(seconds))
+            return sorted(int(cost) for cost, _ in peer.GetSolutions())
+
+        yield Row(f"{name}: optimum", lambda model=model: bucketflow.solve(model, time=seconds))
+        if find_spec("pytoulbar2"):
+            yield Row(f"{name}: {most} best", ours, "toulbar2", theirs, lambda a, b: f"{len(a)} to {a[-1]}, {len(b)}")
+        else:
+            yield Row(f"{name}: {most} best", ours)
+
+
 def _all_optima(model: Model) -> int:
     return sum(1 for _ in bucketflow.best(model, within=0, count=True))
 
@@ -343,6 +371,9 @@ def main() -> None:
     parser.add_argument("--mmap", type=float, metavar="S", help="marginal MAP instead, S seconds each")
     parser.add_argument("--only", default="", help="instances of marginal MAP whose names have this")
     parser.add_argument("--jobs", type=int, default=1, help="instances of marginal MAP side by side, a core each")
+    parser.add_argument("--best", type=int, metavar="M", help="the M best of --models instead")
+    parser.add_argument("--models", default="celar/CELAR6-SUB0", help="of the folder wcsp, without the ending")
+    parser.add_argument("--time", type=float, default=60.0, help="seconds for each of them")
     parser.add_argument("--sweep", default="", help="mbi's sweep instead: numbers of states")
     parser.add_argument("--bandwidths", default="2,3", help="attributes of a function of that sweep")
     parser.add_argument("--attributes", type=int, default=128)
@@ -350,6 +381,9 @@ def main() -> None:
     asked = parser.parse_args()
     if asked.mmap is not None:
         marginal_maps(asked.mmap, asked.only, asked.jobs)
+        return
+    if asked.best is not None:
+        print_rows(ranked_rows(asked.models, asked.best, asked.time), 1)
         return
     if asked.sweep:
         asks = [(int(states), int(wide)) for wide in asked.bandwidths.split(",") for states in asked.sweep.split(",")]

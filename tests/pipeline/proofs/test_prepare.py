@@ -65,6 +65,24 @@ def check_whole(network: CostNetwork) -> None:
         assert (np.abs(finite) < 2**53).all()
 
 
+@given(st.data(), st.integers(0, 6))
+@settings(max_examples=60, deadline=None)
+def test_all_assignments_below_a_cut_off_may_be_kept(data: st.DataObject, more: int) -> None:
+    network = data.draw(st.one_of(networks(), determined_networks()))
+    exact = totals(network)
+    least = min(exact.values())
+    upper = None if least == math.inf else int(least) + more
+    found = prepare(network, upper, keep_all=True)
+    kept = {states: total for states, total in exact.items() if total < (math.inf if upper is None else upper)}
+    if not found.feasible:
+        assert not kept
+        return
+    made = [(found.network.restored(states), total) for states, total in totals(found.network).items()]
+    below = [pair for pair in made if pair[1] < (math.inf if upper is None else upper)]
+    assert len(below) == len(kept)
+    assert dict(below) == kept
+
+
 @st.composite
 def determined_networks(draw: st.DrawFn) -> CostNetwork:
     """Networks in which some functions of two allow at most one state for each of the other's."""
