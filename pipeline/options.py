@@ -121,7 +121,7 @@ class ProofOptions:
 
     def __post_init__(self) -> None:
         _check_kinds(self)
-        object.__setattr__(self, "prune", bool(self.prune))
+        object.__setattr__(self, "prune", checked_flag("prune", self.prune))
         if self.upper_bound is not None:
             try:
                 finite = math.isfinite(float(self.upper_bound)) and Decimal(str(self.upper_bound)).is_finite()
@@ -166,7 +166,7 @@ def _check_kinds(options: Options | ProofOptions) -> None:
         elif row.kind == "whole" and (value is not None or row.default is not None):
             value = integer(value, row.name, row.least)
         elif row.kind == "flag":
-            value = bool(value)
+            value = checked_flag(row.name, value)
         elif row.kind == "size" and value is not None:
             size = parse_size(value)
             value = value if isinstance(value, str) else size
@@ -182,6 +182,19 @@ def _verify_first_import() -> None:
         verify_first_import()
     except ClusterError as error:
         raise BucketflowError(str(error)) from None
+
+
+def checked_flag(name: str, value: Any) -> bool:
+    """Return whether something is asked; texts, such as "no", would all count as true.
+
+    Raises
+    ------
+    ModelError
+        If it is no truth value.
+    """
+    if isinstance(value, str) or value not in (0, 1):
+        raise ModelError(f"{name} is {value!r}; it must be True or False")
+    return bool(value)
 
 
 def checked_number(name: str, value: Any, what: str) -> int | float | None:

@@ -12,7 +12,7 @@ from itertools import islice, product
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Unpack
 
-from ..answering.door import solved
+from ..answering.door import valued
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, Question, question_of
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
@@ -195,7 +195,7 @@ class _Ways:
             If no engine finds the optimum.
         """
         planned, policy, listing = perf_counter(), RankingPolicy.current(), self.listing
-        result = solved(self.whole, self.options, ProofOptions(time=None if self.time is None else self._left))
+        result = valued(self.whole, self.options, ProofOptions(time=None if self.time is None else self._left))
         if result.status == "bounded":
             known = "" if result.proof is None else f": between {result.proof.lower} and {result.proof.upper}"
             open_ = f"the time was over before the optimum was proved{known}"

@@ -13,13 +13,11 @@ from numpy.typing import NDArray
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ..answering.prepared import local_order
 from ..machine.resources import Resources
-from ..options import Options
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import TreeSearch
-from ..preprocessing.preprocess import Network
 from ..trees.tree import Tree, bucket_tree
 from .circuit import CircuitGraph
-from .circuit_leaves import CircuitLeaves
+from .circuit_leaves import CircuitMaker
 from .circuit_policy import CircuitPolicy
 from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
 from .node_tables import NodeTable, columns, grouped, joined, restricted, united
@@ -31,35 +29,26 @@ _WORKED_BYTES = 32
 
 
 @dataclass(eq=False)
-class BucketCircuit:
+class BucketCircuit(CircuitMaker):
     """A circuit while it is made from buckets.
 
     Parameters
     ----------
-    network : Network
-        All of a model that evidence leaves, nothing summed out before.
-    options : Options
     disk : StoredGates, optional
         Where gates go that do not fit memory.
-    reserved_bytes : int
-        Of memory, for others.
     """
 
-    network: Network
-    options: Options
     disk: StoredGates | None = None
-    reserved_bytes: int = 0
     method: ClassVar[str] = "buckets"
-    suits: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._messages: dict[int, NodeTable] = {}
         self._done = 0
 
-    @cached_property
-    def leaves(self) -> CircuitLeaves:
-        """The leaves of the circuit."""
-        return CircuitLeaves(self.network)
+    @property
+    def suits(self) -> bool:
+        """Whether it has turns where no method is named: always."""
+        return True
 
     @cached_property
     def tree(self) -> Tree:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..options import Options
 from ..preprocessing.preprocess import Network
 from .circuit import CircuitGraph, CircuitVariables
 from .entries import entries_left
@@ -86,3 +89,47 @@ class CircuitLeaves:
         parameters = np.stack([known, entries]).astype(np.int64)
         indicators, values = indicators[:, left[:split]], values.astype(np.float64)
         return CircuitGraph(variables, indicators, parameters, values, gates, model.name, parts=pieces)
+
+
+@dataclass(eq=False)
+class CircuitMaker(ABC):
+    """A circuit while it is made.
+
+    Parameters
+    ----------
+    network : Network
+        All of a model that evidence leaves, nothing summed out before.
+    options : Options
+    reserved_bytes : int
+        Of memory, for others.
+    """
+
+    network: Network
+    options: Options
+    reserved_bytes: int = 0
+    method: ClassVar[str]
+
+    @cached_property
+    def leaves(self) -> CircuitLeaves:
+        """The leaves of the circuit."""
+        return CircuitLeaves(self.network)
+
+    @property
+    @abstractmethod
+    def suits(self) -> bool:
+        """Whether it has turns where no method is named."""
+
+    @property
+    @abstractmethod
+    def held_bytes(self) -> int:
+        """What is held by now."""
+
+    @abstractmethod
+    def run(self, seconds: float = math.inf) -> CircuitGraph | None:
+        """Go on until the circuit is made, or took so many nominal seconds in all; None if it is not made by then.
+
+        Raises
+        ------
+        BudgetError
+            If it does not fit memory.
+        """

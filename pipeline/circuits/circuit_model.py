@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from ...storage.scratch import scratch_folder
 from ..answering.question import Findings, split_evidence
 from ..errors import BucketflowError, ModelError, checks_keywords
+from ..formats.read import GivenModel, given_model
 from ..models.cases import CaseMarginals, Cases, cases_of
 from ..models.checks import integer
-from ..models.model import Model, checked_model
+from ..models.model import Model
 from ..options import Keywords, Options
 from .circuit import CircuitGraph, CircuitLayer
 from .circuit_policy import CircuitPolicy
@@ -30,7 +31,7 @@ _TAKEN = ("memory", "order", "order_time", "tree", "seed")
 
 @checks_keywords
 def circuit(
-    model: Model,
+    model: GivenModel,
     *,
     evidence: Findings = None,
     method: CircuitMethod = "auto",
@@ -47,7 +48,7 @@ def circuit(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
         Of probabilities or potentials, clauses among them.
     evidence : mapping, path or None
         Hard evidence that all evaluations have; what is impossible under it is left out of the circuit.
@@ -70,7 +71,8 @@ def circuit(
     """
     if given := [name for name in options if name not in _TAKEN]:
         raise ModelError(f"a circuit is made in this process, by rows; {given[0]!r} does not apply")
-    if checked_model(model).kind == "cost":
+    model = given_model(model, options.get("memory"))
+    if model.kind == "cost":
         raise ModelError("a circuit is made of probabilities, potentials or clauses, and this model has costs")
     if model.summed:
         raise ModelError(f"{model.summed}: a circuit is over all variables")

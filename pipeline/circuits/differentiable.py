@@ -19,8 +19,9 @@ from ...tasks.steps.semiring import SUM_PRODUCT
 from ...tasks.steps.step import Step
 from ..answering.question import Findings, split_evidence
 from ..errors import BudgetError, ModelError, format_bytes
+from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
-from ..models.model import Model, checked_model
+from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
 from ..plans.planner import Planner
@@ -159,7 +160,9 @@ class LogPartition:
         return self.framework.arranged(table, axes, [self.model.dims[v] if v in scope else 1 for v in order])
 
 
-def partition_in(framework: Framework, model: Model, evidence: Findings, options: Mapping[str, Any]) -> LogPartition:
+def partition_in(
+    framework: Framework, model: GivenModel, evidence: Findings, options: Mapping[str, Any]
+) -> LogPartition:
     """Plan ln Z of a model for a framework.
 
     Raises
@@ -171,7 +174,8 @@ def partition_in(framework: Framework, model: Model, evidence: Findings, options
     """
     if given := [name for name in options if name not in _TAKEN]:
         raise ModelError(f"what is derived is computed by another framework, whole; {given[0]!r} does not apply")
-    if checked_model(model).kind == "cost":
+    model = given_model(model, options.get("memory"))
+    if model.kind == "cost":
         raise ModelError("sums are of probabilities, potentials or clauses, and this model has costs")
     if not model.dims:
         raise ModelError("a model without variables has nothing to sum")

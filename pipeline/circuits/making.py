@@ -17,6 +17,7 @@ from ..preprocessing.preprocess import reduce_model
 from ..preprocessing.wide_tables import with_links
 from .bucket_circuit import BucketCircuit
 from .circuit import CircuitGraph
+from .circuit_leaves import CircuitMaker
 from .circuit_policy import CircuitPolicy
 from .stored_gates import StoredGates
 from .traced_circuit import TracedCircuit
@@ -99,7 +100,7 @@ def made_circuit(
     search = TracedCircuit(reduce_model(model, "partition", evidence, every), options)
     if method == "search" and search.formula is None:
         raise ModelError("a search makes no circuit of this model: its functions are too many clauses")
-    ways: list[BucketCircuit | TracedCircuit] = [way for way in (buckets, search) if method in ("auto", way.method)]
+    ways: list[CircuitMaker] = [way for way in (buckets, search) if method in ("auto", way.method)]
     seconds, refusals = CircuitPolicy.current().first_turn_seconds, list[str]()
     if buckets.most_seconds > seconds:  # before an order is searched for them
         ways.reverse()

@@ -8,14 +8,14 @@ from typing import Any, Unpack
 from ...cluster.version import install_hint
 from ..answering.question import Findings
 from ..errors import BucketflowError, checks_keywords
-from ..models.model import Model
+from ..formats.read import GivenModel
 from ..options import Keywords
 from .differentiable import LogPartition, partition_in
 
 
 @checks_keywords
 def log_partition(
-    model: Model, *, evidence: Findings = None, device: Any = None, **options: Unpack[Keywords]
+    model: GivenModel, *, evidence: Findings = None, device: Any = None, **options: Unpack[Keywords]
 ) -> LogPartition:
     """Return ln Z of a model, or ln P(evidence), as a function of the logarithms of its tables, for PyTorch.
 
@@ -23,7 +23,7 @@ def log_partition(
 
     Parameters
     ----------
-    model : Model
+    model : Model, path or name of an example
         Of probabilities, potentials or clauses.
     evidence : mapping, path or None
         Hard or soft; a call may have other.

@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 from ..answering.model_counting import formula_orders
 from ..errors import BudgetError, InternalError, format_bytes
 from ..machine.resources import Resources
-from ..options import Options
-from ..preprocessing.preprocess import Network
 from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
 from .circuit import CircuitGraph
-from .circuit_leaves import CircuitLeaves
+from .circuit_leaves import CircuitMaker
 from .circuit_policy import CircuitPolicy
 from .entries import is_constraint
 from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore
@@ -36,30 +34,13 @@ Array = NDArray[Any]
 
 
 @dataclass(eq=False)
-class TracedCircuit:
-    """A circuit while the search that it is made from goes on.
+class TracedCircuit(CircuitMaker):
+    """A circuit while the search that it is made from goes on."""
 
-    Parameters
-    ----------
-    network : Network
-        All of a model that evidence leaves, nothing summed out before.
-    options : Options
-    reserved_bytes : int
-        Of memory, for others.
-    """
-
-    network: Network
-    options: Options
-    reserved_bytes: int = 0
     method: ClassVar[str] = "search"
 
     def __post_init__(self) -> None:
         self._of_literal: dict[int, list[int]] = {}
-
-    @cached_property
-    def leaves(self) -> CircuitLeaves:
-        """The leaves of the circuit."""
-        return CircuitLeaves(self.network)
 
     @cached_property
     def formula(self) -> Formula | None:
@@ -77,9 +58,13 @@ class TracedCircuit:
             return None
         return made
 
-    @cached_property
+    @property
     def suits(self) -> bool:
         """Whether the model is clauses, or mostly zero."""
+        return self._is_sparse
+
+    @cached_property
+    def _is_sparse(self) -> bool:
         network = self.network
         mixed = network.feasible and has_mixed_tables(network, network.model)
         return not mixed and self.formula is not None

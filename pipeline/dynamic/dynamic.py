@@ -17,10 +17,10 @@ from ...tasks.incremental.kept_tables import loops_are_loaded
 from ..answering.question import Names, asked_of
 from ..api.marginals import in_memory
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes, format_count
+from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.cases import Cases
 from ..models.checks import integer
-from ..models.model import Model
 from ..options import Keywords, Options
 from ..plans.plan import Plan
 from ..results.dynamic_answers import StatePath, StepMarginals
@@ -39,8 +39,8 @@ _TOLERANCE = 1e-9
 
 @checks_keywords
 def dynamic(
-    initial: Model,
-    transition: Model | None = None,
+    initial: GivenModel,
+    transition: GivenModel | None = None,
     *,
     suffixes: Suffixes | None = None,
     **options: Unpack[Keywords],
@@ -49,9 +49,9 @@ def dynamic(
 
     Parameters
     ----------
-    initial : Model
+    initial : Model, path or name of an example
         The first slice, a Bayesian or Markov network; or, without a transition, both slices in one.
-    transition : Model, optional
+    transition : Model, path or name of an example, optional
         A slice with the variables of the one before that it depends on.
     suffixes : (str, str), optional
         What names of variables end with one step before, and now: by default ``_0`` and ``_1``, ``_prev`` and nothing,
@@ -69,7 +69,9 @@ def dynamic(
     chosen = in_memory(**options)
     if chosen.gpus is not None or chosen.workers or chosen.remote:
         raise ModelError("a dynamic network goes from step to step in this process; leave out gpus, workers, scheduler")
-    return DynamicNetwork(template_of(initial, transition, suffixes), chosen)
+    first = given_model(initial, chosen.memory)
+    then = None if transition is None else given_model(transition, chosen.memory)
+    return DynamicNetwork(template_of(first, then, suffixes), chosen)
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,6 +19,7 @@ import bucketflow
 from bucketflow import Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import FORBIDDEN
+from bucketflow.pipeline.options import ProofOptions
 
 RAIN = Model.build(
     "bayes",
@@ -41,6 +42,22 @@ def test_a_path_or_an_example_stands_for_its_model(tmp_path: Path) -> None:
     loaded = bucketflow.load("diagnosis")
     assert bucketflow.marginals("diagnosis")["Storm"].tolist() == bucketflow.marginals(loaded)["Storm"].tolist()
     assert bucketflow.compile("diagnosis").model.names == loaded.names
+    assert bucketflow.circuit("diagnosis").count() == bucketflow.circuit(loaded).count()
+
+
+def test_slices_of_a_dynamic_network_may_be_paths(tmp_path: Path) -> None:
+    given = {"x_0": 2, "x_1": 2}
+    slices = Model.build("bayes", given, [(("x_0",), [0.5, 0.5]), (("x_0", "x_1"), [[0.9, 0.1], [0.2, 0.8]])])
+    path = tmp_path / "slices.bif"
+    bucketflow.save(slices, path)
+    assert bucketflow.dynamic(path).names == bucketflow.dynamic(slices).names
+
+
+@pytest.mark.parametrize("asked", ["no", "False", 2, None])
+def test_a_truth_value_is_no_text(asked: Any) -> None:
+    with pytest.raises(ModelError, match=r"prune is .*; it must be True or False"):
+        bucketflow.solve("grid", prune=asked)
+    assert ProofOptions(prune=np.False_).prune is False  # type: ignore[arg-type]
 
 
 def test_reading_a_path_keeps_to_the_memory_that_is_given() -> None:

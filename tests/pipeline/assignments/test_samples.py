@@ -24,6 +24,7 @@ from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.assignments.drawing import Drawing
 from bucketflow.pipeline.assignments.kept_sums import KeptSums
 from bucketflow.pipeline.assignments.kept_sweep import opened_sweep, prepare_kept
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.options import Options
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
@@ -168,6 +169,30 @@ def test_slices_in_threads_give_the_same_draws() -> None:
     for v, states in whole.items():
         for parts in found:
             assert np.array_equal(np.concatenate([part[v] for part in parts]), states)
+
+
+@pytest.mark.parametrize("kind", ["markov", "steep"])
+def test_workers_threads_and_rows_change_no_draw(kind: str) -> None:
+    """A plan draws the same bits, wherever it is swept; slices and boxes choose what they fix first."""
+    model = grid(5, 5, 3, kind)
+    tight: dict[str, Any] = {"memory": "135kB"}
+
+    def drawn(**asked: Any) -> Samples:
+        with BudgetPolicy.using(margin_bytes=0), SweepPolicy.using(drawn_cells=1 << 8):
+            return sample(model, 300, seed=7, **asked)
+
+    moves: list[dict[str, Any]] = [{"threads": 1}, {"threads": 2}, {"workers": 2}]
+    for asked, more in (
+        ({}, [*moves, {"representation": "rows"}, {"representation": "rows", "threads": 2}]),
+        ({**tight, "fit": "slice"}, [*moves, {"workers": 3}]),
+        ({**tight, "fit": "spill"}, moves),
+    ):
+        first = drawn(**asked)
+        assert first.plan is not None
+        assert (first.plan.slices > 1) == (asked.get("fit") == "slice")
+        assert (first.plan.spill is not None) == (asked.get("fit") == "spill")
+        for moved in more:
+            assert np.array_equal(drawn(**asked, **moved).states, first.states), (asked, moved)
 
 
 def test_draws_do_not_depend_on_batches_or_on_how_many_follow() -> None:
