@@ -80,11 +80,15 @@ class BucketCircuit(CircuitMaker):
 
         By the tree that is gone up, or by a first one while that is not searched yet.
         """
-        tree, total = self.__dict__.get("tree", None) or self._first_tree, 0
+        return sum(self._most_by_bucket(self.__dict__.get("tree", None) or self._first_tree))
+
+    def _most_by_bucket(self, tree: Tree) -> list[int]:
+        """Return the same for each bucket of a tree."""
+        found = list[int]()
         for kids, cells, gone in zip(tree.children, tree.joined_cells, tree.eliminated, strict=True):
             factors = sum([1 if kid >= tree.n_leaves else len(self.network.leaves[kid].functions) for kid in kids])
-            total += cells * (EDGE_BYTES * (factors + len(gone) + 1) + 2 * GATE_BYTES)
-        return total
+            found.append(cells * (EDGE_BYTES * (factors + len(gone) + 1) + 2 * GATE_BYTES))
+        return found
 
     @property
     def most_seconds(self) -> float:
@@ -134,6 +138,7 @@ class BucketCircuit(CircuitMaker):
     def _swept(self, store: GateStore) -> list[int] | None:
         """Go up the tree from where it was left; return the nodes of its roots, or None where nothing is possible."""
         tree, tables, messages = self.tree, self.tables, self._messages
+        most = self._most_by_bucket(tree)
         for node in tree.schedule[self._done :]:
             inputs: list[NodeTable] = []
             kids = tree.children[node - tree.n_leaves]
@@ -149,6 +154,7 @@ class BucketCircuit(CircuitMaker):
                 messages.pop(kid, None)
             store.held_bytes += made.nbytes - sum(table.nbytes for table in inputs)
             self._done += 1
+            store.made_share += most[node - tree.n_leaves] / max(sum(most), 1)
         return [node for root in tree.roots for node in messages[root].nodes[0].tolist() if node != NOTHING]
 
     def _bucket_in_parts(

@@ -12,7 +12,7 @@ import math
 import struct
 import zipfile
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import compress, pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from ..errors import BucketflowError, FormatError, ModelError, writing
 from ..formats.write import whole_file
 from .circuit import CircuitGraph, CircuitVariables, Gates
+from .circuit_policy import CircuitPolicy
 from .nnf_text import read_nnf
 
 Array = NDArray[Any]
@@ -217,21 +218,32 @@ def literal_weights(graph: CircuitGraph) -> dict[int, float]:
 def _nnf_lines(graph: CircuitGraph, weights: dict[int, float]) -> Iterator[str]:
     """Yield the lines of an ``.nnf``: parameters are no nodes there, but weights."""
     gates, first, last = graph.gates, graph.n_indicators, graph.n_leaves
-    kept = np.cumsum((gates.children < first) | (gates.children >= last))
-    edges = int(kept[-1]) if len(kept) else 0
+    edges = 0
+    for part in _pieces(graph):
+        children = gates.children[gates.starts[part.start] : gates.starts[part.stop]]
+        edges += int(np.count_nonzero((children < first) | (children >= last)))
     yield f"nnf {first + len(gates)} {edges} {len(graph.variables.dims)}\n"
     for v, state in graph.indicators.T.tolist():
         yield f"L {v + 1 if state else -v - 1}\n"
-    starts, decided = gates.starts.tolist(), _decisions(graph)
-    for k, is_sum in enumerate(gates.is_sum.tolist()):
-        children = gates.children[starts[k] : starts[k + 1]].tolist()
-        own = [child if child < first else child - last + first for child in children if not first <= child < last]
-        yield " ".join(map(str, ["O", decided[k], len(own), *own] if is_sum else ["A", len(own), *own])) + "\n"
+    for part in _pieces(graph):
+        starts = np.array(gates.starts[part.start : part.stop + 1])
+        children = np.array(gates.children[starts[0] : starts[-1]])
+        numbers = np.where(children < first, children, children - last + first).tolist()
+        written = ((children < first) | (children >= last)).tolist()
+        decided = np.where(np.diff(starts) == 2, graph.decisions[part.start : part.stop] + 1, 0).tolist()
+        ends = (starts - starts[0]).tolist()
+        for k, is_sum in enumerate(gates.is_sum[part.start : part.stop].tolist()):
+            own = list(compress(numbers[ends[k] : ends[k + 1]], written[ends[k] : ends[k + 1]]))
+            yield " ".join(map(str, ["O", decided[k], len(own), *own] if is_sum else ["A", len(own), *own])) + "\n"
     for literal in sorted({*weights, *[-known for known in weights]}, key=lambda one: (abs(one), one)):
         yield f"c p weight {literal} {weights.get(literal, 1.0)!r} 0\n"
 
 
-def _decisions(graph: CircuitGraph) -> list[int]:
-    """Return for each gate the variable, from 1 on, of which its two children decide different states; 0 for none."""
-    two = graph.gates.arities == 2
-    return [int(variable) for variable in np.where(two, graph.decisions + 1, 0)]
+def _pieces(graph: CircuitGraph) -> Iterator[slice]:
+    """Yield ranges of the gates that are held together, of one gate at least."""
+    starts, most, start = graph.gates.starts, CircuitPolicy.current().stored_edges, 0
+    while start < len(graph.gates):
+        window = starts[start : start + most + 1]
+        stop = start + max(1, int(np.searchsorted(window, window[0] + most, "right")) - 1)
+        yield slice(start, stop)
+        start = stop

@@ -57,8 +57,8 @@ def circuit(
     report : callable, optional
         Told what it takes at most, in a sentence, where it is not made at once.
     out : path, optional
-        Where the circuit is saved. For an ``.npz`` gates from buckets are on disk while they do not fit ``memory``; the
-        circuit's gates are then read from the file, piece by piece, whenever it is evaluated.
+        Where the circuit is saved. Gates are on disk while they do not fit ``memory``, and are then read from there,
+        piece by piece, whenever it is evaluated: of an ``.npz`` from the file itself.
     **options
         ``memory``, ``order``, ``order_time``, ``tree`` and ``seed``, as in :func:`bucketflow.solve`.
 
@@ -85,11 +85,13 @@ def circuit(
         return Circuit(*made_circuit(model, hard, Options(**options), method, report))
     from .circuit_files import circuit_ending
 
-    streams = circuit_ending(out) == ".npz"
+    ending = circuit_ending(out)
     with scratch_folder() as folder:
-        made = Circuit(*made_circuit(model, hard, Options(**options), method, report, folder if streams else None))
+        made = Circuit(*made_circuit(model, hard, Options(**options), method, report, folder))
         made.save(out)
-    return made if made.graph.parts is None else Circuit(load_circuit(out).graph, made.origin)
+        if made.graph.parts is None or ending == ".nnf":
+            return made  # of text the gates are read from scratch files, which go when it is forgotten
+    return Circuit(load_circuit(out).graph, made.origin)
 
 
 @checks_keywords

@@ -32,6 +32,9 @@ class CircuitPolicy(Policy):
         0.9 CPU-s for sums with 1, 4, 64 and 256 MiB, and 10.8, 4.2, 3.7 and 4.2 for marginals.
     stored_edges : int
         Edges of gates that are read together where a circuit is in a file: some 40 MB with what is made of them.
+    disk_margin : float
+        A circuit is refused before it is written if it is expected to take so many times what the disk has left: what
+        is expected is a cell's share so far, and later buckets may have fewer possible cells.
     checked_draws : int
         Assignments that a check draws from a circuit and evaluates on the model.
     """
@@ -44,4 +47,5 @@ class CircuitPolicy(Policy):
     first_turn_seconds: float = 0.25
     batch_bytes: int = 1 << 26
     stored_edges: int = 1 << 20
+    disk_margin: float = 2.0
     checked_draws: int = 16

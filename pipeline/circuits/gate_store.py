@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import BudgetError, format_bytes
 from .circuit import Gates, ranges
 from .circuit_policy import CircuitPolicy
-from .stored_gates import STORED_GATE_BYTES, StoredGates
+from .stored_gates import STORED_GATE_BYTES, StoredGates, stored_bytes
 
 Array = NDArray[Any]
 
@@ -51,6 +51,8 @@ class GateStore:
         Of what is allowed, for others.
     disk : StoredGates, optional
         Where gates go once they do not fit memory with what is next.
+    made_share : float
+        The part of all cells that is made by now, for the price of the disk.
     """
 
     first: int
@@ -60,6 +62,7 @@ class GateStore:
     turn_seconds: float = math.inf
     reserved_bytes: int = 0
     disk: StoredGates | None = None
+    made_share: float = 0.0
     blocks: list[tuple[Array | bool, Array, Array]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -100,7 +103,10 @@ class GateStore:
         self.seconds += seconds
 
     def _store_blocks(self, disk: StoredGates) -> None:
-        """Write all gates that are in memory to disk."""
+        """Write all gates that are in memory to disk, if that has room for as many a cell of all that is to come."""
+        waiting = sum(stored_bytes(len(counts), len(children)) for _, counts, children in self.blocks)
+        if self.made_share:
+            disk.verify_room(waiting, self.made_share)
         for is_sum, counts, children in self.blocks:
             disk.append(is_sum, counts, children)
             self.held_bytes -= EDGE_BYTES * len(children) + (GATE_BYTES - STORED_GATE_BYTES) * len(counts)

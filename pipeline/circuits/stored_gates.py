@@ -19,6 +19,13 @@ Array = NDArray[Any]
 # What a gate takes in memory once it is on disk: whether the root needs it, and its number then.
 STORED_GATE_BYTES = 5
 _KINDS = ("is_sum", "arities", "children")
+# Gates as they are made, and again in order.
+_PASSES = 2
+
+
+def stored_bytes(gates: int, edges: int) -> int:
+    """Return what gates and their children take on disk."""
+    return 9 * gates + 8 * edges
 
 
 @dataclass(eq=False)
@@ -35,6 +42,22 @@ class StoredGates:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     _stored: int = 0
 
+    def verify_room(self, more: int, share: float) -> None:
+        """Refuse before more is written if a circuit, of which this is a share, is far from finding room.
+
+        Raises
+        ------
+        BudgetError
+            With what it is expected to take and what is left.
+        """
+        expected = int(_PASSES * (self._stored + more) / share)
+        left = free_bytes(self.folder) + self._stored
+        if expected > CircuitPolicy.current().disk_margin * left:
+            raise BudgetError(
+                f"the circuit is expected to take {format_bytes(expected)} of disk, by {share:.0%} of its buckets, of "
+                f"which {self.folder} has {format_bytes(left)}; set TMPDIR to another disk, or give more memory"
+            )
+
     def append(self, is_sum: Array | bool, counts: Array, children: Array) -> None:
         """Write gates that are made of earlier ones alone.
 
@@ -44,8 +67,8 @@ class StoredGates:
             If the disk has no room for them and for the circuit.
         """
         kinds, ends = np.broadcast_to(np.asarray(is_sum, np.bool_), len(counts)), np.cumsum(counts)
-        self._stored += 9 * len(counts) + 8 * len(children)
-        needed = 2 * self._stored
+        self._stored += stored_bytes(len(counts), len(children))
+        needed = _PASSES * self._stored
         if (left := free_bytes(self.folder)) < needed:
             raise BudgetError(
                 f"the circuit needs {format_bytes(needed)} of disk by now, of which {self.folder} has "

@@ -22,7 +22,9 @@ from bucketflow.pipeline.circuits.circuit import CircuitGraph
 from bucketflow.pipeline.circuits.circuit_files import write_circuit
 from bucketflow.pipeline.circuits.circuit_policy import CircuitPolicy
 from bucketflow.pipeline.circuits.evaluation import best, flows, log_values, walk_down
+from bucketflow.pipeline.circuits.stored_gates import StoredGates
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.queries.query_policy import QueryPolicy
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
 
@@ -432,6 +434,39 @@ def test_gates_that_do_not_fit_memory_are_on_disk_and_read_from_the_file(tmp_pat
         bucketflow.load_circuit(path)
 
 
+def test_text_is_written_from_gates_on_disk(tmp_path: Path) -> None:
+    model, whole, path = grid(5, 5, 2, "markov", seed=2), tmp_path / "whole.nnf", tmp_path / "stored.nnf"
+    model = Model("markov", model.names, model.dims, model.states, tuple(map(_no_weights, model.functions)))
+    bucketflow.circuit(model, method="buckets").save(whole)
+    with CircuitPolicy.using(stored_edges=50):
+        found = bucketflow.circuit(model, method="buckets", memory="30kB", out=path)
+        assert found.graph.parts is not None
+        assert isinstance(found.graph.gates.children, np.memmap)
+        read = bucketflow.load_circuit(path)
+        assert bucketflow.check_circuit(read).ok
+        assert read.count() == found.count() == bucketflow.solve(model, "count").value > 0
+        again = bucketflow.load_circuit(whole)
+        again.save(tmp_path / "again.nnf")
+    again.save(tmp_path / "together.nnf")
+    assert (tmp_path / "again.nnf").read_text() == (tmp_path / "together.nnf").read_text()
+
+
+def _no_weights(function: Function) -> Function:
+    allowed = np.ones(function.values.shape)
+    allowed[(0,) * (allowed.ndim > 1)] = 1.0 if allowed.ndim < 2 else [0.0, 1.0]
+    return function.changed(values=allowed, default=0.0)
+
+
+def test_disk_is_priced_before_it_is_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the first bucket it is known about how much all of them take."""
+    written: list[int] = []
+    monkeypatch.setattr(StoredGates, "append", lambda self, *block: written.append(len(block[1])))
+    monkeypatch.setattr("bucketflow.pipeline.circuits.stored_gates.free_bytes", lambda folder: 20_000)
+    with pytest.raises(BudgetError, match=r"expected to take [\d.]+ kB of disk, by \d+% of its buckets, .* has 20 kB"):
+        bucketflow.circuit(grid(4, 4, 3, "markov", seed=2), memory="60kB", out=tmp_path / "grid.npz")
+    assert not written
+
+
 def test_a_circuit_whose_gates_are_on_disk_may_be_impossible(tmp_path: Path) -> None:
     model = Model.build(
         "markov", {"a": 2, "b": 2}, [(("a", "b"), [[1, 0], [0, 1]]), (("a",), [1, 0]), (("b",), [0, 1])]
@@ -442,7 +477,10 @@ def test_a_circuit_whose_gates_are_on_disk_may_be_impossible(tmp_path: Path) -> 
 
 def test_a_disk_without_room_is_told_before_gates_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bucketflow.pipeline.circuits.stored_gates.free_bytes", lambda _: 1000)
-    with pytest.raises(BudgetError, match=r"of disk by now, of which .* has 1 kB left"):
+    with (
+        CircuitPolicy.using(disk_margin=math.inf),
+        pytest.raises(BudgetError, match=r"of disk by now, of which .* has 1 kB left"),
+    ):
         bucketflow.circuit(grid(4, 4, 3, "markov"), memory="60kB", out=tmp_path / "grid.npz")
 
 
