@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Reversible
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
+# A piece of gates in files with more runs of one kind is sorted by kind; runs are read as they stand.
+_MOST_RUNS = 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,15 +202,29 @@ class CircuitGraph:
         decided : ndarray of int
             The indicator that the child at each place decides.
         """
-        variables, states = self.indicators[:, decided]
-        found = np.full(shape[0], -1, np.int64)
+        found = self._told_by_first(shape, places, decided)
+        left = (found < 0)[places // shape[1]]  # those that decide several variables, or not the same
+        places, decided = places[left], decided[left]
         if not len(decided):
             return found
+        variables, states = self.indicators[:, decided]
         key = places // shape[1] * len(self.variables.dims) + variables
         once = _distinct_pairs(key, states) & _distinct_pairs(key, places)
         keys, counts = np.unique(key, return_counts=True)
         told = keys[(counts == shape[1]) & np.logical_and.reduceat(once, np.append(0, counts.cumsum()[:-1]))]
         found[told[::-1] // len(self.variables.dims)] = told[::-1] % len(self.variables.dims)
+        return found
+
+    def _told_by_first(self, shape: tuple[int, int], places: Array, decided: Array) -> Array:
+        """Return the same, as far as it is seen by the first indicator that each child decides."""
+        first = np.full(shape, -1, np.int64)
+        first.reshape(-1)[places[::-1]] = decided[::-1]
+        whole = np.flatnonzero((first >= 0).all(axis=1))
+        variables, states = self.indicators[:, first[whole]]
+        states = np.sort(states, axis=1)
+        told = (variables == variables[:, :1]).all(axis=1) & (states[:, 1:] != states[:, :-1]).all(axis=1)
+        found = np.full(shape[0], -1, np.int64)
+        found[whole[told]] = variables[told, 0]
         return found
 
     def __repr__(self) -> str:
@@ -246,7 +263,19 @@ class PartLayers:
         starts = np.array(self.graph.gates.starts[first : stop + 1])
         children = np.array(self.graph.gates.children[starts[0] : starts[-1]])
         own = Gates(np.array(self.graph.gates.is_sum[first:stop]), starts - starts[0], children)
-        return layers_of(own, np.zeros(len(own), np.int64), self.graph.n_leaves + first)
+        kinds = 2 * own.arities + own.is_sum
+        cuts = [0, *(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(own)]
+        if len(cuts) > _MOST_RUNS:
+            return layers_of(own, np.zeros(len(own), np.int64), self.graph.n_leaves + first)
+        begin = self.graph.n_leaves + first
+        return [
+            CircuitLayer(
+                bool(own.is_sum[run]),
+                np.arange(begin + run, begin + end),
+                children[own.starts[run] : own.starts[end]].reshape(end - run, -1),
+            )
+            for run, end in pairwise(cuts)
+        ]
 
 
 def layers_of(gates: Gates, depth: Array, first: int) -> list[CircuitLayer]:

@@ -24,6 +24,8 @@ from .circuit_model import Circuit
 from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
+# Codes of so many numbers have a table of their own.
+_SMALL_CODES = 1 << 16
 # Of a logarithm's size and of one rounding a variable: sums of both are computed in different orders.
 _TOLERANCE = 1e-9
 
@@ -112,7 +114,7 @@ def _scope_faults(graph: CircuitGraph) -> list[str]:
     nothing = np.zeros(graph.nodes, np.bool_)  # sums of nothing: 0 whatever the variables
     faults: list[str] = []
     for layer in graph.layers:
-        kinds, place = np.unique(own[layer.children], axis=0, return_inverse=True)
+        kinds, place = _kinds_of(own[layer.children], len(scopes.masks))
         made = []
         for k, kind in enumerate(kinds.tolist()):
             masks = [scopes.masks[scope] for scope in kind]
@@ -131,6 +133,26 @@ def _scope_faults(graph: CircuitGraph) -> list[str]:
     if not nothing[graph.root] and not faults and scopes.masks[own[graph.root]].bit_count() < dims:
         faults.append(f"the root has {scopes.masks[own[graph.root]].bit_count()} of {dims} variables: not smooth")
     return faults
+
+
+def _kinds_of(rows: Array, most: int) -> tuple[Array, Array]:
+    """Return distinct rows of numbers below ``most``, and for each given one which it is.
+
+    One column after the other, by tables of what there is: rows are many, and kinds of them few.
+    """
+    place, kinds = np.zeros(len(rows), np.int64), np.zeros((min(len(rows), 1), 0), np.int64)
+    for column in rows.T:
+        codes = place * most + column
+        if len(kinds) * most <= 4 * len(rows) + _SMALL_CODES:
+            there = np.zeros(len(kinds) * most, np.bool_)
+            there[codes] = True
+            known = np.flatnonzero(there)
+            numbers = np.cumsum(there) - 1
+            place = numbers[codes]
+        else:
+            known, place = np.unique(codes, return_inverse=True)
+        kinds = np.concatenate([kinds[known // most], (known % most)[:, np.newaxis]], axis=1)
+    return kinds, place
 
 
 def _determinism_faults(graph: CircuitGraph) -> list[str]:
@@ -265,7 +287,9 @@ def _value_faults(found: Circuit, model: Model) -> list[str]:
     """Draw assignments from the circuit, and compare what they are worth with the model."""
     if found.log10()[0] == -math.inf:
         return []
-    draws = found.sample(CircuitPolicy.current().checked_draws)
+    policy = CircuitPolicy.current()
+    fit = policy.batch_bytes // (8 * found.graph.nodes)  # of a large circuit each takes a pass
+    draws = found.sample(min(max(fit, policy.least_draws), policy.checked_draws))
     logs = found.log10(Cases(len(draws), dict(enumerate(draws.T))))
     for states, log10 in zip(draws.tolist(), logs.tolist(), strict=True):
         if not _is_close(log10, expected := model.log10_value(states)):

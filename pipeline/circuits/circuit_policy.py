@@ -35,8 +35,9 @@ class CircuitPolicy(Policy):
     disk_margin : float
         A circuit is refused before it is written if it is expected to take so many times what the disk has left: what
         is expected is a cell's share so far, and later buckets may have fewer possible cells.
-    checked_draws : int
-        Assignments that a check draws from a circuit and evaluates on the model.
+    checked_draws, least_draws : int
+        Assignments that a check draws from a circuit and evaluates on the model: so many, or as many as are evaluated
+        together, and no fewer than those.
     """
 
     wide_cells: int = 1 << 12
@@ -49,3 +50,4 @@ class CircuitPolicy(Policy):
     stored_edges: int = 1 << 20
     disk_margin: float = 2.0
     checked_draws: int = 16
+    least_draws: int = 2

@@ -6,13 +6,16 @@ handed in: NumPy, or CuPy with the circuit's layers on the device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Reversible
+from collections.abc import Callable, Reversible, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..queries.counting import combine, enough_primes
 from .circuit import CircuitGraph, CircuitLayer
+
+# Residues that a pass over the circuit finds together, of four bytes a node each.
+_PRIMES_TOGETHER = 6
 
 Picker = Callable[[Any], Any]
 """Chooses one child for each row of logarithms, shape (sums, children)."""
@@ -46,23 +49,24 @@ def log_values(circuit: CircuitGraph, layers: Reversible[CircuitLayer], leaves: 
 
 def counted_by_residues(circuit: CircuitGraph) -> int:
     """Return how many assignments a circuit has, exactly, from residues modulo primes: numbers of eight bytes."""
-    leaves = np.zeros((circuit.n_leaves, 1))
-    logs = log_values(circuit, circuit.layers, leaves, False, np)
-    if (log := float(logs[circuit.root, 0])) == -np.inf:
-        return 0
-    del logs
-    return combine([(_residue(circuit, prime), prime) for prime in enough_primes(log, 1)])
+    most = float(np.log(np.array(circuit.variables.dims, float)).sum())  # of all assignments that there are
+    primes, found = enough_primes(most, 1), list[tuple[int, int]]()
+    while primes:
+        part, primes = primes[:_PRIMES_TOGETHER], primes[_PRIMES_TOGETHER:]
+        found += zip(_residues(circuit, part), part, strict=True)
+    return combine(found)
 
 
-def _residue(circuit: CircuitGraph, prime: int) -> int:
-    """Return the number of assignments modulo a prime below 2**31."""
-    values = np.ones(circuit.nodes, np.int64)
+def _residues(circuit: CircuitGraph, primes: Sequence[int]) -> list[int]:
+    """Return the number of assignments modulo some primes below 2**31."""
+    values = [np.ones(circuit.nodes, np.uint32) for _ in primes]
     for layer in circuit.layers:
-        found = np.full(len(layer.nodes), 0 if layer.is_sum else 1, np.int64)
-        for column in layer.children.T:
-            found = (found + values[column] if layer.is_sum else found * values[column]) % prime
-        values[layer.nodes] = found
-    return int(values[circuit.root])
+        for own, prime in zip(values, primes, strict=True):
+            found = np.full(len(layer.nodes), 0 if layer.is_sum else 1, np.int64)
+            for column in layer.children.T:
+                found = (found + own[column] if layer.is_sum else found * own[column]) % prime
+            own[layer.nodes] = found
+    return [int(own[circuit.root]) for own in values]
 
 
 def reduced(values: Any, children: Any, combine: Any, neutral: float) -> Any:
