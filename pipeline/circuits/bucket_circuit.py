@@ -21,7 +21,6 @@ from .circuit_leaves import CircuitMaker
 from .circuit_policy import CircuitPolicy
 from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
 from .node_tables import NodeTable, columns, grouped, joined, restricted, united
-from .stored_gates import StoredGates
 
 Array = NDArray[Any]
 # Nominal seconds of a row are those of so many bytes for each factor more.
@@ -30,15 +29,8 @@ _WORKED_BYTES = 32
 
 @dataclass(eq=False)
 class BucketCircuit(CircuitMaker):
-    """A circuit while it is made from buckets.
+    """A circuit while it is made from buckets."""
 
-    Parameters
-    ----------
-    disk : StoredGates, optional
-        Where gates go that do not fit memory.
-    """
-
-    disk: StoredGates | None = None
     method: ClassVar[str] = "buckets"
 
     def __post_init__(self) -> None:

@@ -18,6 +18,7 @@ from .circuit import CircuitGraph, CircuitVariables
 from .entries import entries_left
 from .gate_store import NOTHING, GateStore
 from .node_tables import NodeTable
+from .stored_gates import StoredGates
 
 Array = NDArray[Any]
 
@@ -100,12 +101,15 @@ class CircuitMaker(ABC):
     network : Network
         All of a model that evidence leaves, nothing summed out before.
     options : Options
+    disk : StoredGates, optional
+        Where gates go that do not fit memory.
     reserved_bytes : int
         Of memory, for others.
     """
 
     network: Network
     options: Options
+    disk: StoredGates | None = None
     reserved_bytes: int = 0
     method: ClassVar[str]
 

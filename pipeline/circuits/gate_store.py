@@ -90,7 +90,7 @@ class GateStore:
         joined = rows * (_COPIES * row_bytes + WORK_BYTES)
         needed = self.held_bytes + joined
         if needed > self.allowed_bytes - self.reserved_bytes and self.disk is not None:
-            self._store_blocks(self.disk)
+            self.store_blocks(self.disk)
             needed = self.held_bytes + joined
         if needed > self.allowed_bytes - self.reserved_bytes:
             raise JoinTooLargeError(
@@ -102,7 +102,7 @@ class GateStore:
             raise TurnOver
         self.seconds += seconds
 
-    def _store_blocks(self, disk: StoredGates) -> None:
+    def store_blocks(self, disk: StoredGates) -> None:
         """Write all gates that are in memory to disk, if that has room for as many a cell of all that is to come."""
         waiting = sum(stored_bytes(len(counts), len(children)) for _, counts, children in self.blocks)
         if self.made_share:
@@ -172,7 +172,7 @@ class GateStore:
             Of gates in files, where pieces begin of which none has a gate that is made of another one, and the end.
         """
         if self.disk is not None and self.disk.sizes:
-            self._store_blocks(self.disk)
+            self.store_blocks(self.disk)
             return self.disk.reachable(self.first)
         return (*reachable(self.gates(), self.first), None)
 

@@ -81,7 +81,7 @@ def made_circuit(
     report : callable or None
         Told what buckets take at most, in a sentence, once a turn was not enough.
     folder : Path, optional
-        Where gates from buckets go that do not fit memory.
+        Where gates go that do not fit memory.
 
     Raises
     ------
@@ -92,12 +92,9 @@ def made_circuit(
     """
     every = range(len(model.dims))
     linked = with_links(model, CircuitPolicy.current().wide_cells)
-    buckets = BucketCircuit(
-        reduce_model(linked, "partition", evidence, every),
-        options,
-        disk=None if folder is None else StoredGates(folder),
-    )
-    search = TracedCircuit(reduce_model(model, "partition", evidence, every), options)
+    disks = [None if folder is None else StoredGates(folder / method) for method in ("buckets", "search")]
+    buckets = BucketCircuit(reduce_model(linked, "partition", evidence, every), options, disks[0])
+    search = TracedCircuit(reduce_model(model, "partition", evidence, every), options, disks[1])
     if method == "search" and search.formula is None:
         raise ModelError("a search makes no circuit of this model: its functions are too many clauses")
     ways: list[CircuitMaker] = [way for way in (buckets, search) if method in ("auto", way.method)]

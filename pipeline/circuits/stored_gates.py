@@ -42,6 +42,9 @@ class StoredGates:
     sizes: list[tuple[int, int]] = field(default_factory=list)
     _stored: int = 0
 
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+
     def verify_room(self, more: int, share: float) -> None:
         """Refuse before more is written if a circuit, of which this is a share, is far from finding room.
 
@@ -52,9 +55,9 @@ class StoredGates:
         """
         expected = int(_PASSES * (self._stored + more) / share)
         left = free_bytes(self.folder) + self._stored
-        if expected > CircuitPolicy.current().disk_margin * left:
+        if expected > left * (CircuitPolicy.current().disk_margin if share < 1 else 1):
             raise BudgetError(
-                f"the circuit is expected to take {format_bytes(expected)} of disk, by {share:.0%} of its buckets, of "
+                f"the circuit is expected to take {format_bytes(expected)} of disk, by {share:.0%} of it, of "
                 f"which {self.folder} has {format_bytes(left)}; set TMPDIR to another disk, or give more memory"
             )
 

@@ -19,18 +19,21 @@ from ..answering.model_counting import formula_orders
 from ..errors import BudgetError, InternalError, format_bytes
 from ..machine.resources import Resources
 from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
-from .circuit import CircuitGraph
+from .circuit import CircuitGraph, ranges
 from .circuit_leaves import CircuitMaker
 from .circuit_policy import CircuitPolicy
 from .entries import is_constraint
 from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore
 from .node_tables import NodeTable
+from .stored_gates import STORED_GATE_BYTES, StoredGates, stored_bytes
 
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
     from ...tasks.counting.search_trace import SearchTrace
 
 Array = NDArray[Any]
+# What a node of a trace takes while its gates go to disk: its number, its depth, and its place in their order.
+_STORED_NODE_BYTES = STORED_GATE_BYTES + 40
 
 
 @dataclass(eq=False)
@@ -147,9 +150,14 @@ class TracedCircuit(CircuitMaker):
     @property
     def needed_bytes(self) -> int:
         """What the circuit takes by what is traced of it so far, while it is put together."""
-        if not self._began:
-            return 0
-        return max(GATE_BYTES * nodes + EDGE_BYTES * edges for nodes, edges in self._count.trace_sizes)
+        return max([self._bytes_of(*size) for size in self._count.trace_sizes]) if self._began else 0
+
+    def _bytes_of(self, nodes: int, edges: int) -> int:
+        """What a circuit takes while it is put together, on disk if there is one and memory does not suffice."""
+        whole = GATE_BYTES * nodes + EDGE_BYTES * edges
+        if self.disk is None:
+            return whole
+        return min(whole, _STORED_NODE_BYTES * nodes + EDGE_BYTES * CircuitPolicy.current().stored_edges)
 
     def _check_room(self) -> None:
         if self.needed_bytes > self._allowed_bytes:
@@ -167,6 +175,11 @@ class TracedCircuit(CircuitMaker):
 
         constants = self._constants  # which may make leaves
         store = GateStore(self.leaves.count, self._allowed_bytes)
+        if found.trace is not None and self.disk is not None:
+            nodes, edges = found.trace.size
+            if GATE_BYTES * nodes + EDGE_BYTES * edges > self._allowed_bytes:
+                self.disk.verify_room(stored_bytes(nodes, edges), 1.0)
+                store.disk = self.disk
         if found.trace is None or found.root == NO_NODE:
             store.end_impossible()
             return self.leaves.graph(store)
@@ -176,31 +189,19 @@ class TracedCircuit(CircuitMaker):
 
     def _numbers(self, store: GateStore, trace: SearchTrace) -> Array:
         """Make the gates of a trace; return the number of what each of its children is, or ``NOTHING`` for 1."""
-        nodes, edges = trace.size
+        nodes = trace.size[0]
         literals = self._literals(store)
         pairs = literals.reshape(-1, 2)
         both = np.flatnonzero((pairs != NOTHING).all(axis=1))
         either = np.full(len(pairs), NOTHING, np.int64)
         either[both] = store.sums(2 * np.arange(len(both)), pairs[both].reshape(-1))
-        first = store.next
-        numbers = np.concatenate([literals, either, np.arange(first, first + nodes)])
-        children, is_sum = trace.children[:edges].astype(np.int64), trace.is_sum[:nodes]
-        owners = np.repeat(np.arange(nodes), np.diff(trace.starts[: nodes + 1]))
-        own, inner = np.arange(first, first + nodes), numbers[len(numbers) - nodes :]
-        while True:  # a product of nothing is nothing, of one child that child
-            left = numbers[children]
-            owners_left, left = owners[left != NOTHING], left[left != NOTHING]
-            counts = np.bincount(owners_left, minlength=nodes)
-            starts = counts.cumsum() - counts
-            is_child = counts == 1
-            made = np.where(counts > 0, own, NOTHING)
-            made[is_child] = left[starts[is_child]]
-            if (made == inner).all():
-                break
-            inner[:] = made
-        if (counts[is_sum] != 2).any():
-            raise InternalError("a decision of the search has a branch that says nothing")
-        store.add(is_sum, counts, left)
+        numbers = np.concatenate([literals, either, np.arange(store.next, store.next + nodes)])
+        making = _TraceGates(trace, numbers, store.next)
+        if store.disk is None:
+            counts, left = making.collapsed(0, nodes)
+            store.add(trace.is_sum[:nodes], counts, left)
+        else:
+            making.store(store, store.disk)
         return numbers
 
     def _literals(self, store: GateStore) -> Array:
@@ -219,3 +220,98 @@ class TracedCircuit(CircuitMaker):
         for literal, own in enumerate(parts):
             rows[literal, : len(own)] = own
         return store.products(rows)
+
+
+@dataclass(frozen=True, eq=False)
+class _TraceGates:
+    """The gates of a trace.
+
+    Parameters
+    ----------
+    trace : SearchTrace
+    numbers : ndarray of int64
+        What each of its children is: those of literals are known, those of nodes are found; changed in place.
+    first : int
+        The number of the first gate.
+    """
+
+    trace: SearchTrace
+    numbers: Array
+    first: int
+
+    @property
+    def inner(self) -> Array:
+        """The numbers of the nodes, a view."""
+        return self.numbers[len(self.numbers) - self.trace.size[0] :]
+
+    def collapsed(self, start: int, stop: int) -> tuple[Array, Array]:
+        """Find the numbers of some nodes behind known ones: a product of nothing is nothing, of one child that child.
+
+        Returns
+        -------
+        ndarray of int
+            How many children each has.
+        ndarray of int64
+            What they are.
+        """
+        trace, inner, own = self.trace, self.inner[start:stop], np.arange(self.first + start, self.first + stop)
+        arities = np.diff(trace.starts[start : stop + 1])
+        children = trace.children[trace.starts[start] : trace.starts[stop]].astype(np.int64)
+        owners = np.repeat(np.arange(stop - start), arities)
+        while True:
+            left = self.numbers[children]
+            there = left != NOTHING
+            left = left[there]
+            counts = np.bincount(owners[there], minlength=stop - start)
+            is_child = counts == 1
+            made = np.where(counts > 0, own, NOTHING)
+            made[is_child] = left[(counts.cumsum() - counts)[is_child]]
+            if (made == inner).all():
+                break
+            inner[:] = made
+        if (counts[trace.is_sum[start:stop]] != 2).any():
+            raise InternalError("a decision of the search has a branch that says nothing")
+        return counts, left
+
+    def store(self, store: GateStore, disk: StoredGates) -> None:
+        """Write gates to disk, those of one depth together, and number them so; some edges are in memory at a time."""
+        (nodes, _), starts, most = self.trace.size, self.trace.starts, CircuitPolicy.current().stored_edges
+        depth, start = np.zeros(nodes, np.int32), 0
+        while start < nodes:
+            stop = start + max(1, int(np.searchsorted(starts[start : nodes + 1], starts[start] + most, "right")) - 1)
+            counts, left = self.collapsed(start, stop)
+            depth[start:stop] = self._depths(counts, left, depth, start)
+            start = stop
+        kept = np.flatnonzero(self.inner == np.arange(self.first, self.first + nodes))
+        kept = kept[np.argsort(depth[kept], kind="stable")]
+        places = np.full(nodes, NOTHING, np.int64)
+        places[kept] = np.arange(self.first, self.first + len(kept))
+        gates = self.numbers >= self.first
+        self.numbers[gates] = places[self.numbers[gates] - self.first]
+        ends = np.flatnonzero(np.diff(depth[kept])) + 1
+        for level in np.split(kept, ends):
+            for part in np.array_split(level, max(1, -(-int((starts[level + 1] - starts[level]).sum()) // most))):
+                left = self.numbers[self.trace.children[ranges(starts[part], starts[part + 1])]]
+                owners = np.repeat(np.arange(len(part)), starts[part + 1] - starts[part])[left != NOTHING]
+                counts = np.bincount(owners, minlength=len(part))
+                store.add(self.trace.is_sum[part], counts, left[left != NOTHING])
+                store.store_blocks(disk)
+
+    def _depths(self, counts: Array, left: Array, depth: Array, start: int) -> Array:
+        """Return how many gates lie below each of some nodes, from those of the nodes before them."""
+        owners, gate = np.repeat(np.arange(len(counts)), counts), left >= self.first
+        owners, below = owners[gate], left[gate] - self.first
+        found, before = np.zeros(len(counts), np.int32), below < start
+        np.maximum.at(found, owners[before], depth[below[before]] + 1)
+        owners, below = owners[~before], below[~before] - start
+        waiting = np.bincount(owners, minlength=len(counts))
+        order = np.argsort(below, kind="stable")
+        parents, begins = owners[order], np.searchsorted(below[order], np.arange(len(counts) + 1))
+        ready = np.flatnonzero(waiting == 0)
+        while len(ready):
+            told = parents[ranges(begins[ready], begins[ready + 1])]
+            np.maximum.at(found, told, np.repeat(found[ready] + 1, begins[ready + 1] - begins[ready]))
+            np.subtract.at(waiting, told, 1)
+            told = np.unique(told)
+            ready = told[waiting[told] == 0]
+        return found

@@ -143,6 +143,37 @@ def test_a_search_makes_circuits_of_formulas(tmp_path_factory: pytest.TempPathFa
     assert report.count == brute_count(model, {})
 
 
+def test_gates_of_a_search_go_to_disk_where_they_do_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng, n = np.random.default_rng(3), 24
+    clauses = [rng.choice(n, 3, replace=False) + 1 for _ in range(60)]
+    lines = [" ".join(map(str, clause * rng.choice([-1, 1], 3))) + " 0" for clause in clauses]
+    model = written(f"p cnf {n} {len(lines)}\n" + "\n".join(lines), tmp_path / "random.cnf")
+    whole = bucketflow.circuit(model, method="search")
+    assert whole.graph.edges > 200
+    monkeypatch.setattr("bucketflow.pipeline.circuits.traced_circuit.EDGE_BYTES", 1 << 20)
+    for name in ("stored.npz", "stored.nnf"):
+        with pytest.raises(BudgetError, match=r"the circuit needs more than .* GB after .* allowed 64 MB"):
+            bucketflow.circuit(model, method="search", memory="64MB")
+        for most in (5, 20):
+            with CircuitPolicy.using(stored_edges=most):
+                found = bucketflow.circuit(model, method="search", memory="64MB", out=tmp_path / name)
+            assert found.graph.parts is not None
+            assert (found.graph.nodes, found.graph.edges) == (whole.graph.nodes, whole.graph.edges)
+            assert found.count() == whole.count() > 0
+            assert bucketflow.check_circuit(found, model).faults == ()
+            read = bucketflow.load_circuit(tmp_path / name)
+            assert read.count() == whole.count()
+            assert bucketflow.check_circuit(read).faults == ()
+    free = "bucketflow.pipeline.circuits.stored_gates.free_bytes"
+    monkeypatch.setattr(free, lambda _: 1000)
+    with (
+        CircuitPolicy.using(stored_edges=5),
+        pytest.raises(BudgetError, match=r"expected to take .* of disk, by 100% of it, of which .* has 1 kB"),
+    ):
+        bucketflow.circuit(model, method="search", memory="64MB", out=tmp_path / "none.npz")
+    assert not (tmp_path / "none.npz").exists()
+
+
 def test_a_search_goes_first_where_buckets_are_wide(tmp_path: Path) -> None:
     """Each pair of 40 variables is in a clause: a clique, of which 41 assignments are possible."""
     pairs = [f"-{a} -{b} 0" for a in range(1, 41) for b in range(1, a)]
@@ -462,7 +493,7 @@ def test_disk_is_priced_before_it_is_filled(tmp_path: Path, monkeypatch: pytest.
     written: list[int] = []
     monkeypatch.setattr(StoredGates, "append", lambda self, *block: written.append(len(block[1])))
     monkeypatch.setattr("bucketflow.pipeline.circuits.stored_gates.free_bytes", lambda folder: 20_000)
-    with pytest.raises(BudgetError, match=r"expected to take [\d.]+ kB of disk, by \d+% of its buckets, .* has 20 kB"):
+    with pytest.raises(BudgetError, match=r"expected to take [\d.]+ kB of disk, by \d+% of it, .* has 20 kB"):
         bucketflow.circuit(grid(4, 4, 3, "markov", seed=2), memory="60kB", out=tmp_path / "grid.npz")
     assert not written
 
