@@ -113,6 +113,8 @@ class InnerBounds:
                 self._climb(OuterPolicy.current().climbing_share, start=start)
             self._search_losses(search, OuterPolicy.current().searching_share)
             tightest = search if tightest is None or search.bound <= tightest.bound else tightest
+            if search.finished:  # what was kept for it is left to larger ones
+                self.until = self._end
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
         if tightest is None:

@@ -381,6 +381,17 @@ def test_small_mini_buckets_are_enough_for_a_proof(steps: int) -> None:
         assert found.log10 == pytest.approx(best)
 
 
+def test_time_of_a_search_that_is_through_goes_to_larger_mini_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(InnerBounds, "_has_time", lambda found, _: found.until == found._end)
+    model = grid(5, 5, 2, "markov")
+    wanted = [model.names[v] for v in range(0, 25, 2)]
+    with OuterPolicy.using(bits=(3, 20), most_step_cells=0):
+        asking = Asking(question_of(model, "mmap", maximize=wanted), Options(), ProofOptions(time=60), ask=solved)
+        found = InnerBounds(asking, "it was asked for").run()
+    assert found.proof is not None
+    assert found.proof.upper == pytest.approx(bucketflow.solve(model, "mmap", maximize=wanted).log10)
+
+
 def logs_by_outer(
     dims: tuple[int, ...], tables: list[CostTable], outer: list[int], order: list[int]
 ) -> dict[tuple[int, ...], list[float]]:
