@@ -1,14 +1,19 @@
 """``bucketflow warm``: every kind of question once, small, so that the first real one finds its loops compiled.
 
-And all modules as bytecode, which some installers leave to the first run, and images may forbid to write.
+And all modules as bytecode, which some installers leave to the first run, and images may forbid to write. As many kinds
+as there are cores are asked at once, in processes: compilers of one process wait for each other.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +31,8 @@ if TYPE_CHECKING:
 
 _PRIME = 2**31 - 1
 _DTYPES = ("float64", "int64", "int32", "int16")
+_TREES = "orders and trees"
+_LOOKING_FOR_TREES = frozenset(("rows", "diagram", "search", "mini-buckets", "marginal MAP", "compiled models"))
 
 
 @click.command("warm")
@@ -36,17 +43,43 @@ def warm() -> None:
     Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
     the user's cache directory; folders that others may write to are not used.
     """
-    from ...tasks.compiler.code_cache import code_home, impatient
+    from ...tasks.compiler.code_cache import code_home
 
     try:
         click.echo(f"keeping machine code in {code_home()}")
     except OSError as error:
         raise BucketflowError(f"there is no folder to keep machine code in: {error}") from None
+    for name, seconds in _compiled_ahead():
+        click.echo(f"{name:24}{seconds:6.1f} s")
+
+
+def _compiled_ahead() -> Iterator[tuple[str, float]]:
+    """Do all jobs, and yield their names and CPU seconds as they end."""
+    names = [name for name, _ in warm_jobs()]
+    cores = min(len(os.sched_getaffinity(0)), len(names))
+    if cores == 1:
+        yield from map(_done, names)
+        return
+    # what looks for trees begins when that is compiled, so that it is once
+    waiting = [name for name in names if name in _LOOKING_FOR_TREES]
+    with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
+        running = {pool.submit(_done, name) for name in names if name not in waiting}
+        while running:
+            ended, running = wait(running, return_when=FIRST_COMPLETED)
+            for name, seconds in (each.result() for each in ended):
+                yield name, seconds
+                if name == _TREES:
+                    running |= {pool.submit(_done, later) for later in waiting}
+
+
+def _done(name: str) -> tuple[str, float]:
+    """Do a job in this process."""
+    from ...tasks.compiler.code_cache import impatient
+
+    start = time.process_time()
     with impatient():
-        for name, job in warm_jobs():
-            start = time.process_time()
-            job()
-            click.echo(f"{name:24}{time.process_time() - start:6.1f} s")
+        dict(warm_jobs())[name]()
+    return name, time.process_time() - start
 
 
 def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -58,7 +91,7 @@ def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
     costs = _grid("cost")
     yield "modules", _modules
     yield "steps of tables", _steps
-    yield "orders and trees", partial(solve, costs, method="dense", order_time=0.1)
+    yield _TREES, partial(solve, costs, method="dense", order_time=0.1)
     yield "preparation", _preparation
     for method in ("rows", "diagram", "search"):
         yield method, partial(solve, costs, method=method, prune=False)
