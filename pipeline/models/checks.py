@@ -204,7 +204,8 @@ def first_again(labels: Iterable[str]) -> str | None:
 
 def _check_labels(labels: Sequence[Any], what: str) -> None:
     """Check that labels are different strings."""
-    if not all(isinstance(label, str) for label in labels):
+    kinds = {*map(type, labels)}
+    if kinds - {str} and not all(issubclass(kind, str) for kind in kinds):
         raise ModelError(f"the names of {what} must be strings")
     if len(set(labels)) < len(labels):
         raise ModelError(f"the names of {what} must differ; {first_again(labels)!r} occurs twice")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ....tasks.compiler.working_time import working_seconds
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
@@ -49,8 +49,7 @@ class SweepEngine:
         asking = self.asking
         if asking.is_trivial or asking.has_stored_plan:
             return EnginePrice(0.0, certainty="planned")
-        cells = sweep_cells(asking.network.dims, asking.network.scopes, asking.options.seed, self._last)
-        policy = asking.policy
+        cells, policy = self._first_cells, asking.policy
         seconds = self._sweeps(Rates()) * cells / policy.saved_by_trees / Rates().cells_per_second
         if not is_whole(asking.question, asking.options, cells, policy.largest_part):
             seconds *= policy.sliced_overhead
@@ -58,6 +57,12 @@ class SweepEngine:
         rates = self._device_rates
         there = self._sweeps(rates) * cells / policy.saved_by_trees / rates.cells_per_second
         return self._cheaper(seconds, there, 0, "rough")
+
+    @cached_property
+    def _first_cells(self) -> float:
+        """Cells of the buckets of an order that is found at once."""
+        network = self.asking.network
+        return sweep_cells(network.dims, network.scopes, self.asking.options.seed, self._last)
 
     def better_price(self, aim: Certainty) -> Bid:
         """Price the tree of a short search, or plan."""
@@ -89,15 +94,16 @@ class SweepEngine:
     @property
     def _is_over_before_a_device_starts(self) -> bool:
         """Whether this machine's cores are through before a device has loaded its libraries."""
-        asking, policy = self.asking, self.asking.policy
+        asking, policy, starting = self.asking, self.asking.policy, self.asking.policy.device_start_seconds
         by_rows = asking.options.representation == "rows" or asking.question.outer is not None
         if by_rows or asking.is_trivial or asking.has_stored_plan or not asking.resources.device_sleeps:
             return False
+        # even over the best of trees the cores take longer than a device takes to start, which then sweeps in no time
+        if self._sweeps(Rates()) * self._first_cells / policy.most_saved / Rates().cells_per_second > starting:
+            return False
         price = self.bid()
         assert isinstance(price, EnginePrice)
-        if price.device == "gpu" and price.seconds <= policy.most_saved * policy.device_start_seconds:
-            price = self._searched_price()
-        return price.device == "host"
+        return (self._searched_price() if price.device == "gpu" else price).device == "host"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Sweep to the end; where a device runs out of memory all the same, again within half of it.
