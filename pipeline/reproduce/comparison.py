@@ -202,7 +202,7 @@ def compared(paper: Paper, instances: Instances, gpus: str | None, seconds: floa
     gpus : str or None
         How many GPUs are asked too; None for none.
     seconds : float or None
-        Wall seconds of each figure; reading is not counted.
+        Wall seconds of each figure; reading, and compiling a model for propagations, is not counted.
     say : callable
         Told what is asked now.
     """
