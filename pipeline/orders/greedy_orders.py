@@ -50,7 +50,7 @@ def random_unit(state: NDArray[np.uint64]) -> float:
     return np.float64((x * np.uint64(0x2545F4914F6CDD1D)) >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _outside(a: NDArray[np.uint64], b: NDArray[np.uint64], weights: NDArray[np.float64], even: bool) -> float:
     """Sum the weights of the bits of ``a`` that are not in ``b`` (their number, if ``even``)."""
     total = 0.0
@@ -65,7 +65,7 @@ def _outside(a: NDArray[np.uint64], b: NDArray[np.uint64], weights: NDArray[np.f
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def initial_fill(adjacency: NDArray[np.uint64], weights: NDArray[np.float64], even: bool) -> NDArray[np.float64]:
     """Count the missing pairs among the neighbours of each vertex, each weighing the product of its ends."""
     n, words = adjacency.shape
@@ -83,7 +83,7 @@ def initial_fill(adjacency: NDArray[np.uint64], weights: NDArray[np.float64], ev
     return fill
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _connect(
     a: int,
     b: int,
@@ -108,7 +108,7 @@ def _connect(
     adjacency[b, a >> 6] |= _ONE << np.uint64(a & 63)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def eliminate(
     v: int,
     neighbours: NDArray[np.int64],
@@ -180,7 +180,7 @@ def _score(rule: int, fill: float, clique: float, own: float, mix: float) -> flo
     return clique
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def greedy_order(
     adjacency: NDArray[np.uint64],
     start_fill: NDArray[np.float64],
@@ -215,11 +215,15 @@ def greedy_order(
         Receives the elimination order.
     """
     n, words = adjacency.shape
-    even = bool(np.all(weights == 1.0))
-    state = np.array([seed * 2 + 1], dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     adjacency, fill = adjacency.copy(), start_fill.copy()
-    clique, jitter = np.empty(n), np.empty(n)
-    unit = np.ones(n) if rule == MIN_DEGREE else logs
+    clique, jitter, unit, left = np.empty(n), np.empty(n), np.empty(n), np.empty(n, dtype=np.int64)
+    state = np.empty(1, dtype=np.uint64)
+    state[0] = np.uint64(seed * 2 + 1) * np.uint64(0x9E3779B97F4A7C15)
+    even = True
+    for v in range(n):
+        even &= weights[v] == 1.0
+        unit[v] = 1.0 if rule == MIN_DEGREE else logs[v]
+        left[v] = v
     for v in range(n):
         clique[v] = unit[v]
         for w in range(words):
@@ -229,7 +233,6 @@ def greedy_order(
                 bits &= bits - _ONE
         jitter[v] = 1.0 + noise * random_unit(state)
     key, stale = np.empty(n), np.ones(n, dtype=np.bool_)
-    left = np.arange(n)
     neighbours = np.empty(n, dtype=np.int64)
     cells, work = 0.0, n * words
     for step in range(n):

@@ -229,7 +229,7 @@ def _copy(source: Binary, target: Binary, changed: NDArray[np.bool_]) -> None:
             changed[i] = False
 
 
-@njit(cache=True, nogil=True, _nrt=False)
+@njit(cache=True, nogil=True)
 def rearrange(
     t: Binary,
     best_tree: Binary,

@@ -4,8 +4,10 @@ Numba makes every function complete when it is compiled: optimised, as machine c
 two wrappers for callers in Python and C; and then all of it again for the function that calls it. For those that
 nobody else calls this is in vain, half of what large loops take. So an inner function of a loop whose code is kept is
 the code of its own body only.
-Where Python calls one later, it is compiled once more, complete. This uses inner parts of Numba's, see
-:mod:`.numba_parts`.
+Where Python calls one later, it is compiled once more, complete.
+
+Who refers to an array is counted only in functions that make some: code that does so is a quarter of what there is to
+compile. This uses inner parts of Numba's, see :mod:`.numba_parts`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from numba.core import codegen, cpu, dispatcher, environment, types
+from numba.core import codegen, cpu, dispatcher, environment, errors, typed_passes, types
 from numba.core.compiler_lock import global_compiler_lock
 
 from .kept_code import KeptCode
@@ -49,6 +51,11 @@ def compile_inner_code_only() -> None:
     _replace(dispatcher.Dispatcher, "compile", _complete)
 
 
+def refuse_uncounted_arrays() -> None:
+    """Let no function return arrays that does not count who refers to them: its callers would free them too early."""
+    _replace(typed_passes.BaseTypeInference, "run_pass", _typed)
+
+
 def widen_arguments(function: Any) -> None:
     """Compile a function for numbers, whether its callers know them or not.
 
@@ -73,6 +80,16 @@ def _replace(owner: Any, name: str, method: Callable[..., Any]) -> None:
         return method(plain, *args, **named)
 
     setattr(owner, name, replaced)
+
+
+def _typed(plain: Callable[..., bool], self: Any, state: Any) -> bool:
+    """Find the types of a function, and look at what it returns."""
+    done = plain(self, state)
+    found, context = state.return_type, state.targetctx
+    if not (found is None or context.enable_nrt) and context.data_model_manager[found].contains_nrt_meminfo():
+        refused: Callable[[str], Exception] = errors.NumbaTypeError
+        raise refused(f"{state.func_id.func_name} returns arrays: say makes_arrays=True")
+    return done
 
 
 def _only_for_outer(plain: Callable[..., None], *args: Any, **named: Any) -> None:

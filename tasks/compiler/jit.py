@@ -23,9 +23,14 @@ from .working_time import count_compiling, say_compiling
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def njit(**options: Any) -> Callable[[F], F]:
-    """Compile a function when it is called, without the interpreter's lock; with ``cache`` its code is kept."""
+def njit(makes_arrays: bool = False, **options: Any) -> Callable[[F], F]:
+    """Compile a function when it is called, without the interpreter's lock; with ``cache`` its code is kept.
+
+    Only a function that makes arrays counts who refers to them: it is a quarter of what compiling takes.
+    """
     kept = options.pop("cache", False)
+    if not unknown_numba():
+        options["_nrt"] = makes_arrays
 
     def compiled(function: F) -> F:
         dispatcher: Any = numba.njit(**options)(function)
@@ -86,9 +91,10 @@ class _Clock(event.Listener):
 _register: Callable[..., None] = event.register
 _register("numba:compile", _Clock())
 if not unknown_numba():
-    from .inner_functions import compile_inner_code_only
+    from .inner_functions import compile_inner_code_only, refuse_uncounted_arrays
     from .known_calls import know_calls
 
     signals.survive_interruptions()
     compile_inner_code_only()
+    refuse_uncounted_arrays()
     know_calls()

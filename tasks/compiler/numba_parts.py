@@ -26,6 +26,7 @@ _PARTS: Final = {
     ),
     "numba.core.errors": ("termcolor",),
     "numba.core.ir": ("Inst._rec_list_vars",),
+    "numba.core.typed_passes": ("BaseTypeInference",),
     "numba.core.types.functions": ("BaseFunction",),
     "numba.core.callconv": ("CPUCallConv.get_function_type", "CPUCallConv.call_function"),
     "numba.core.cgutils": ("get_or_insert_function",),

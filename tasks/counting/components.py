@@ -99,7 +99,7 @@ def hash_of(state: CountState, p: int) -> int:
     return int(found)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def find(state: CountState, known: ComponentCache, p: int, hashed: int) -> int:
     """Return the entry of a part that was counted before, or -1."""
     mask = len(known.slots) - 1
@@ -136,7 +136,7 @@ def is_crowded(state: CountState, known: ComponentCache) -> bool:
     )
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def remember(state: CountState, known: ComponentCache, p: int, f: int) -> None:
     """Keep what was counted of a part, the sum of a frame; there is room."""
     counters = state.counters
@@ -161,7 +161,7 @@ def remember(state: CountState, known: ComponentCache, p: int, f: int) -> None:
     _enter(known, e)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _enter(known: ComponentCache, e: int) -> None:
     mask = len(known.slots) - 1
     slot = known.hashes[e] & mask

@@ -88,7 +88,7 @@ def decide(clauses: Clauses, state: CountState, literal: int) -> bool:
     return True
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _open(clauses: Clauses, state: CountState, c: int) -> int:
     """Return the open literal of a clause; -1 where one holds already, -2 where none can."""
     for k in range(clauses.first[c], clauses.first[c + 1]):
@@ -101,7 +101,7 @@ def _open(clauses: Clauses, state: CountState, c: int) -> int:
     return -2
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def undo(clauses: Clauses, state: CountState, mark: int) -> None:
     """Take back what was decided since the trail was so long."""
     for at in range(state.counters[TRAIL] - 1, mark - 1, -1):
@@ -164,7 +164,7 @@ def count(clauses: Clauses, state: CountState, known: ComponentCache, trace: Sea
             _set_zero(state, f)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _sign(clauses: Clauses, state: CountState, variable: int) -> int:
     """Return which literal of a hidden variable goes first, that of most open clauses, plus 2 where it has them all."""
     if not len(clauses.hidden) or not clauses.hidden[variable]:
@@ -177,7 +177,7 @@ def _sign(clauses: Clauses, state: CountState, variable: int) -> int:
     return (1 if fails > holds else 0) + (2 if holds == 0 or fails == 0 else 0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _is_settled(clauses: Clauses, state: CountState, f: int) -> bool:
     """Whether a component of hidden variables alone has the one value that is needed of it."""
     frame = state.frames[f]
@@ -188,7 +188,7 @@ def _is_settled(clauses: Clauses, state: CountState, f: int) -> bool:
     return bool(state.float_sums[f, 0] != 0.0 if len(clauses.weights) else state.lengths[f, 0] != 0)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _down(clauses: Clauses, state: CountState, p: int) -> int:
     """Begin to count a component; return its frame."""
     counters = state.counters

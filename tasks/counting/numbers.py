@@ -12,7 +12,7 @@ LIMB_BITS = 31
 _ONES = (1 << LIMB_BITS) - 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def multiply(number: Array, length: int, factor: Array, n_factor: int, scratch: Array) -> int:
     """Multiply a number, in place; return its length, which is 0 for 0."""
     if length == 0 or n_factor == 0:
@@ -34,7 +34,7 @@ def multiply(number: Array, length: int, factor: Array, n_factor: int, scratch: 
     return length
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def add(number: Array, length: int, other: Array, n_other: int) -> int:
     """Add to a number, in place; return its length."""
     if length < n_other:
@@ -54,7 +54,7 @@ def add(number: Array, length: int, other: Array, n_other: int) -> int:
     return length
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def double(number: Array, length: int, times: int) -> int:
     """Multiply a number by a power of two, in place; return its length."""
     if length == 0:
@@ -76,7 +76,7 @@ def double(number: Array, length: int, times: int) -> int:
     return length + limbs
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def scale(number: Array, mantissa: float, exponent: int) -> None:
     """Multiply a float, in place: mantissa (0, or 0.5 to 1) and exponent, an integer."""
     found, shift = math.frexp(number[0] * mantissa)
@@ -84,7 +84,7 @@ def scale(number: Array, mantissa: float, exponent: int) -> None:
     number[1] = number[1] + exponent + shift if found else 0.0
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def accumulate(number: Array, other: Array) -> None:
     """Add to a float, in place."""
     if other[0] == 0.0:

@@ -92,7 +92,7 @@ def push(trace: SearchTrace, child: int) -> None:
     counters[PENDING] += 1
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def _node(trace: SearchTrace, is_sum: bool, first: int, last: int) -> int:
     """Write a node of what is pending between two places; return its number as a child."""
     counters = trace.counters
@@ -106,7 +106,7 @@ def _node(trace: SearchTrace, is_sum: bool, first: int, last: int) -> int:
     return int(3 * (len(trace.pending) - 2) + k)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def add_branch(trace: SearchTrace, first: int, other: int) -> int:
     """Write what is pending from a place on as a product, and the sum of it and of the other branch, if that has one.
 

@@ -80,7 +80,7 @@ class Merging(NamedTuple):
     table: Any
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def align(a: Any, b: Any, sizes: Any) -> Pairing:
     """Merge two scopes; ``sizes`` are by variable."""
     scope = np.empty(len(a) + len(b), np.int64)
@@ -121,7 +121,7 @@ def crossing(a: Diagram, b: Diagram, pairing: Pairing, i: int) -> Crossing:
     return Crossing(next_a > la, next_b > lb, base_a, base_b, b.nodes[next_b], a.nodes[next_a] * b.nodes[next_b])
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def packed(pairing: Pairing, states: Any, nodes: Any) -> Diagram:
     """Copy the nodes of all levels, and nothing else."""
     k = len(nodes) - 1

@@ -16,7 +16,7 @@ def turn() -> tuple[int, np.uint64]:
     return policy.turn_edges, np.uint64(policy.hash_factor)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def longer(array: Any, length: int) -> Any:
     grown = np.empty(length, array.dtype)
     for i in range(len(array)):
@@ -24,12 +24,12 @@ def longer(array: Any, length: int) -> Any:
     return grown
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def filled(length: int) -> Any:
     return np.full(length, -1, np.int32)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def place(table: Any, pairs: Any, pair: int, scatter: Any) -> Any:
     """Where a pair is in a hash table of indices, or where it belongs."""
     mask = len(table) - 1
@@ -40,7 +40,7 @@ def place(table: Any, pairs: Any, pair: int, scatter: Any) -> Any:
     return p
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def rehashed(pairs: Any, count: int, scatter: Any) -> Any:
     """A hash table, a power of two long, that stays at most half full until ``pairs`` is full."""
     length = 4096
@@ -69,7 +69,7 @@ def hash_row(child: Any, weight: Any, at: int, d: int, scatter: Any) -> Any:
     return np.int64(h >> np.uint64(33))
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def wider(table: Any) -> Any:
     """Twice as large a hash table; entries hold 31 bits of hash above the index."""
     grown = np.full(2 * len(table), -1, np.int64)

@@ -26,7 +26,7 @@ from .diagram import (
 from .hashing import filled, longer, node_of, place, rehashed, wider
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _expand_level(
     a: Diagram,
     b: Diagram,
@@ -126,7 +126,7 @@ def _expand_level(
     return States(child, weight, reach, pairs, pairs, np.empty(0, np.int32))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def expand(
     a: Diagram,
     b: Diagram,
@@ -150,7 +150,7 @@ def expand(
     return states
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def minimise_last(a: Diagram, b: Diagram, pairing: Pairing, states: States, counts: Any, budget: int) -> Any:
     """Return for each state of the last level the least weight of its edges, within the budget."""
     i, n = counts[LEVEL], counts[FRONT]
@@ -178,7 +178,7 @@ def minimise_last(a: Diagram, b: Diagram, pairing: Pairing, states: States, coun
 # Compiled loops over decision diagrams: merge equal nodes from the bottom, within a budget.
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _merge_level(
     child: Any,
     weight: Any,
@@ -241,7 +241,7 @@ def _merge_level(
     return Merging(my_ids, my_low, my_ids, my_low, np.empty(0, np.int64))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def merge(
     pairing: Pairing,
     states: States,

@@ -55,7 +55,7 @@ def _times(a: Any, b: Any, modulus: int, counts: Any) -> Any:
     return product
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _expand_level(
     a: Diagram,
     b: Diagram,
@@ -132,7 +132,7 @@ def _expand_level(
     return Reached(child, weight, pairs)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def expand(
     a: Diagram,
     b: Diagram,
@@ -156,7 +156,7 @@ def expand(
     return reached
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", makes_arrays=True)
 def sum_last(a: Diagram, b: Diagram, pairing: Pairing, reached: Reached, counts: Any, modulus: int) -> Any:
     """Return for each state of the last level the sum of the weights of its edges."""
     i, n = counts[LEVEL], counts[FRONT]
@@ -177,7 +177,7 @@ def sum_last(a: Diagram, b: Diagram, pairing: Pairing, reached: Reached, counts:
     return sums
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _inverses(values: Any, modulus: int, counts: Any) -> Any:
     """Return inverses modulo a prime, of all values but 0, by one power (Montgomery's trick)."""
     inverses = np.empty(len(values))
@@ -199,7 +199,7 @@ def _inverses(values: Any, modulus: int, counts: Any) -> Any:
     return inverses
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cell(classes: Any, bits: int, scatter: Any) -> Any:
     """Where the cell of a float is in a hash table, or where it belongs."""
     mask = len(classes) - 1
@@ -210,7 +210,7 @@ def _cell(classes: Any, bits: int, scatter: Any) -> Any:
     return p
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _roomier(classes: Any, scatter: Any) -> Any:
     """Twice as large a hash table of floats."""
     grown = np.full(2 * len(classes), -1, np.int64)
@@ -235,7 +235,7 @@ def _representative(classes: Any, bits: int, counts: Any, scatter: Any) -> Any:
     return classes[p]
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, counts: Any) -> Any:
     """Multiply edges by the factors below, in place; return by what states are divided, 0 for dead ones."""
     leads = np.empty(n)
@@ -251,7 +251,7 @@ def _weigh(child: Any, weight: Any, n: int, d: int, low: Any, modulus: int, coun
     return leads
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _merge_level(
     child: Any, weight: Any, bits: Any, d: int, ids: Any, low: Any, counts: Any, modulus: int, scatter: Any
 ) -> Any:
@@ -299,7 +299,7 @@ def _merge_level(
     return my_ids, my_low, count
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def merge(
     pairing: Pairing,
     reached: Reached,

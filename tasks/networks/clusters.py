@@ -18,7 +18,7 @@ from .flat import Flat, offsets
 from .srmp import share_out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", makes_arrays=True)
 def sweep(flat: Any, separators: Any, held: Any, grain: float, constant: float, limit: float, count: int) -> float:
     """Sweep ``count`` times, forwards first, then back and so on.
 
@@ -74,7 +74,7 @@ def sweep(flat: Any, separators: Any, held: Any, grain: float, constant: float, 
     return constant
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _least(costs: Any, begin: int, end: int, entry: Any, shift: int, d: int, least: Any, at: int) -> None:
     """Write the least cost of each entry to ``least[at:]``."""
     for a in range(d):
@@ -85,7 +85,7 @@ def _least(costs: Any, begin: int, end: int, entry: Any, shift: int, d: int, lea
         least[e] = cost if cost < least[e] else least[e]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _add(costs: Any, begin: int, end: int, entry: Any, shift: int, change: Any, at: int, room: float) -> None:
     """Add ``change[at:]`` to the entries; forbid what is then above the room."""
     for p in range(end - begin):
@@ -101,7 +101,8 @@ def settle(flat: Any, separators: Any, held: Any, room: float) -> None:
         k, b = sides[s], first[s]
         f, d = separators.table[k], first[s + 1] - b
         _add(flat.costs, cells[f], cells[f + 1], separators.entry, separators.begin[k], held, b, room)
-        held[b : b + d] = 0.0
+        for a in range(d):
+            held[b + a] = 0.0
 
 
 # What clusters of variables have to agree on, as arrays: which cells of a cluster belong to which entry.

@@ -9,7 +9,7 @@ import numpy as np
 from ..compiler.jit import njit
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def remove_dominated(flat: Any, pending: Any, most_work: int) -> Any:
     """Remove values that are in no allowed assignment, or never better than another value of their variable.
 
@@ -51,7 +51,7 @@ def remove_dominated(flat: Any, pending: Any, most_work: int) -> Any:
     return lost[0], lost[1], 0, work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _left(flat: Any, x: int) -> int:
     left = 0
     for p in range(flat.first[x], flat.first[x + 1]):
@@ -59,7 +59,7 @@ def _left(flat: Any, x: int) -> int:
     return left
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _collect(flat: Any, x: int) -> Any:
     """Move the least cost of each value from the tables to ``unary``; return how many values died, and the cells."""
     begin, d, died, work = flat.first[x], flat.first[x + 1] - flat.first[x], 0, 0
@@ -86,7 +86,7 @@ def _collect(flat: Any, x: int) -> Any:
     return died, work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _remove(flat: Any, x: int, a: int) -> None:
     """Forbid a value everywhere."""
     d = flat.first[x + 1] - flat.first[x]

@@ -14,7 +14,7 @@ import numpy as np
 from ..compiler.jit import njit
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", makes_arrays=True)
 def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: float, constant: float, limit: float,
           count: int) -> Any:  # fmt: skip
     """Sweep ``count`` times, forwards first, then back and so on.
@@ -95,7 +95,7 @@ def sweep(flat: Any, order: Any, ends: Any, shifts: Any, shift: Any, grain: floa
     return constant, unsupported, dear
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def share_out(unary: Any, b: int, d: int, least: float, room: float, parts: int, takers: int, grain: float,
               share: Any) -> int:  # fmt: skip
     """Take out the least cost, forbid what does not fit, and split off what each table takes; count the forbidden.
@@ -117,7 +117,7 @@ def share_out(unary: Any, b: int, d: int, least: float, room: float, parts: int,
     return dear
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _least(costs: Any, begin: int, end: int, inner: int, d: int, least: Any, at: int) -> None:
     """Write the least cost of each value of an axis to ``least[at:]``."""
     for a in range(d):
@@ -132,7 +132,7 @@ def _least(costs: Any, begin: int, end: int, inner: int, d: int, least: Any, at:
             p += inner
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def _add(costs: Any, begin: int, end: int, inner: int, d: int, change: Any, at: int, room: float) -> None:
     """Add ``change[at:]`` to the values of an axis; forbid what is then above the room."""
     p = begin
@@ -158,7 +158,7 @@ def shift_back(flat: Any, shifts: Any, shift: Any) -> None:
                 flat.unary[flat.first[x] + a] -= shifts[shift[e] + a]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def forbid_tuples(flat: Any, room: float) -> int:
     """Forbid the cells that cost more than the room together with the unary costs of their values; return how many."""
     state, gone = np.zeros(64, np.int64), 0
@@ -184,7 +184,7 @@ def forbid_tuples(flat: Any, room: float) -> int:
     return gone
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def decode(flat: Any, order: Any, states: Any) -> None:
     """Assign the variables in an order, each the value that is cheapest with those before it.
 

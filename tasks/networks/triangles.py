@@ -50,7 +50,7 @@ def held_cells(flat: Flat, sides: Sequence[Sequence[int]]) -> int:
     return int(np.diff(flat.cells)[np.array(sides, np.int64).reshape(-1)].sum())
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy", makes_arrays=True)
 def sweep(flat: Any, triangles: Any, held: Any, grain: float, constant: float, limit: float, count: int) -> float:
     """Sweep ``count`` times, forwards first, then back and so on.
 
@@ -108,7 +108,7 @@ def sweep(flat: Any, triangles: Any, held: Any, grain: float, constant: float, l
     return constant
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add(costs: Any, more: Any, room: float) -> None:
     """Add costs; forbid what is then above the room."""
     for a in range(len(costs)):

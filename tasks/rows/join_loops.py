@@ -189,7 +189,7 @@ def fold_costs(words: Any, values: Any, order: Any, modulus: int, zero: Any, out
     return n
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, makes_arrays=True)
 def fold_sums(words: Any, values: Any, order: Any, logs: bool, zero: float, out: Any, sums: Any) -> int:
     """Sum what has equal keys, which are neighbours in an order (none if it is empty); zeros are left out.
 

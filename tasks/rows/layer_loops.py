@@ -163,7 +163,7 @@ def _emit_least(
     return count
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, makes_arrays=True)
 def advance(
     keys: Any,
     costs: Any,
@@ -276,12 +276,14 @@ def advance(
     return at, count
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, makes_arrays=True)
 def ranked(costs: Any, rank: int) -> Any:
     """Return the cost that would be at a place if all, which are finite, were sorted, and how many are less."""
     values, less = costs, 0
     while True:
-        low, high = values.min(), values.max()
+        low = high = values[0]
+        for cost in values:
+            low, high = min(low, cost), max(high, cost)
         if low == high:
             return low, less
         scale = (_BINS - 1) / (high - low)

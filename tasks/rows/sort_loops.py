@@ -43,7 +43,7 @@ def _pass(source: Any, target: Any, shift: int, digits: int, ends: Any) -> None:
         ends[digit] += 1
 
 
-@njit(nogil=True)
+@njit(nogil=True, makes_arrays=True)
 def _sort_packed(a: Any, b: Any, bits: int) -> tuple[Any, Any]:
     """Sort `a` by some bits above the lower half; return both arrays, the one with the result first."""
     most = _SMALL_BITS if len(a) <= _SMALL else _LARGE_BITS
@@ -95,7 +95,7 @@ def _numbers(words: Any, mask: Any, out: Any) -> int:
     return bits
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, makes_arrays=True)
 def sort_order(words: Any, group: Any, mask: Any) -> Any:
     """Return the numbers of rows in stable order of the bits of `mask`, int64, where groups stand in order already.
 
@@ -153,7 +153,8 @@ def partition(words: Any, values: Any, most: int, out: Any, moved: Any, ends: An
             low, bits = _span(words, w, every)
     digits = min(bits, most)
     shift, mask = low + bits - digits, _ones(digits)
-    ends[: 1 << digits] = 0
+    for digit in range(1 << digits):
+        ends[digit] = 0
     for i in range(len(words)):
         ends[_digit(words[i, word], shift, mask)] += 1
     _starts_of_digits(ends[: 1 << digits])
@@ -174,7 +175,7 @@ def ascending(words: Any) -> bool:
     return i >= len(words)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, makes_arrays=True)
 def merge_rows(a: Any, a_values: Any, b: Any, b_values: Any) -> tuple[Any, Any]:
     """Merge two runs of ascending keys, ``(rows, words) uint64``, with their values; of equal keys those of the first.
 

@@ -38,7 +38,7 @@ def place_of(flat: Flat, states: Any, seed: int) -> Place:
     return Place(taken, entries_of(flat, taken), mixed)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def draw(random: Any, n: int) -> Any:
     """Return a random number from 0 to ``n - 1``."""
     x = random[0]
@@ -49,7 +49,7 @@ def draw(random: Any, n: int) -> Any:
     return np.int64(x >> np.uint64(33)) % n
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def go(flat: Any, place: Any, x: int, state: int) -> None:
     """Give a variable another state."""
     step = state - place.states[x]
@@ -73,7 +73,7 @@ def total(flat: Any, place: Any) -> float:
 _UNIT = 1.0 / (1 << 31)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, makes_arrays=True)
 def costs_of_values(flat: Any, place: Any) -> Any:
     """For each value of each variable, what its variable costs with it while the others stay."""
     values = flat.unary.copy()
@@ -87,7 +87,7 @@ def costs_of_values(flat: Any, place: Any) -> Any:
     return values
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _move(flat: Any, place: Any, values: Any, x: int, state: int) -> int:
     """Give a variable another state, and change what its neighbours' values cost; return the cells touched."""
     work = 0

@@ -86,7 +86,7 @@ def resolve(flat: Any, place: Any, free: Any, buckets: Any, limits: Any, most_wo
     return work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
     """Make the message of every bucket; return the cells touched."""
     n, work, begin = free.counters[0], 0, 0
@@ -115,7 +115,7 @@ def _eliminate(flat: Any, place: Any, free: Any, buckets: Any) -> int:
     return work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _axes(flat: Any, free: Any, buckets: Any, i: int) -> int:
     """Put the sizes of a bucket's axes in place, the variable eliminated first last; return how many there are."""
     row, count = free.contexts[i], 0
@@ -138,6 +138,13 @@ def _axes(flat: Any, free: Any, buckets: Any, i: int) -> int:
 
 
 @njit(nogil=True)
+def _clear(numbers: Any, count: int) -> None:
+    """Set the first of some numbers to 0; a slice would be compiled with what says that it does not fit."""
+    for k in range(count):
+        numbers[k] = 0
+
+
+@njit(nogil=True)
 def _is_first(flat: Any, free: Any, f: int, i: int) -> bool:
     """Whether no variable of a function is eliminated before."""
     before = 0
@@ -146,7 +153,7 @@ def _is_first(flat: Any, free: Any, f: int, i: int) -> bool:
     return before == 0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _join(flat: Any, place: Any, free: Any, buckets: Any, i: int, axes: int, cells: int) -> int:
     """Add up the functions and messages of a bucket; return how many."""
     x, count = free.order[i], 0
@@ -159,7 +166,7 @@ def _join(flat: Any, place: Any, free: Any, buckets: Any, i: int, axes: int, cel
         if not _is_first(flat, free, f, i):
             continue
         begin = place.at[f]
-        buckets.steps[:axes] = 0
+        _clear(buckets.steps, axes)
         for e in range(flat.edges[f], flat.edges[f + 1]):
             y = flat.scope[e]
             if free.position[y] < 0:
@@ -170,7 +177,7 @@ def _join(flat: Any, place: Any, free: Any, buckets: Any, i: int, axes: int, cel
         count += 1
     j = buckets.child[i]
     while j >= 0:
-        buckets.steps[:axes] = 0
+        _clear(buckets.steps, axes)
         step = 1
         for k in range(free.context[j] - 1, -1, -1):
             y = free.contexts[j, k]
@@ -191,14 +198,14 @@ def _axis(free: Any, i: int, y: int, axes: int) -> int:
     return axes - 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add(buckets: Any, source: Any, begin: int, axes: int, cells: int) -> None:
     """Add a table to the joint one, block by block."""
     block, inner = 1, axes
     while inner > 0 and block < _BLOCK:
         inner -= 1
         block = _spread(buckets, block, inner)
-    buckets.count[:inner] = 0
+    _clear(buckets.count, inner)
     p = begin
     for start in range(0, cells, block):
         for q in range(block):
@@ -212,7 +219,7 @@ def _add(buckets: Any, source: Any, begin: int, axes: int, cells: int) -> None:
             buckets.count[k] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _spread(buckets: Any, block: int, axis: int) -> int:
     """Repeat the places of a block for every value of the axis before; return the cells of the larger block."""
     if block == 1:
@@ -230,7 +237,8 @@ def _decode(flat: Any, place: Any, free: Any, buckets: Any) -> None:
         x = free.order[i]
         begin, d, own = flat.first[x], flat.first[x + 1] - flat.first[x], place.states[x]
         row = buckets.row
-        row[:d] = flat.unary[begin : begin + d]
+        for a in range(d):
+            row[a] = flat.unary[begin + a]
         for k in range(flat.around[x], flat.around[x + 1]):
             e = flat.incident[k]
             f = flat.function[e]

@@ -66,7 +66,7 @@ def no_variables(flat: Flat) -> Free:
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def choose(flat: Any, random: Any, free: Any, size: int, most_bits: float, most_cells: float) -> int:
     """Free variables near a random one; return the work done.
 
@@ -93,7 +93,7 @@ def choose(flat: Any, random: Any, free: Any, size: int, most_bits: float, most_
     return int(n * (n + _MEMBER))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _grow(flat: Any, random: Any, free: Any, size: int) -> int:
     """Collect a ball: again and again a random one of those that share a function with the members."""
     n = len(free.position)
@@ -136,7 +136,8 @@ def _bits(flat: Any, x: int) -> float:
 def _link(flat: Any, free: Any, n: int) -> None:
     """Note which members share functions."""
     for i in range(n):
-        free.linked[i, :n] = False
+        for j in range(n):
+            free.linked[i, j] = False
         free.open[i] = True
     for i in range(n):
         x = free.members[i]

@@ -85,7 +85,7 @@ class DollState(NamedTuple):
     numbers: Any
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def add(s: Any, w: int, at: int) -> bool:
     """Add a row of entries to the costs of a later variable's values; False if none is left."""
     begin, end, numbers = s.first[w], s.first[w + 1], s.numbers
@@ -105,7 +105,7 @@ def add(s: Any, w: int, at: int) -> bool:
     return bool(least < FAR)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def decide(s: Any, x: int, a: int) -> bool:
     """Give a variable a value, and add what it costs with later ones; False if one of them has no value left."""
     s.states[x] = a
@@ -150,7 +150,7 @@ def reaches(s: Any, x: int, cost: int, upper: int) -> bool:
     return bool(cost >= upper)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True)
 def enter(s: Any, x: int, cost: int) -> None:
     """Go to the next variable: order its values, cheapest first, among equals that of the best assignment."""
     first, d = s.first[x], s.first[x + 1] - s.first[x]
@@ -235,7 +235,7 @@ def explore(s: Any, nodes: int) -> bool:
 _MOST = float(1 << 50)
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, makes_arrays=True)
 def separate(costs: Any, shape: Any, found: Any) -> bool:
     """Write a cost for each value of each axis whose sums are a table's finite entries; False if there are none.
 
@@ -250,7 +250,8 @@ def separate(costs: Any, shape: Any, found: Any) -> bool:
     k, n = len(shape), len(costs)
     known = np.zeros(len(found), dtype=np.bool_)
     places = np.empty(k, dtype=np.int64)
-    found[:] = 0.0
+    for cell in range(len(found)):
+        found[cell] = 0.0
     while True:
         changed, free = False, -1
         for cell in range(n):

@@ -89,6 +89,7 @@ class Process:
 def process(command: list[str], cache: Path) -> Process:
     """Run a command in a process of its own."""
     environment = {**os.environ, "BUCKETFLOW_CACHE": str(cache), "CUPY_CACHE_DIR": str(cache / "cupy")}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed modules are bytecode: 0.14 of 0.4 s otherwise
     answer, errors = cache / "answer.json", cache / "errors.txt"
     start = time.perf_counter()
     with answer.open("w") as out, errors.open("w") as err:

@@ -19,8 +19,8 @@ from bucketflow.tasks.compiler.working_time import compiling_seconds, told_of_co
 
 pytestmark = pytest.mark.skipif(bool(unknown_numba()), reason="Numba keeps its code by itself")
 
-LOOP: Any = greedy_orders._outside
-ARGUMENTS = (np.array([0b1011], dtype=np.uint64), np.array([0b0001], dtype=np.uint64), np.ones(64), True)
+LOOP: Any = greedy_orders.initial_fill
+ARGUMENTS = (np.array([[0b10], [0b01]], dtype=np.uint64), np.ones(2), True)
 SIGNATURE = tuple(typeof(value) for value in ARGUMENTS)
 
 
@@ -55,7 +55,7 @@ def test_another_process_compiles_and_this_one_loads(empty: Path) -> None:
     assert heard == [True, False]
     assert compiling_seconds() > before
     assert working_seconds() >= worked  # the other's seconds are none of this one's
-    assert [path.name.split("-")[0] for path in empty.rglob("*.nbc")] == ["_outside"]
+    assert [path.name.split("-")[0] for path in empty.rglob("*.nbc")] == ["initial_fill"]
     with compiled_until(-1.0):
         assert loaded() is not None  # from the file
 
@@ -64,7 +64,7 @@ def test_nobody_waits_beyond_the_time(empty: Path) -> None:
     """The other process has no chance to be through at once."""
     heard: list[bool] = []
     before = {child.pid for child in Process().children()}
-    with compiled_until(0.0), told_of_compiling(heard.append), pytest.raises(NotCompiledError, match="_outside"):
+    with compiled_until(0.0), told_of_compiling(heard.append), pytest.raises(NotCompiledError, match="initial_fill"):
         loaded()
     assert heard in ([True, False], [])  # it may be too late to begin
     assert not list(empty.rglob("*.nbc"))

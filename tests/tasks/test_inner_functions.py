@@ -86,3 +86,31 @@ def test_functions_of_others_are_compiled_as_numba_does() -> None:
     caller = numba.njit(lambda x: inner(x) + 1)
     assert caller(1) == 3
     assert [type(found.entry_point) is _CodeOnly for found in inner.overloads.values()] == [False]
+
+
+@njit(nogil=True)
+def same(values: np.ndarray) -> np.ndarray:
+    return values
+
+
+@njit(nogil=True)
+def both(values: np.ndarray) -> tuple[int, np.ndarray]:
+    return len(values), values
+
+
+@njit(nogil=True, makes_arrays=True)
+def twice(values: np.ndarray) -> np.ndarray:
+    made = np.zeros(2 * len(values), np.int64)
+    for k in range(len(values)):
+        made[k] = step(values[k])
+    return made
+
+
+def test_functions_that_return_arrays_say_so() -> None:
+    values = np.arange(3)
+    for function in (same, both):
+        with pytest.raises(numba.TypingError, match="returns arrays: say makes_arrays=True"):
+            function(values)
+    made = twice(values)
+    assert made.base is None or made.base is not values
+    assert made.tolist() == [1, 2, 3, 0, 0, 0]

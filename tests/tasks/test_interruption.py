@@ -34,7 +34,7 @@ class Pair(NamedTuple):
     second: Any
 
 
-@njit()
+@njit(makes_arrays=True)
 def a_named_tuple(number: int) -> Pair:
     """Raise a signal: its handler runs as soon as the interpreter does."""
     if number:
@@ -42,7 +42,7 @@ def a_named_tuple(number: int) -> Pair:
     return Pair(np.ones(3), np.ones(4, np.int32))
 
 
-@njit()
+@njit(makes_arrays=True)
 def arrays(number: int) -> Any:
     if number:
         raise_signal(number)

@@ -63,10 +63,10 @@ def twice(x):
 def least(x):
     return np.sort(kept(x))[0]
 
-kept = njit(cache=True)(twice)
+kept = njit(cache=True, makes_arrays=True)(twice)
 assert kept(np.arange(3)).tolist() == [0, 2, 4]
 print("numba.np.arraymath" in sys.modules)
-assert njit()(least)(np.array([3.0, 1.0])) == 2.0
+assert njit(makes_arrays=True)(least)(np.array([3.0, 1.0])) == 2.0
 """
 
 
@@ -81,7 +81,7 @@ def upper(x, end):
         raise ValueError("only so many", len(x))
     return x[:end].copy(), x.sum()
 
-kept = njit(cache=True)(upper)
+kept = njit(cache=True, makes_arrays=True)(upper)
 part, total = kept(np.arange(4.0), 3)
 assert (part.tolist(), total) == ([0.0, 1.0, 2.0], 6.0)
 try:
