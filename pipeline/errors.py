@@ -106,6 +106,13 @@ def shorten(text: str, width: int = 40) -> str:
     return text if len(text) <= width else text[: width - 3] + "..."
 
 
+def json_fault(error: ValueError | RecursionError) -> str:
+    """Return what is wrong with a text that ``json.loads`` refused, within its line."""
+    if said := getattr(error, "msg", ""):  # of a JSONDecodeError, whose module is not loaded for this
+        return f"{said} at column {getattr(error, 'colno', 0)}"
+    return "brackets nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+
+
 def encodable(text: str) -> str:
     """Return text that a file in UTF-8 can hold: lone surrogates, as JSON and odd file names have them, are escapes."""
     return text.encode(errors="backslashreplace").decode()

@@ -13,10 +13,11 @@ from glob import glob, has_magic
 from hashlib import file_digest, sha256
 from os.path import exists, isdir, isfile
 from pathlib import Path
+from stat import S_ISDIR, S_ISREG
 from typing import Any
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import FormatError, ModelError, printable, shorten
+from ..errors import FormatError, ModelError, json_fault, printable, shorten
 from ..examples import file_or_example
 from ..formats.registry import is_model, known_suffixes
 from ..formats.text.source import Allowance, Source
@@ -127,13 +128,15 @@ def hash_of(path: str) -> str:
     """
     try:
         status = Path(path).stat()
-        return _hashed(path, status.st_mtime_ns, status.st_size)
+        if not (S_ISREG(status.st_mode) or S_ISDIR(status.st_mode)):  # which may have no end
+            raise FormatError(path, None, "a file", "a device or a pipe")
+        return _hashed(path, status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size)
     except (OSError, ValueError) as error:  # a NUL in a name is a ValueError
         raise FormatError(path, None, "a file", getattr(error, "strerror", None) or str(error)) from None
 
 
 @lru_cache(maxsize=100_000)
-def _hashed(path: str, mtime_ns: int, size: int) -> str:
+def _hashed(path: str, *_: int) -> str:
     with open(path, "rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
@@ -328,7 +331,7 @@ def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mappin
             try:
                 entry = json.loads(line)
             except (ValueError, RecursionError) as error:
-                raise FormatError(path, number, "a JSON object", str(error)) from None
+                raise FormatError(path, number, "a JSON object", json_fault(error)) from None
             yield number, _mapping(path, number, entry)
 
 
@@ -352,7 +355,8 @@ def _plain(part: YamlNode) -> Any:
 
 def _mapping(path: str, line: int | None, entry: Any) -> Mapping[str, Any]:
     if not isinstance(entry, dict):
-        found = repr(entry)[:40] if isinstance(entry, str) else type(entry).__name__
+        found = shorten(repr(entry)) if isinstance(entry, str) else type(entry).__name__
+        found = "null" if entry is None else found
         raise FormatError(path, line, "names with values, such as model and query", found)
     return entry
 

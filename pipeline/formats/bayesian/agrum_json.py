@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import FormatError, shorten
+from ...errors import FormatError, json_fault, shorten
 from ...models.model import Model
 from ...models.parent_chains import ParentChain, capped_sum, noisy_extreme
 from ..text.source import BINARY, Source
@@ -76,7 +76,7 @@ def _parsed(source: Source) -> Any:
         return json.loads(source.text)
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None)
-        raise FormatError(source.path, line, "well-formed JSON", shorten(str(error), 60)) from None
+        raise FormatError(source.path, line, "well-formed JSON", json_fault(error)) from None
 
 
 def _unpacked(source: Source) -> Any:

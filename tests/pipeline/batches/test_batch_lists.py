@@ -294,13 +294,15 @@ def test_a_folder_and_an_example_are_lists_too(folder: Path) -> None:
         ("list.csv", "model\na.uai,b\n", "cells"),
         ("list.csv", "model,query, model\na.uai,count,b.uai\n", "expected different columns, found 'model' twice"),
         ("list.csv", f"model,evidence\na.uai,{'x' * 200_000}\n", "field larger than field limit"),
-        ("list.jsonl", '{"model": \n', "a JSON object"),
+        ("list.jsonl", '{"model": \n', "a JSON object, found Expecting value at column "),
+        ("list.jsonl", '{"model": ' + "9" * 5000 + "}\n", "a JSON object, found a number of too many digits"),
         ("list.jsonl", "3\n", "names with values"),
+        ("list.jsonl", "null\n", "names with values, such as model and query, found null"),
         ("list.yaml", "model: a.uai\n", "a list of questions"),
         ("list.yaml", "[\n", "YAML"),
         ("list.yaml", "[" * 5000, "YAML"),
         ("list.yaml", "- [a.uai]\n", "names with values, such as model and query, found list"),
-        ("list.jsonl", "[" * 100_000, "a JSON object"),
+        ("list.jsonl", "[" * 100_000, "a JSON object, found brackets nested too deeply"),
         ("list.txt", "a.uai\n", "a list in .csv"),
     ],
 )
@@ -357,6 +359,24 @@ def test_what_is_kept_stays_within_its_limit() -> None:
     assert made == ["a", "b", "c"]
     assert kept.get("b", lambda: made.append("again") or "b", lambda _: 5) == "b"
     assert made[-1] == "again"
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null", "pipe"])
+def test_what_has_no_end_is_no_model_of_a_row(tmp_path: Path, path: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    row = read_manifest([{"model": str(tmp_path / path)}])[0]
+    with pytest.raises(bucketflow.FormatError, match="expected a file, found a device or a pipe"):
+        row.key()
+
+
+def test_a_file_of_the_same_time_and_size_is_another_question(folder: Path) -> None:
+    (folder / "a.uai").write_text("MARKOV\n1\n2\n1\n1 0\n2 1 1\n")
+    os.utime(folder / "a.uai", (1, 1))
+    row = read_manifest([{"model": str(folder / "a.uai")}])[0]
+    before = row.key()
+    (folder / "a.uai").write_text("MARKOV\n1\n2\n1\n1 0\n2 1 5\n")
+    os.utime(folder / "a.uai", (1, 1))
+    assert row.key() != before
 
 
 def test_a_touched_file_is_another_question(folder: Path) -> None:
