@@ -102,7 +102,7 @@ class SearchedSum:
 
         query = self.question.query
         if self.formula is None:
-            raise BudgetError(f"the {query} is too many clauses for a search")
+            raise BudgetError("the model's functions make too many clauses for a search; leave out --method search")
         try:
             found = self._run(math.inf, bool)
         except CountNoRoomError:

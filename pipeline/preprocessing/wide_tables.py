@@ -53,12 +53,13 @@ def with_links(model: Model, cells: int | None = None) -> Model:
         sorted_ = _sorted(model.functions[f], order)
         parts = _parts([model.dims[v] for v in sorted_.scope], len(sorted_.values))
         automaton = _automaton(sorted_, parts)
-        links = [*_links(model, sorted_, parts, automaton, len(dims))]
-        if sum(link.values.size for link in links) > _MOST_CELLS:
+        sizes = [1 + max(states.values(), default=0) for states in automaton[:-1]]
+        read = [prod([model.dims[v] for v in sorted_.scope[part]]) for part in parts]
+        if sum(map(prod, zip((1, *sizes), read, (*sizes, 1), strict=True))) > _MOST_CELLS:
             continue
+        links = [*_links(model, sorted_, parts, automaton, len(dims))]
         functions[f : f + 1] = [links[0]]
         functions += links[1:]
-        sizes = [1 + max(states.values(), default=0) for states in automaton[:-1]]
         names += islice(unused, len(sizes))
         dims += sizes
     if len(dims) == len(model.dims):

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow import Model, ModelError
+from bucketflow import BudgetError, Model, ModelError
 from bucketflow.pipeline.answering import question as questions
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.function import FORBIDDEN, Function
 from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.preprocessing.wide_tables import with_links
+from tests.memory import traced
 from tests.models import named_model
 
 
@@ -89,6 +90,18 @@ def test_chains_have_the_same_marginals(model: Model, cells: int, maximum: bool,
     if compiled is not None:
         compiled.set_evidence(evidence)
         assert compiled.marginals().log10_evidence == pytest.approx(wanted.log10_evidence)
+
+
+def test_a_function_of_two_large_domains_is_no_table_on_the_way_to_a_chain() -> None:
+    size = 40_000  # of 12.8 GB as a table
+    costs = [(["a"], np.arange(size)), (["a", "b"], [[5, 5], [7, 9]], [100, 2], 0)]
+    model = Model.build("cost", {"a": size, "b": size}, costs)
+    peak, found = traced(lambda: with_links(model), 100_000_000)
+    assert found is model
+    assert peak < 100_000_000
+    with pytest.raises(BudgetError, match="allowed 10 MB"):
+        bucketflow.solve(model, memory="10MB")
+    assert bucketflow.solve(model, "count", memory="10MB").value == size**2
 
 
 def clauses(path: Path, weighted: bool) -> Path:
