@@ -50,12 +50,20 @@ def inverse(cumulative: Array, rows: Array, numbers: Array) -> Array:
     numbers : ndarray, float64, shape (draws,)
         Uniform numbers of [0, 1).
     """
+    states = cumulative.shape[1]
     totals = cumulative[:, -1][rows]
     # the product may round up to the total, which no state has below it
     wanted = np.minimum(numbers * totals, np.nextafter(totals, 0.0))
-    if cumulative.shape[1] == 2:
+    if states == 2:
         return np.asarray(cumulative[:, 0][rows] <= wanted, np.intp)
-    return np.asarray((cumulative[rows] <= wanted[:, None]).sum(axis=1))
+    # halving takes one number of each draw at a time, whatever the number of states
+    flat, before, found = cumulative.reshape(-1), rows * states - 1, np.zeros(len(rows), np.intp)
+    step = 1 << (states.bit_length() - 1)
+    while step:
+        tried = found + step
+        passed = (tried <= states) & (flat[before + np.minimum(tried, states)] <= wanted)
+        found, step = np.where(passed, tried, found), step >> 1
+    return found
 
 
 def draw_step(

@@ -30,6 +30,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
 from tests.exact import Weights, costs
+from tests.memory import traced
 from tests.models import bayes_models, cost_models, grid, markov_models
 
 Array = NDArray[Any]
@@ -327,3 +328,10 @@ def test_the_command_refuses(arguments: list[str], why: str, tmp_path: Path, mon
     assert code == 2
     assert why in said
     assert not [*tmp_path.iterdir()]
+
+
+def test_draws_of_a_large_domain_take_the_memory_of_its_weights() -> None:
+    weights = np.arange(20_000.0)
+    peak, drawn = traced(lambda: bucketflow.sample(Model.build("markov", {"a": 20_000}, [("a", weights)]), 8192), 2e7)
+    assert peak < 2e7
+    assert drawn.states.mean() == pytest.approx(weights @ weights / weights.sum(), rel=0.02)
