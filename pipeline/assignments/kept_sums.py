@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...tasks.sweeps.scaled import LOWEST, Scaled, from_logs
 from ..preprocessing.leaf_groups import LeafGroup
@@ -34,7 +36,10 @@ class BoltzmannSums(KeptSums):
 
     def together(self, group: LeafGroup) -> list[Scaled]:
         """Build leaf tables of weights; what is above the least cost of a function is never rounded to 0."""
-        costs = cost_leaves(self.network, group)
+
+        def logs(costs: NDArray[Any]) -> NDArray[Any]:
+            return np.where(costs < COST_LIMIT, -self.weight * costs, -math.inf)
+
         with np.errstate(over="ignore"):
-            logs = np.where(costs < COST_LIMIT, -self.weight * costs, -math.inf)
-        return [from_logs(table, 0.0, LOWEST) for table in group.split(logs)]
+            tables = group.split(cost_leaves(self.network, group, logs))
+        return [from_logs(table, 0.0, LOWEST) for table in tables]

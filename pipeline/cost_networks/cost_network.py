@@ -196,8 +196,9 @@ def _from_costs(network: Network, most: float | None) -> tuple[CostNetwork, Unit
     unit = max(1, 1 << (bound.bit_length() - LARGEST.bit_length() + 1)) if bound >= LARGEST else 1
 
     def build(network: Network, group: LeafGroup) -> NDArray[np.float64]:
-        costs = cost_leaves(network, group)
-        return np.where((costs >= COST_LIMIT) | (costs > bound), np.inf, costs // unit)
+        return cost_leaves(
+            network, group, lambda costs: np.where((costs >= COST_LIMIT) | (costs > bound), np.inf, costs // unit)
+        )
 
     tables = [CostTable(*pair) for pair in zip(network.scopes, in_scopes(network, build), strict=True)]
     units = Units(scale.offset, unit, 0, 0 if unit == 1 else len(tables))

@@ -8,7 +8,7 @@ powers of a root of unity where costs may add up to ``top``.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +23,7 @@ from ..models.model import Model
 from .leaf_groups import Cells, LeafGroup, made_together, spread
 from .leaf_rows import ListedCells, values_at
 from .preprocess import Leaf, Network
+from .preprocessing_policy import PreprocessingPolicy
 
 if TYPE_CHECKING:
     from ...tasks.sweeps.scaled import Scaled
@@ -32,6 +33,7 @@ COST_LIMIT = 1 << 61
 _FORBIDDEN = np.int64(COST_LIMIT)
 # A smaller table is made without asking the machine for its memory.
 _LARGE_CELLS = 1 << 27
+_NO_CUTS: Mapping[int, range] = {}
 
 Array = NDArray[Any]
 
@@ -91,8 +93,19 @@ def integer_dtype(bound: int, max_inputs: int) -> np.dtype[Any]:
     raise ModelError(f"costs may add up to {bound:.3g}, too large for steps of {max_inputs} inputs")
 
 
-def cost_leaves(network: Network, group: LeafGroup) -> Array:
+def _as_it_is(total: Array) -> Array:
+    return total
+
+
+def cost_leaves(network: Network, group: LeafGroup, finish: Callable[[Array], Array] = _as_it_is) -> Array:
     """Build leaf tables of costs, int64; forbidden entries are ``COST_LIMIT``.
+
+    Parameters
+    ----------
+    network : Network
+    group : LeafGroup
+    finish : callable, optional
+        What is made of them, part by part of a large table.
 
     Returns
     -------
@@ -110,7 +123,7 @@ def cost_leaves(network: Network, group: LeafGroup) -> Array:
         np.add(total, values, out=total)
         np.minimum(total, _FORBIDDEN, out=total)
 
-    return _combine(network, group, _LeafMaking(np.zeros((), dtype=np.int64), convert, add))
+    return _combine(network, group, _LeafMaking(np.zeros((), dtype=np.int64), convert, add, finish))
 
 
 def cost_leaf(network: Network, leaf: Leaf, axes: Cells) -> Array:
@@ -221,11 +234,18 @@ class _LeafMaking(NamedTuple):
         the cells of a table, with axes, and None.
     combine : callable
         Combines the second array into the first one.
+    finish : callable
+        What becomes of combined values.
     """
 
     one: Array
     convert: Callable[[Any, Array, Array | None], Array]
     combine: Callable[[Array, Array], None]
+    finish: Callable[[Array], Array] = _as_it_is
+
+
+_Cuts = Mapping[int, range]
+"""Local variables of which only some states are taken, by their places among those that are left."""
 
 
 def _combine(network: Network, group: LeafGroup, making: _LeafMaking) -> Array:
@@ -237,19 +257,46 @@ def _combine(network: Network, group: LeafGroup, making: _LeafMaking) -> Array:
     total: Array = values[found.places[0]].astype(making.one.dtype, copy=False)
     for places in found.places[1:]:
         making.combine(total[: len(places)], values[places])
-    return total
+    return making.finish(total)
 
 
 def _combine_one(network: Network, group: LeafGroup, making: _LeafMaking) -> Array:
-    """Combine the functions of one leaf, which may be large."""
-    one, convert, combine = making
+    """Combine the functions of one leaf, which may be large: its parts are converted one after the other."""
     (leaf,), (axes,), dims = group.leaves, group.axes, network.dims
     shape = (len(axes),) if isinstance(axes, ListedCells) else tuple([dims[v] for v in axes])
     if (cells := math.prod(shape)) >= _LARGE_CELLS:
         _check_dense(network, leaf, cells)
+    # each part looks at all rows, so that it has no fewer cells
+    rows = sum([len(f.rows) for f in map(network.model.functions.__getitem__, leaf.functions) if f.rows is not None])
+    most = max(PreprocessingPolicy.current().made_cells, rows)
+    if isinstance(axes, ListedCells) or cells <= most:
+        return making.finish(_combined(network, leaf, axes, shape, making))
+    whole = np.empty(shape, making.finish(np.full(1, making.one)).dtype)
+
+    def fill(part: Array, cuts: _Cuts) -> None:
+        if part.size <= most:
+            part[...] = making.finish(_combined(network, leaf, axes, part.shape, making, cuts)).reshape(part.shape)
+            return
+        axis = max(range(part.ndim), key=lambda axis: part.shape[axis])
+        size, width = part.shape[axis], max(1, most * part.shape[axis] // part.size)
+        before = cuts[axes[axis]].start if axes[axis] in cuts else 0
+        for start in range(0, size, width):
+            stop = min(start + width, size)
+            inside = (*[slice(None)] * axis, slice(start, stop))
+            fill(part[inside], {**cuts, axes[axis]: range(before + start, before + stop)})
+
+    fill(whole, {})
+    return whole.reshape(-1)
+
+
+def _combined(
+    network: Network, leaf: Leaf, axes: Cells, shape: tuple[int, ...], making: _LeafMaking, cuts: _Cuts = _NO_CUTS
+) -> Array:
+    """Combine the functions of a leaf, or of a part of it, flat."""
+    one, convert, combine, _ = making
     total: Array | None = None
     for f in leaf.functions:
-        values = convert([f], _aligned(network, f, axes), None)
+        values = convert([f], _aligned(network, f, axes, shape, cuts), None)
         if len(leaf.functions) == 1 and values.shape == shape:
             return np.array(values, dtype=one.dtype, order="C").reshape(-1)
         total = np.full(shape, one) if total is None else total
@@ -276,14 +323,16 @@ def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:
     )
 
 
-def _aligned(network: Network, f: int, axes: Cells) -> Array:
+def _aligned(network: Network, f: int, axes: Cells, shape: tuple[int, ...], cuts: _Cuts) -> Array:
     """Return a function's values on the states that are left, with the axes given; one cell along those it lacks."""
     if isinstance(axes, ListedCells):
         return _values_at(network, f, axes)
-    scope, values = restricted(network, f)
+    scope, values = restricted(network, f, cuts)
     if scope != axes:
         values = values.transpose([scope.index(v) for v in axes if v in scope])
-    return values if len(scope) == len(axes) else values.reshape([network.dims[v] if v in scope else 1 for v in axes])
+    if len(scope) == len(axes):
+        return values
+    return values.reshape([size if v in scope else 1 for v, size in zip(axes, shape, strict=True)])
 
 
 def _values_at(network: Network, f: int, cells: ListedCells) -> Array:
@@ -295,35 +344,44 @@ def _values_at(network: Network, f: int, cells: ListedCells) -> Array:
     return np.broadcast_to(found, len(cells))
 
 
-def restricted(network: Network, f: int) -> tuple[tuple[int, ...], Array]:
-    """Return a function's dense values on the states that are left, and its scope in local variables."""
-    function = network.model.functions[f]
+def restricted(network: Network, f: int, cuts: _Cuts = _NO_CUTS) -> tuple[tuple[int, ...], Array]:
+    """Return a function's dense values on the states that are left, or in cuts of them, and its local scope."""
+    function, domains = network.model.functions[f], network.domains
+    ranges = {network.variables[v]: part for v, part in cuts.items()}
     if function.rows is None and network.whole.issuperset(function.scope):
-        return tuple([network.local[v] for v in function.scope]), function.values
-    domains = [network.domains[v] for v in function.scope]
-    scope = tuple(network.local[v] for v, d in zip(function.scope, domains, strict=True) if len(d) > 1)
-    shape = [len(d) for d in domains if len(d) > 1]
+        values = function.values
+        if ranges:
+            parts = [ranges.get(v, range(size)) for v, size in zip(function.scope, values.shape, strict=True)]
+            values = values[tuple([slice(part.start, part.stop) for part in parts])]
+        return tuple([network.local[v] for v in function.scope]), values
+    left = [v for v in function.scope if len(domains[v]) > 1]
+    scope = tuple([network.local[v] for v in left])
+    shape = [len(ranges.get(v, domains[v])) for v in left]
     if function.rows is not None:
-        return scope, _dense(network, f, shape)
+        return scope, _dense(network, f, shape, ranges)
     values = function.values
-    for axis, domain in enumerate(domains):
+    for axis, v in sorted(enumerate(function.scope), key=lambda place: place[1] not in ranges):  # small parts first
+        domain = domains[v][ranges[v].start : ranges[v].stop] if v in ranges else domains[v]
         if len(domain) < values.shape[axis]:
             values = values.take(domain, axis=axis)
     return scope, values.reshape(shape)
 
 
-def _dense(network: Network, f: int, shape: Sequence[int]) -> Array:
-    """Return the values of a function that is stored by rows, on the states that are left."""
+def _dense(network: Network, f: int, shape: Sequence[int], ranges: _Cuts) -> Array:
+    """Return the values of a function that is stored by rows, on the states that are left, or in ranges of them."""
     function = network.model.functions[f]
     assert function.rows is not None
     values = function.values
     code: Any = 0
     inside: Any = None
     for v, states in zip(function.scope, function.rows.T, strict=True):
-        place = network.places[v][states]
-        if len(network.domains[v]) < network.model.dims[v]:
-            inside = place >= 0 if inside is None else inside & (place >= 0)
-        code = code * len(network.domains[v]) + place
+        size = len(network.domains[v])
+        part = ranges.get(v, range(size))
+        place = network.places[v][states] - part.start
+        if len(part) < network.model.dims[v]:
+            fits = (place >= 0) & (place < len(part))
+            inside = fits if inside is None else inside & fits
+        code = code * len(part) + place
     if inside is not None:
         code, values = code[inside], values[inside]
     dense = np.full(math.prod(shape), function.default, dtype=function.values.dtype)

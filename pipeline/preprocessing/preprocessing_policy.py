@@ -31,6 +31,8 @@ class PreprocessingPolicy(Policy):
         Tables of larger functions are made one by one, and so many cells of small ones together.
     group_tables : int
         Fewer tables are made sooner one by one.
+    made_cells : int
+        Of a larger table so many cells are made at a time, each of some 20 bytes while it is made.
     """
 
     together_functions: int = 32
@@ -45,3 +47,4 @@ class PreprocessingPolicy(Policy):
     group_small_cells: int = 1 << 10
     group_cells: int = 1 << 16
     group_tables: int = 16
+    made_cells: int = 1 << 16

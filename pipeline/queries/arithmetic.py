@@ -140,8 +140,10 @@ class CostOptimum(Least):
 
     def together(self, group: LeafGroup) -> list[Array]:
         """Build leaf tables with forbidden entries at the saturating infinity."""
-        tables = np.minimum(cost_leaves(self.network, group), self.semiring.zero).astype(self.semiring.dtype)
-        return group.split(tables)
+        semiring = self.semiring
+        return group.split(
+            cost_leaves(self.network, group, lambda costs: np.minimum(costs, semiring.zero).astype(semiring.dtype))
+        )
 
     def total(self, roots: Sequence[Array]) -> int | None:
         """Return the cost of one slice from its root tables, None if it is infeasible."""

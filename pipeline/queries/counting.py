@@ -62,7 +62,7 @@ class CountEstimate(Sums):
         if self.scale is None:
             tables = indicator_leaves(self.network, group)
         else:
-            tables = (cost_leaves(self.network, group) < COST_LIMIT).astype(np.float64)
+            tables = cost_leaves(self.network, group, lambda costs: (costs < COST_LIMIT).astype(np.float64))
         return measured_each(group.split(tables))
 
     def total(self, roots: Sequence[Scaled]) -> float:

@@ -24,6 +24,7 @@ from bucketflow.pipeline.preprocessing.preprocess import Network, full_states, r
 from bucketflow.pipeline.preprocessing.preprocessing_policy import PreprocessingPolicy
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.tasks.sweeps.scaled import Scaled, measured, measured_each
+from tests.memory import traced
 from tests.models import named_model
 from tests.policies import InForce
 
@@ -172,6 +173,38 @@ def test_leaf_tables_made_together_are_those_made_alone(
     assert [*found] == [*axes]
     for node, leaf in enumerate(network.leaves):
         assert told(found[node]) == told(arithmetic.leaf(leaf, axes[node]))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("cells", [1, 7, 100])
+@pytest.mark.parametrize(("kind", "query"), [("cost", "optimum"), ("cost", "count"), ("markov", "partition")])
+def test_leaf_tables_made_in_parts_are_those_made_at_once(
+    kind: str, query: str, cells: int, seed: int, in_force: InForce
+) -> None:
+    network, shuffled = reduced(kind, query, seed), random.Random(seed)
+    arithmetic = arithmetic_for(network)
+    for leaf in network.leaves:
+        axes = tuple(shuffled.sample(leaf.scope, len(leaf.scope)))
+        in_force(PreprocessingPolicy, made_cells=1 << 16)
+        whole = told(arithmetic.leaf(leaf, axes))
+        in_force(PreprocessingPolicy, made_cells=cells)
+        assert told(arithmetic.leaf(leaf, axes)) == whole
+
+
+@pytest.mark.parametrize("default", [0, 3])
+@pytest.mark.parametrize("shape", [(2000, 500), (2,) * 20])
+def test_a_large_leaf_table_of_few_rows_takes_little_more_than_itself(shape: tuple[int, ...], default: int) -> None:
+    rows = np.random.default_rng(0).integers(0, shape, (30, len(shape)))
+    function = row_function(
+        range(len(shape)), np.unique(rows, axis=0), np.arange(len(np.unique(rows, axis=0))), default
+    )
+    rest = [Function((v,), np.arange(size)) for v, size in enumerate(shape)]
+    network = reduce_model(
+        named_model("cost", [*shape], [function, *rest], 30_000), "optimum", {0: 1} if default else {}
+    )
+    (leaf,), arithmetic = network.leaves, arithmetic_for(network)
+    peak, table = traced(lambda: arithmetic.leaf(leaf, leaf.scope), 5e6)
+    assert peak < table.nbytes + 3e6
 
 
 def test_small_tables_are_few_groups() -> None:
