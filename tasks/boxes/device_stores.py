@@ -23,7 +23,7 @@ from ..gpu.arrays import is_device
 from ..gpu.kernels import cupy
 from ..gpu.memory import Pinned, to_device, to_host
 from .box_policy import BoxPolicy
-from .stores import Chunk, ChunkFiles, Key, ProcessStore, Written, place, within
+from .stores import Chunk, ChunkFiles, Key, Loaded, ProcessStore, Written, place, within
 
 Array = NDArray[Any]
 
@@ -44,34 +44,41 @@ class BufferedFiles(ChunkFiles):
         self, spec: TableSpec, values: Any, receipts: Sequence[Receipt], states: Mapping[int, int], first: int = 0
     ) -> None:
         """Read all files, and check them, while those before are on their way."""
-        spec = stored_table(self.folder, spec)
-        buffers: list[Array] = []
+        self.load_together([(spec, values, receipts)], states, first)
+
+    def load_together(self, tables: Sequence[Loaded], states: Mapping[int, int], first: int = 0) -> None:
+        """Read the files of several tables at the same time; see :meth:`load`."""
+        files: list[tuple[TableSpec, Any, Receipt, Array]] = []
         try:
-            for _ in receipts:
-                buffers.append(_room(BUFFERS, spec, rounded=True))
-            with closing(self._read(spec, receipts, buffers)) as chunks:  # nobody fills a buffer any more
-                for receipt, buffer in chunks:
-                    _send(buffer[within(spec, states)], values[place(spec, receipt.chunk, states, first)])
+            for asked, values, receipts in tables:
+                spec = stored_table(self.folder, asked)
+                for receipt in receipts:
+                    out = values[place(spec, receipt.chunk, states, first)]
+                    files.append((spec, out, receipt, _room(BUFFERS, spec, rounded=True)))
+            with closing(self._read(files)) as chunks:  # nobody fills a buffer any more
+                for spec, out, _, buffer in chunks:
+                    _send(buffer[within(spec, states)], out)
         finally:
             _wait()
-            for buffer in buffers:
+            for _, _, _, buffer in files:
                 BUFFERS.give(_block(buffer))
 
     def _read(
-        self, spec: TableSpec, receipts: Sequence[Receipt], buffers: Sequence[Array]
-    ) -> Generator[tuple[Receipt, Array], None, None]:
+        self, files: Sequence[tuple[TableSpec, Any, Receipt, Array]]
+    ) -> Generator[tuple[TableSpec, Any, Receipt, Array], None, None]:
         """Read and check files, large ones several at a time; yield each as soon as those before are there."""
-        policy, pairs = BoxPolicy.current(), [*zip(receipts, buffers, strict=True)]
-        if sum(buffer.nbytes for buffer in buffers[1:]) < policy.least_shared_read_bytes:
-            for receipt, buffer in pairs:
-                read_chunk(self.folder, spec, receipt, buffer)
-                yield receipt, buffer
+        policy = BoxPolicy.current()
+        if sum(buffer.nbytes for _, _, _, buffer in files[1:]) < policy.least_shared_read_bytes:
+            for file in files:
+                read_chunk(self.folder, file[0], file[2], file[3])
+                yield file
             return
-        reading = [_readers(policy.reading_threads).submit(read_chunk, self.folder, spec, *pair) for pair in pairs]
+        readers = _readers(policy.reading_threads)
+        reading = [readers.submit(read_chunk, self.folder, spec, receipt, to) for spec, _, receipt, to in files]
         try:
-            for pair, one in zip(pairs, reading, strict=True):
+            for file, one in zip(files, reading, strict=True):
                 one.result()
-                yield pair
+                yield file
         finally:
             wait(reading)
 

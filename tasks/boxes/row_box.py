@@ -32,7 +32,7 @@ from ..sweeps.sweep import Algebra
 from .box import new_receipt
 from .box_policy import BoxPolicy
 from .sorted_runs import RowRun, blocks_of, keys_name, values_name
-from .stores import Key, Store
+from .stores import ChunkFiles, Key, Store
 
 T = TypeVar("T")
 Path = tuple[int, ...]
@@ -95,7 +95,7 @@ class RowBoxes(Generic[T]):
         Of the values, unless they are logarithms.
     sizes : tuple of int
         Domain sizes of all variables.
-    store : Store
+    store : ChunkFiles
     held : mapping of int to table
         Inputs that are in memory.
     stored : mapping of int to sequence of RowRun
@@ -112,7 +112,7 @@ class RowBoxes(Generic[T]):
     algebra: RowsAlgebra[T]
     semiring: Semiring
     sizes: tuple[int, ...]
-    store: Store
+    store: ChunkFiles
     held: Mapping[int, T]
     stored: Mapping[int, Sequence[RowRun]]
     name: str
@@ -259,7 +259,13 @@ def sizes_within(sizes: Sequence[int], ranges: Ranges) -> tuple[int, ...]:
 
 
 def read_table(
-    store: Store, algebra: RowsAlgebra[T], runs: Sequence[RowRun], ranges: Ranges, limit: int, *, there: bool = False
+    store: ChunkFiles,
+    algebra: RowsAlgebra[T],
+    runs: Sequence[RowRun],
+    ranges: Ranges,
+    limit: int,
+    *,
+    there: bool = False,
 ) -> tuple[T, int]:
     """Read the rows of all runs within ranges, on the device or the host, and merge them; returns their bytes too.
 
@@ -274,7 +280,8 @@ def read_table(
     nbytes = 0
     for run in runs:
         found: list[Relation] = []
-        together = max(1, limit // (run.chunk_rows * run.row_bytes)) if there else 1
+        # with the two at its ends, of which parts are within the ranges
+        together = limit // (run.chunk_rows * run.row_bytes) + 2 if there else 1
         for part in run.read(store, ranges, there=there, together=together):
             nbytes += part.nbytes
             if nbytes > limit:

@@ -28,7 +28,7 @@ from ..rows.row_backend import backend_of
 from ..steps.semiring import Semiring
 from .box import new_receipt
 from .box_policy import BoxPolicy
-from .stores import Key, Store
+from .stores import ChunkFiles, Key, Store
 
 Array = NDArray[Any]
 
@@ -154,7 +154,7 @@ class RowRun:
         there &= comparable(found) <= comparable(self.lasts[start:stop])
         return [*map(int, np.flatnonzero(there) + start)]
 
-    def read(self, store: Store, ranges: Ranges, *, there: bool = False, together: int = 1) -> Iterator[Relation]:
+    def read(self, store: ChunkFiles, ranges: Ranges, *, there: bool = False, together: int = 1) -> Iterator[Relation]:
         """Yield the rows within ranges, some chunks at a time, on the device that is in use or on the host.
 
         Parameters
@@ -175,12 +175,18 @@ class RowRun:
             receipts = [self.receipts[chunk] for chunk in group]
             rows = sum(int(ours.value["rows"]) for ours, _ in receipts)
             found = _room(words, len(group), there=there)
-            store.load(words, found, [ours for ours, _ in receipts], {}, group[0])
+            ours, theirs = [one for one, _ in receipts], [other for _, other in receipts]
+            entries = _room(values, len(group), there=True) if there else None
+            if entries is None:
+                store.load(words, found, ours, {}, group[0])
+            else:  # one wait for all files takes less than values that nobody wants
+                store.load_together([(words, found, ours), (values, entries, theirs)], {}, group[0])
             found = found.reshape(-1, self.keys.n_words)[:rows]
             chosen = wanted.where(found)
             if chosen.start < chosen.stop if isinstance(chosen, slice) else chosen.any():
-                entries = _room(values, len(group), there=there)
-                store.load(values, entries, [theirs for _, theirs in receipts], {}, group[0])
+                if entries is None:
+                    entries = _room(values, len(group), there=False)
+                    store.load(values, entries, theirs, {}, group[0])
                 yield chosen_rows(Relation(self.keys, found, entries.reshape(-1)[:rows]), chosen)
 
     def write(self, store: Store, blocks: Iterable[Relation], there: Mapping[Key, Receipt]) -> Iterator[Receipt]:

@@ -22,6 +22,8 @@ Array = NDArray[Any]
 Chunk = tuple[int, ...]
 Written = tuple[Chunk, int, int]
 """A chunk, the bytes it takes where it is stored, and their checksum."""
+Loaded = tuple[TableSpec, Any, Sequence[Receipt]]
+"""A table, what is filled, and of which chunks."""
 
 
 class Store(Protocol):
@@ -141,6 +143,11 @@ class ChunkFiles:
             read_chunk(self.folder, spec, receipt, cells)
             if not whole:
                 out[...] = cells[within(spec, states)]
+
+    def load_together(self, tables: Sequence[Loaded], states: Mapping[int, int], first: int = 0) -> None:
+        """Read the chunk files of several tables; see :meth:`load`."""
+        for spec, values, receipts in tables:
+            self.load(spec, values, receipts, states, first)
 
     def save(
         self, spec: TableSpec, values: Array, chunks: Collection[Chunk], states: Mapping[int, int]

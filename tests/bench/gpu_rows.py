@@ -1,7 +1,7 @@
 """Rows on disk that pass through a device, beside the link: ``python tests/bench/gpu_rows.py [join] [cube] [--quick]``.
 
 "join": rows of three variables lie in a Zarr array of twenty times what the device may take; boxes read them, join them
-with a table of one variable, minimise that variable, and write what is left, two at a time. The floor is the time
+with a table of one variable, minimise that variable, and write what is left. The floor is the time
 that the bytes of these rows take over the link alone, as one copy from page-locked memory; "files" is the time that
 the same threads take to read and check the chunks and do nothing with them.
 
@@ -141,7 +141,7 @@ def one_join(folder: Path, each: int) -> list[str]:
         for spec, receipt in zip(run.specs, run.receipts[i], strict=True):
             store.load(spec, np.empty((1, *spec.chunk_shape[1:]), spec.dtype), [receipt], {0: i})
 
-    files, link = in_threads(3, run.chunks, read), link_seconds(nbytes)
+    files, link = in_threads(policy.reading_threads, run.chunks, read), link_seconds(nbytes)
     counts = [f"{run.rows:,}", f"{nbytes / 1e9:.2f} GB", f"{budget / 1e6:.0f} MB", f"{len(ranges)}"]
     times = [f"{link:.3f}", f"{files:.3f}", f"{seconds:.3f}", f"{seconds / link:.2f}", f"{seconds / files:.2f}"]
     return [*counts, *times, f"{nbytes / seconds / 1e9:.2f}"]

@@ -6,6 +6,7 @@ import errno
 from dataclasses import replace
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 
@@ -220,3 +221,14 @@ def test_partial_files_are_swept(tmp_path: Path) -> None:
 def test_compressed_chunks_are_the_same_whenever_they_are_made() -> None:
     words = np.sort(np.random.default_rng(0).integers(0, 1 << 40, 1 << 19)).astype(np.uint64)
     assert len({compress(words) for _ in range(20)}) == 1
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_checksums_are_the_same_however_they_are_called(alone: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not alone:
+        monkeypatch.setattr(chunks, "_lockless_crc32c", lambda: None)
+    data = np.random.default_rng(0).integers(0, 256, 3 * chunks._ALONE).astype(np.uint8)
+    for cells in (0, 1, 9, chunks._ALONE - 1, chunks._ALONE, len(data)):
+        value = chunks._extended(0, data[:cells])
+        assert value == google_crc32c.value(data[:cells].tobytes())
+        assert chunks._extended(value, data[cells:]) == google_crc32c.value(data.tobytes())
