@@ -20,6 +20,7 @@ from ..machine.resources import Resources
 from ..orders.tree_search import HOPELESS_SECONDS
 from ..plans.plan import Plan
 from ..plans.planner import HopelessError, Planner
+from ..plans.planning_policy import PlanningPolicy
 from ..plans.problem import UNLIMITED_BYTES, PlanOptions, Problem
 from ..plans.repricing import remembered_with_rates
 from ..preprocessing.leaf_rows import leaf_rows, possible
@@ -292,7 +293,10 @@ def cheapest_way(prepared: Prepared) -> Prices:
     from ..budget.device_fit import fitted_for_device, fitted_propagation_for_device
 
     if both_ways:
-        return fitted_propagation_for_device(planner, asked.fit, lambda: _around(resources))
+        # a run directory keeps slices in their groups, and whole propagations
+        devices = 1 if asked.folder is not None or asked.tasks == "steps" else resources.gpu_count
+        begun = 0.0 if asked.remote else PlanningPolicy.current().device_start_seconds
+        return fitted_propagation_for_device(planner, asked.fit, lambda: _around(resources), devices, begun)
     device = resources.device_rates(problem.semiring)
     around = _around(resources, link_rate=device.link_bytes_per_second)
     return fitted_for_device(replace(planner, rates=device.rates), asked.fit, around, resources.gpu_count)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import tee
-from math import prod
+from math import ceil, prod
 from typing import Final
 
 from ..errors import BudgetError, format_bytes
@@ -17,7 +17,7 @@ from ..plans.lower_bounds import Outline, first_plan, least_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner
 from ..plans.repricing import with_rates
-from ..plans.worker_parts import in_parts
+from ..plans.worker_parts import TASK_SECONDS, both_ways_in_parts, in_parts, run_seconds, slices_per_task
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from ..trees.tree import Tree
@@ -260,11 +260,14 @@ def cheapest_first(planner: Planner, trees: Sequence[tuple[float, Tree]]) -> Ite
         yield plan
 
 
-def fitted_propagation_for_device(planner: Planner, fit: Fit, around: Callable[[], HostBudget]) -> Prices:
+def fitted_propagation_for_device(
+    planner: Planner, fit: Fit, around: Callable[[], HostBudget], devices: int = 1, begun: float = 0.0
+) -> Prices:
     """Plan a propagation for the memory of one device.
 
     All messages of a slice are one launch, so slices are taken wherever that is possible, boxes only where even those
-    do not fit or they were asked for.
+    do not fit or they were asked for. What fits one of several devices is cut into slices too where these are predicted
+    to be done sooner than its parts; before either, ``begun`` seconds are spent.
 
     Raises
     ------
@@ -280,7 +283,7 @@ def fitted_propagation_for_device(planner: Planner, fit: Fit, around: Callable[[
     if fit != "auto":
         return cheapest(planner, iter([whole]), fit, spilled if fit == "spill" else None)
     try:
-        return cheapest(planner, iter([whole]), "slice", None)
+        return spread_propagation(planner, cheapest(planner, iter([whole]), "slice", None), devices, begun)
     except BudgetError as refusal:
         try:
             return Prices(spilled(replace(planner, effort=PlanningBudget()), whole))
@@ -307,10 +310,35 @@ def spread(planner: Planner, prices: Prices, devices: int) -> Prices:
     return replace(prices, chosen=best)
 
 
+def spread_propagation(planner: Planner, prices: Prices, devices: int, begun: float) -> Prices:
+    """Cut a propagation that fits one device into slices where these are done sooner on all than parts of it are."""
+    policy = BudgetPolicy.current()
+    best = plan = prices.chosen
+    if devices == 1 or best.slices > 1 or run_seconds(best) < policy.spread_seconds:
+        return prices
+    while plan.slices < policy.device_slices * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
+        plan = planner.conditioned(plan, frozenset({*plan.sliced, variable}))
+        faster = propagation_seconds(planner, plan, devices, begun) < propagation_seconds(planner, best, devices, begun)
+        if plan.peak_bytes <= planner.memory_bytes and faster:
+            best = plan
+    return replace(prices, chosen=best)
+
+
+def propagation_seconds(planner: Planner, plan: Plan, devices: int, begun: float) -> float:
+    """Predict a propagation on several devices: rounds of groups of its slices, or its parts, or all of it on one."""
+    seconds = run_seconds(plan)
+    if plan.slices > 1:
+        size = slices_per_task(plan, devices, TASK_SECONDS)
+        rounds = ceil(ceil(plan.slices / size) / devices)
+        return begun + seconds * min(rounds * size / plan.slices, 1.0)
+    parts = both_ways_in_parts(plan, devices, TASK_SECONDS, planner.rates, planner.memory_bytes).parts
+    return seconds if parts is None else min(seconds, begun + parts.seconds)
+
+
 def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
     """Choose a variable of the largest step such that conditioning on it repeats the least work."""
     tree = plan.tree
-    largest = max(plan.steps, key=lambda s: s.lowered.cells)
+    largest = max(plan.up, key=lambda s: s.lowered.cells)
     joined = tree.joined[largest.node - tree.n_leaves]
     choices = [v for v in joined if tree.dims[v] > 1 and (v in tree.last or not tree.last)]
     return min(choices, key=lambda v: tree_cost(tree, rates, plan.itemsize, {v}).seconds * tree.dims[v], default=None)
@@ -320,7 +348,7 @@ def spread_seconds(planner: Planner, plan: Plan, devices: int) -> float:
     """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its parts."""
     if plan.slices > 1:
         return plan.cost.seconds * (-(-plan.slices // devices) + planner.options.decode)
-    parts = in_parts(plan, devices, 0.0, planner.rates, planner.memory_bytes)
+    parts = in_parts(plan, devices, TASK_SECONDS, planner.rates, planner.memory_bytes)
     waiting = parts_below(parts.tree, parts.up, parts.cuts)
     done: dict[int, float] = {}
     free = [0.0] * devices

@@ -13,7 +13,7 @@ import pytest
 
 import bucketflow
 from bucketflow.cluster import gpus as cluster_gpu
-from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.prepared import planner_of, prepare
 from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.running import answered
 from bucketflow.pipeline.budget import device_fit as device
@@ -28,6 +28,7 @@ from bucketflow.pipeline.orders.tree_search import TreeSearch
 from bucketflow.pipeline.plans import planner as planner_module
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import Planner
+from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.results.result import Result
@@ -146,6 +147,30 @@ def test_independent_subtrees_are_left_whole(in_force: InForce) -> None:
     names = tuple(f"x{v}" for v in range(16 * 16))
     model = replace(part, names=names, dims=(3,) * 256, states=(None,) * 256, functions=tuple(functions))
     assert planned(model, gpus=4).slices == 1
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_propagations_are_cut_as_they_are_done_first(
+    joined: bool, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
+    """One huge step into slices, subtrees that wait for nothing into parts, by the same predicted seconds."""
+    model = complete_graph(9, 4)
+    if not joined:  # many of them, which share one variable
+        parts = complete_graph(5, 4).functions
+        functions = [replace(f, scope=tuple(v and v + 4 * i for v in f.scope)) for i in range(12) for f in parts]
+        model = named_model("cost", [4] * 49, functions)
+    in_force(BudgetPolicy, spread_seconds=0.0)
+    in_force(PlanningPolicy, start_seconds=0.0, part_seconds=0.0, device_start_seconds=0.0, sent_bytes=1 << 40)
+    monkeypatch.setattr(device, "TASK_SECONDS", 0.0)
+    plan = planned(model, query="max-marginals", gpus=4, gpu_memory="1GB")
+    alone = planned(model, query="max-marginals", gpus=1, gpu_memory="1GB")
+    assert (alone.slices, alone.parts) == (1, None)
+    assert (plan.slices > 1) == joined
+    prepared = prepare(Question(model, "max-marginals"), Resources(Options(gpus=4)))
+    planner = planner_of(prepared, 1 << 30)
+    assert device.propagation_seconds(planner, plan, 4, 0.0) < device.propagation_seconds(planner, alone, 1, 0.0)
+    in_force(PlanningPolicy, device_start_seconds=1e6)
+    assert planned(model, query="max-marginals", gpus=4, gpu_memory="1GB").slices == 1
 
 
 def test_several_boxes_fit_the_device_together() -> None:
