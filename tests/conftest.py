@@ -52,7 +52,7 @@ def same_on_every_machine() -> Iterator[None]:
     """
     import numba  # noqa: F401  # whether it is there moves a threshold
 
-    from bucketflow.pipeline.runs.slice_policy import SlicePolicy
+    from bucketflow.pipeline.runs.run_policy import SlicePolicy
     from bucketflow.tasks.compiler import code_cache
     from bucketflow.tasks.compiler.compiler_policy import CompilerPolicy
     from bucketflow.tasks.learnt.launch_policy import LaunchPolicy

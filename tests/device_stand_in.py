@@ -70,6 +70,10 @@ class DeviceArray(np.ndarray):
     def data(self) -> Any:
         return _Memory(self)
 
+    @property
+    def device(self) -> Any:
+        return types.SimpleNamespace(id=self.card or 0)
+
     def get(self) -> np.ndarray:
         return np.array(self, subok=False)
 
@@ -77,8 +81,18 @@ class DeviceArray(np.ndarray):
         self[...] = values
 
 
+_PRESENT = threading.local()
+
+
+def _present() -> int:
+    """The card that this thread works on."""
+    return getattr(_PRESENT, "card", 0)
+
+
 def _there(values: Any) -> DeviceArray:
-    return np.ascontiguousarray(values).view(DeviceArray)
+    table = np.ascontiguousarray(values).view(DeviceArray)
+    table.card = _present()
+    return table
 
 
 class _Arrays:
@@ -101,6 +115,14 @@ def _as_there(found: Any) -> Any:
     if isinstance(found, tuple):
         return tuple(map(_as_there, found))
     return _there(found) if isinstance(found, np.ndarray) else found
+
+
+def _cards(given: Any) -> Iterator[int]:
+    if isinstance(given, tuple | list):
+        for one in given:
+            yield from _cards(one)
+    elif isinstance(given, DeviceArray) and given.card is not None:
+        yield given.card
 
 
 def _as_here(given: Any) -> Any:
@@ -127,6 +149,7 @@ class StandInRows:
         while isinstance(first, tuple | list):
             first = first[0]
         assert isinstance(first, DeviceArray)
+        assert {*_cards(args)} <= {_present()}, "rows of another card"
         return _as_there(function(*map(_as_here, args)))
 
     def __getattr__(self, name: str) -> Any:
@@ -202,7 +225,7 @@ class StandIn:
     def __init__(self, cards: int = 1, peers: bool = True) -> None:
         self.cards, self.peers = cards, peers
         self.held, self.peaks = [0] * cards, [0] * cards
-        self._present, self._counting = threading.local(), threading.Lock()
+        self._counting = threading.Lock()
         self.total_bytes = 1 << 34
         self.largest_table_bytes = 1 << 62
         self.patience = 1 << 62
@@ -223,12 +246,12 @@ class StandIn:
 
     def present(self) -> int:
         """Return the card that this thread works on."""
-        return getattr(self._present, "card", 0)
+        return _present()
 
     def use(self, card: int) -> None:
         """Let this thread work on a card."""
         assert 0 <= card < self.cards
-        self._present.card = card
+        _PRESENT.card = card
 
     def _count(self, card: int, nbytes: int) -> None:
         with self._counting:

@@ -27,7 +27,7 @@ from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds
 from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, serial_pool, width_of
-from ..runs.slice_policy import SlicePolicy
+from ..runs.run_policy import SlicePolicy
 from ..trees.costs import Rates
 from .run_folder import check_space
 
@@ -45,7 +45,7 @@ def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[],
         verify_steps(plan)
         # beliefs of slices are added up in the groups that they always have
         return for_workers(plan, 1, TASK_SECONDS, rates, 0) if plan.slices > 1 and plan.results else plan
-    several = resources.distributed and not whole and plan.way != "disk"
+    several = resources.distributed and not whole and plan.way != "disk" and not rows_on_threads(plan, resources)
     on_devices = bool(plan.device and plan.results)
     seconds = run_seconds(plan) if on_devices else plan.seconds
     width = width_of(resources) if several and seconds >= 2 * TASK_SECONDS else 1
@@ -55,6 +55,12 @@ def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[],
         start = PlanningPolicy.current().device_start_seconds
         return found if start + found.parts.seconds < seconds else plan
     return found
+
+
+def rows_on_threads(plan: Plan, resources: Resources) -> bool:
+    """Whether tables of rows in memory are those of several GPUs of this process, for which threads of it wait."""
+    here = plan.way == "memory" and not resources.asked.remote and resources.asked.tasks != "steps"
+    return bool(plan.device and plan.row_bounds is not None and here and not plan.cuts and resources.gpu_count > 1)
 
 
 def verify_steps(plan: Plan) -> None:
@@ -118,6 +124,8 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
     if plan.spill is not None and plan.spill.cards:
         return nullcontext(DeviceThreads(plan.spill.cards, plan.spill.card_boxes))
+    if rows_on_threads(plan, resources) and run_seconds(plan) >= 2 * TASK_SECONDS:
+        return nullcontext(DeviceThreads(resources.gpu_count, 1))
     if resources.distributed and not why_here(plan, resources):
         leave_slot()
         from ..runs.step_tasks import BEGINS
@@ -138,6 +146,8 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
     if resources.asked.tasks == "steps":
         return ""
     seconds = run_seconds(plan)
+    if rows_on_threads(plan, resources) and seconds >= 2 * TASK_SECONDS:
+        return f"threads of this process use its {resources.gpu_count} GPUs"
     in_one = plan.results and plan.slices == 1 and plan.way != "disk" and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):
         return f"the propagation takes {seconds:.2g} s, and parts of it would take longer with what sending them costs"

@@ -42,6 +42,6 @@ def _swept(run: Run[Any]) -> Beliefs:
     if plan.spill:
         with opened_boxes(run, TABLES, keep=run.kept_bytes is not None) as boxes:
             return propagated(boxes)
-    if plan.parts or (run.by_steps and plan.slices == 1):
+    if plan.parts or run.devices > 1 or (run.by_steps and plan.slices == 1):
         return whole_beliefs(run.arithmetic, plan, sweep_parts(run).tables)
     return sweep_beliefs(run)

@@ -14,7 +14,7 @@ import numpy as np
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from ..trees.memory import leaf_bytes
 from .run import Run
-from .slice_policy import SlicePolicy
+from .run_policy import SlicePolicy
 from .slices import Slices, group_totals
 
 if TYPE_CHECKING:

@@ -85,6 +85,11 @@ def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
     if run.by_steps:
         return _sweep_steps(run, keep)
     plan, pool, parts = run.plan, run.pool, parts_of(run.plan)
+    if run.devices > 1:
+        from .row_devices import swept_on_devices
+
+        if (tables := swept_on_devices(run, keep=keep)) is not None:
+            return Swept(pool, parts, {}, {}, {}, tables)
     program, keep = run.program(plan.steps, plan.outputs), keep and not plan.cuts
     steps: dict[Task, list[Step]] = {(head, up): [] for up in (True, False) for head in parts.heads}
     for step in plan.steps:

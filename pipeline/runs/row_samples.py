@@ -22,7 +22,7 @@ from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM, Semiring
 from ...tasks.steps.step import Step
 from .run import Run
-from .sampling_policy import SamplingPolicy
+from .run_policy import SamplingPolicy
 
 _LARGEST_LOG: Final = 700.0
 States = NDArray[np.uint64]

@@ -120,6 +120,14 @@ class Run(Generic[T]):
         """Whether everything runs in this thread."""
         return isinstance(self.pool, SerialPool)
 
+    @property
+    def devices(self) -> int:
+        """On how many devices of this process steps of rows in memory are done side by side."""
+        from ...cluster.device_threads import DeviceThreads
+
+        in_memory = self.device and self.plan.row_bounds is not None and self.plan.way == "memory"
+        return self.pool.devices if in_memory and isinstance(self.pool, DeviceThreads) else 1
+
     def names(self, axes: Sequence[int]) -> tuple[str, ...]:
         """Return the names of local variables."""
         model, variables = self.network.model, self.network.variables

@@ -27,6 +27,26 @@ def present_card() -> int:
     return int(cupy().cuda.runtime.getDevice())
 
 
+def card_of(table: Any) -> int:
+    """Return the card that a device table lies on."""
+    return int(table.device.id)
+
+
+def brought(table: Any) -> Any:
+    """Return a table on the present card: itself, or the copy of one that lies on another card and is finished."""
+    if not arrays.is_device(table):
+        return table
+    card = card_of(table)
+    if card == present_card():
+        return table
+    here, found = present_card(), arrays.empty(table.size, table.dtype.name, alone=True).reshape(table.shape)
+    if table.size:
+        with on_card(card):
+            copy_to(here, cupy().ascontiguousarray(table), found)
+            cupy().cuda.get_current_stream().synchronize()
+    return found
+
+
 @cache
 def reaches(card: int, other: int) -> bool:
     """Whether a card may read another's memory in place, which it is allowed to at the first call."""

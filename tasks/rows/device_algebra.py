@@ -36,9 +36,19 @@ _MANY: Final = 1 << 1000
 
 @dataclass(frozen=True)
 class DeviceChoice(Representation):
-    """What is an array and what is rows, and which steps run on the device."""
+    """What is an array and what is rows, and which steps run on the device.
+
+    Parameters
+    ----------
+    part : (int, int)
+        Which of so many ranges of keys joins have.
+    shared : callable, optional
+        Does joins of many rows on several devices, given the choice, the step and its tables.
+    """
 
     places: DevicePlaces = field(default_factory=DevicePlaces, compare=False)
+    part: tuple[int, int] = (0, 1)
+    shared: Callable[[DeviceChoice, Step, Sequence[Table]], Relation] | None = field(default=None, compare=False)
 
     def _workspace_bytes(self, step: Step) -> int:
         if step.lowered.cells < _WORKED_CELLS:
@@ -74,14 +84,29 @@ class DeviceChoice(Representation):
                 return self.room.joined_reduced(here, step.axes, self.semiring, few)
             except LargeJoinError:
                 pass
+        if self.shared is not None and has_shared_rows(tables):
+            return self.shared(self, step, tables)
+        return self.joined_there(step, tables)
+
+    def joined_there(self, step: Step, tables: Sequence[Table]) -> Relation:
+        """Join tables by rows on the present device, all of it or a range of keys; see :meth:`joined`."""
         try:
-            return super().joined(step, tables_there(tables))
+            return self._joined(step, tables_there(tables))
         except MemoryError as error:
             if not out_of_memory(error):
                 raise
         # blocks of one size may be free where one of another is wanted
         free_pools()
-        return super().joined(step, tables_there(tables))
+        return self._joined(step, tables_there(tables))
+
+    def _joined(self, step: Step, tables: Sequence[Table]) -> Relation:
+        return self.room.joined_reduced(self.with_rows(self.fewer(tables)), step.axes, self.semiring, part=self.part)
+
+
+def has_shared_rows(tables: Sequence[Any]) -> bool:
+    """Whether tables have so many rows that their join is worth several devices."""
+    rows = sum([len(table) for table in tables if isinstance(table, Relation)])
+    return rows >= RowPolicy.current().device_shared_rows
 
 
 def _any_there(tables: Sequence[Table]) -> bool:
@@ -188,12 +213,16 @@ class DeviceRowsProgram(DeviceProgram[T]):
     def _staged(self, leaves: Mapping[int, T]) -> dict[int, T]:
         return large_there(leaves, self._is_large)
 
+    def leaves_there(self, nodes: Iterable[int]) -> dict[int, T]:
+        """Return some of the leaf tables, large ones on the present device."""
+        return self._staged({node: self.leaves[node] for node in nodes})
+
     def _is_large(self, values: Any) -> bool:
         if isinstance(values, Relation):
             return has_many_rows(values)
         return int(values.size) >= self._choice.places.least_cells
 
-    def _compiled(self, decoded: bool) -> None:
+    def compile_kernels(self, decoded: bool) -> None:
         """Compile together the kernels of loops that are expected on the device, if what is excluded is independent."""
         choice, share = self._choice, {node: _share(entries(table)) for node, table in self.leaves.items()}
         policy = RowPolicy.current()

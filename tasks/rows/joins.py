@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import takewhile
 from math import prod
@@ -14,7 +14,18 @@ import numpy as np
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from .keys import Keys, Words
-from .ordering import Assembly, disorder, joined, layout, moved, order_holds, output_blocks, reordered, row_blocks
+from .ordering import (
+    Assembly,
+    disorder,
+    group_edge,
+    joined,
+    layout,
+    moved,
+    order_holds,
+    output_blocks,
+    reordered,
+    row_blocks,
+)
 from .relation import Dense, Relation, Table, empty, from_dense, gathers
 from .row_backend import backend_of
 
@@ -144,6 +155,12 @@ class _Chain:
         grouping = leading(self.first.keys, self.scope)
         return [np.invert(keys.mask(grouping)) for keys in (*[stage.keys for stage in self.stages], self.first.keys)]
 
+    def within(self, part: tuple[int, int]) -> _Chain:
+        """Return one of so many ranges of the keys of the first rows, about as long; those of a group stay together."""
+        words, (number, parts) = self.first.words, part
+        ends = [group_edge(words, self._groups[-1], 0, len(words) * at // parts) for at in (number, number + 1)]
+        return replace(self, first=self.first.rows(slice(*ends)))
+
     def blocks(self, making: _JoinMaking) -> Iterator[tuple[Any, Any, bool]]:
         """Yield words, values, and whether groups begin behind those before."""
         words, values = self.first.words, self.first.values
@@ -184,6 +201,7 @@ def joined_reduced(
     budget_rows: int = 1 << 24,
     most_rows: int | None = None,
     on_join: Callable[[int], None] = _ignored,
+    part: tuple[int, int] = (0, 1),
 ) -> Relation:
     """Multiply tables and sum out what `scope` lacks, without ever having the whole join.
 
@@ -202,6 +220,9 @@ def joined_reduced(
         Rows that the result may have.
     on_join : callable, optional
         Told how many rows a part of a join has before it is made; what it raises ends the join.
+    part : (int, int)
+        A number, and of how many: which range of keys of the table that the join begins with is done. The results of
+        all ranges, one after the other, are what the whole join gives.
 
     Raises
     ------
@@ -212,7 +233,8 @@ def joined_reduced(
     """
     dims = {v: d for table in inputs for v, d in table.keys.sizes.items()}
     target = Keys(tuple(scope), tuple([dims[v] for v in scope]))
-    return _assembled(_chain(inputs, target, semiring), semiring, budget_rows, most_rows, on_join)
+    chain = _chain(inputs, target, semiring)
+    return _assembled(chain if part == (0, 1) else chain.within(part), semiring, budget_rows, most_rows, on_join)
 
 
 def _assembled(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -112,6 +113,7 @@ class MemoryAccount:
     written: int = field(default=0, init=False)
     on_disk: int = field(default=0, init=False)
     _alive: dict[int, tuple[ref[Any], int]] = field(default_factory=dict, init=False, repr=False)
+    _gone: deque[int] = field(default_factory=deque, init=False, repr=False)
     _held: int = field(default=0, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,6 +122,8 @@ class MemoryAccount:
     @property
     def free(self) -> int:
         """Bytes that are left."""
+        while self._gone:  # tables end in any thread, the account is of one
+            self._held -= self._gone.popleft()
         return self.nbytes - self._held - self.beside
 
     def keep(self, table: T) -> T:
@@ -131,7 +135,7 @@ class MemoryAccount:
         return table
 
     def _drop(self, number: int) -> None:
-        self._held -= self._alive.pop(number)[1]
+        self._gone.append(self._alive.pop(number)[1])
 
     def made(self, table: Any) -> Any:
         """Enter a table that a step made: a relation, or an array."""
@@ -151,6 +155,18 @@ class MemoryAccount:
         """
         self.joined += joined
         self.work(work)
+
+    def take(self, other: MemoryAccount) -> None:
+        """Enter what another account has of work and tables.
+
+        Raises
+        ------
+        TooMuchWorkError
+            If that is more than was allowed.
+        """
+        self.tables, self.dense = self.tables + other.tables, self.dense + other.dense
+        self.largest = max(self.largest, other.largest)
+        self.elsewhere(other.joined, other.done)
 
     def stored(self, rows: int, cells: int) -> None:
         """Enter a table that is not in memory."""
@@ -186,7 +202,12 @@ class MemoryAccount:
         return self.free // (2 * join_row_bytes(inputs))
 
     def joined_reduced(
-        self, inputs: Sequence[Table], axes: Sequence[int], semiring: Semiring, most_joined: int | None = None
+        self,
+        inputs: Sequence[Table],
+        axes: Sequence[int],
+        semiring: Semiring,
+        most_joined: int | None = None,
+        part: tuple[int, int] = (0, 1),
     ) -> Relation:
         """Multiply tables and sum out what ``axes`` lack, in blocks that fit beside the result.
 
@@ -194,6 +215,8 @@ class MemoryAccount:
         ----------
         most_joined : int, optional
             Rows that the joins of a block may have.
+        part : (int, int)
+            Which of so many ranges of keys is done; see :func:`.joins.joined_reduced`.
 
         Raises
         ------
@@ -219,6 +242,6 @@ class MemoryAccount:
             self.join(each, rows)
 
         try:
-            return joined_reduced(inputs, axes, semiring, block, most, on_join)
+            return joined_reduced(inputs, axes, semiring, block, most, on_join, part)
         except TooManyRowsError as error:
             raise RowsNoRoomError(scope, self.nbytes - free + error.rows * out, self.nbytes) from None

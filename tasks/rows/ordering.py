@@ -174,16 +174,16 @@ def row_blocks(words: Any, group: Words, block: int, most: int) -> Iterator[tupl
     rows, start, begins = len(words), 0, True
     while start < rows:
         reach = block if group.any() else most
-        edge = _edge(words, group, start, start + reach)
+        edge = group_edge(words, group, start, start + reach)
         while edge == start and reach < most:
             reach = min(2 * reach, most)
-            edge = _edge(words, group, start, start + reach)
+            edge = group_edge(words, group, start, start + reach)
         stop = edge if edge > start else start + reach
         yield start, stop, begins
         start, begins = stop, edge > start
 
 
-def _edge(words: Any, group: Words, start: int, stop: int) -> int:
+def group_edge(words: Any, group: Words, start: int, stop: int) -> int:
     """Return the last place between two where a group begins or all ends; the first place, if there is none."""
     if stop >= len(words):
         return len(words)

@@ -58,6 +58,8 @@ class RowPolicy(Policy):
         How much more a device gains where it loops over cells than where it joins.
     device_short_loops : int
         On tables there loops of so many times ``small_cells`` are over before a join is launched.
+    device_shared_rows : int
+        Joins of tables with so many rows together are done by ranges of keys on all devices that a run has.
     device_spare_rows : int
         Rows there is room for beyond those that a layer on a device keeps, however few may wait.
     """
@@ -90,4 +92,5 @@ class RowPolicy(Policy):
     device_rows: int = 1 << 14
     device_loop_gain: int = 2
     device_short_loops: int = 1 << 12
+    device_shared_rows: int = 1 << 23
     device_spare_rows: int = 1 << 20

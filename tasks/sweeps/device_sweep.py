@@ -156,7 +156,7 @@ class DeviceProgram(Program[T]):
     def _read_there(self) -> frozenset[int]:
         return frozenset(i for step in self._steps_there for i in step.inputs)
 
-    def _compiled(self, decoded: bool) -> None:
+    def compile_kernels(self, decoded: bool) -> None:
         """Choose all launches and compile their kernels together before the first is needed."""
         algebra: Any = self.algebra
         for step in self._steps_there:
@@ -231,7 +231,7 @@ class DeviceProgram(Program[T]):
         here = [step for step in self.steps if step.node not in self._nodes_there]
         wanted = [step.node for step in here if step.node in kept or step.node in self._read_there]
         with portable_errors():
-            self._compiled(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
+            self.compile_kernels(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
             tables = {**self.leaves, **(messages or {})}
             dropped = freed_tables(here, wanted)
             made = sweep(here, tables, self.algebra, dropped, threads=threads, on_table=on_table)
@@ -252,7 +252,7 @@ class DeviceProgram(Program[T]):
     ) -> Iterator[dict[int, T]]:
         """Sweep once per slice and yield the outputs of each."""
         with portable_errors():
-            self._compiled(decoded=False)
+            self.compile_kernels(decoded=False)
             before: Callable[[], dict[int, T]] | None = None
             varying = self.steps[self.variant_from :]
             algebra, _ = self._with_room(varying, self.outputs, self.outputs)

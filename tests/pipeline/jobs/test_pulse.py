@@ -12,7 +12,7 @@ from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.jobs import heartbeat
 from bucketflow.pipeline.jobs.heartbeat import Pulse
-from bucketflow.pipeline.runs.slice_policy import SlicePolicy
+from bucketflow.pipeline.runs.run_policy import SlicePolicy
 from bucketflow.storage.job_folder import JobDir
 from tests.models import grid
 from tests.pipeline.rows.sparse import ring

@@ -21,7 +21,7 @@ from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.runs.parts import sweep_parts
 from bucketflow.pipeline.runs.row_samples import sampled_work
 from bucketflow.pipeline.runs.run import Run
-from bucketflow.pipeline.runs.sampling_policy import SamplingPolicy
+from bucketflow.pipeline.runs.run_policy import SamplingPolicy
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.pipeline.rows.sparse import dense_ring, ring
 from tests.pipeline.rows.test_rows_memory import band_grid
