@@ -275,7 +275,7 @@ class ProverPolicy(Policy):
     tree_saving_ratio: int = 1 << 8
     tree_search_seconds: float = 0.1
     early_cells: float = 2.0**36
-    early_sweep_seconds: float = 0.3
+    early_sweep_seconds: float = 0.5
     sought_again_part: float = 0.25
     planned_sweep_seconds: float = 2.0
     short_sweep_seconds: float = 1.0
