@@ -70,9 +70,10 @@ class StrategyPolicy:
     shortened : float
         A turn that is not the first is shortened to what is left of that, unless it were less than this part of it: of
         mc2022_track2_030, a sweep of 4.7 s, a search that takes 1.2 had 0.75 and 0.8 s were left.
-    mispriced : float
-        A sweep that learns on its way that it takes so many times its price is priced again, and others have turns by
-        that: mc2022_track2_030 was priced for 2 primes and takes 14.
+    mispriced, mispriced_seconds : float
+        A sweep that learns on its way that it takes so many times its price, and so many seconds, is priced again, and
+        others have turns by that: mc2022_track2_030 was priced for 2 primes and takes 15, 7.6 CPU-s in place of 3.3. A
+        sweep of 0.9 s that ended after its first 0.3 would take that again.
     saved_by_trees : float
         A tree that is searched has this part fewer cells than the buckets of the order that is found at once.
     most_saved : float
@@ -123,6 +124,7 @@ class StrategyPolicy:
     patience_seconds: float = 60.0
     shortened: float = 0.5
     mispriced: float = 2.0
+    mispriced_seconds: float = 2.0
     saved_by_trees: float = 16.0
     most_saved: float = 256.0
     sliced_overhead: float = 8.0

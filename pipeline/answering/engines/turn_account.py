@@ -189,7 +189,9 @@ class TurnAccount:
     def _finish(self, standing: _Standing) -> Move:
         """Let an engine run to its end; where others may have turns, it ends if it learns that it takes much longer."""
         rivals = [each for each in self.open if not each.can_be_priced and not each.offer.lengths.part]
-        most = inf if standing.offer.at_once or not rivals else self.policy.mispriced * standing.price.seconds
+        most = max(self.policy.mispriced * standing.price.seconds, self.policy.mispriced_seconds)
+        if standing.offer.at_once or not rivals:
+            most = inf
         return Move("finish", standing.offer.engine, most, standing.offer.why)
 
     def _length(self, standing: _Standing, begun: float = 0.0) -> float:

@@ -34,6 +34,7 @@ from tests.models import grid
 from tests.strategies import NEVER_QUICK, solve_by
 
 UNKNOWN = EnginePrice()
+NO_TURNS = replace(POLICY, share=0.0)
 
 
 def rough(seconds: float, device: Any = "host") -> EnginePrice:
@@ -237,11 +238,14 @@ def test_what_runs_on_another_core_is_allowed_beside_the_turn_that_it_runs_with(
 
 
 def test_a_sweep_ends_where_it_learns_that_it_was_mispriced_only_if_others_may_go_on() -> None:
-    made = strategy("count", Wishes(), search=UNKNOWN, sweep=planned(0.4))
-    account = TurnAccount.of(made)
+    for seconds, most in ((0.4, POLICY.mispriced_seconds), (40.0, POLICY.mispriced * 40.0)):
+        made = replace(strategy("count", Wishes(), search=UNKNOWN, sweep=planned(seconds)), policy=NO_TURNS)
+        move = TurnAccount.of(made).next()
+        assert move is not None
+        assert (move.kind, move.seconds) == ("finish", most)
+    account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, sweep=planned(0.4)))
     move = account.next()
     assert move is not None
-    assert (move.kind, move.seconds) == ("finish", POLICY.mispriced * 0.4)
     account.enter(move, 0.1)
     account.reprice(SWEEP, planned(9.0))
     then = account.next()
@@ -259,7 +263,8 @@ def test_a_count_of_more_primes_than_expected_is_priced_again() -> None:
     functions = [(["all", name], clause) for name in names]
     model = bucketflow.Model.build("cost", dict.fromkeys(["all", *names], 2), functions, top=9)
     expected = expected_primes(question_of(model, "count").reduced[0])
-    found = solve_by(replace(NEVER_QUICK, share=0.0, mispriced=1.0), model, "count")
+    policy = replace(NEVER_QUICK, share=0.0, mispriced=1.0, mispriced_seconds=0.0)
+    found = solve_by(policy, model, "count")
     assert found.value == 2**200 + 1
     first, last = [turn for turn in found.tried if turn.engine == SWEEP]
     assert first.ended.endswith(f"{expected} were expected")
