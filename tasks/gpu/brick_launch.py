@@ -10,10 +10,11 @@ import numpy as np
 
 from ..steps.semiring import Semiring
 from .device_policy import DevicePolicy
-from .kernels import Launch, kernel
+from .kernels import Launch, block_shared_bytes, kernel
 from .stream_launch import bound_of
-from .tiling.brick_cells import MAX_ROWS, SHARED_BYTES, lanes
+from .tiling.brick_cells import MAX_ROWS, SHARED_BYTES
 from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
+from .tiling.brick_price import TABLES_BYTES, copied_ahead, residents
 from .tiling.passes import BrickPass
 
 _NARROW: Final = "int16"
@@ -25,25 +26,30 @@ def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
     """Prepare a launch of bricks."""
     brick = each.brick
     constants = {
+        "STEP": step_dtype(len(brick.slices)).itemsize,
         "INPUTS": len(brick.slices),
         "ROWS": brick.rows,
         "COLUMNS": brick.columns,
         "KINDS": sum((s.rows + 2 * s.columns + 4 * s.inner) << 3 * i for i, s in enumerate(brick.slices)),
+        "UNITS": sum((s.unit * semiring.itemsize).bit_length() - 1 << 3 * i for i, s in enumerate(brick.slices)),
+        "SPREADS": sum((s.spread > 0) << i for i, s in enumerate(brick.slices)),
+        "ONCE": sum((s.far_items == 1) << i for i, s in enumerate(brick.slices)),
     }
     narrow = semiring.dtype == _NARROW and brick.columns > 1
-    # Blocks at once on a multiprocessor: three where 80 registers hold the sums and what each input needs.
-    sums = brick.rows * lanes(brick.columns) * semiring.itemsize // 4 * (1 if all(s.inner for s in brick.slices) else 2)
-    constants["RESIDENT"] = 3 if sums + 6 * len(brick.slices) <= 60 else 2
+    constants["RESIDENT"] = residents(brick, semiring.itemsize)
+    shared = brick.shared_cells * semiring.itemsize
+    ahead = 2 * shared <= block_shared_bytes() - TABLES_BYTES and copied_ahead(brick, semiring.itemsize)
+    shared *= 1 + ahead
     flags = {
         "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,
         "NARROW": narrow,
         "SCATTERED": not brick.vectors,
         "FAR_APART": max(piece.reach for piece in brick.slices) >= DevicePolicy.current().far_cells,
+        "AHEAD": ahead,
     }
     constants |= {flag: 1 for flag, wanted in flags.items() if wanted}
     compiled = kernel("brick", semiring.name, semiring.dtype, **constants)
-    compiled.max_dynamic_shared_size_bytes = SHARED_BYTES
-    shared = brick.shared_cells * semiring.itemsize
+    compiled.max_dynamic_shared_size_bytes = max(SHARED_BYTES, shared)
     return Launch(compiled, _record(brick, semiring), (each.reads, each.writes), brick.blocks, brick.threads, shared)
 
 
@@ -59,20 +65,21 @@ def step_dtype(inputs: int) -> np.dtype[Any]:
         ("out_row", "i8", MAX_ROWS),
         ("out_column", "i8", _MAX_COLUMNS),
         ("source", "i8", (inputs, MAX_COPIES)),
-        ("target", "i4", (inputs, MAX_COPIES)),
-        ("place", "i4", (inputs, MAX_PLACES)),
         ("start", "i4", inputs),
         ("row", "i4", inputs),
         ("outer_size", "u4", MAX_OUTER),
-        ("place_size", "u4", MAX_PLACES),
+        ("place_size", "u2", MAX_PLACES),
+        ("target", "u2", (inputs, MAX_COPIES)),
+        ("place", "u2", (inputs, MAX_PLACES)),
         ("copy_size", "u2", (inputs, MAX_COPIES)),
         ("near", "u2", inputs),
         ("copies", "u2", inputs),
         ("first", "u2", inputs + 1),
-        ("unit", "u2", inputs),
+        ("spread", "u2", inputs),
         ("outer_axes", "u4", 2),
         ("place_axes", "u4", 3),
         ("counts", "u4", 3),
+        ("shared", "i4"),
     ]
     return np.dtype([(name, kind, shape[0] if shape else ()) for name, kind, *shape in fields], align=True)
 
@@ -99,9 +106,10 @@ def _record(brick: Brick, semiring: Semiring) -> Any:
         record["start"][i] = piece.start * size
         record["row"][i] = piece.row * size
         record["near"][i], record["copies"][i] = len(piece.near), len(copies)
-        record["unit"][i] = piece.unit
+        record["spread"][i] = piece.spread * size
     record["outer_axes"] = (len(brick.bricks), len(brick.bricks) + len(brick.stages))
     record["place_axes"] = (*brick.ends, len(brick.places))
     record["first"][1:] = np.cumsum([piece.far_items for piece in brick.slices])
     record["counts"] = (*[math.prod(a.size for a in group) for group in (brick.bricks, brick.stages)], brick.run)
+    record["shared"] = brick.shared_cells * size
     return record

@@ -39,6 +39,16 @@ def _processors(device: int) -> int:
     return int(cupy().cuda.Device(device).attributes["MultiProcessorCount"])
 
 
+def block_shared_bytes() -> int:
+    """Return the shared memory that a block may ask for on the present device."""
+    return _block_shared_bytes(cupy().cuda.Device().id)
+
+
+@cache
+def _block_shared_bytes(device: int) -> int:
+    return int(cupy().cuda.Device(device).attributes["MaxSharedMemoryPerBlockOptin"])
+
+
 class Kernel:
     """One kernel with its constants fixed; compiled when it is first launched, unless `compile_waiting` was sooner."""
 

@@ -102,6 +102,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     for module in (gpu_stream, gpu_brick_launch, gpu_joins, gpu_product, gpu_gather):
         monkeypatch.setattr(module, "kernel", record)
+    monkeypatch.setattr(gpu_brick_launch, "block_shared_bytes", lambda: 227 << 10)
     return found
 
 

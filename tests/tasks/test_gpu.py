@@ -150,21 +150,31 @@ def test_small_blocks_take_many_steps(semiring: Semiring, cells: int, blocks: in
 
 
 def check_bricks(step: Lowered) -> None:
-    """Compare the launches of bricks with the CPU, on a step that is too small for them to pay."""
-    with TilingPolicy.using(brick_least_cells=1, brick_least_output_cells=1, brick_searched_cells=1):
-        passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
-    assert any(isinstance(each, gpu_lowering.BrickPass) for each in passes.passes)
+    """Compare the launches of bricks with the CPU, on a step that is too small for them to pay.
+
+    Once each block has a brick, and once a few blocks take all of them, one after another.
+    """
     tables = tables_for(step)
     on_device = [cupy.asarray(t) for t in tables]
-    run_passes = gpu.DeviceRun(passes, step.semiring, step.out_cells)
-    once = run_passes(on_device)
-    poisoned = cupy.full(step.out_cells, 77, step.semiring.dtype)
-    np.testing.assert_array_equal(once.get(), run_passes(on_device, poisoned).get())
     expected = run(step, tables)
-    if step.semiring.dtype == "float64":
-        np.testing.assert_allclose(once.get(), expected, rtol=1e-12, atol=1e-12)
-    else:
-        np.testing.assert_array_equal(once.get(), expected)
+    for blocks in (TilingPolicy.current().brick_most_blocks, 3):
+        with TilingPolicy.using(
+            brick_least_cells=1,
+            brick_least_output_cells=1,
+            brick_searched_cells=1,
+            brick_compared_cells=1,
+            brick_most_blocks=blocks,
+        ):
+            passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
+        assert any(isinstance(each, gpu_lowering.BrickPass) for each in passes.passes)
+        run_passes = gpu.DeviceRun(passes, step.semiring, step.out_cells)
+        once = run_passes(on_device)
+        poisoned = cupy.full(step.out_cells, 77, step.semiring.dtype)
+        np.testing.assert_array_equal(once.get(), run_passes(on_device, poisoned).get())
+        if step.semiring.dtype == "float64":
+            np.testing.assert_allclose(once.get(), expected, rtol=1e-12, atol=1e-12)
+        else:
+            np.testing.assert_array_equal(once.get(), expected)
 
 
 # Axes of a step by number: sizes, the output, the inputs. Values that differ by rows, by columns, by both and by

@@ -43,7 +43,7 @@ class Driver:
 
         class Device:
             id = 3
-            attributes: ClassVar = {"MultiProcessorCount": 10}
+            attributes: ClassVar = {"MultiProcessorCount": 10, "MaxSharedMemoryPerBlockOptin": 227 << 10}
 
             def __init__(self, number: int = 3) -> None:
                 assert number == 3

@@ -140,10 +140,11 @@ def fetched(piece: BrickSlice, table: np.ndarray, base: int, threads: int) -> np
         for side in ("source", "target")
     )
     assert not ((source + base) % piece.unit).any()
-    assert not ((target + piece.start) % piece.unit).any()
+    assert piece.spread or not ((target + piece.start) % piece.unit).any()
     cells = np.arange(piece.unit)
-    assert np.isnan(shared[target[:, None] + cells]).all()
-    shared[target[:, None] + cells] = table[base + source[:, None] + cells]
+    at = target[:, None] + cells * (piece.spread or 1)
+    assert np.isnan(shared[at]).all()
+    shared[at] = table[base + source[:, None] + cells]
     return shared
 
 
@@ -301,7 +302,10 @@ def test_random_bricks(data: st.DataObject) -> None:
     lowered = lower(inputs, tuple(output), sizes, semiring.dtype, semiring)
     searched = data.draw(st.sampled_from([1 << 10, 1 << 30]))
     with TilingPolicy.using(
-        brick_least_cells=1 << 10, brick_least_output_cells=1 << 6, brick_searched_cells=searched, brick_usual_share=1.5
+        brick_least_cells=1 << 10,
+        brick_least_output_cells=1 << 6,
+        brick_compared_cells=searched,
+        brick_searched_cells=searched,
     ):
         check(lowered)
 

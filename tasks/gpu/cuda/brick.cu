@@ -5,10 +5,13 @@
 // A thread sums ROWS x COLUMNS cells of the output, so a value that differs by rows alone or by columns alone is
 // read once for all of them. By the distributive law, inputs without the inner eliminated states are multiplied
 // in after the sum over these. INPUTS and KINDS (of each input, in three bits: rows, columns, inner) are fixed
-// when compiling; NARROW says that values are pairs of 16 bits.
+// when compiling; NARROW says that values are pairs of 16 bits. So are copies: UNITS (of each input, in three bits)
+// is log2 of the bytes that a thread reads at once, SPREADS has the inputs whose neighbours are not neighbours in
+// shared memory, ONCE those of which a thread copies one item. AHEAD says that the next slices are copied while these
+// are computed from, and lie behind them.
 
 constexpr int OUTER = 19;
-constexpr int PLACES = 12;
+constexpr int PLACES = 16;
 constexpr int COPIES = 16;
 constexpr int STATES = 64;
 constexpr int FAR = 256;
@@ -16,7 +19,7 @@ constexpr int THREADS = 256;
 constexpr int MOST_ROWS = 9;
 constexpr int MOST_COLUMNS = 8;
 constexpr int LANES = COLUMNS < 3 ? COLUMNS : COLUMNS < 5 ? 4 : 8;  // columns that are no power of two have gaps
-constexpr int BASES = 16;
+constexpr int ITEMS = 16;  // that are located at once
 constexpr int PADDED = (INPUTS + 3) / 4 * 4;
 
 __device__ constexpr bool has_rows(int i) { return KINDS >> 3 * i & 1; }
@@ -32,21 +35,23 @@ struct Step {
     i64 out_row[MOST_ROWS];
     i64 out_column[MOST_COLUMNS];
     i64 source[INPUTS][COPIES];
-    int target[INPUTS][COPIES];
-    int place[INPUTS][PLACES];  // bytes in shared memory, as all distances there but the target's
     int start[INPUTS];
     int row[INPUTS];
     unsigned outer_size[OUTER];
-    unsigned place_size[PLACES];
+    unsigned short place_size[PLACES];
+    unsigned short target[INPUTS][COPIES];  // bytes in shared memory, as all distances there
+    unsigned short place[INPUTS][PLACES];
     unsigned short copy_size[INPUTS][COPIES];
     unsigned short near[INPUTS], copies[INPUTS];  // axes of the copy: of all threads together, and all
     unsigned short first[INPUTS + 1];             // items of far_at before those of an input
-    unsigned short unit[INPUTS];
+    unsigned short spread[INPUTS];                // between neighbours of a table, where they are not together
     unsigned brick_axes, outer_axes;
     unsigned thread_axes, inner_axes, place_axes;  // where the axes of threads, inner and outer states end
     unsigned bricks, stages;
     unsigned run;  // bricks that a block takes one after another, before others take theirs
+    int shared;  // of all slices; the next ones lie behind them
 };
+static_assert(sizeof(Step) == STEP && STEP <= 4096, "as it is filled, and all that a launch takes");
 
 #ifdef FAR_APART
 typedef i64 Source;
@@ -73,23 +78,21 @@ struct alignas(ROW_BYTES) Rows {
 };
 
 extern __shared__ __align__(16) char room[];
-__shared__ i64 brick_at[BASES][INPUTS + 1];
-__shared__ i64 stage_at[BASES][INPUTS];
-__shared__ i64 held[INPUTS];
+__shared__ i64 item_at[2 * ITEMS][INPUTS + 1];  // where items lie: stages of bricks, as a block takes them
+__shared__ unsigned changed[2 * ITEMS];          // which slices differ from those of the item before
 __shared__ Places inner_at[STATES], outer_at[STATES];
 __shared__ Far far_at[FAR];
 
-// Where number `index` of the axes [first, end) lies in each table; the last axis varies fastest.
-template <int TABLES>
-__device__ __forceinline__ void locate(const Step& s, int first, int end, unsigned index, i64* at) {
-    for (int i = 0; i < TABLES; i++) at[i] = 0;
+// Where number `index` of the axes [first, end) lies in a table; the last axis varies fastest.
+__device__ __forceinline__ i64 locate(const Step& s, int table, int first, int end, unsigned index) {
+    i64 at = 0;
 #pragma unroll 1
     for (int axis = end - 1; axis >= first; axis--) {
-        unsigned rest = index / s.outer_size[axis];
-        unsigned digit = index - rest * s.outer_size[axis];
-        for (int i = 0; i < TABLES; i++) at[i] += digit * s.outer_stride[i][axis];
+        const unsigned rest = index / s.outer_size[axis];
+        at += (index - rest * s.outer_size[axis]) * s.outer_stride[table][axis];
         index = rest;
     }
+    return at;
 }
 
 // Where number `index` of the places [first, end) lies in each slice; the first axis varies fastest.
@@ -107,7 +110,7 @@ __device__ __forceinline__ i64 place(const Step& s, int first, int end, unsigned
     return out;
 }
 
-__device__ __forceinline__ Far item(const Step& s, int i, int first, int end, unsigned index) {
+__device__ __forceinline__ Far item_of_copy(const Step& s, int i, int first, int end, unsigned index) {
     Far at = {0, 0};
 #pragma unroll 1
     for (int axis = first; axis < end; axis++) {
@@ -120,7 +123,7 @@ __device__ __forceinline__ Far item(const Step& s, int i, int first, int end, un
     return at;
 }
 
-__device__ __forceinline__ unsigned items(const Step& s, int i, int first, int end) {
+__device__ __forceinline__ unsigned items_of_copy(const Step& s, int i, int first, int end) {
     unsigned n = 1;
 #pragma unroll 1
     for (int axis = first; axis < end; axis++) n *= s.copy_size[i][axis];
@@ -147,31 +150,48 @@ __device__ __forceinline__ void fetch(char* to, const T* from) {
     *reinterpret_cast<Bytes<BYTES>*>(to) = *reinterpret_cast<const Bytes<BYTES>*>(from);
 }
 
-// Copies this thread's items to `to` in shared memory; far_at[k, end) says how far each is from the first.
+// Puts neighbours of a table `spread` bytes apart.
 template <int BYTES>
-__device__ __forceinline__ void copy(int to, const T* from, unsigned k, unsigned end) {
-    if (BYTES < 4)
-        for (; k + 8 <= end; k += 8) {  // not asynchronous: all loads are under way before the first is used
-            Bytes<BYTES> cells[8];
+__device__ __forceinline__ void put(char* to, const Bytes<BYTES>& cells, unsigned spread) {
 #pragma unroll
-            for (int j = 0; j < 8; j++) cells[j] = *reinterpret_cast<const Bytes<BYTES>*>(from + far_at[k + j].source);
-#pragma unroll
-            for (int j = 0; j < 8; j++) *reinterpret_cast<Bytes<BYTES>*>(room + to + far_at[k + j].target) = cells[j];
-        }
-#pragma unroll 4
-    for (; k < end; k++) fetch<BYTES>(room + to + far_at[k].target, from + far_at[k].source);
+    for (int j = 0; j < BYTES / SIZE; j++)
+        *reinterpret_cast<Bytes<SIZE>*>(to + j * spread) = reinterpret_cast<const Bytes<SIZE>*>(&cells)[j];
 }
 
+// Copies this thread's items to `to` in shared memory; far_at[k, end) says how far each is from the first.
 // Not inlined: every input would have a copy of it.
-__device__ __noinline__ void copy_slice(int to, const T* from, unsigned k, unsigned end, int bytes) {
-    if (bytes == 16)
-        copy<16>(to, from, k, end);
-    else if (SIZE <= 8 && bytes == 8)
-        copy<8>(to, from, k, end);
-    else if (SIZE <= 4 && bytes == 4)
-        copy<4>(to, from, k, end);
+template <int BYTES, bool SPREAD>
+__device__ __noinline__ void copy(char* to, const T* from, unsigned k, unsigned end, unsigned spread) {
+    if (BYTES < 4 || SPREAD) {  // not asynchronous: several loads are under way before the first is used
+        constexpr int BATCH = SPREAD && BYTES > 8 ? 4 : 8;
+        for (; k + BATCH <= end; k += BATCH) {
+            Bytes<BYTES> cells[BATCH];
+#pragma unroll
+            for (int j = 0; j < BATCH; j++) cells[j] = *reinterpret_cast<const Bytes<BYTES>*>(from + far_at[k + j].source);
+#pragma unroll
+            for (int j = 0; j < BATCH; j++) put<BYTES>(to + far_at[k + j].target, cells[j], SPREAD ? spread : SIZE);
+        }
+    }
+#pragma unroll 4
+    for (; k < end; k++) {
+        if (SPREAD)
+            put<BYTES>(to + far_at[k].target, *reinterpret_cast<const Bytes<BYTES>*>(from + far_at[k].source), spread);
+        else
+            fetch<BYTES>(to + far_at[k].target, from + far_at[k].source);
+    }
+}
+
+// Copies this thread's share of an input's slice; most slices are so small that it is one item.
+template <int I>
+__device__ __forceinline__ void copy_slice(const Step& s, char* to, const T* from) {
+    constexpr int BYTES = 1 << (UNITS >> 3 * I & 7);
+    constexpr bool spread = SPREADS >> I & 1;
+    if (!(ONCE >> I & 1))
+        copy<BYTES, spread>(to, from, s.first[I], s.first[I + 1], s.spread[I]);
+    else if (spread)
+        put<BYTES>(to, *reinterpret_cast<const Bytes<BYTES>*>(from), s.spread[I]);
     else
-        copy<SIZE>(to, from, k, end);
+        fetch<BYTES>(to, from);
 }
 
 __device__ __forceinline__ void arrived() {
@@ -354,6 +374,37 @@ __device__ __forceinline__ unsigned brick_of(const Step& s, unsigned mine) {
     return (mine / s.run * gridDim.x + blockIdx.x) * s.run + mine % s.run;
 }
 
+// Locates some of a block's items, each in every table.
+__device__ __forceinline__ void locate_items(const Step& s, unsigned first, unsigned end) {
+    for (unsigned k = threadIdx.x; k < (end - first) * (INPUTS + 1); k += blockDim.x) {
+        const unsigned item = first + k / (INPUTS + 1), table = k % (INPUTS + 1), mine = item / s.stages;
+        item_at[item % (2 * ITEMS)][table] =
+            locate(s, table, 0, s.brick_axes, brick_of(s, mine)) +
+            (table < INPUTS ? locate(s, table, s.brick_axes, s.outer_axes, item - mine * s.stages) : 0);
+    }
+}
+
+__device__ __forceinline__ void compare_items(unsigned first, unsigned end) {
+    const unsigned item = first + threadIdx.x;
+    if (item >= end) return;
+    unsigned mask = 0;
+    for (int i = 0; i < INPUTS; i++)
+        if (item == 0 || item_at[item % (2 * ITEMS)][i] != item_at[(item - 1) % (2 * ITEMS)][i]) mask |= 1u << i;
+    changed[item % (2 * ITEMS)] = mask;
+}
+
+// Copies those slices of an item that differ from the one before, each where that one's is not.
+template <int I>
+__device__ __forceinline__ void copy_slices(const Step& s, unsigned item, unsigned mask, unsigned where,
+                                            const Far* near) {
+    if constexpr (I < INPUTS) {
+        if ((mask >> I & 1) && near[I].target >= 0)
+            copy_slice<I>(s, room + s.start[I] + near[I].target + (where >> I & 1) * s.shared,
+                          s.in[I] + item_at[item % (2 * ITEMS)][I] + near[I].source);
+        copy_slices<I + 1>(s, item, mask, where, near);
+    }
+}
+
 __device__ __forceinline__ unsigned states_of(const Step& s, int first, int end) {
     unsigned n = 1;
 #pragma unroll 1
@@ -365,6 +416,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) brick(const __gr
     const unsigned me = threadIdx.x, threads = blockDim.x;
     const unsigned inner = states_of(s, s.thread_axes, s.inner_axes);
     const unsigned outer = states_of(s, s.inner_axes, s.place_axes);
+    // bricks are a multiple of the run, and no more blocks than runs
+    const unsigned items = ((s.bricks / s.run - 1 - blockIdx.x) / gridDim.x + 1) * s.run * s.stages;
 #pragma unroll 1
     for (unsigned k = me; k < inner; k += threads) place(s, s.thread_axes, s.inner_axes, k, inner_at[k].v);
 #pragma unroll 1
@@ -375,43 +428,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, RESIDENT) brick(const __gr
 #pragma unroll
     for (int i = 0; i < INPUTS; i++) {
         low[i] += s.start[i];
-        near[i] = item(s, i, 0, s.near[i], me);
-        if (me >= items(s, i, 0, s.near[i])) near[i].target = -1;
+        near[i] = item_of_copy(s, i, 0, s.near[i], me);
+        if (me >= items_of_copy(s, i, 0, s.near[i])) near[i].target = -1;
 #pragma unroll 1
         for (unsigned k = s.first[i] + me; k < s.first[i + 1]; k += threads)
-            far_at[k] = item(s, i, s.near[i], s.copies[i], k - s.first[i]);
-        if (me == 0) held[i] = -1;
+            far_at[k] = item_of_copy(s, i, s.near[i], s.copies[i], k - s.first[i]);
     }
-    for (unsigned mine = 0; brick_of(s, mine) < s.bricks; mine++) {
-        if (mine % BASES == 0) {
-            __syncthreads();
-            const unsigned number = brick_of(s, mine + me);
-            if (me < BASES && number < s.bricks) locate<INPUTS + 1>(s, 0, s.brick_axes, number, brick_at[me]);
+    locate_items(s, 0, min(2 * ITEMS, items));
+    __syncthreads();
+    compare_items(0, min(2 * ITEMS, items));
+    __syncthreads();
+    unsigned where = 0;  // of each slice, in which of the two places it is
+    copy_slices<0>(s, 0, changed[0], where, near);
+    LaneSum sum[ROWS][WIDE];
+    for (unsigned item = 0, stage = 0; item < items; item++) {
+        arrived();
+        __syncthreads();
+        // The next items are located where nobody reads any more, and compared after one more of these barriers.
+        if (item % ITEMS == 0 && item && item + ITEMS < items) locate_items(s, item + ITEMS, min(item + 2 * ITEMS, items));
+        if (item % ITEMS == 1 && item > 1) compare_items(item - 1 + ITEMS, min(item - 1 + 2 * ITEMS, items));
+        const unsigned next = item + 1 < items ? changed[(item + 1) % (2 * ITEMS)] : 0;
+        unsigned after = where;
+#ifdef AHEAD
+        after ^= next;
+        copy_slices<0>(s, item + 1, next, after, near);
+#endif
+        if (stage == 0) {
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+#pragma unroll
+                for (int j = 0; j < WIDE; j++) sum[r][j] = nothing(s.bound);
         }
-        LaneSum sum[ROWS][WIDE];
+        int at[INPUTS];
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-#pragma unroll
-            for (int j = 0; j < WIDE; j++) sum[r][j] = nothing(s.bound);
-        for (unsigned stage = 0; stage < s.stages; stage++) {
-            if (stage % BASES == 0 && (mine == 0 || s.stages > BASES)) {
-                __syncthreads();
-                if (me < BASES && stage + me < s.stages)
-                    locate<INPUTS>(s, s.brick_axes, s.outer_axes, stage + me, stage_at[me]);
-            }
-            __syncthreads();
-#pragma unroll
-            for (int i = 0; i < INPUTS; i++) {
-                const i64 base = brick_at[mine % BASES][i] + stage_at[stage % BASES][i];
-                if (base == held[i] || near[i].target < 0) continue;
-                copy_slice(s.start[i] + near[i].target, s.in[i] + base + near[i].source, s.first[i], s.first[i + 1],
-                           s.unit[i] * SIZE);
-            }
-            arrived();
-            __syncthreads();
-            if (me < INPUTS) held[me] = brick_at[mine % BASES][me] + stage_at[stage % BASES][me];
-            brick_sum(s, low, inner, outer, sum);
+        for (int i = 0; i < INPUTS; i++) at[i] = low[i] + (where >> i & 1) * s.shared;
+        brick_sum(s, at, inner, outer, sum);
+        if (++stage == s.stages) {
+            stage = 0;
+            store(s, s.out + item_at[item % (2 * ITEMS)][INPUTS] + out_low, sum);
         }
-        store(s, s.out + brick_at[mine % BASES][INPUTS] + out_low, sum);
+#ifndef AHEAD
+        if (next) {
+            __syncthreads();
+            copy_slices<0>(s, item + 1, next, after, near);
+        }
+#endif
+        where = after;
     }
 }

@@ -22,6 +22,9 @@ MAX_ROWS: Final = 9
 MAX_STATES: Final = 64
 """Threads, rows of a thread and eliminated states of either kind in a brick; as in ``cuda/brick.cu``."""
 
+_OTHER_CELLS: Final = 16
+"""Cells of a thread whose columns are no neighbours in the output, about."""
+
 SHARED_BYTES: Final = 52 << 10
 """Of the slices of a brick: with a block's tables, what every device since 2018 has."""
 
@@ -154,7 +157,8 @@ class BrickCells:
             if part < axis.size:
                 break
         self.most_rows = min(MAX_ROWS, self.most_cells // self.columns_cells)
-        self.most_kept = MAX_THREADS * self.columns_cells * self.most_rows
+        # Columns of another axis may hold more than these.
+        self.most_kept = MAX_THREADS * max(self.columns_cells * self.most_rows, min(self.most_cells, _OTHER_CELLS))
         line, run = NOMINAL.line_bytes // self.itemsize, 1
         for i in self.kept:
             size = self.axes[i].size

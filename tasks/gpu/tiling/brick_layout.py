@@ -13,7 +13,7 @@ from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
 
 MAX_OUTER: Final = 19
-MAX_PLACES: Final = 12
+MAX_PLACES: Final = 16
 MAX_COPIES: Final = 16
 MAX_FAR: Final = 256
 """Axes between bricks, within a brick and of a copy, and items of a table of copies; as in ``cuda/brick.cu``."""
@@ -43,7 +43,9 @@ class BrickSlice:
     places
         Distance along every axis of threads, of inner and of outer states; 0 where it is the same.
     unit
-        Cells that are copied at once.
+        Cells that are read at once, neighbours in the table.
+    spread
+        Distance of these in shared memory where each is stored alone; 0 where they are copied together.
     near, far
         Axes of the copy, fastest first: items of all threads together, and how often.
     """
@@ -56,6 +58,7 @@ class BrickSlice:
     row: int
     places: tuple[int, ...]
     unit: int
+    spread: int
     near: tuple[Copy, ...]
     far: tuple[Copy, ...]
 
@@ -276,7 +279,7 @@ def _slice(
         if cells * itemsize % NOMINAL.bank_row_bytes == 0 and part not in last:
             cells += VECTOR_BYTES // itemsize
     cells += -cells % (VECTOR_BYTES // itemsize)
-    unit, copies = _units(copies, [a.strides[t] for a in outer], itemsize)
+    unit, spread, copies = _units(copies, [a.strides[t] for a in outer], itemsize)
     near, far = _near_and_far(copies, count(shape.threads))
     places = shape.threads + shape.inner + shape.outer
     return BrickSlice(
@@ -288,13 +291,18 @@ def _slice(
         row=distance[last[0]] if last else 0,
         places=tuple([distance.get(part, 0) for part in places]),
         unit=unit,
+        spread=spread,
         near=near,
         far=far,
     )
 
 
-def _units(copies: Sequence[Copy], outer: Sequence[int], itemsize: int) -> tuple[int, list[Copy]]:
-    """Fuse the axes of a copy in the table's order, and take as many cells at once as are together on both sides."""
+def _units(copies: Sequence[Copy], outer: Sequence[int], itemsize: int) -> tuple[int, int, list[Copy]]:
+    """Fuse the axes of a copy in the table's order, and read as many cells at once as are together there, aligned.
+
+    Returns these, their distance in shared memory, and the axes of the items. Where they would not be together there,
+    each is stored alone: that is worth it for cells that are no word, which nothing copies but loads and stores.
+    """
     fused: list[Copy] = []
     for copy in sorted(copies, key=lambda c: (c.source == 0, c.source, c.target)):
         last = fused[-1] if fused else None
@@ -302,13 +310,15 @@ def _units(copies: Sequence[Copy], outer: Sequence[int], itemsize: int) -> tuple
             fused[-1] = Copy(last.size * copy.size, last.source, last.target)
         else:
             fused.append(copy)
-    unit = 1
-    if fused and fused[0].source == fused[0].target == 1:
-        steps = [*outer, *[c.source for c in fused[1:]], *[c.target for c in fused[1:]], fused[0].size]
-        unit = math.gcd(VECTOR_BYTES // itemsize, *steps)
-        rest = [Copy(fused[0].size // unit, unit, unit)] if fused[0].size > unit else []
-        fused[:1] = rest
-    return unit, fused
+    if not fused or fused[0].source != 1:
+        return 1, 0, fused
+    first, *others = fused
+    aligned = math.gcd(VECTOR_BYTES // itemsize, *outer, *[c.source for c in others], first.size)
+    together = math.gcd(aligned, *[c.target for c in others]) if first.target == 1 else 1
+    spread = together < aligned and together * itemsize < TilingPolicy.current().brick_word_bytes
+    unit = aligned if spread else together
+    rest = [Copy(first.size // unit, unit, unit * first.target)] if first.size > unit else []
+    return unit, first.target if spread else 0, [*rest, *others]
 
 
 def _near_and_far(copies: Sequence[Copy], threads: int) -> tuple[tuple[Copy, ...], tuple[Copy, ...]]:

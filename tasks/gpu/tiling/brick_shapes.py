@@ -3,46 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
 
-from .brick_cells import MAX_ROWS, MAX_THREADS, BrickAxis, BrickCells, BrickShape, Parts, count, lanes, least_factor
+from .brick_cells import (
+    MAX_ROWS,
+    MAX_THREADS,
+    SHARED_BYTES,
+    BrickAxis,
+    BrickCells,
+    BrickShape,
+    Parts,
+    count,
+    lanes,
+    least_factor,
+)
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
 
 
-def choose_shape(axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> BrickShape | None:
-    """Choose a brick that begins with lines of the output, or with lines of an input besides; None for none.
+def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], parts: int) -> Iterator[BrickShape]:
+    """Yield bricks to compare, those of the larger shares first: with lines of the output, then of an input besides.
 
     Parameters
     ----------
     axes : sequence of Axis
     itemsize : int
         Bytes of a cell.
-    room : int
-        Cells of shared memory for large inputs.
+    shares : sequence of float
+        Shares of the shared memory that large inputs may take.
     parts : int
-        Axes that it has more than one cell of, at most.
+        Axes that a brick has more than one cell of, at most.
     """
-    policy = TilingPolicy.current()
-    usual = _BrickUses(axes, itemsize, room, parts)
-    usual.grow()
-    tried = [usual]
-    if math.prod([axis.size for axis in axes]) >= policy.brick_searched_cells:
-        for k, line in product(usual.broken(), (NOMINAL.sector_bytes, NOMINAL.line_bytes)):
-            other = _BrickUses(axes, itemsize, room, parts)
-            if other.along_input(k, line // itemsize):
-                other.grow()
-                tried.append(other)
-    shaped = [(taken, shape) for taken in tried if (shape := taken.shape()) is not None]
-    if len(shaped) < 2:
-        return shaped[0][1] if shaped else None
-
-    def price(taken: _BrickUses, shape: BrickShape) -> float:
-        return taken.price(shape) * (policy.brick_usual_share if taken is usual else 1.0)
-
-    return min(shaped, key=lambda each: price(*each))[1]
+    searched = math.prod([axis.size for axis in axes]) >= TilingPolicy.current().brick_searched_cells
+    seen = set[BrickShape]()
+    for number, share in enumerate(shares):
+        room = int(share * SHARED_BYTES / itemsize)
+        usual = _BrickUses(axes, itemsize, room, parts)
+        usual.grow()
+        grown = [usual]
+        if searched and number % 2 == 0:
+            for k, line in product(usual.broken(), (NOMINAL.sector_bytes, NOMINAL.line_bytes)):
+                other = _BrickUses(axes, itemsize, room, parts)
+                if other.along_input(k, line // itemsize):
+                    other.grow()
+                    grown.append(other)
+        for uses in grown:
+            shape = uses.shape()
+            if shape is not None and shape not in seen:
+                seen.add(shape)
+                yield shape
 
 
 class _BrickUses(BrickCells):
@@ -51,18 +62,21 @@ class _BrickUses(BrickCells):
     def shape(self) -> BrickShape | None:
         """Give every axis of the brick its use."""
         usual = tuple(self.columns)
-        while (first := self._shape_with(usual)) is None:
+        while True:
+            ways = [
+                way for columns in (usual, *self._other_columns()) if (way := self._shape_with(columns)) is not None
+            ]
+            if ways:
+                return min(ways, key=lambda way: way[0])[1]
             if not self._give_back({part.axis: part.size for part in usual}):
                 return None
-        ways = [first, *map(self._shape_with, self._other_columns())]
-        return min([way for way in ways if way is not None], key=lambda way: way[0])[1]
 
     def _other_columns(self) -> list[Parts]:
         """Columns along any axis of the output, where its neighbours are too few for a vector."""
         policy, most = TilingPolicy.current(), VECTOR_BYTES // self.itemsize
         if self.columns_cells * 2 > min(most, policy.brick_usual_columns):
             return []
-        sizes = [n for n in (2, 3, 4, 8) if n > self.columns_cells and lanes(n) <= max(most, 4)]
+        sizes = [n for n in range(2, 9) if n > self.columns_cells and lanes(n) <= max(most, 4)]
         return [(BrickAxis(i, n, 1),) for i in self.kept for n in sizes if self.cells[i] % n == 0]
 
     def _shape_with(self, columns: Parts) -> tuple[float, BrickShape] | None:
@@ -140,7 +154,7 @@ class _BrickUses(BrickCells):
                 run *= together
         return free
 
-    def _work(self, rows: dict[int, int], inner: Iterable[BrickAxis], *, copies: bool = True) -> float:
+    def _work(self, rows: dict[int, int], inner: Iterable[BrickAxis]) -> float:
         """Rough cycles of a warp for each cell: loads from shared memory and arithmetic."""
         copied = 0
         for t, cells in zip(self.large, self.slices, strict=True):
@@ -169,31 +183,8 @@ class _BrickUses(BrickCells):
         first += 1.5 + sums * (2 if (True, True) in kinds and len(kinds) > 1 else 1)
         if second:
             second += 2 * sums
-        copying = TilingPolicy.current().brick_copy_cycles * copied / self.brick_cells if copies else 0.0
+        copying = TilingPolicy.current().brick_copy_cycles * copied / self.brick_cells
         return (first + second / states) / (held * count(self.vector)) + copying
-
-    def price(self, shape: BrickShape) -> float:
-        """Rate a brick: what a cell of the join costs, in loads from shared memory."""
-        policy = TilingPolicy.current()
-        self.vector, self.lanes = shape.columns, lanes(count(shape.columns))
-        total = self._work({part.axis: part.size for part in shape.rows}, shape.inner, copies=False)
-        for k, (size, order) in enumerate(zip(self.sizes, self.by_stride, strict=True)):
-            cells = math.prod([self.cells[i] for i in order])
-            moved = cells * self.itemsize * max(1.0, self.sector / self.run(k))
-            far = size * self.itemsize > NOMINAL.cached_bytes
-            price = policy.brick_read_loads[0 if far else 1] * moved + policy.brick_item_loads * cells / self._unit(
-                k, shape
-            )
-            total += price / self.brick_cells
-        return total
-
-    def _unit(self, k: int, shape: BrickShape) -> int:
-        """Cells of a large input that are copied at once, about: neighbours in it and in shared memory."""
-        ours = self.by_stride[k]
-        held = shape.columns if any(part.axis in ours for part in shape.columns) else shape.rows
-        first = next((part for part in (*held, *shape.threads, *shape.inner, *shape.outer) if part.axis in ours), None)
-        together = first is not None and first.axis == ours[0] and first.unit == 1
-        return math.gcd(first.size, VECTOR_BYTES // self.itemsize) if first is not None and together else 1
 
 
 def _row_options(share: dict[int, int], most: int) -> list[dict[int, int]]:

@@ -18,10 +18,11 @@ from ...learnt.learnt_launches import RULES, launch_of
 from ...steps.lowering import Lowered
 from ...steps.products import Product
 from ...steps.semiring import Semiring
-from .brick_cells import SHARED_BYTES
+from .brick_cells import BrickShape
 from .brick_joins import brick_groups, brick_order, worth_a_copy
 from .brick_layout import MAX_PLACES, kind, lay_out, with_partial
-from .brick_shapes import choose_shape
+from .brick_price import brick_seconds
+from .brick_shapes import brick_shapes
 from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
 from .pass_axes import (
     FEW_INPUTS,
@@ -57,6 +58,8 @@ from .tiling_policy import TilingPolicy
 
 # Axes of a brick: those of places, columns and rows; only where that is too many places for the kernel are fewer tried.
 _MOST_PARTS: Final = MAX_PLACES + 8
+# Bricks that are compared at most.
+_COMPARED: Final = 12
 
 
 def device_step(lowered: Lowered) -> DeviceStep:
@@ -111,6 +114,7 @@ class _PassBuilder:
         self.launch = launch
         self.itemsize = lowered.semiring.itemsize
         self.inputs = len(lowered.input_cells)
+        self.cells = lowered.input_cells
         self.output = -1
         self.passes: list[Pass] = []
         self.temporaries: list[int] = []
@@ -144,11 +148,44 @@ class _PassBuilder:
             return False
         if out_cells < policy.brick_least_output_cells:
             return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
+        compared = 1 if cells < policy.brick_compared_cells else 2 if len(inputs) > MAX_INPUTS else _COMPARED
         return any(
-            self.bricks_in(axes, inputs, out_cells, share, parts)
-            for parts in (_MOST_PARTS, MAX_PLACES)
-            for share in self.launch.brick_shares
+            self.cheapest_bricks(axes, inputs, out_cells, parts, compared) for parts in (_MOST_PARTS, MAX_PLACES)
         )
+
+    def cheapest_bricks(
+        self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, parts: int, compared: int
+    ) -> bool:
+        """Add those of some bricks, of parts of so many axes, that take least with the joins before them."""
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        found = list[tuple[float, list[Pass], list[int]]]()
+        for shape in brick_shapes(axes, self.itemsize, self.launch.brick_shares, parts):
+            if not self.bricks_in(axes, inputs, out_cells, shape):
+                continue
+            added, tables = self.passes[passes:], self.temporaries[temporaries:]
+            price = sum(map(self.pass_seconds, added)) if compared > 1 else 0.0
+            found.append((price, added, tables))
+            del self.passes[passes:], self.temporaries[temporaries:]
+            if len(found) == compared:
+                break
+        if not found:
+            return False
+        _, added, tables = min(found, key=lambda each: each[0])
+        self.passes += added
+        self.temporaries += tables
+        return True
+
+    def pass_seconds(self, each: Pass) -> float:
+        """Predict a pass, roughly where it is no launch of bricks."""
+        if isinstance(each, BrickPass):
+            return brick_seconds(each.brick, self.itemsize)
+        policy = TilingPolicy.current()
+        cells = [
+            self.cells[t] if t < self.inputs else self.temporaries[t - self.inputs]
+            for t in (*each.reads, *each.writes)
+            if t >= 0
+        ]
+        return policy.launch_seconds + sum(cells) * self.itemsize / policy.joined_bytes_per_second
 
     def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""
@@ -167,11 +204,8 @@ class _PassBuilder:
             del self.temporaries[table - self.inputs :]
         return found
 
-    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, share: float, parts: int) -> bool:
-        """Try it with a share of the shared memory for large inputs, and parts of so many axes."""
-        shape = choose_shape(axes, self.itemsize, int(share * SHARED_BYTES / self.itemsize), parts)
-        if shape is None:
-            return False
+    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, shape: BrickShape) -> bool:
+        """Try it with bricks of a shape."""
         groups = brick_groups(axes, shape, MAX_INPUTS)
         if groups is None:
             return False

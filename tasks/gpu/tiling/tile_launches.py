@@ -19,17 +19,17 @@ class TileLaunch:
     ----------
     products, bricks, buckets : str
     brick_shares : tuple of float
-        Shares of the shared memory that the large inputs of a brick may take, in the order in which they are tried:
-        smaller bricks leave room for more blocks on a multiprocessor.
+        Shares of the shared memory that the large inputs of a brick may take, in the order in which they are tried or
+        compared: smaller bricks leave room for more blocks on a multiprocessor.
     """
 
     products: Use = "rules"
     bricks: Use = "rules"
     buckets: Use = "rules"
-    brick_shares: tuple[float, ...] = (0.75, 0.6, 0.45, 0.3)
+    brick_shares: tuple[float, ...] = (0.75, 0.45, 0.3, 0.2, 0.1)
 
 
-_SMALL: Final = (0.3, 0.2)
+_SMALL: Final = (0.3, 0.2, 0.1)
 TILE_LAUNCHES: Final = {
     RULES: TileLaunch(),
     "product": TileLaunch(products="always"),

@@ -44,10 +44,11 @@ class TilingPolicy(Policy):
         many.
     brick_join_least_cells : int
         The same of joins before a step, which are otherwise made by launches of buckets.
-    brick_searched_cells : int
-        Cells of a join from which bricks that begin with lines of inputs are compared with the usual one.
-    brick_usual_share : float
-        Share of its price by which a brick of the usual shape is preferred: prices are off by a third.
+    launch_seconds, joined_bytes_per_second : float
+        What a launch takes that is none of bricks; and what it reads and writes in a second.
+    brick_compared_cells, brick_searched_cells : int
+        Cells of a join from which a large and a small brick are compared; and several, and those that begin with lines
+        of inputs: choosing one takes as long as some 10^8 cells.
     brick_usual_columns : int
         Neighbours in the output from which no other columns are tried.
     brick_store_loads : float
@@ -106,6 +107,8 @@ class TilingPolicy(Policy):
         What copying a cell into shared memory costs besides its reading, in reads.
     brick_copy_cycles : float
         Cycles that a thread takes to copy a cell.
+    brick_word_bytes : int
+        Bytes that are copied into shared memory at once from which a vector of neighbours is not stored one by one.
     brick_least_threads : int
         Least threads of a block, where rows of a thread would leave fewer.
     brick_states_before : int
@@ -162,12 +165,12 @@ class TilingPolicy(Policy):
     product_piece_states: int = 64
     brick_least_cells: int = 1 << 25
     brick_join_least_cells: int = 1 << 22
+    launch_seconds: float = 5e-6
+    joined_bytes_per_second: float = 0.3e12
+    brick_compared_cells: int = 1 << 28
     brick_searched_cells: int = 1 << 30
-    brick_usual_share: float = 0.85
     brick_usual_columns: int = 4
     brick_store_loads: float = 18.0
-    brick_item_loads: float = 12.6
-    brick_read_loads: tuple[float, float] = 2.0, 0.43
     brick_least_output_cells: int = 1 << 16
     brick_summed_cells: int = 1 << 4
     free_join_log2: int = 4
@@ -192,6 +195,7 @@ class TilingPolicy(Policy):
     brick_least_gain_share: float = 0.005
     brick_copy_reads: float = 0.5
     brick_copy_cycles: float = 8.0
+    brick_word_bytes: int = 4
     brick_least_threads: int = 64
     brick_states_before: int = 4
     brick_states_after: int = 16

@@ -1,0 +1,235 @@
+"""What a launch of bricks takes, about: by which several ways to cut a step into bricks are compared. Pure: no values.
+
+Counted are a warp's instructions, the rounds of accesses to shared memory, and the sectors of tables that are read and
+written; `BrickRates` says what each costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ...steps.policy import Policy
+from .brick_cells import MAX_THREADS, lanes
+from .brick_layout import Brick, BrickSlice
+from .device_limits import NOMINAL
+from .streams import VECTOR_BYTES
+
+TABLES_BYTES: Final = 8 << 10
+"""Shared memory of a block of bricks besides its slices, about."""
+_WORD: Final = 4
+"""Bytes that the device copies into shared memory by itself, at least."""
+_BATCH: Final = 8
+"""Cells that a thread loads before it stores the first; as in ``cuda/brick.cu``."""
+
+
+@dataclass(frozen=True)
+class BrickRates(Policy):
+    """What bricks cost, in cycles of a warp if not said otherwise.
+
+    Fitted to 1,160 launches of 120 steps on one H100 (``tests/bench/gpu_steps.py``), of which 94% take between half
+    and twice what they say.
+
+    Parameters
+    ----------
+    stage, slice : float
+        A stage of a brick, and a slice that it copies.
+    item, spread : float
+        What a thread copies at once; each cell of it that is stored alone.
+    read_sector, stored_round : float
+        A sector that a warp's copy reads; a round of the banks of shared memory that it is stored in.
+    load, arithmetic, store : float
+        A round of the banks of shared memory; an operation in registers; a word of the output.
+    issue, most_issued : float
+        Cycles between two instructions of a warp; instructions of all warps of a multiprocessor in a cycle, at most.
+    wait, wait_ahead : float
+        Cycles that a stage waits for its slices; where they were copied ahead.
+    wait_batch : float
+        Cycles that a copy waits for a few cells which are loaded and stored, not copied by the device.
+    cycles : float
+        Of a multiprocessor in a second.
+    read_bytes, written_bytes : float
+        Of the device's memory in a second.
+    partial_sector : float
+        Sectors written whole that take as long as one that is written in part.
+    """
+
+    stage: float = 23.0
+    slice: float = 2.8
+    item: float = 2.3
+    spread: float = 4.5
+    read_sector: float = 1.24
+    stored_round: float = 2.05
+    load: float = 4.5
+    arithmetic: float = 1.44
+    store: float = 35.0
+    issue: float = 3.0
+    most_issued: float = 3.4
+    wait: float = 3700.0
+    wait_ahead: float = 450.0
+    wait_batch: float = 820.0
+    cycles: float = 1.7e9
+    read_bytes: float = 2.4e12
+    written_bytes: float = 2.0e12
+    partial_sector: float = 1.5
+
+
+def residents(brick: Brick, itemsize: int) -> int:
+    """Return for how many blocks of `MAX_THREADS` on a multiprocessor a thread's registers are limited.
+
+    Three where 80 registers hold the sums and what each input needs.
+    """
+    held = 1 if all(s.inner for s in brick.slices) else 2
+    sums = brick.rows * lanes(brick.columns) * itemsize // 4 * held
+    return 3 if sums + 6 * len(brick.slices) <= 60 else 2
+
+
+def wanted_blocks(brick: Brick, itemsize: int) -> int:
+    """Return how many of its blocks a multiprocessor would hold, were there shared memory for them."""
+    warps = -(-brick.threads // NOMINAL.warp)
+    registers = residents(brick, itemsize) * (MAX_THREADS // NOMINAL.warp) // warps
+    return min(registers, -(-brick.blocks // NOMINAL.processors))
+
+
+def copied_ahead(brick: Brick, itemsize: int) -> bool:
+    """Whether to copy the next slices while these are computed from: where as many blocks still run side by side."""
+    if brick.blocks == math.prod([a.size for a in (*brick.bricks, *brick.stages)]):
+        return False
+    room = 2 * brick.shared_cells * itemsize + TABLES_BYTES
+    return NOMINAL.most_shared_bytes // room >= wanted_blocks(brick, itemsize)
+
+
+def brick_seconds(brick: Brick, itemsize: int) -> float:
+    """Predict a launch."""
+    rates = BrickRates.current()
+    warps, stages = -(-brick.threads // NOMINAL.warp), math.prod([a.size for a in brick.stages])
+    bricks = math.prod([a.size for a in brick.bricks])
+    issued = bricks * stages * (rates.stage + _computed(brick, itemsize, rates)) + bricks * rates.store * _stored(
+        brick, itemsize
+    )
+    read = batches = 0.0
+    for t, piece in enumerate(brick.slices):
+        axes = (*brick.bricks, *brick.stages)
+        last = max((i for i, a in enumerate(axes) if a.strides[t]), default=-1)
+        times = max(math.prod([a.size for a in axes[: last + 1]]), brick.blocks)
+        issued += times * _copied(piece, itemsize, rates)
+        if piece.spread or piece.unit * itemsize < _WORD:
+            batches += times * -(-piece.far_items // _BATCH)
+        cells = math.prod([a.size for a in axes if a.strides[t]]) * _cells(piece)
+        if cells * itemsize > NOMINAL.cached_bytes:
+            read += cells * itemsize * _overhead(piece, [a.strides[t] for a in axes if a.strides[t]], itemsize)
+    shared, ahead = brick.shared_cells * itemsize, copied_ahead(brick, itemsize)
+    blocks = max(
+        1, min(wanted_blocks(brick, itemsize), NOMINAL.most_shared_bytes // (shared * (1 + ahead) + TABLES_BYTES))
+    )
+    each = min(NOMINAL.processors, brick.blocks)
+    busy = issued * warps / min(rates.most_issued, blocks * warps / rates.issue)
+    waiting = (bricks * stages * (rates.wait_ahead if ahead else rates.wait) + batches * rates.wait_batch) / blocks
+    written = bricks * _written(brick, itemsize, rates) / rates.written_bytes
+    return max((busy + waiting) / each / rates.cycles, read / rates.read_bytes + written)
+
+
+def _computed(brick: Brick, itemsize: int, rates: BrickRates) -> float:
+    """Cycles of a warp for the states of a stage."""
+    inner, outer = brick.states
+    first, second = [s for s in brick.slices if s.inner], [s for s in brick.slices if not s.inner]
+    loads = float((inner + 1) * -(-len(brick.slices) // 4))  # of where they are, four at once
+    loads += inner * sum([_loads(brick, s, itemsize) for s in first]) + sum(
+        [_loads(brick, s, itemsize) for s in second]
+    )
+    words = _words(brick, itemsize)
+    work = inner * _joined(brick.rows, words, first)
+    work += _joined(brick.rows, words, second) + brick.rows * words if second else 0.0
+    return outer * (rates.load * loads + rates.arithmetic * work)
+
+
+def _words(brick: Brick, itemsize: int) -> float:
+    """Operands of a row: pairs of 16 bits are one."""
+    return lanes(brick.columns) / 2 if itemsize == 2 and brick.columns > 1 else brick.columns
+
+
+def _loads(brick: Brick, piece: BrickSlice, itemsize: int) -> float:
+    """Rounds of the banks in which a warp reads what a state needs of a slice."""
+    most = VECTOR_BYTES // itemsize
+    vector = -(-lanes(brick.columns) // most)
+    tall = brick.rows if brick.rows % 2 or brick.rows == 6 else -(-brick.rows // most)
+    width = lanes(brick.columns) if piece.columns else brick.rows if piece.rows and tall < brick.rows else 1
+    at = _first(brick.places[: brick.ends[0]], piece.places)
+    times = (
+        brick.rows * vector if piece.rows and piece.columns else vector if piece.columns else tall if piece.rows else 1
+    )
+    return times * _rounds(at, itemsize, min(width, most))
+
+
+def _joined(rows: int, words: float, some: Sequence[BrickSlice]) -> float:
+    """Operations that multiply the inputs of one kind of states, and add."""
+    both = sum(s.rows and s.columns for s in some)
+    wide = sum(s.columns and not s.rows for s in some)
+    tall = len(some) - both - wide
+    work = max(0, both - 1) * rows * words + max(0, tall - 1) * rows + max(0, wide - 1) * words
+    return work + rows * words * (2 if both and (tall or wide) else 1)
+
+
+def _stored(brick: Brick, itemsize: int) -> float:
+    """Words of the output that a thread stores."""
+    if brick.vectors:
+        return brick.rows * (1 + _words(brick, itemsize) / 2)
+    return brick.rows * brick.columns * 1.5
+
+
+def _copied(piece: BrickSlice, itemsize: int, rates: BrickRates) -> float:
+    """Cycles of a warp to copy a slice once."""
+    sizes = [c.size for c in piece.near]
+    read, stored = _first(sizes, [c.source for c in piece.near]), _first(sizes, [c.target for c in piece.near])
+    sectors = {(c + k) * itemsize // NOMINAL.sector_bytes for c in read for k in range(piece.unit)}
+    rounds = piece.unit * _rounds(stored, itemsize, 1) if piece.spread else _rounds(stored, itemsize, piece.unit)
+    each = rates.item * (1 if piece.spread or piece.unit * itemsize >= _WORD else 2)
+    each += rates.spread * piece.unit if piece.spread else 0.0
+    return rates.slice + piece.far_items * (each + rates.read_sector * len(sectors) + rates.stored_round * rounds)
+
+
+def _cells(piece: BrickSlice) -> int:
+    """Cells that a slice copies."""
+    return math.prod([c.size for c in piece.near + piece.far]) * piece.unit
+
+
+def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int) -> float:
+    """Bytes of the sectors that a copy touches, for each byte of its cells."""
+    run, rest = piece.unit, []
+    for copy in sorted(piece.near + piece.far, key=lambda c: c.source):
+        if not rest and copy.source == run:
+            run *= copy.size
+        else:
+            rest.append(copy.source)
+    nbytes, sector = run * itemsize, NOMINAL.sector_bytes
+    aligned = all(step * itemsize % sector == 0 for step in (*outer, *rest))
+    return (-(-nbytes // sector) * sector if aligned else nbytes + sector - itemsize) / nbytes
+
+
+def _written(brick: Brick, itemsize: int, rates: BrickRates) -> float:
+    """Bytes of the sectors that a brick writes, those written in part counted as several."""
+    width = lanes(brick.columns) if brick.vectors else 1
+    at = _first(brick.places[: brick.ends[0]], brick.out_places)
+    covered = Counter((c + k) * itemsize // NOMINAL.sector_bytes for c in at for k in range(width))
+    whole = NOMINAL.sector_bytes // itemsize
+    sectors = sum([1.0 if cells >= whole else rates.partial_sector for cells in covered.values()])
+    return brick.threads * brick.rows * brick.columns / (len(at) * width) * sectors * NOMINAL.sector_bytes
+
+
+def _first(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:
+    """Where the threads of a first warp lie, the first axis fastest."""
+    at = [0]
+    for size, step in zip(sizes, steps, strict=False):
+        if len(at) >= NOMINAL.warp:
+            break
+        at = [base + i * step for i in range(size) for base in at]
+    return at[: NOMINAL.warp]
+
+
+def _rounds(cells: Sequence[int], itemsize: int, width: int) -> int:
+    """Rounds in which the banks of shared memory serve a warp's accesses to some cells each."""
+    words = {c * itemsize // 4 + w for c in cells for w in range(max(1, width * itemsize // 4))}
+    return max(Counter(word % (NOMINAL.bank_row_bytes // 4) for word in words).values())
