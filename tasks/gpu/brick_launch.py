@@ -14,7 +14,7 @@ from .kernels import Launch, block_shared_bytes, kernel
 from .stream_launch import bound_of
 from .tiling.brick_cells import MAX_ROWS, SHARED_BYTES
 from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
-from .tiling.brick_price import TABLES_BYTES, copied_ahead, residents
+from .tiling.pass_prices import TABLES_BYTES, copied_ahead, residents
 from .tiling.passes import BrickPass
 
 _NARROW: Final = "int16"

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import islice
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, drawn_steps
 from bucketflow.tasks.cpu.numpy_blocks import run_blocks
 from bucketflow.tasks.gpu.tiling.brick_layout import Brick, BrickSlice
 from bucketflow.tasks.gpu.tiling.buckets import GROUPS, STATES, TABLE_BYTES, TURNS, Bucket, one_launch
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step, launched_step
+from bucketflow.tasks.gpu.tiling.pass_prices import passes_seconds
 from bucketflow.tasks.gpu.tiling.passes import (
     BrickPass,
     BucketPass,
@@ -475,3 +478,34 @@ def test_axes_of_few_states_in_any_order_are_taken_in_bricks(states: int, gone: 
         scopes[-1] += tuple(sorted(set(range(axes)).difference(*scopes)))
         passes = device_step(lower(scopes, output, sizes, "int32", min_plus("int32", 4))).passes
         assert any(isinstance(each, BrickPass) for each in passes)
+
+
+def test_of_several_bricks_the_one_that_is_predicted_to_take_least_is_taken() -> None:
+    family = STEP_FAMILIES["mixed, one has all axes"]
+    better = 0
+    for step in islice(drawn_steps(family, 28.0, 30.0, 1, [min_plus("int32", 4)], 40 << 30), 6):
+        compared = step_seconds(launched_step(step.lowered, RULES), step.lowered)
+        with TilingPolicy.using(brick_compared_cells=1 << 40, brick_searched_cells=1 << 40):
+            first = step_seconds(launched_step.__wrapped__(step.lowered, RULES), step.lowered)
+        assert compared <= first
+        better += compared < 0.9 * first
+    assert better >= 2
+
+
+def step_seconds(step: DeviceStep, lowered: Lowered) -> float:
+    """Predicted seconds of all passes, as they are compared."""
+    assert any(isinstance(each, BrickPass) for each in step.passes)
+    return passes_seconds(step.passes, lowered.input_cells, step.temporaries, lowered.semiring.itemsize)
+
+
+@pytest.mark.parametrize("gone", [6, 10])
+def test_bricks_have_places_for_many_eliminated_axes_of_two_states(gone: int) -> None:
+    """Its threads alone take eight."""
+    rng = np.random.default_rng(gone)
+    names = [int(v) for v in rng.permutation(30)]
+    scopes = [tuple(int(v) for v in rng.permutation(30)[:16]) for _ in range(3)]
+    missing = tuple(v for v in names if not any(v in scope for scope in scopes))
+    held = tuple(names[gone:])
+    step = device_step(lower([*scopes, missing], held, dict.fromkeys(names, 2), "int16", min_plus("int16", 4)))
+    (brick,) = (each.brick for each in step.passes if isinstance(each, BrickPass))
+    assert math.prod(brick.states) >= 4

@@ -21,7 +21,6 @@ from ...steps.semiring import Semiring
 from .brick_cells import BrickShape
 from .brick_joins import brick_groups, brick_order, worth_a_copy
 from .brick_layout import MAX_PLACES, kind, lay_out, with_partial
-from .brick_price import brick_seconds
 from .brick_shapes import brick_shapes
 from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
 from .pass_axes import (
@@ -41,6 +40,7 @@ from .pass_axes import (
     row_major,
     small_groups,
 )
+from .pass_prices import passes_seconds
 from .passes import (
     BrickPass,
     BucketPass,
@@ -163,7 +163,7 @@ class _PassBuilder:
             if not self.bricks_in(axes, inputs, out_cells, shape):
                 continue
             added, tables = self.passes[passes:], self.temporaries[temporaries:]
-            price = sum(map(self.pass_seconds, added)) if compared > 1 else 0.0
+            price = passes_seconds(added, self.cells, self.temporaries, self.itemsize) if compared > 1 else 0.0
             found.append((price, added, tables))
             del self.passes[passes:], self.temporaries[temporaries:]
             if len(found) == compared:
@@ -174,18 +174,6 @@ class _PassBuilder:
         self.passes += added
         self.temporaries += tables
         return True
-
-    def pass_seconds(self, each: Pass) -> float:
-        """Predict a pass, roughly where it is no launch of bricks."""
-        if isinstance(each, BrickPass):
-            return brick_seconds(each.brick, self.itemsize)
-        policy = TilingPolicy.current()
-        cells = [
-            self.cells[t] if t < self.inputs else self.temporaries[t - self.inputs]
-            for t in (*each.reads, *each.writes)
-            if t >= 0
-        ]
-        return policy.launch_seconds + sum(cells) * self.itemsize / policy.joined_bytes_per_second
 
     def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""

@@ -1,7 +1,7 @@
-"""What a launch of bricks takes, about: by which several ways to cut a step into bricks are compared. Pure: no values.
+"""What launches take, about: by which several ways to cut a step into bricks are compared. Pure: no values.
 
-Counted are a warp's instructions, the rounds of accesses to shared memory, and the sectors of tables that are read and
-written; `BrickRates` says what each costs.
+Of bricks are counted a warp's instructions, the rounds of accesses to shared memory, and the sectors of tables that are
+read and written; `BrickRates` says what each costs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from ...steps.policy import Policy
 from .brick_cells import MAX_THREADS, lanes
 from .brick_layout import Brick, BrickSlice
 from .device_limits import NOMINAL
+from .passes import BrickPass, Pass
 from .streams import VECTOR_BYTES
+from .tiling_policy import TilingPolicy
 
 TABLES_BYTES: Final = 8 << 10
 """Shared memory of a block of bricks besides its slices, about."""
@@ -75,6 +77,24 @@ class BrickRates(Policy):
     read_bytes: float = 2.4e12
     written_bytes: float = 2.0e12
     partial_sector: float = 1.5
+
+
+def passes_seconds(
+    passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], itemsize: int
+) -> float:
+    """Predict some passes of a step, given the cells of its tables; roughly those that are no launches of bricks.
+
+    What the step's output has is not known to a pass, and is the same in all ways to compute it.
+    """
+    policy, total = TilingPolicy.current(), 0.0
+    cells = [*input_cells, *temporaries]
+    for each in passes:
+        if isinstance(each, BrickPass):
+            total += brick_seconds(each.brick, itemsize)
+            continue
+        moved = sum([cells[t] for t in (*each.reads, *each.writes) if t >= 0]) * itemsize
+        total += policy.launch_seconds + moved / policy.joined_bytes_per_second
+    return total
 
 
 def residents(brick: Brick, itemsize: int) -> int:
@@ -198,7 +218,7 @@ def _cells(piece: BrickSlice) -> int:
 
 def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int) -> float:
     """Bytes of the sectors that a copy touches, for each byte of its cells."""
-    run, rest = piece.unit, []
+    run, rest = piece.unit, list[int]()
     for copy in sorted(piece.near + piece.far, key=lambda c: c.source):
         if not rest and copy.source == run:
             run *= copy.size
