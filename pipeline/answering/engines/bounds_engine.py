@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ....tasks.compiler.compile_limits import NotCompiledError
+from ....tasks.compiler.working_time import working_seconds
 from ...errors import BudgetError
 from ...results.result import Result
 from ..optimum import Task
@@ -41,8 +42,16 @@ class BoundsEngine:
         return EnginePrice()
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
-        """Let the provers take turns until one completes the proof."""
+        """Let the provers take turns until one completes the proof, for so many CPU seconds without those of compiling.
+
+        Where that is not to the end, what is asked for in less than a proof, or kept in a run directory, waits.
+        """
         asking, folder = self.asking, self.asking.folder
+        if glances := math.isfinite(seconds):
+            if asking.effort.limited or folder is not None:
+                return Unfinished("it goes on to its end")
+            until, told = working_seconds() + seconds, stop
+            stop = lambda: told() or working_seconds() > until  # noqa: E731
         if folder is not None:
             folder.keep_question(asking.options, asking.effort)
             if (before := folder.answered()) is not None:
@@ -51,9 +60,11 @@ class BoundsEngine:
         if stop is not bool:
             options = replace(options, memory=asking.resources.host_bytes - asking.reserved_bytes)
         task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
-        task.stop, task.sweep = stop, self._swept
+        task.stop, task.sweep = stop, None if glances else self._swept
         with resumable(None if folder is None else folder.path):
             found = task.watched(asking.watch).kept_result()
+        if glances and (found is None or found.status == "bounded"):
+            return Unfinished(f"unproved: {task.interval}")
         if found is not None:
             return found
         if stop():

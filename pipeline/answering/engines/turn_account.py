@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import inf, isfinite
 from typing import Literal
 
-from .offers import SWEEP, Certainty, EnginePrice, Offer, Strategy
+from .offers import EARLY, SWEEP, Certainty, EnginePrice, Offer, Strategy
 from .strategy_policy import StrategyPolicy
 
 Kind = Literal["turn", "price", "race", "finish"]
@@ -167,9 +167,19 @@ class TurnAccount:
             return Move("price", name, 0.0, "as it may be short enough for a race", "searched") if hoped else None
         if price.certainty != "planned":
             endless = any(each.offer.at_once for each in beside)
+            if (glance := self._glance(price, beside)) is not None:
+                return glance
             worth = endless or (price.certainty == "searched" and self._priced_better(cheapest, True))
             return Move("price", name, 0.0, f"as its price is {price.certainty}", "planned") if worth else None
         return Move("race", name, inf, f"on {price.device}, beside this machine's cores")
+
+    def _glance(self, price: EnginePrice, beside: list[_Standing]) -> Move | None:
+        """Return a short turn of an engine that would run to its end, before a device is planned for and started."""
+        seconds = min(self.policy.share * price.seconds, self.policy.device_start_seconds)
+        endless = [each for each in beside if each.offer.at_once and each.offer.engine != EARLY and not each.turns]
+        if not endless or seconds <= 0.0:
+            return None
+        return Move("turn", endless[0].offer.engine, seconds, "as it may be through before a device is planned for")
 
     def _comes_before(self, standing: _Standing) -> bool:
         """Whether an engine that uses the device too has its turn first."""

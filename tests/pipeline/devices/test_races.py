@@ -260,6 +260,18 @@ def test_what_takes_longer_starts_the_device(model: Model, log10: float, asleep:
     assert found.log10 == pytest.approx(log10, rel=1e-12)
 
 
+@pytest.mark.parametrize("glance", [1e3, 1e-9])
+def test_bounds_glance_at_an_optimum_before_a_device_starts(glance: float, asleep: list[str]) -> None:
+    """What they prove takes no device; what they do not is raced."""
+    costs = grid(4, 4, 3)
+    policy = replace(RACES, device_start_seconds=glance, share=inf, saved_by_trees=1e-12)
+    found = solve_by(policy, costs, "optimum", gpus=1)
+    assert found.value == bucketflow.solve(costs).value
+    assert found.tried[0].engine == "bounds"
+    assert (found.tried[0].ended == "answered") == (glance == 1e3)
+    assert (asleep == []) == (glance == 1e3)
+
+
 def test_a_run_directory_keeps_to_the_cores_that_it_was_planned_for(
     tmp_path_factory: pytest.TempPathFactory, model: Model, log10: float, asleep: list[str]
 ) -> None:
