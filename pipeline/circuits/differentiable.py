@@ -26,6 +26,7 @@ from ..options import Options
 from ..plans.plan import Plan
 from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
+from ..trees.costs import Rates
 
 Array = NDArray[Any]
 _TAKEN = ("memory", "order", "order_time", "tree", "seed")
@@ -35,6 +36,11 @@ _JOINS = 3
 
 class Framework(Protocol):
     """What is needed of a framework, beside arithmetic on its arrays."""
+
+    @property
+    def rates(self) -> Rates:
+        """How long its steps take, by which trees are chosen."""
+        ...
 
     def array(self, values: Any) -> Any:
         """Return values as an array of its own."""
@@ -184,7 +190,7 @@ def partition_in(
     order = _order(model, asked.order)
     planned = PlanOptions(tree=asked.tree, order=order, order_seconds=asked.order_time, seed=asked.seed)
     problem = Problem(model.dims, scopes, SUM_PRODUCT, SUM_PRODUCT.itemsize, model.nbytes)
-    plan = Planner(problem, planned).whole()
+    plan = Planner(problem, planned, framework.rates).whole()
     itemsize, allowed = SUM_PRODUCT.itemsize, Resources(asked).host_bytes
     kept = sum([step.lowered.out_cells for step in plan.up])
     needed = plan.leaf_bytes + itemsize * (2 * kept + _JOINS * max([s.lowered.cells for s in plan.up], default=0))

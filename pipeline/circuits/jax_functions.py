@@ -10,6 +10,8 @@ from ..answering.question import Findings
 from ..errors import BucketflowError, checks_keywords
 from ..formats.read import GivenModel
 from ..options import Keywords
+from ..trees.costs import Rates
+from .circuit_policy import CircuitPolicy
 from .differentiable import LogPartition, partition_in
 
 
@@ -49,6 +51,15 @@ class _Jax:
             raise BucketflowError(f"bucketflow.jax needs JAX: {install_hint('jax')}") from None
         self.jax, self.np = jax, jax.numpy
         self._log_sum = _log_sum_of(jax)
+
+    @property
+    def rates(self) -> Rates:
+        """Those of XLA on a CPU, where a step costs next to nothing beside its cells; nominal ones on a device."""
+        policy = CircuitPolicy.current()
+        if self.jax.default_backend() != "cpu":
+            return Rates()
+        cells = policy.xla_cells_per_second
+        return Rates(cells, cells, step_seconds=policy.xla_step_seconds)
 
     def array(self, values: Any) -> Any:
         """Return values as an array."""

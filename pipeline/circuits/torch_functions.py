@@ -10,6 +10,7 @@ from ..answering.question import Findings
 from ..errors import BucketflowError, checks_keywords
 from ..formats.read import GivenModel
 from ..options import Keywords
+from ..trees.costs import Rates
 from .differentiable import LogPartition, partition_in
 
 
@@ -51,6 +52,11 @@ class _Torch:
         except ImportError:
             raise BucketflowError(f"bucketflow.torch needs PyTorch: {install_hint('torch')}") from None
         self.torch, self.device = torch, device
+
+    @property
+    def rates(self) -> Rates:
+        """Nominal ones: a step is some ten calls from Python."""
+        return Rates()
 
     def array(self, values: Any) -> Any:
         """Return values as a tensor."""

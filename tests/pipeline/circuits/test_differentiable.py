@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import BucketflowError, BudgetError, Model, ModelError
+from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, brute_log10_sum, grid, markov_models
 
 SLOW = settings(
@@ -151,3 +153,14 @@ def test_a_missing_framework_is_named_with_its_extra(name: str, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(BucketflowError, match=rf"bucketflow\.{name} needs .*\[{name}\]"):
         getattr(bucketflow, name).log_partition(grid(2, 2, 2, "markov"))
+
+
+def test_steps_of_xla_are_not_joined_to_large_ones() -> None:
+    """What a step of this package's own costs would join chains of pairs to clusters of seven variables."""
+    pytest.importorskip("jax")
+    names = [f"x{k}" for k in range(60)]
+    chain = Model.build("markov", dict.fromkeys(names, 4), [(pair, np.ones((4, 4))) for pair in pairwise(names)])
+    log_z = bucketflow.jax.log_partition(chain)
+    if log_z.framework.rates.step_seconds < Rates().step_seconds:  # on a CPU
+        assert sum(step.lowered.cells for step in log_z.plan.up) < 60 * 4**3
+    assert float(log_z()) == pytest.approx(60 * math.log(4), rel=1e-5)
