@@ -12,6 +12,7 @@ from ...tasks.compiler.compile_limits import compiled_until
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ...tasks.sweeps.device_sweep import LEAST_CELLS
 from ..answering.cut_offs import OUTWARD, optimum_bounds
+from ..answering.engines.strategy_policy import StrategyPolicy
 from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
@@ -27,6 +28,7 @@ from ..options import Bounding, Options, checked_number
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
 from ..results.bounds import Bounds, Number
+from ..trees.costs import Rates
 from .bound_ladder import Ladder
 from .progress import planning_line, read_given
 
@@ -96,13 +98,24 @@ def bound(
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), asked, start, start)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
+    notes: tuple[str, ...] = ()
+    if z is not None and resources.device_sleeps and _most_seconds(network, z) < StrategyPolicy().device_start_seconds:
+        resources = resources.without_devices()
+        notes = ("gpus had no effect: the CPU takes less for mini-buckets than to start a device",)
     ladder = Ladder(_question(network, fixed, _means(resources, network)), resources, start, seconds)
     with compiled_until(seconds), planning_line(progress, "mini-buckets"):
         order = ladder.order()
         planned = perf_counter()
         with bounds_directory(resources.asked.folder, asked):
             rounds = tuple(ladder.climb(order, z))
-    return _finished(replace(ladder.question.found(), rounds=rounds), asked, start, planned)
+    found = ladder.question.found()
+    return _finished(replace(found, rounds=rounds, notes=(*found.notes, *notes)), asked, start, planned)
+
+
+def _most_seconds(network: Network, z: int) -> float:
+    """Return the most that mini-buckets of so many variables take on a core: there are fewer than parts of buckets."""
+    largest = math.prod(sorted(network.dims)[-z:])
+    return (len(network.scopes) + len(network.dims)) * largest / Rates().cells_per_second
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:

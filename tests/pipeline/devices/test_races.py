@@ -251,6 +251,15 @@ def test_what_is_over_sooner_starts_no_device(query: str, asked: dict[str, Any],
     assert getattr(found, "log10", None) == getattr(expected, "log10", None)
 
 
+@pytest.mark.parametrize("z", [2, 20])
+def test_small_mini_buckets_start_no_device(z: int, asleep: list[str]) -> None:
+    model = grid(6, 6, 4)
+    found, expected = bucketflow.bound(model, z=z, gpus=1), bucketflow.bound(model, z=z)
+    assert (found.lower, found.upper) == (expected.lower, expected.upper)
+    assert (asleep == []) == (z == 2)
+    assert any("to start a device" in note for note in found.notes) == (z == 2)
+
+
 def test_what_takes_longer_starts_the_device(model: Model, log10: float, asleep: list[str]) -> None:
     policy = replace(NEVER_QUICK, device_start_seconds=0.0, lengths=_SEARCHLESS)
     found = solve_by(policy, model, "partition", gpus=1, method="dense")
