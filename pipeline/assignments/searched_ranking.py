@@ -148,6 +148,7 @@ class SearchedRanking:
             self.arithmetic, self.fixed, self.optimum, most + 1, self.memory_bytes, self.seconds, self.seed
         )
         found = [tuple(states.values()) for _, states in all_best.ranked(self.best)]
+        self._spent += all_best._spent
         if all_best.why_open or len(found) > most:
             return None
         self._optima = found
