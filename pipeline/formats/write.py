@@ -7,7 +7,7 @@ import lzma
 import os
 import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
@@ -46,7 +46,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
         with writing(path):
             partial.replace(target)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # a folder that is read-only refuses this too, and why is said above
+            partial.unlink()
         raise
 
 

@@ -212,7 +212,7 @@ class TaskGraph:
         texts = {"svg": self.to_svg, "html": self.to_html, "json": self.to_json}
         ending = graph_ending(path)
         with writing(path):
-            Path(path).write_text(texts[ending]())
+            Path(path).write_text(texts[ending](), encoding="utf-8")
 
     def _drawn(self) -> list[Drawn]:
         return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow import BucketflowError, Model
+from bucketflow import BucketflowError, Model, ModelError
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.formats.read import load
 from bucketflow.pipeline.formats.write import save
@@ -196,3 +198,16 @@ def test_a_clause_of_many_variables_is_written_by_its_rows(tmp_path: Path) -> No
         assert [f.rows is not None for f in again.functions] == [True, False, False]
         assert bucketflow.marginals(again, maximum=True).value == 0
         assert bucketflow.solve(again, "count", method="dense").value == 2**70 - 1
+
+
+def test_a_read_only_folder_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object, *_: object, **__: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    model = bucketflow.load("diagnosis")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)  # what a folder of a file system that is mounted read-only does
+        patch.setattr(os, "unlink", refuse)
+        with pytest.raises(ModelError, match=r"cannot write .*a\.bif: Read-only file system"):
+            save(model, tmp_path / "a.bif")
+    assert [*tmp_path.iterdir()] == []
