@@ -196,10 +196,12 @@ class RowsOnDisk:
         yield from self._runs[node]
 
     def _found_runs(self, node: int) -> Iterator[RowRun]:
+        return (run for _, run in self.boxes(node) if run is not None)
+
+    def boxes(self, node: int) -> Iterator[tuple[Ranges, RowRun | None]]:
+        """Yield the ranges of the boxes of a step that are not cut, and what each wrote if it is done and there."""
         for _, ranges, receipt in self.leaves(node):
-            run = None if receipt is None else known_run(receipt, self.keys[node], self.receipts, ranges)
-            if run is not None:
-                yield run
+            yield ranges, None if receipt is None else known_run(receipt, self.keys[node], self.receipts, ranges)
 
     @contextmanager
     def same_runs(self) -> Iterator[None]:

@@ -155,10 +155,21 @@ class RowTables(Generic[T]):
         """Return the states of the variables that a step eliminated: some that attain what it made."""
         sizes, semiring = self.run.plan.tree.dims, self.run.problem.semiring
         fixed = {v: (state, state + 1) for v, state in known.items()}
-        made: Any = self._read(step.node, fixed)
-        least = entry(made, step.axes, sizes, known, semiring)
+
+        def value(table: Any) -> Any:
+            return entry(table, step.axes, sizes, known, semiring)
+
+        boxes = [*self._boxes_at(step, known)]
+        if len(boxes) > 1 and all(run is not None for _, run in boxes):
+            # whichever made the least of what the boxes made has the states, and the others need not be read
+            made = [(value(self._read_runs([run], fixed)), ranges) for ranges, run in boxes if run is not None]
+            made.sort(key=lambda one: one[0])
+            least = made[0][0]
+        else:
+            least = value(self._read(step.node, fixed))
+            made = [(least, ranges) for ranges, _ in boxes]
         best: tuple[Any, dict[int, int]] | None = None
-        for ranges in self._boxes_at(step, known):
+        for _, ranges in made:
             found = self._best_within(step, known, {**ranges, **fixed}, least)
             best = found if best is None else min(best, found, key=lambda one: one[0])
             if best[0] <= least:
@@ -166,11 +177,11 @@ class RowTables(Generic[T]):
         assert best is not None
         return best[1]
 
-    def _boxes_at(self, step: Step, states: Mapping[int, int]) -> Iterator[Ranges]:
-        """Yield the ranges in which a step was done, those that agree with some states."""
-        for _, ranges, _ in self.disk.leaves(step.node):
+    def _boxes_at(self, step: Step, states: Mapping[int, int]) -> Iterator[tuple[Ranges, RowRun | None]]:
+        """Yield the ranges in which a step was done, those that agree with some states, and the runs that are there."""
+        for ranges, run in self.disk.boxes(step.node):
             if all(first <= states[v] < stop for v, (first, stop) in ranges.items() if v in states):
-                yield ranges
+                yield ranges, run
 
     def _best_within(
         self, step: Step, known: Mapping[int, int], ranges: Ranges, least: float
@@ -337,11 +348,14 @@ class RowTables(Generic[T]):
             return self.held[node]
         if node not in self.steps:
             return self.program.leaves[node]
-        limit = self.room.free // BoxPolicy.current().merged_copies
-        runs = [*self.disk.runs(node)]
-        table, _ = read_table(self.store, self.algebra, runs, ranges, limit, there=there and self._there)
+        table = self._read_runs([*self.disk.runs(node)], ranges, there=there and self._there)
         self.room.keep(self.algebra.keyed(table, self.steps[node].axes)[0])
         return table
+
+    def _read_runs(self, runs: Sequence[RowRun], ranges: Ranges, *, there: bool = False) -> T:
+        """Return the rows of runs within ranges, merged."""
+        limit = self.room.free // BoxPolicy.current().merged_copies
+        return read_table(self.store, self.algebra, runs, ranges, limit, there=there)[0]
 
     def _whole(self, node: int) -> T:
         """Return a table; what the answer is read from as an array of all cells."""

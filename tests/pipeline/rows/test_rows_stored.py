@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs import row_boxes as row_steps
 from bucketflow.pipeline.runs import row_ledger as rows_on_disk
 from bucketflow.pipeline.runs.row_ledger import Split, counted_boxes, sample_of_rows, split
+from bucketflow.pipeline.runs.row_sweep import RowTables
 from bucketflow.storage import ledger
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, even_chunks, known_run, run_row_box
@@ -81,6 +83,28 @@ def test_boxes_give_the_same_answer(query: str, kind: str, done: list[Task]) -> 
     assert (found.status, found.value) == (whole.status, whole.value)
     assert found.log10 is whole.log10 is None or found.log10 == pytest.approx(whole.log10, rel=1e-12)
     assert found.rows_work.largest_rows == whole.rows_work.largest_rows  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("pool", "groups"), [(48, 5), (64, 3)])
+def test_decoding_reads_the_box_that_made_the_least(
+    pool: int, groups: int, done: list[Task], monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
+    """Each box's own rows tell what it made: the inputs of others are not read."""
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100)
+    read: list[int] = []
+    best = RowTables._best_within
+
+    def counted(tables: RowTables[Any], step: Any, *rest: Any) -> Any:
+        read.append(step.node)
+        return best(tables, step, *rest)
+
+    monkeypatch.setattr(RowTables, "_best_within", counted)
+    model = ring(pool, "markov", groups=groups)
+    found = stored(model)
+    whole = bucketflow.solve(model, representation="rows")
+    assert (found.status, found.value, found.log10) == (whole.status, whole.value, whole.log10)
+    assert max(Counter(name for name, _ in done).values()) > 2
+    assert sorted(read) == sorted({*read})
 
 
 def test_inspect_shows_the_stages_and_says_what_is_at_most(done: list[Task], tmp_path: Path) -> None:
