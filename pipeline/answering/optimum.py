@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.cpu.threads import return_freed_pages, return_large_blocks
-from ..cost_networks.cost_network import CostNetwork, States, Units, cost_network, model_of
+from ..cost_networks.cost_network import COPIES, CostNetwork, States, Units, check_tables, cost_network, model_of
 from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
 from ..options import Options, ProofOptions
@@ -26,7 +26,7 @@ from ..results.result import Result
 from .cut_offs import cut_off, is_as_good, optimum_bounds
 from .engines.strategy_policy import POLICY, StrategyPolicy
 from .question import Question, question_of
-from .question_sizes import COPIES, soon_swept_cells
+from .question_sizes import soon_swept_cells
 from .watching import History, Point, Watch, Watcher
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ class Task:
         network, _ = question.reduced
         fixed = fixed_value(network)
         assert fixed is not None
+        check_tables(network, resources.host_bytes)
         costs, units = cost_network(network)
         memory_bytes = max(resources.host_bytes - question.model.nbytes - COPIES * 8 * costs.cells, 0)
         if memory_bytes < _SCARCE_BYTES:

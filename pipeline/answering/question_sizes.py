@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ...cluster.memory import default_memory_bytes
-from ..cost_networks.cost_network import has_exact_costs
+from ..cost_networks.cost_network import COPIES, has_exact_costs
 from ..machine.resources import Resources
 from ..options import Options, parse_size
 from ..orders.depth_first import bucket_parents
@@ -16,8 +16,6 @@ from .question import Question
 _CELL_BYTES = 8
 # A cell of a device takes this part of the time of one of this machine's cores.
 _DEVICE_SPEED = 1 << 10
-#: Preparation has the network's tables so many times, 8 bytes a cell.
-COPIES = 8
 # What engines of optima take at least.
 _LEAST_BYTES = 1 << 22
 # Tables of so little are not compared with the memory that there is, which takes time to ask for.

@@ -16,7 +16,7 @@ from ..answering.engines.strategy_policy import StrategyPolicy
 from ..answering.question import Evidence, Question, check_projection, split_evidence, with_likelihoods
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
-from ..cost_networks.cost_network import States
+from ..cost_networks.cost_network import States, check_tables
 from ..errors import ModelError, checks_keywords
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
@@ -97,6 +97,7 @@ def bound(
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), asked, start, start)
+    check_tables(network, resources.memory_bytes)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     notes: tuple[str, ...] = ()
     if z is not None and resources.device_sleeps and _most_seconds(network, z) < StrategyPolicy().device_start_seconds:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import BudgetError, format_bytes
 from ..models.model import FORBIDDEN, Function, Model
 from ..preprocessing.leaf_groups import LeafGroup
 from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves, cost_scale, energy_leaves, in_scopes
@@ -27,6 +28,8 @@ States = tuple[int, ...]
 Restore = Callable[[States], States]
 """Turns states of a smaller network's variables into states of the variables it was made from."""
 
+#: Preparation has the network's tables so many times, 8 bytes a cell.
+COPIES = 8
 #: Totals stay below this, so that a few of them still add up exactly.
 LARGEST = 1 << 50
 # Cut-offs farther from 0 say no more, and are too large for compiled code and floats.
@@ -183,6 +186,22 @@ def cost_network(network: Network, most: float | None = None) -> tuple[CostNetwo
         energies can be finer. It must not be below the optimum.
     """
     return _from_costs(network, most) if network.model.kind == "cost" else _from_energies(network, most)
+
+
+def check_tables(network: Network, memory_bytes: int) -> None:
+    """Refuse functions that list few of their values and do not fit memory as tables of all cells.
+
+    Raises
+    ------
+    BudgetError
+        With both numbers.
+    """
+    table_bytes = 8 * network.cells
+    if table_bytes > 2 * network.model.nbytes and (needed := COPIES * table_bytes) > memory_bytes:
+        raise BudgetError(
+            f"bounds need {format_bytes(needed)} for functions that take {format_bytes(table_bytes)} as tables of all "
+            f"their assignments, allowed {format_bytes(memory_bytes)}; give a larger --memory, or let it be swept"
+        )
 
 
 def has_exact_costs(network: Network) -> bool:

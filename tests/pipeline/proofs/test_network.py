@@ -6,13 +6,17 @@ import math
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bucketflow
+from bucketflow import BudgetError
 from bucketflow.pipeline.cost_networks.cost_network import LARGEST, CostNetwork, CostTable, Totals, Units, cost_network
 from bucketflow.pipeline.models.model import Model, dense_function
 from bucketflow.pipeline.orders.depth_first import bucket_parents, depth_first_order
 from bucketflow.pipeline.preprocessing.preprocess import Network, reduce_model
+from tests.memory import traced
 from tests.models import bayes_models, cost_models, markov_models, named_model
 from tests.pipeline.proofs.networks import coarse_networks
 
@@ -129,3 +133,21 @@ def test_units_are_no_finer_than_logarithms_and_fine_where_nothing_differs() -> 
         model = named_model("markov", [2], [dense_function([0], np.array([value, value]))])
         _, units = cost_network(reduce_model(model, "optimum", {}))
         assert 2.0**-53 * abs(math.log(value)) <= units.unit <= 1e-12
+
+
+def test_functions_that_do_not_fit_as_tables_are_refused_before_they_are_made() -> None:
+    costs = [(["a", "b"], [[5, 5], [7, 9]], [100, 2], 1), (["a"], np.arange(1000))]
+    model = Model.build("cost", {"a": 1000, "b": 1000}, costs)
+    refused = "bounds need 64 MB for functions that take 8 MB as tables of all their assignments, allowed 20 MB"
+
+    def bound() -> None:
+        with pytest.raises(BudgetError, match=refused):
+            bucketflow.bound(model, memory="20MB")
+
+    def search() -> None:
+        with pytest.raises(BudgetError, match=refused):
+            bucketflow.solve(model, time=9, memory="20MB")
+
+    for ask in (bound, search):
+        assert traced(ask, 4e6)[0] < 4e6
+    assert bucketflow.solve(model, memory="20MB").value == 1
