@@ -49,7 +49,7 @@ def least_bytes(problem: Problem, tree: Tree, sliced: frozenset[int] = frozenset
     largest = max([out + sum([cells[c] for c in kids if c >= first]) for kids, out in steps], default=0)
     leaves = leaf_bytes(tree, problem.dims, problem.itemsize)
     if sliced:
-        leaves += leaf_bytes(tree, sizes, problem.itemsize)
+        leaves += sum(cells[:first]) * problem.itemsize
     return problem.model_bytes + leaves + largest * problem.itemsize
 
 

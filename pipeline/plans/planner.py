@@ -360,7 +360,7 @@ class Planner:
     def _leaf_bytes(self, tree: Tree, whole: Tree) -> int:
         """Bytes of the leaf tables, and of those of a slice."""
         itemsize = self.problem.itemsize
-        return leaf_bytes(tree, whole.dims, itemsize) + (0 if tree is whole else leaf_bytes(tree, tree.dims, itemsize))
+        return leaf_bytes(whole, whole.dims, itemsize) + (0 if tree is whole else leaf_bytes(tree, tree.dims, itemsize))
 
     def lowered(
         self, whole: Tree, sliced: frozenset[int], laid_out: _LaidOut, *, must_fit: bool = False
@@ -420,7 +420,7 @@ class Planner:
             assert problem.rows is not None
             return with_row_bounds(plan, problem.rows, decode=options.decode, rates=rates)
         if problem.targets is None:
-            return self._one_way(plan)
+            return self._one_way(plan, must_fit=must_fit)
         if options.device:
             from .message_program import device_needs
 
@@ -428,8 +428,8 @@ class Planner:
             return replace(plan, variant_from=0, needs=needs, peak_bytes=needs.nbytes)
         return self._remade(plan, must_fit=must_fit)
 
-    def _one_way(self, plan: Plan) -> Plan:
-        """Add up the peak of a forward sweep and, for an assignment, of its decoding."""
+    def _one_way(self, plan: Plan, *, must_fit: bool) -> Plan | None:
+        """Add up the peak of a forward sweep and, for an assignment, of its decoding, unless slices do not fit."""
         sizing, fixed = self._sizing(plan.tree), plan.model_bytes + plan.leaf_bytes
         available = self.memory_bytes - fixed
         if self.options.kept:
@@ -437,6 +437,8 @@ class Planner:
         peak = sweep_peak(plan.up, sizing, (*plan.tree.roots, *plan.shared_tables), available)
         if not self.options.decode:
             return replace(plan, peak_bytes=fixed + peak)
+        if must_fit and plan.sliced and peak > available:
+            return None
         cuts, again = cuts_for_decoding(plan.tree, plan.up, sizing, available)
         return replace(plan, cuts=cuts, peak_bytes=fixed + (max(peak, again) if plan.sliced else again))
 

@@ -30,8 +30,8 @@ from math import inf
 from typing import Any
 
 from ...tasks.steps.step import Step
-from ..trees.memory import Sizing, partition, parts_below, sweep_peak, table_bytes
-from ..trees.tree import Target, Tree
+from ..trees.memory import Sizing, partition, parts_below, sweep_peak
+from ..trees.tree import Target, Tree, sizer_of
 from .plan import Plan
 from .problem import Problem, sliced_dims
 from .two_way_steps import StepBuilder, TargetReading, choose_readings
@@ -48,10 +48,10 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
     Keeping all messages makes the decoding free. Where they do not fit, the tree is cut and each part swept
     again, conditioned on the variables above it, which costs at most as much as the first sweep.
     """
-    everything = sweep_peak(steps, sizing, [s.node for s in steps])
-    best: tuple[frozenset[int], int] = (frozenset(), everything)
     order = [s.node for s in steps]
-    made = {s.node: table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps}
+    made = _made_bytes(tree, order, sizing.itemsize)
+    everything = sweep_peak(steps, sizing, order, made_bytes=made)
+    best: tuple[frozenset[int], int] = (frozenset(), everything)
     limit = everything / 2
     tried: set[frozenset[int]] = set()
     worse = 0
@@ -67,20 +67,31 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
     return best
 
 
+def _made_bytes(tree: Tree, nodes: Iterable[int], itemsize: int, fixed: int = 0) -> dict[int, int]:
+    """Return the bytes of what nodes make, with the variables of a bit set fixed."""
+    cells, masks = sizer_of(tree.dims).cells, tree.scope_masks
+    return {node: cells(masks[node] & ~fixed) * itemsize for node in nodes}
+
+
 def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: frozenset[int], most: float = inf) -> int:
     """Peak of sweeping part by part, keeping the tables at the cuts, and then each part again to decode it.
 
     Where that is more than ``most``, only some of the parts are looked at.
     """
-    held = sum(table_bytes(sizing.sizes, s.axes, sizing.itemsize) for s in steps if s.node in cuts)
+    itemsize, masks = sizing.itemsize, tree.scope_masks
+    made = _made_bytes(tree, [s.node for s in steps], itemsize)
+    held = sum(made[node] for node in cuts)
     peak = 0
     for head, part in parts_below(tree, steps, cuts).items():
+        fixed = masks[head] if head >= 0 else 0
         inner = replace(sizing, sizes=sliced_dims(sizing.sizes, tree.scopes[head] if head >= 0 else ()))
-        copies = sum([table_bytes(inner.sizes, a, inner.itemsize) for s in part for a in s.input_axes])
-        again = copies + sweep_peak(part, inner, [s.node for s in part])
+        nodes = [s.node for s in part]
+        read = _made_bytes(tree, {i for s in part for i in s.inputs}, itemsize, fixed)
+        copies = sum([read[i] for s in part for i in s.inputs])
+        again = copies + sweep_peak(part, inner, nodes, made_bytes=_made_bytes(tree, nodes, itemsize, fixed))
         peak = max(peak, held + again)
         if peak <= most:
-            peak = max(peak, held + sweep_peak(part, sizing, ()))
+            peak = max(peak, held + sweep_peak(part, sizing, (), made_bytes=made))
         if peak > most:
             break
     return peak

@@ -19,7 +19,7 @@ message and makes the second, in a workspace of 24,000 bytes: the peak.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, prod
 from operator import itemgetter
@@ -45,6 +45,8 @@ def step_bytes(step: Step, sizes: Sequence[int], itemsize: int) -> int:
 
 def leaf_bytes(tree: Tree, sizes: Sequence[int], itemsize: int) -> int:
     """Bytes of all leaf tables together."""
+    if sizes == tree.dims:
+        return sum(tree.cells[: tree.n_leaves]) * itemsize
     return sum(table_bytes(sizes, scope, itemsize) for scope in tree.leaves)
 
 
@@ -93,12 +95,18 @@ class Sizing:
         return prod(self.sizes[v] for v in frozenset().union(*step.input_axes)) if self.device else 0
 
 
-def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int], most: float = inf) -> int:
+def sweep_peak(
+    steps: Sequence[Step],
+    sizing: Sizing,
+    kept: Collection[int],
+    most: float = inf,
+    made_bytes: Mapping[int, int] | None = None,
+) -> int:
     """Return the peak bytes of what ``steps`` make and of their workspace, leaves not counted.
 
     Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a table is freed after the last step that reads it unless it
     is in ``kept``, also where it is made again later. On a device, where tables alone have more than ``most``, the peak
-    is theirs: what passes need besides takes long to find.
+    is theirs: what passes need besides takes long to find. What nodes make, if that is known, are ``made_bytes``.
     """
     made: dict[int, int] = {}
     live = peak = 0
@@ -108,7 +116,8 @@ def sweep_peak(steps: Sequence[Step], sizing: Sizing, kept: Collection[int], mos
     for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
         node = step.node
         live -= made.get(node, 0)
-        made[node] = size = table_bytes(sizes, step.axes, itemsize)
+        size = table_bytes(sizes, step.axes, itemsize) if made_bytes is None else made_bytes[node]
+        made[node] = size
         live += size
         if sizing.device:
             waiting.append((live + sizing.most_workspace_bytes(step), live, step))

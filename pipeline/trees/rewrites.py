@@ -57,7 +57,10 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
             continue
         single = [([i], masks[i]) for i in kids[node]]
         choices = [single]
-        if len(factors := _grouped(single, sizer, min(cells // min(LEAST), largest), 2)) == 2:
+        limit = min(cells // min(LEAST), largest)
+        # two tables have as many cells together as their join at least
+        widest = max(limit, *[sizer.cells(mask) for _, mask in single])
+        if widest**2 >= cells and len(factors := _grouped(single, sizer, limit, 2)) == 2:
             choices.append(factors)
         if len(_grouped(single, sizer, policy.cached_cells, policy.few_inputs)) > policy.many_inputs:
             choices.append(_grouped(single, sizer, min(cells // policy.join_share, largest), policy.few_inputs))
