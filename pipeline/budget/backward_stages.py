@@ -78,15 +78,22 @@ class WayBack:
 
     def readings_in(self, head: int, nodes: Sequence[int]) -> list[TargetReading]:
         """Readings of a stage: those of its joins, and of its tables; those of a head are its reader's."""
-        inside = set(nodes)
+        at, below = self._places
+        found = {i for node in nodes for i in at.get(node, ()) if node != head or self.readings[i].join}
+        for node in nodes if head >= 0 else (*nodes, -1):
+            found.update(below.get(node, ()))
+        return [self.readings[i] for i in sorted(found)]
 
-        def belongs(reading: TargetReading) -> bool:
-            node, parent = reading.node, self.tree.parent[reading.node]
-            if reading.join:
-                return node in inside
-            return node != head and (node in inside or (parent in inside if parent >= 0 else head < 0))
-
-        return [r for r in self.readings if belongs(r)]
+    @cached_property
+    def _places(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+        """The readings at each node, and those of tables of its children; -1 is above the roots."""
+        at: dict[int, list[int]] = {}
+        below: dict[int, list[int]] = {}
+        for i, reading in enumerate(self.readings):
+            at.setdefault(reading.node, []).append(i)
+            if not reading.join:
+                below.setdefault(self.tree.parent[reading.node], []).append(i)
+        return at, below
 
     def is_joined(self, node: int) -> bool:
         """Whether anything comes from above a node: it has siblings, or a node above it has."""

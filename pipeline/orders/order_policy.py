@@ -69,7 +69,8 @@ class OrderPolicy(Policy):
     pairs_seconds, pairs_share, both_ways_near : float
         Making the joins of a tree pairwise and pricing both both ways, for each variable or group of functions. The
         trees that a search one way finds within a factor of the best are compared both ways, as many as take this share
-        of the propagation, at least one.
+        of the propagation, at least one; of a short one not with their joins pairwise, which saved 0 to 8% of the loops
+        of 20 propagations of 0.02 to 2 s and took 10 to 20 ms.
     asked_cells, asked_cell_seconds : int, float
         The same of trees of buckets or cliques that were asked for, which only further orders improve.
     longest_restarts_seconds, restarts_seconds : float

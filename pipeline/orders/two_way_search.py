@@ -63,7 +63,7 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     if search.automatic:
         # making the joins of each tree pairwise, and its price, take as long as some of the search
         each = policy.pairs_seconds * max(len(dims), len(units.members), 1)
-        most = max(1, int(policy.pairs_share * propagation / each))
+        most = int(policy.pairs_share * propagation / each)
     if search.automatic and propagation < policy.both_ways_short_seconds:
         seconds = 0.0
         if propagation >= policy.restart_least_seconds:
@@ -78,8 +78,9 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     one_way = tree_cost(found[0], rates, itemsize).seconds
     if one_way > HOPELESS_SECONDS:
         return found[0]
-    near = [one for one in found if tree_cost(one, rates, itemsize).seconds <= policy.both_ways_near * one_way][:most]
-    pairs = [forest_tree(split_steps(one, units, sizer), units, starts.dims, starts.scopes) for one in near]
+    near = [one for one in found if tree_cost(one, rates, itemsize).seconds <= policy.both_ways_near * one_way]
+    near = near[: max(most, 1)]
+    pairs = [forest_tree(split_steps(one, units, sizer), units, starts.dims, starts.scopes) for one in near[:most]]
     return cheapest_both_ways((best, *near, *pairs), rates, itemsize)
 
 

@@ -183,12 +183,9 @@ class StepBuilder:
         at: dict[int, list[TargetReading]] = {}
         for reading in readings:
             at.setdefault(reading.node, []).append(reading)
-        load = [0] * len(tree.scopes)
-        for node in (*at, *ends):
-            load[node] = 1
-        for j, kids in enumerate(tree.children):
-            load[first + j] += sum([load[c] for c in kids])
-        stack = [r for r in (tree.roots if tops is None else tops) if load[r]]
+        tops = tree.roots if tops is None else tops
+        load = self._load({*at, *ends}, frozenset(tops))
+        stack = [r for r in tops if r in load]
         while stack:
             node = stack.pop()
             if node not in self.above:
@@ -196,9 +193,22 @@ class StepBuilder:
             for reading in at.get(node, ()):
                 yield from self._read(reading)
             if node >= first:
-                below = [c for c in tree.children[node - first] if load[c]]
+                below = [c for c in tree.children[node - first] if c in load]
                 # the last to be pushed runs first: small subtrees, so that what they hold is gone soon
                 stack += sorted(below, key=lambda c: -load[c])
+
+    def _load(self, wanted: Collection[int], tops: frozenset[int]) -> dict[int, int]:
+        """Count the nodes below each node, itself included, that something is wanted at, up to the tops."""
+        parent = self.tree.parent
+        load = dict.fromkeys(wanted, 1)
+        above: set[int] = set()
+        for node in wanted:
+            while node not in tops and (node := parent[node]) >= 0 and node not in above:
+                above.add(node)
+        for node in sorted({*wanted, *above}):  # children first
+            if node not in tops and (up := parent[node]) >= 0:
+                load[up] = load.get(up, 0) + load[node]
+        return load
 
     def _down(self, node: int, *, end: bool) -> Iterator[Step]:
         """Make what comes from above a node; an only child sees what its parent sees, if it is no end."""
