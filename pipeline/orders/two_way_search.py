@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from ..trees.costs import Rates, tree_cost, two_way_seconds
 from ..trees.rewrites import split_stars
@@ -57,7 +58,7 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     loops = replace(rates, step_seconds=0.0)
     sizer, units = starts.sizer, starts.units
     trees = best, starts.pairwise_tree(first), starts.merged(first, rates, itemsize)
-    best = cheapest_both_ways(trees, rates, itemsize)
+    seconds_of_best, best = _priced_both_ways(trees, rates, itemsize)
     propagation = two_way_seconds(best, loops, itemsize)
     most = policy.kept_trees
     if search.automatic:
@@ -81,7 +82,8 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     near = [one for one in found if tree_cost(one, rates, itemsize).seconds <= policy.both_ways_near * one_way]
     near = near[: max(most, 1)]
     pairs = [forest_tree(split_steps(one, units, sizer), units, starts.dims, starts.scopes) for one in near[:most]]
-    return cheapest_both_ways((best, *near, *pairs), rates, itemsize)
+    seconds_of_other, other = _priced_both_ways((*near, *pairs), rates, itemsize)
+    return best if seconds_of_best <= seconds_of_other else other
 
 
 def _tree_as_asked(
@@ -112,11 +114,16 @@ def _restart_seconds(tree: Tree, cells: int, cell_seconds: float) -> float:
 
 def cheapest_both_ways(trees: Sequence[Tree], rates: Rates, itemsize: int) -> Tree:
     """Return the cheapest tree, as it is or with its wide steps split: it pays for many messages, not functions."""
+    return _priced_both_ways(trees, rates, itemsize)[1]
+
+
+def _priced_both_ways(trees: Sequence[Tree], rates: Rates, itemsize: int) -> tuple[float, Tree]:
+    """Return the cheapest tree, or it with its wide steps split, with its seconds both ways."""
     found = list(trees)
     for tree in trees:
         if (split := split_stars(tree)) is not tree:
             found.append(split)
-    return min(found, key=lambda one: two_way_seconds(one, rates, itemsize))
+    return min([(two_way_seconds(one, rates, itemsize), one) for one in found], key=itemgetter(0))
 
 
 def _multiplied_cells(tree: Tree) -> int:
