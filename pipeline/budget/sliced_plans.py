@@ -129,6 +129,7 @@ class Slicing:
         self.limit = max((self.allowed - problem.model_bytes) // problem.itemsize, 1)
         unfit = self.tree is self.whole.tree and not self.whole.fits(self.allowed)
         self._tried = {frozenset[int]()} if unfit else set()
+        self._least: dict[frozenset[int], int] = {}
 
     def first(self) -> Plan:
         """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits.
@@ -181,7 +182,11 @@ class Slicing:
 
     def _may_fit(self, sliced: frozenset[int]) -> bool:
         """Whether slices were not tried before, and their largest step fits."""
-        return sliced not in self._tried and least_bytes(self.planner.problem, self.tree, sliced) <= self.allowed
+        if sliced in self._tried:
+            return False
+        if sliced not in self._least:
+            self._least[sliced] = least_bytes(self.planner.problem, self.tree, sliced)
+        return self._least[sliced] <= self.allowed
 
     def _made(self, sliced: frozenset[int]) -> Plan | None:
         """Plan slices that were not tried before, if their largest step may fit."""

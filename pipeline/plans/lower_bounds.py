@@ -11,9 +11,9 @@ from heapq import nlargest
 
 from ...tasks.steps.step import Step
 from ..trees.memory import Sizing, leaf_bytes
-from ..trees.tree import Sizer, Tree
+from ..trees.tree import Tree, cells_beside
 from .plan import Plan
-from .problem import Problem, sliced_dims
+from .problem import Problem
 
 # So many steps are lowered to see that a plan does not fit.
 _LOOKED_AT = 24
@@ -42,8 +42,7 @@ def first_plan(plans: Iterator[Plan | Outline]) -> tuple[Plan, Iterator[Plan | O
 
 def least_bytes(problem: Problem, tree: Tree, sliced: frozenset[int] = frozenset()) -> int:
     """Bytes that any plan of a tree needs at least: the leaves, and what the largest step reads and writes."""
-    sizes = sliced_dims(problem.dims, sliced)
-    cells = [*map(Sizer(sizes).cells, tree.scope_masks)]
+    cells = cells_beside(tree.cells, tree.scope_masks, tree.dims, sliced) if sliced else tree.cells
     first = tree.n_leaves
     steps = zip(tree.children, cells[first:], strict=True)
     largest = max([out + sum([cells[c] for c in kids if c >= first]) for kids, out in steps], default=0)

@@ -17,11 +17,11 @@ of variable 0 into a table over its neighbours. The last two variables go togeth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
-from math import log2
+from math import log2, prod
 from typing import Any, Final
 
 from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_of
@@ -61,6 +61,10 @@ class Tree:
         tree = Tree(dims, self.leaves, self.children, self.last)
         for name in ("_masks", "scopes", "joined", "eliminated", "parent"):
             tree.__dict__[name] = getattr(self, name)
+        fixed = [v for v, (old, new) in enumerate(zip(self.dims, dims, strict=True)) if old != new]
+        if all(dims[v] == 1 for v in fixed):
+            for name, masks in (("cells", self.scope_masks), ("joined_cells", self.joined_masks)):
+                tree.__dict__[name] = cells_beside(getattr(self, name), masks, self.dims, fixed)
         return tree
 
     @property
@@ -329,6 +333,26 @@ class Sizer:
         if len(found) >= REMEMBERED_SIZES:
             found.clear()
         return found
+
+
+def cells_beside(
+    cells: Sequence[int], masks: Sequence[int], dims: Sequence[int], fixed: Collection[int]
+) -> tuple[int, ...]:
+    """Return the cells that are left of tables, whose scopes are bit sets, where some variables are fixed.
+
+    >>> cells_beside([6, 12], [0b11, 0b101], [2, 3, 6], [0])
+    (3, 6)
+    """
+    within = mask_of(fixed)
+    divisors = {0: 1}
+    found = []
+    for count, mask in zip(cells, masks, strict=True):
+        inside = mask & within
+        divisor = divisors.get(inside)
+        if divisor is None:
+            divisors[inside] = divisor = prod([dims[v] for v in bits_of(inside)])
+        found.append(count // divisor)
+    return tuple(found)
 
 
 @lru_cache(maxsize=4)
