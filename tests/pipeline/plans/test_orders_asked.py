@@ -148,7 +148,9 @@ def test_large_short_propagations_try_more_orders(kind: TreeName) -> None:
     """Whatever is predicted to be short, if the sweeps are large, and if the search need not be compiled first."""
     search = replace(wide_grid(), tree=kind)
     few = OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=1 << 62, asked_cells=1 << 62)
-    many = OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=0, asked_cells=0, restart_least_seconds=0.0)
+    many = OrderPolicy.using(
+        both_ways_tiny_cells=0, restart_cells=0, asked_cells=0, restart_least_seconds=0.0, pairs_share=10.0
+    )
     with few:
         first = tree_for_both_ways(search)
     with many, impatient():
