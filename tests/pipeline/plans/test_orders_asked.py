@@ -149,7 +149,7 @@ def test_large_short_propagations_try_more_orders(kind: TreeName) -> None:
     search = replace(wide_grid(), tree=kind)
     few = OrderPolicy.using(both_ways_tiny_cells=0, restart_cells=1 << 62, asked_cells=1 << 62)
     many = OrderPolicy.using(
-        both_ways_tiny_cells=0, restart_cells=0, asked_cells=0, restart_least_seconds=0.0, pairs_share=10.0
+        both_ways_tiny_cells=0, restart_cells=0, asked_cells=0, restart_least_seconds=0.0, pairs_share=1e3
     )
     with few:
         first = tree_for_both_ways(search)
