@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import InternalError, ModelError
-from .bayesian_networks import network_fault, row_sums
+from .bayesian_networks import children_fault, cycle_fault, row_sums
 from .model import Model
 
 # So much may rounding add to a logarithm.
@@ -22,7 +22,7 @@ _ROUNDED_LOG10 = 1e-9
 def check_log10(model: Model, log10: float | None, likelihoods: Iterable[NDArray[Any]] = ()) -> None:
     """Refuse to answer that evidence of a Bayesian network is more than certain.
 
-    Networks that were taken as they are, though they are none, may have any number.
+    Of networks that were taken as they are, though their rows do not sum to 1, that is what these sums allow.
 
     Parameters
     ----------
@@ -39,18 +39,31 @@ def check_log10(model: Model, log10: float | None, likelihoods: Iterable[NDArray
     if model.kind != "bayes" or log10 is None or log10 <= _ROUNDED_LOG10:
         return
     most = most_log10(model, likelihoods)
-    if most is not None and log10 > most + _ROUNDED_LOG10:
+    if most is not None and log10 > max(most, 0.0) + _ROUNDED_LOG10:
         raise InternalError(f"evidence has the probability 10^{log10:.9g}, which is more than 1")
 
 
-def most_log10(model: Model, likelihoods: Iterable[NDArray[Any]] = ()) -> float | None:
-    """Return what log10 of a probability of a Bayesian network can be at most; None of other models."""
+def most_log10(
+    model: Model, likelihoods: Iterable[NDArray[Any]] = (), fixed: Container[int | None] = ()
+) -> float | None:
+    """Return what log10 of a sum of a Bayesian network can be at most; None of other models.
+
+    Children are summed out before their parents: each leaves at most the largest sum of its rows, whether that is 1 or
+    not, or the largest entry where it has one state.
+
+    Parameters
+    ----------
+    likelihoods : iterable of ndarray
+        Soft evidence.
+    fixed : container of int
+        Variables that have one state each in the sum.
+    """
     functions, names, dims = model.functions, model.names, model.dims
-    if model.kind != "bayes" or network_fault(functions, names, dims, model.states) is not None:
+    if model.kind != "bayes" or children_fault(functions, names) or cycle_fault(functions, names):
         return None
-    most = sum(math.log10(row_sums(function, dims).max()) for function in functions)
-    most += sum(math.log10(largest) for weights in likelihoods if (largest := float(np.max(weights))) > 0)
-    return max(most, 0.0)
+    factors = [f.positive[1] if f.child in fixed else float(row_sums(f, dims).max()) for f in functions]
+    factors += [float(np.max(weights)) for weights in likelihoods]
+    return math.fsum([math.log10(factor) for factor in factors if factor > 0])
 
 
 Array = NDArray[Any]

@@ -104,6 +104,8 @@ class InnerBounds:
             if not self.possible:
                 return self._found()
             search = LossSearch(mixed, self._search, self._sums, self._memory // 8)
+            if self.best is None:  # no states have been possible so far
+                self._take_best(OuterPolicy.current().optimum_share)
             self._climb(OuterPolicy.current().climbing_share, start=mixed.decoded())
             if not self.is_close:
                 states: dict[str, str | int] | None = None
@@ -263,17 +265,20 @@ class InnerBounds:
     def _begin(self) -> None:
         """Begin with the states of a best assignment of all variables: their sum is above 0; no sum is above all."""
         asked = self.asking.question
-        most = most_log10(asked.model, asked.soft.values())
+        most = most_log10(asked.model, asked.soft.values(), {*self.outer.outer, *asked.hard})
         if most is not None:
             self.upper, self.above = most + _OUTWARD, "the total"
             modes = modes_along(asked.model.functions, asked.model.dims, asked.hard)
             self._take_states({asked.model.names[v]: asked.model.label(v, modes[v]) for v in self.outer.outer})
-        with suppress(BudgetError, ModelError), self._if_compiled():  # hidden chance has no best states
-            found = self._optimum(
-                Question(with_links(asked.model), "optimum", asked.hard, asked.soft), OuterPolicy.current().first_share
-            )
-            self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
+        self._take_best(OuterPolicy.current().first_share)
         self._climb(OuterPolicy.current().first_share)
+
+    def _take_best(self, share: float) -> None:
+        """Take the states of the best assignment of all variables that a part of the time finds."""
+        asked = self.asking.question
+        with suppress(BudgetError, ModelError), self._if_compiled():  # hidden chance has no best states
+            found = self._optimum(Question(with_links(asked.model), "optimum", asked.hard, asked.soft), share)
+            self._take_states({name: state for name, state in (found.assignment or {}).items() if name in self.names})
 
     def _take_states(self, states: dict[str, str | int]) -> None:
         """Take the sum of some states, if it is found."""

@@ -8,6 +8,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from bucketflow.pipeline.minibuckets.bucket_policy import BucketPolicy
 from bucketflow.pipeline.minibuckets.loss_search import LossSearch
 from bucketflow.pipeline.minibuckets.mixed_bound import MixedBound
 from bucketflow.pipeline.minibuckets.partition import Size, partition
+from bucketflow.pipeline.models.findings import most_log10
 from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.preprocessing.leaf_tables import energy_leaves, in_scopes
 from bucketflow.tasks.compiler.compile_limits import NotCompiledError
@@ -284,6 +286,29 @@ def test_no_sum_of_a_network_is_above_1() -> None:
     assert (found.status, found.proof.method) == ("optimal", "the total")
     assert found.log10 == pytest.approx(0.0, abs=1e-9)
     assert found.assignment == {f"x{k}": 1 for k in range(8)}
+
+
+@settings(max_examples=40, deadline=None)
+@given(bayes_models(), st.data())
+def test_what_a_network_sums_to_at_most(model: Model, data: Any) -> None:
+    """Also where rows sum to something else: a decision that has no probabilities has rows of ones."""
+    wanted = data.draw(st.sets(st.integers(0, len(model.dims) - 1)))
+    factors = data.draw(st.lists(st.sampled_from([0.5, 1.0, 3.0]), min_size=len(model.dims), max_size=len(model.dims)))
+    scaled = [
+        f.changed(values=f.values * c, default=f.default * c) for f, c in zip(model.functions, factors, strict=True)
+    ]
+    model = replace(model, functions=tuple(scaled))
+    total = np.ones(())
+    for f in model.functions:
+        order = sorted(range(len(f.scope)), key=f.scope.__getitem__)
+        shape = [d if v in f.scope else 1 for v, d in enumerate(model.dims)]
+        total = total * f.dense(model.dims).transpose(order).reshape(shape)
+    sums = total.sum(axis=tuple({*range(len(model.dims))} - wanted))
+    most = most_log10(model, (), wanted)
+    assert most is not None
+    assert sums.max() <= 10**most * (1 + 1e-9)
+    if not wanted:  # rows of one sum each leave nothing to lose
+        assert sums == pytest.approx(10**most)
 
 
 @settings(max_examples=40, deadline=None)
