@@ -59,7 +59,12 @@ class BoundsEngine:
         options = asking.options if stop is bool else asking.on_host().options
         if stop is not bool:
             options = replace(options, memory=asking.resources.host_bytes - asking.reserved_bytes)
-        task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
+        try:
+            task = Task.of(asking.question, options, asking.effort, asking.started, folder, asking.policy)
+        except BudgetError:
+            if (swept := self._swept_in_time(stop)) is None:
+                raise
+            return swept
         task.stop, task.sweep = stop, None if glances else self._swept
         with resumable(None if folder is None else folder.path):
             found = task.watched(asking.watch).kept_result()
@@ -77,6 +82,16 @@ class BoundsEngine:
         self.sweep.in_folder = False
         advice = f"{task.interval}; run with --time to get the best in a given time"
         return Unfinished(f"unproved: {task.interval}", hopeless=True, advice=advice)
+
+    def _swept_in_time(self, stop: Stop) -> Result | None:
+        """Sweep where bounds have no memory, but a sweep has, and is through in the time; None elsewhere."""
+        effort = self.asking.effort
+        if effort.method != "auto" or effort.upper_bound is not None:
+            return None
+        price = self.sweep.bid()
+        if not isinstance(price, EnginePrice) or price.seconds > self.asking.seconds:
+            return None
+        return self._swept(stop)
 
     def _swept(self, stop: Stop) -> Result | None:
         """Sweep every cell until it is told to end, and keep its plan nowhere; None where that is not possible."""

@@ -146,8 +146,10 @@ def test_functions_that_do_not_fit_as_tables_are_refused_before_they_are_made() 
 
     def search() -> None:
         with pytest.raises(BudgetError, match=refused):
-            bucketflow.solve(model, time=9, memory="20MB")
+            bucketflow.solve(model, method="search", time=9, memory="20MB")
 
     for ask in (bound, search):
         assert traced(ask, 4e6)[0] < 4e6
-    assert bucketflow.solve(model, memory="20MB").value == 1
+    for time in (None, 60):  # a sweep has memory, and is through in the time
+        found = bucketflow.solve(model, time=time, memory="20MB")
+        assert (found.status, found.value) == ("optimal", 1)
