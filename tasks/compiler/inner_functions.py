@@ -6,8 +6,8 @@ nobody else calls this is in vain, half of what large loops take. So an inner fu
 the code of its own body only.
 Where Python calls one later, it is compiled once more, complete.
 
-Who refers to an array is counted only in functions that make some: code that does so is a quarter of what there is to
-compile. This uses inner parts of Numba's, see :mod:`.numba_parts`.
+Who refers to an array is counted only in functions that make some: loops that only read and write arrays would have
+code for each use of each of them. This uses inner parts of Numba's, see :mod:`.numba_parts`.
 """
 
 from __future__ import annotations

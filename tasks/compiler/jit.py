@@ -26,7 +26,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 def njit(makes_arrays: bool = False, **options: Any) -> Callable[[F], F]:
     """Compile a function when it is called, without the interpreter's lock; with ``cache`` its code is kept.
 
-    Only a function that makes arrays counts who refers to them: it is a quarter of what compiling takes.
+    Only a function that makes arrays counts who refers to them, which is code that takes long to compile.
     """
     kept = options.pop("cache", False)
     if not unknown_numba():
