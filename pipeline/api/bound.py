@@ -97,7 +97,7 @@ def bound(
     fixed = fixed_value(network)
     if fixed is None:
         return _finished(Bounds(network.query, "infeasible"), asked, start, start)
-    check_tables(network, resources.memory_bytes)
+    check_tables(network, resources.host_bytes)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     notes: tuple[str, ...] = ()
     if z is not None and resources.device_sleeps and _most_seconds(network, z) < StrategyPolicy().device_start_seconds:
