@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from ...tasks.steps.step import Step
+from ..drawings.graph_picture import Drawn, svg_of
 from ..drawings.svg import Svg, page_of
 from ..errors import ModelError, writing
-from .graph_drawing import Drawn, svg_of
 from .planning_policy import PlanningPolicy
 
 Kind = Literal["elimination", "message", "result"]

@@ -154,7 +154,9 @@ def beginning(path: Path, size: int) -> str | None:
     try:
         with open(path, "rb") as file:
             start = file.peek(len(_XZ_MAGIC))
-            opener = gzip.open if start.startswith(_GZIP_MAGIC[:2]) else lzma.open if start.startswith(_XZ_MAGIC) else None
+            opener = (
+                gzip.open if start.startswith(_GZIP_MAGIC[:2]) else lzma.open if start.startswith(_XZ_MAGIC) else None
+            )
             with nullcontext(file) if opener is None else opener(file) as plain:
                 return plain.read(size).decode(errors="replace")
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.plans.graph_drawing import Drawn, svg_of, thinned
+from bucketflow.pipeline.drawings.graph_picture import Drawn, svg_of, thinned
 from bucketflow.pipeline.plans.plan import Plan, empty_plan
 from bucketflow.pipeline.plans.task_graph import TaskGraph, TaskNode
 from bucketflow.pipeline.plans.worker_parts import for_workers

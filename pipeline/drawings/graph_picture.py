@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..drawings.svg import Canvas, Svg, colour_of, drawn_ramp
 from ..errors import format_bytes
+from .svg import Canvas, Svg, colour_of, drawn_ramp
 
 # Pixels between tasks of a level and between levels, around everything, and the radii of tasks.
 _ACROSS, _DOWN, _MARGIN = 34, 64, 40
