@@ -28,7 +28,7 @@ from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.models.model import Function
 from bucketflow.pipeline.options import Options
-from bucketflow.pipeline.plans import planner
+from bucketflow.pipeline.plans import tree_planner
 from bucketflow.pipeline.plans.planner import Planner, forget_plans
 from bucketflow.pipeline.results.proof import plan_figures
 from bucketflow.pipeline.runs import dense_boxes as outofcore
@@ -274,7 +274,7 @@ def test_refusals_name_both_numbers() -> None:
 
 
 def test_the_cheaper_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "remade", lambda *_: None)  # otherwise slices are too cheap
+    monkeypatch.setattr(tree_planner, "remade", lambda *_: None)  # otherwise slices are too cheap
     model = grid(7, 20, 4, "markov")
     question = question_of(model, "marginals")
     plan = prepared.prepare(question, Resources(Options(memory="8GB"))).plan
