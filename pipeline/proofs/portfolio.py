@@ -44,6 +44,10 @@ class Opening:
         if self._go_on_stored():
             return
         settled = False
+        if self._glances and self.known.upper is not None:
+            self.preparing.prepare(policy.first_preparation_work)
+            if self.known.is_over():
+                return
         self._sweep_early()
         for work, seconds in policy.glances:
             if self._glances:

@@ -472,6 +472,23 @@ def test_more_preparation_follows_what_paid(pays: bool, monkeypatch: pytest.Monk
     assert asked == ([*works, team.WORK] if pays else works)
 
 
+def test_nothing_is_swept_or_searched_where_a_little_preparation_proves(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = CostTable((0, 1), np.array([[3.0, 1.0], [2.0, 5.0]]))
+    works: list[int] = []
+
+    def prepare(preparing: team.Preparing, work: int = team.WORK) -> None:
+        works.append(work)
+        preparing.incumbent.finish("preparation")
+
+    monkeypatch.setattr(team.Preparing, "prepare", prepare)
+    limits = ProofLimits(1 << 20, eliminate=lambda *_: pytest.fail("swept"), swept_cells=5.0)
+    searches = fake("search", lambda _: pytest.fail("searched"))
+    dense = [entry for entry in ALL_PROVERS if entry.name == "dense"]
+    tried = Portfolio(CostNetwork((2, 2), (table,)), 100, "auto", limits, [*dense, searches])
+    assert list(portfolio.Opening(tried.team).steps()) == []
+    assert works == [ProverPolicy.current().first_preparation_work]
+
+
 def test_what_a_short_search_proves_needs_nothing_else() -> None:
     rng = np.random.default_rng(0)
     pairs = [(x, y) for x in range(7) for y in range(x)]
