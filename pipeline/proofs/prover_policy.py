@@ -44,6 +44,7 @@ class ProverPolicy(Policy):
     first_preparation_work : int
         Cells that preparation touches before the first early sweep, where there is a cut-off: that sweep of c432 took
         0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off, took 0.03-0.08 more.
+        It costs where it proves nothing: cap131 takes 0.16 in place of 0.11.
     early_cells, early_sweep_seconds : float
         Networks whose buckets have no more cells are swept before the first glance or after it, where the searched tree
         says that it takes no longer than a glance: 90-20-5 took 0.97 CPU-s, of which 0.16 were the sweep, and 0.5 now.
