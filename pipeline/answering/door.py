@@ -126,7 +126,11 @@ def _effects(found: Answer, asking: Asking, engines: EnginesOf, strategy: Strate
     if not raced and found.plan is not None and not found.plan.device:
         heeded -= DEVICES
     unused = [name for name in given if name not in heeded]
-    return (f"{listed(unused)} had no effect: {engines.sweep.why_host or kind.way}",) if unused else ()
+    if not unused:
+        return ()
+    is_open = isinstance(found, Result) and found.status == "bounded"
+    way = engines.sweep.why_host or ("bounds did not close, and nothing was swept" if is_open else kind.way)
+    return (f"{listed(unused)} had no effect: {way}",)
 
 
 def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:

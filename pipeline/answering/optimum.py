@@ -244,13 +244,26 @@ class Task:
                 raise
             return self._dressed(self.known.outcome())
         found = self._told_apart() or self._dressed(self.known.outcome())
+        if self._is_left_open(found):
+            found = self._swept_exactly() or found
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
         return found if note is None else replace(found, notes=(*found.notes, note))
 
     def _told_apart(self) -> Result | None:
         """Sweep every cell where units hide whether anything is allowed; None where they do not, or no sweep fits."""
         outcome = self.known.outcome()
-        if not (self.in_units and outcome.proved and outcome.feasible and self.allowed is None) or self.sweep is None:
+        hidden = self.in_units and outcome.proved and outcome.feasible and self.allowed is None
+        return self._swept_exactly() if hidden else None
+
+    def _is_left_open(self, found: Result) -> bool:
+        """Whether bounds are through, and lie a few units apart that nobody allowed."""
+        may_sweep = self.in_units and self.effort.method in ("auto", "dense") and self.effort.upper_bound is None
+        is_open = found.status == "bounded" and not (found.proof and found.proof.close)
+        return is_open and may_sweep and self.known.done and not self.known.uncompiled
+
+    def _swept_exactly(self) -> Result | None:
+        """Sweep every cell in the time that is left; None where no sweep fits or is through."""
+        if self.sweep is None:
             return None
         found = self.sweep(lambda: self.left <= 0)
         note = f"bounds count such large costs in units of {self.units.unit}, so every cell was swept"

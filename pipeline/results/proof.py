@@ -134,7 +134,7 @@ class Proof(Shown, Tabled):
         if self.method == "none":
             way = f"not proved by {tried}" if tried else "not proved"
         else:
-            way = f"proved by {self.method}" + (f" after {tried}" if tried else "")
+            way = f"{'proved' if self.close else 'bounded'} by {self.method}" + (f" after {tried}" if tried else "")
         if self.sweep_cells is None:
             return way
         return f"{way}; sweeping every cell would take some 2^{math.log2(max(self.sweep_cells, 1)):.0f} cells"

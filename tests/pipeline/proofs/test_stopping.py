@@ -189,15 +189,28 @@ def test_what_ends_for_want_of_memory_says_so() -> None:
     assert bucketflow.solve(grid(SIZE), **asked, memory=200, time=0).notes == ()
 
 
-@pytest.mark.parametrize("asked", [{"method": "search"}, {"gap": 0.0}, {"time": 600.0}])
+LARGE = [Function((0,), np.array([2**53 + 1, 3])), Function((0, 1), np.array([[0, 5], [2**53 + 7, 2**53 + 8]]))]
+
+
+@pytest.mark.parametrize("asked", [{"method": "search"}, {"method": "search", "order": "min-fill"}])
 def test_what_was_only_rounded_is_not_said_to_want_memory(asked: dict[str, Any]) -> None:
-    tables = [Function((0,), np.array([2**53 + 1, 3])), Function((0, 1), np.array([[0, 5], [2**53 + 7, 2**53 + 8]]))]
-    model = named_model("cost", [2, 2], tables)
+    model = named_model("cost", [2, 2], LARGE)
     found = bucketflow.solve(model, **asked)
     assert (found.status, found.value) == ("bounded", 2**53 + 1)
-    (note,) = found.notes
-    assert "in units of 32" in note
+    assert found.proof is not None
+    assert found.proof.reason.startswith("bounded by")
+    assert "in units of 32" in found.notes[0]
+    assert found.notes[1:] == (
+        ("order had no effect: bounds did not close, and nothing was swept",) if "order" in asked else ()
+    )
     assert bucketflow.solve(model, method="dense").status == "optimal"  # as the note says
+
+
+@pytest.mark.parametrize("asked", [{"gap": 0.0}, {"time": 600.0}, {"time": 600.0, "method": "dense"}])
+def test_what_bounds_only_round_is_swept_in_the_time(asked: dict[str, Any]) -> None:
+    found = bucketflow.solve(named_model("cost", [2, 2], LARGE), **asked)
+    assert (found.status, found.value) == ("optimal", 2**53 + 1)
+    assert found.notes == ("bounds count such large costs in units of 32, so every cell was swept",)
 
 
 @pytest.mark.parametrize("method", ["auto", "dense", "rows", "diagram", "search"])
