@@ -237,7 +237,7 @@ def parse_size(size: int | str) -> int:
         If it is none.
     """
     try:
-        found = size if isinstance(size, int) else _parsed(size)
+        found = -1 if isinstance(size, bool) else size if isinstance(size, int) else _parsed(size)
     except (ValueError, OverflowError, TypeError, AttributeError):
         found = -1
     if found < 0:

@@ -30,7 +30,7 @@ FLOORS = {
         *("gpu/messages", "incremental", "networks", "search"),
     ],
     "pipeline": [
-        *("errors.py", "drawings", "models", "trees", "orders", "plans", "budget", "preprocessing"),
+        *("errors.py", "written_files.py", "drawings", "models", "trees", "orders", "plans", "budget", "preprocessing"),
         *(
             "cost_networks",
             "minibuckets",

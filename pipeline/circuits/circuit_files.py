@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BucketflowError, FormatError, ModelError, writing
-from ..formats.write import whole_file
+from ..written_files import whole_file
 from .circuit import CircuitGraph, CircuitVariables, Gates
 from .circuit_policy import CircuitPolicy
 from .nnf_text import read_nnf

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BucketflowError, FormatError, writing
-from ..formats.write import whole_file
 from ..models.model import Function, Model
 from ..options import Options
 from ..plans.planner import Planner
@@ -31,6 +30,7 @@ from ..preprocessing.preprocess import fixed_value
 from ..queries.arithmetic import ScaledPartition
 from ..queries.beliefs import BeliefRequest, local_targets
 from ..trees.tree import Tree
+from ..written_files import whole_file
 from .structure import Skeleton, network_of
 
 Array = NDArray[Any]

@@ -10,7 +10,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import ModelError, writing
+from ..errors import ModelError
+from ..written_files import whole_text
 from .display_policy import DisplayPolicy
 from .svg import page_of
 
@@ -50,8 +51,8 @@ class Html:
         """
         if Path(path).suffix.lower() != ".html":
             raise ModelError(f"a figure is written to a .html file, not to {str(path)!r}")
-        with writing(path):
-            Path(path).write_text(page_of(self._repr_html_(), self.title), encoding="utf-8")
+        with whole_text(path) as file:
+            file.write(page_of(self._repr_html_(), self.title))
 
 
 def shown_rows(rows: Rows) -> str:

@@ -9,7 +9,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from ..errors import ModelError, shorten, writing
+from ..errors import ModelError, shorten
+from ..written_files import whole_text
 
 # From small to large.
 _RAMP: Final = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
@@ -65,8 +66,8 @@ class Svg:
             If the name ends in anything else, or the file cannot be written.
         """
         ending = drawing_ending(path)
-        with writing(path):
-            Path(path).write_text(self.text if ending == ".svg" else page_of(self.text, self.title), encoding="utf-8")
+        with whole_text(path) as file:
+            file.write(self.text if ending == ".svg" else page_of(self.text, self.title))
 
 
 def drawing_ending(path: str | PathLike[str]) -> str:

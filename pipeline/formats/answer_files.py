@@ -12,8 +12,8 @@ from typing import Any
 from ..errors import FormatError, ModelError
 from ..models.frames import Tabled
 from ..models.model import Model
+from ..written_files import whole_text
 from .read import evidence_of
-from .write import whole_text
 
 
 def write_answer(found: Tabled, path: str | PathLike[str]) -> None:

@@ -18,7 +18,7 @@ from ..errors import FormatError, ModelError, writing
 from ..models.cases import CaseMarginals, Cases, states_of
 from ..models.findings import finding_vector, likelihood
 from ..models.model import Model
-from .write import whole_file
+from ..written_files import whole_file
 
 Write = Callable[[CaseMarginals], None]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..errors import ModelError
 from ..models.model import Model
 from ..results.samples import Samples
-from .write import whole_text
+from ..written_files import whole_text
 
 # Draws that become Python's own numbers at a time.
 _ROWS: Final = 1 << 12

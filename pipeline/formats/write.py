@@ -5,67 +5,22 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
-import secrets
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from io import BufferedWriter
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from ..errors import ModelError, checks_keywords, writing
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
+from ..written_files import whole_file
 from .dcop.pydcop_agents import is_told, owner_lines
 from .format_policy import FormatPolicy
 from .registry import Format, written_format, written_suffixes
 from .text.source import strip_compression
 from .text.written_words import WrittenFile, counted, lost_of_agents
-
-# Files that appear whole or not at all.
-
-
-@contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Give a path to write to, which takes the place of ``path`` once all is well; a device is written directly.
-
-    Raises
-    ------
-    ModelError
-        If the file cannot be made.
-    """
-    target = Path(os.path.realpath(path))
-    if os.path.exists(target) and not os.path.isfile(target):
-        yield target
-        return
-    partial = target.with_name(f".{target.name[:100]}.{secrets.token_hex(8)}")
-    try:
-        with writing(path):
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
-        yield partial
-        with writing(path):
-            partial.replace(target)
-    except BaseException:
-        with suppress(OSError):  # a folder that is read-only refuses this too, and why is said above
-            partial.unlink()
-        raise
-
-
-@contextmanager
-def whole_text(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Give a file of text to write, which takes the place of ``path`` once all is well.
-
-    Raises
-    ------
-    ModelError
-        If it cannot be written.
-    """
-    with (
-        whole_file(path) as partial,
-        writing(path),
-        partial.open("w", newline="", encoding="utf-8", errors="backslashreplace") as file,
-    ):
-        yield file
 
 
 @checks_keywords

@@ -13,7 +13,8 @@ from typing import Any, Final, Literal
 from ...tasks.steps.step import Step
 from ..drawings.graph_picture import Drawn, svg_of
 from ..drawings.svg import Svg, page_of
-from ..errors import ModelError, writing
+from ..errors import ModelError
+from ..written_files import whole_text
 from .planning_policy import PlanningPolicy
 
 Kind = Literal["elimination", "message", "result"]
@@ -211,8 +212,8 @@ class TaskGraph:
         """
         texts = {"svg": self.to_svg, "html": self.to_html, "json": self.to_json}
         ending = graph_ending(path)
-        with writing(path):
-            Path(path).write_text(texts[ending](), encoding="utf-8")
+        with whole_text(path) as file:
+            file.write(texts[ending]())
 
     def _drawn(self) -> list[Drawn]:
         return [

@@ -11,9 +11,9 @@ from typing import Any
 
 from ..drawings import charts
 from ..drawings.pages import page
-from ..errors import FormatError, writing
-from ..formats.write import whole_file
+from ..errors import FormatError
 from ..results.dpop_result import DpopResult
+from ..written_files import whole_text
 from .fact_pages import batch_sections, command_of, fact_sections, is_batch
 from .runs import Sections, answer_sections, answer_title, run_sections
 from .shapes import ANSWER, ShapeError
@@ -91,8 +91,8 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
         text = page(title, sections)
     else:
         text = _page_of_file(title, folder)
-    with whole_file(out) as path, writing(out):
-        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    with whole_text(out) as file:
+        file.write(text)
 
 
 def _page_of_file(title: str, path: Path) -> str:

@@ -315,13 +315,12 @@ def listing(papers: Sequence[Paper]) -> list[tuple[str, str]]:
 
 def write(comparison: Comparison, out: Path | None, page_file: Path | None) -> None:
     """Write what was found as JSON, and as a page in HTML or Markdown, by its suffix."""
-    from ..errors import writing
-    from ..formats.write import whole_file
+    from ..written_files import whole_text
 
     texts = [] if out is None else [(out, comparison.to_json())]
     if page_file is not None:
         marked = page_file.suffix == ".md"
         texts.append((page_file, comparison.to_markdown() if marked else comparison.to_html()))
     for path, text in texts:
-        with whole_file(path) as partial, writing(path):
-            partial.write_text(text, encoding="utf-8")
+        with whole_text(path) as file:
+            file.write(text)

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..drawings.html import Html, bar, labelled, number_text, shown_rows
-from ..errors import ModelError, logarithm, printable, writing
+from ..errors import ModelError, logarithm, printable
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..plans.plan import Plan
+from ..written_files import whole_text
 from .asked import AskedOf
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
@@ -314,8 +315,8 @@ def write_uai(prefix: str, found: Marginals, assignment: Mapping[str, str | int]
     ):
         if text is not None:
             path = Path(f"{prefix}.{kind}")
-            with writing(path):
-                path.write_text(f"{kind}\n{text}\n")
+            with whole_text(path) as file:
+                file.write(f"{kind}\n{text}\n")
             written.append(path)
     return written
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -10,6 +11,8 @@ import pytest
 import bucketflow
 from bucketflow import ModelError
 from bucketflow.pipeline.drawings.html import Html
+from bucketflow.pipeline.results.posteriors import write_uai
+from tests.full_disk import files_of_at_most
 from tests.models import grid
 
 
@@ -46,3 +49,22 @@ def test_figures_and_drawings_go_into_files(tmp_path: Path) -> None:
         result.plan.draw().save(tmp_path / "a.png")
     with pytest.raises(ModelError, match="cannot write"):
         Html("").save(tmp_path / "none" / "a.html")
+
+
+def test_a_full_disk_leaves_files_as_they_were(tmp_path: Path) -> None:
+    """Drawings, figures, task graphs and answers alike: nothing is cut off, and nothing lies beside them."""
+    result, posteriors = bucketflow.solve("satellite"), bucketflow.marginals("diagnosis")
+    assert result.plan is not None
+    saves: dict[str, Callable[[Path], object]] = {
+        "a.html": result.plot().save,
+        "b.svg": result.plan.draw().save,
+        "c.json": result.plan.graph().save,
+        "d.PR": lambda path: write_uai(str(path.with_suffix("")), posteriors, None),
+    }
+    for name, save in saves.items():
+        path = tmp_path / name
+        path.write_text("before")
+        with files_of_at_most(4), pytest.raises(ModelError, match="cannot write"):
+            save(path)
+        assert path.read_text() == "before"
+    assert sorted(each.name for each in tmp_path.iterdir()) == sorted(saves)
