@@ -44,7 +44,7 @@ class Opening:
         if self._go_on_stored():
             return
         settled = False
-        if self._glances and self.known.upper is not None:
+        if self._glances and self.known.upper is not None and self._smallest(policy.early_cells) is not None:
             self.preparing.prepare(policy.first_preparation_work)
             if self.known.is_over():
                 return
@@ -133,12 +133,10 @@ class Opening:
         What preparation joins may take more than it saves: the network is swept as it was, where that is smaller.
         It is searched for where an order that is found at once has no more cells, and again once that has far fewer.
         """
-        policy = ProverPolicy.current()
-        known = self.known
-        network = min((known.small, known.network), key=self._greedy_cells)
-        cells = self._greedy_cells(network)
-        if cells > min(most_cells, policy.tree_saving_ratio * known.limits.swept_cells):
+        policy, known, smallest = ProverPolicy.current(), self.known, self._smallest(most_cells)
+        if smallest is None:
             return
+        network, cells = smallest
         if cells <= policy.sought_again_part * self.sought_cells:
             self.sought_cells = cells
             with known.timed("dense"):
@@ -149,6 +147,16 @@ class Opening:
         if self.tree_seconds <= most_seconds:
             self.tree_seconds = math.inf
             self._sweep(network, policy.short_sweep_seconds)
+
+    def _smallest(self, most_cells: float) -> tuple[CostNetwork, float] | None:
+        """Return what takes fewer cells, prepared or as it was, and how many; None where a tree is not searched for."""
+        known = self.known
+        both = (known.small,) if known.small is known.network else (known.network, known.small)
+        cells = {self._greedy_cells(network): network for network in both}
+        least = min(cells)
+        if least > min(most_cells, ProverPolicy.current().tree_saving_ratio * known.limits.swept_cells):
+            return None
+        return cells[least], least
 
     def _greedy_cells(self, network: CostNetwork) -> float:
         """Cells of the buckets of an order that is found at once; infinite where no sweep is welcome."""

@@ -42,9 +42,9 @@ class ProverPolicy(Policy):
     tree_search_seconds : float
         CPU seconds of that search.
     first_preparation_work : int
-        Cells that preparation touches before the first early sweep, where there is a cut-off: that sweep of c432 took
-        0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off, took 0.03-0.08 more.
-        It costs where it proves nothing: cap131 takes 0.16 in place of 0.11.
+        Cells that preparation touches before a tree is searched for the first early sweep, where there is a cut-off:
+        that sweep of c432 took 0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off,
+        took 0.03-0.08 more, and cap131, for which no tree is searched, 0.05.
     early_cells, early_sweep_seconds : float
         Networks whose buckets have no more cells are swept before the first glance or after it, where the searched tree
         says that it takes no longer than a glance: 90-20-5 took 0.97 CPU-s, of which 0.16 were the sweep, and 0.5 now.
