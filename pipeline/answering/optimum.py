@@ -18,7 +18,7 @@ from ..errors import BudgetError, InternalError
 from ..machine.resources import Resources
 from ..options import Options, ProofOptions
 from ..orders.depth_first import sweep_cells
-from ..preprocessing.preprocess import Network, fixed_value, full_states
+from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
 from ..proofs.limits import Outcome
 from ..results.bounds import Bounds, Number, relative_gap
 from ..results.proof import Proof
@@ -230,8 +230,8 @@ class Task:
         states = model.completed([model.state_index(v, assignment[name]) for v, name in enumerate(model.own_names)])
         if states is None:
             return None
-        places = [int(network.places[v][states[v]]) for v in network.variables]
-        return None if min(places, default=0) < 0 else tuple(places)
+        places = local_places(network, states)
+        return None if min(places, default=0) < 0 else places
 
     def result(self) -> Result | None:
         """Run the portfolio; None where it ends without a proof, and no bounds were asked for."""
@@ -243,20 +243,17 @@ class Task:
             if self.known.total is None:
                 raise
             return self._dressed(self.known.outcome())
-        found = self._told_apart() or self._dressed(self.known.outcome())
-        if self._is_left_open(found):
+        found = self._dressed(self.known.outcome())
+        if self._units_hide(found):
             found = self._swept_exactly() or found
         note = None if found.status != "bounded" or (found.proof and found.proof.close) else self._why_open()
         return found if note is None else replace(found, notes=(*found.notes, note))
 
-    def _told_apart(self) -> Result | None:
-        """Sweep every cell where units hide whether anything is allowed; None where they do not, or no sweep fits."""
+    def _units_hide(self, found: Result) -> bool:
+        """Whether bounds are through, and units hide if anything is allowed, or the optimum that was asked for."""
         outcome = self.known.outcome()
-        hidden = self.in_units and outcome.proved and outcome.feasible and self.allowed is None
-        return self._swept_exactly() if hidden else None
-
-    def _is_left_open(self, found: Result) -> bool:
-        """Whether bounds are through, and lie a few units apart that nobody allowed."""
+        if self.in_units and outcome.proved and outcome.feasible and self.allowed is None:
+            return True
         may_sweep = self.in_units and self.effort.method in ("auto", "dense") and self.effort.upper_bound is None
         is_open = found.status == "bounded" and not (found.proof and found.proof.close)
         return is_open and may_sweep and self.known.done and not self.known.uncompiled

@@ -63,19 +63,25 @@ def rows_on_threads(plan: Plan, resources: Resources) -> bool:
     return bool(plan.device and plan.row_bounds is not None and here and not plan.cuts and resources.gpu_count > 1)
 
 
+def _threads_are_worth_it(plan: Plan, resources: Resources) -> bool:
+    """Whether such a plan takes long enough for several GPUs."""
+    return rows_on_threads(plan, resources) and run_seconds(plan) >= 2 * TASK_SECONDS
+
+
 def verify_steps(plan: Plan) -> None:
-    """Refuse tasks of single steps where a plan has larger pieces, or too many of them.
+    """Refuse tasks of single steps where a plan has too many of them.
 
     Raises
     ------
     ModelError
-        Naming what is a task instead.
+        With both numbers.
     """
-    why, count, most = "", plan.step_tasks, SlicePolicy.current().step_tasks
+    count, most = plan.step_tasks, SlicePolicy.current().step_tasks
     if count > most:
-        why = f"the steps of all slices or boxes are {count:,} tasks, of which a scheduler is given {most:,} at most"
-    if why:
-        raise ModelError(f"tasks 'steps' do not apply: {why}; leave the option out, or give more memory")
+        raise ModelError(
+            f"tasks 'steps' do not apply: the steps of all slices or boxes are {count:,} tasks, of which a scheduler "
+            f"is given {most:,} at most; leave the option out, or give more memory"
+        )
 
 
 def verify_kept(plan: Plan | None, resources: Resources) -> None:
@@ -124,7 +130,7 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         at_a_time = boxes_at_a_time(plan, resources.memory_bytes)
     if plan.spill is not None and plan.spill.cards:
         return nullcontext(DeviceThreads(plan.spill.cards, plan.spill.card_boxes))
-    if rows_on_threads(plan, resources) and run_seconds(plan) >= 2 * TASK_SECONDS:
+    if _threads_are_worth_it(plan, resources):
         return nullcontext(DeviceThreads(resources.gpu_count, 1))
     if resources.distributed and not why_here(plan, resources):
         leave_slot()
@@ -146,7 +152,7 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
     if resources.asked.tasks == "steps":
         return ""
     seconds = run_seconds(plan)
-    if rows_on_threads(plan, resources) and seconds >= 2 * TASK_SECONDS:
+    if _threads_are_worth_it(plan, resources):
         return f"threads of this process use its {resources.gpu_count} GPUs"
     in_one = plan.results and plan.slices == 1 and plan.way != "disk" and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):

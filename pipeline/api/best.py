@@ -28,7 +28,7 @@ from ..models.model import FORBIDDEN, Model
 from ..options import Keywords, Options, ProofOptions, checked_number
 from ..orders.depth_first import bucket_cells
 from ..orders.min_fill import min_fill_order
-from ..preprocessing.preprocess import Network, fixed_value, full_states
+from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
 from ..results.asked import AskedOf
 from ..results.best_assignments import BestAssignments, RankedAssignment
@@ -375,10 +375,10 @@ class _Listing:
 
     def local(self, assignment: Mapping[str, Any]) -> tuple[int, ...]:
         """Return an assignment of the model as places among the states that are left."""
-        model, network = self.model, self.network
+        model = self.model
         states = model.completed([model.state_index(v, assignment[name]) for v, name in enumerate(model.own_names)])
         assert states is not None
-        return tuple(int(network.places[v][states[v]]) for v in network.variables)
+        return local_places(self.network, states)
 
     def _shown(self, ranked: Iterator[tuple[Any, Any]]) -> Iterator[RankedAssignment]:
         """Turn local states into assignments, with all states of free variables, each evaluated on the model."""

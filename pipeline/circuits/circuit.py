@@ -325,6 +325,16 @@ def depths_of(gates: Gates, first: int) -> Array:
     return depth
 
 
+def pieces(starts: Array, most: int) -> Iterator[slice]:
+    """Yield ranges of gates that have at most so many children together, and are no more; one gate at least."""
+    start = 0
+    while start < len(starts) - 1:
+        window = starts[start : start + most + 1]
+        stop = start + max(1, int(np.searchsorted(window, window[0] + most, "right")) - 1)
+        yield slice(start, stop)
+        start = stop
+
+
 def ranges(starts: Array, ends: Array) -> Array:
     """Return the numbers of several ranges, one behind the other."""
     counts = ends - starts

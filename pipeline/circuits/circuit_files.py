@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..errors import BucketflowError, FormatError, ModelError, writing
 from ..written_files import whole_file
-from .circuit import CircuitGraph, CircuitVariables, Gates
+from .circuit import CircuitGraph, CircuitVariables, Gates, pieces
 from .circuit_policy import CircuitPolicy
 from .nnf_text import read_nnf
 
@@ -218,14 +218,14 @@ def literal_weights(graph: CircuitGraph) -> dict[int, float]:
 def _nnf_lines(graph: CircuitGraph, weights: dict[int, float]) -> Iterator[str]:
     """Yield the lines of an ``.nnf``: parameters are no nodes there, but weights."""
     gates, first, last = graph.gates, graph.n_indicators, graph.n_leaves
-    edges = 0
-    for part in _pieces(graph):
+    edges, most = 0, CircuitPolicy.current().stored_edges
+    for part in pieces(gates.starts, most):
         children = gates.children[gates.starts[part.start] : gates.starts[part.stop]]
         edges += int(np.count_nonzero((children < first) | (children >= last)))
     yield f"nnf {first + len(gates)} {edges} {len(graph.variables.dims)}\n"
     for v, state in graph.indicators.T.tolist():
         yield f"L {v + 1 if state else -v - 1}\n"
-    for part in _pieces(graph):
+    for part in pieces(gates.starts, most):
         starts = np.array(gates.starts[part.start : part.stop + 1])
         children = np.array(gates.children[starts[0] : starts[-1]])
         numbers = np.where(children < first, children, children - last + first).tolist()
@@ -237,13 +237,3 @@ def _nnf_lines(graph: CircuitGraph, weights: dict[int, float]) -> Iterator[str]:
             yield " ".join(map(str, ["O", decided[k], len(own), *own] if is_sum else ["A", len(own), *own])) + "\n"
     for literal in sorted({*weights, *[-known for known in weights]}, key=lambda one: (abs(one), one)):
         yield f"c p weight {literal} {weights.get(literal, 1.0)!r} 0\n"
-
-
-def _pieces(graph: CircuitGraph) -> Iterator[slice]:
-    """Yield ranges of the gates that are held together, of one gate at least."""
-    starts, most, start = graph.gates.starts, CircuitPolicy.current().stored_edges, 0
-    while start < len(graph.gates):
-        window = starts[start : start + most + 1]
-        stop = start + max(1, int(np.searchsorted(window, window[0] + most, "right")) - 1)
-        yield slice(start, stop)
-        start = stop

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...storage.files import free_bytes
 from ..errors import BudgetError, format_bytes
-from .circuit import Gates, ranges
+from .circuit import Gates, pieces, ranges
 from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
@@ -69,7 +69,9 @@ class StoredGates:
         BudgetError
             If the disk has no room for them and for the circuit.
         """
-        kinds, ends = np.broadcast_to(np.asarray(is_sum, np.bool_), len(counts)), np.cumsum(counts)
+        kinds = np.broadcast_to(np.asarray(is_sum, np.bool_), len(counts))
+        starts = np.zeros(len(counts) + 1, np.int64)
+        np.cumsum(counts, out=starts[1:])
         self._stored += stored_bytes(len(counts), len(children))
         needed = _PASSES * self._stored
         if (left := free_bytes(self.folder)) < needed:
@@ -77,18 +79,13 @@ class StoredGates:
                 f"the circuit needs {format_bytes(needed)} of disk by now, of which {self.folder} has "
                 f"{format_bytes(left)} left"
             )
-        start, most = 0, CircuitPolicy.current().stored_edges
-        while start < len(counts):
-            before = int(ends[start - 1]) if start else 0
-            stop = max(start + 1, int(np.searchsorted(ends, before + most, "right")))
-            stop = min(stop, start + most)
-            edges = children[before : ends[stop - 1]]
-            parts = kinds[start:stop], counts[start:stop].astype(np.int64), edges.astype(np.int64)
+        for piece in pieces(starts, CircuitPolicy.current().stored_edges):
+            edges = children[starts[piece.start] : starts[piece.stop]]
+            parts = kinds[piece], counts[piece].astype(np.int64), edges.astype(np.int64)
             for name, part in zip(_KINDS, parts, strict=True):
                 with (self.folder / name).open("ab") as file:
                     np.ascontiguousarray(part).tofile(file)
-            self.sizes.append((stop - start, len(edges)))
-            start = stop
+            self.sizes.append((piece.stop - piece.start, len(edges)))
 
     def _pieces(self, *, backward: bool = False) -> Iterator[tuple[int, Array, Array, Array]]:
         """Yield the number of the first gate of each piece, and its kinds, numbers of children, and children."""

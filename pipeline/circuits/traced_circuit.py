@@ -19,7 +19,7 @@ from ..answering.model_counting import formula_orders
 from ..errors import BudgetError, InternalError, format_bytes
 from ..machine.resources import Resources
 from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
-from .circuit import CircuitGraph, ranges
+from .circuit import CircuitGraph, pieces, ranges
 from .circuit_leaves import CircuitMaker
 from .circuit_policy import CircuitPolicy
 from .entries import is_constraint
@@ -276,12 +276,10 @@ class _TraceGates:
     def store(self, store: GateStore, disk: StoredGates) -> None:
         """Write gates to disk, those of one depth together, and number them so; some edges are in memory at a time."""
         (nodes, _), starts, most = self.trace.size, self.trace.starts, CircuitPolicy.current().stored_edges
-        depth, start = np.zeros(nodes, np.int32), 0
-        while start < nodes:
-            stop = start + max(1, int(np.searchsorted(starts[start : nodes + 1], starts[start] + most, "right")) - 1)
-            counts, left = self.collapsed(start, stop)
-            depth[start:stop] = self._depths(counts, left, depth, start)
-            start = stop
+        depth = np.zeros(nodes, np.int32)
+        for piece in pieces(starts[: nodes + 1], most):
+            counts, left = self.collapsed(piece.start, piece.stop)
+            depth[piece] = self._depths(counts, left, depth, piece.start)
         kept = np.flatnonzero(self.inner == np.arange(self.first, self.first + nodes))
         kept = kept[np.argsort(depth[kept], kind="stable")]
         places = np.full(nodes, NOTHING, np.int64)

@@ -381,6 +381,11 @@ def _reaches_top(model: Model, above: int) -> bool:
     return model.top is not None and sum(model.lowest) + above >= model.top
 
 
+def local_places(network: Network, states: Sequence[int]) -> tuple[int, ...]:
+    """Turn states of the model's variables into places among those that are left, by local variable; -1 is none."""
+    return tuple([int(network.places[v][states[v]]) for v in network.variables])
+
+
 def full_states(network: Network, states: Mapping[int, int]) -> list[int]:
     """Turn states of the variables that were left into states of the model's; those without a function take any."""
     left = network.left
