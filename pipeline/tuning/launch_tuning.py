@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from math import log2
 from typing import Any, Final
@@ -18,6 +18,7 @@ from ...tasks.learnt.predictors import Predictor, predictor_from, stored_predict
 from ...tasks.learnt.step_features import FEATURES
 from ...tasks.steps.lowering import SMALL_CELLS
 from ..errors import BucketflowError, ModelError, checks_keywords
+from ..formats.read import GivenModel
 from ..machine.learnt_rates import keep_launches
 from ..models.checks import integer
 from ..plans.prediction import rates_key
@@ -26,6 +27,7 @@ from .drawn_steps import sampled_steps
 from .held_out import LaunchScore, StepTable, residuals_of, score, step_table
 from .regressions import REGRESSIONS, need_scikit_learn
 from .step_benches import CpuBench, GpuBench, MeasuredStep, StepBench, measured_steps
+from .whole_models import WholeModels, compared_runs, given_models, whole_networks
 
 # Fewer steps say nothing; more than so many bytes of numbers are too much to read before every question.
 FEWEST_STEPS: Final = 40
@@ -71,6 +73,8 @@ class Tuning:
         What was decided, in a sentence.
     path : str
         Where it is kept.
+    whole : WholeModels
+        Whole models by the rules and as was learnt, where that differs.
     """
 
     device: str
@@ -87,10 +91,15 @@ class Tuning:
     least_cells: dict[str, int]
     text: str
     path: str
+    whole: WholeModels = field(default_factory=WholeModels)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain figures."""
-        return {**asdict(self), "scores": [each.to_dict() for each in self.scores]}
+        return {
+            **asdict(self),
+            "scores": [each.to_dict() for each in self.scores],
+            "whole": self.whole.to_dict() if self.whole.runs else None,
+        }
 
 
 @checks_keywords
@@ -100,24 +109,27 @@ def tune(
     minutes: float = 3.0,
     threads: int | None = None,
     seed: int = 0,
+    models: Sequence[GivenModel] = (),
     on_step: Callable[[int, float], None] | None = None,
 ) -> Tuning:
     """Learn which launch a step should have on this machine, and what it takes, from steps that are measured.
 
     Steps of the examples' plans and random ones are run by every launch that they can have; regressions of ln seconds
     are fitted to most of them and compared on the others. The best one is kept beside the measured rates where it is
-    no worse than today's rules on steps that it never saw; plans then follow it.
+    no worse than today's rules on steps that it never saw, nor on whole models; plans then follow it.
 
     Parameters
     ----------
     gpus : int, optional
         1 to learn launches of this machine's GPU; by default those of its cores.
     minutes : float
-        To measure for; fitting takes some seconds more.
+        To measure steps for; fitting and whole models take some seconds more.
     threads : int, optional
         With which steps are compared beside one; by default all cores that this process may use.
     seed : int
-        Of the steps that are drawn, and of what is held out.
+        Of the steps that are drawn, of what is held out, and of random models.
+    models : sequence of Model, path or name of an example
+        The whole models, which nothing is fitted to: optima of costs, sums of the others. By default random networks.
     on_step : callable, optional
         Called with the number of measured steps and the seconds that were spent.
 
@@ -129,6 +141,8 @@ def tune(
     ------
     ModelError
         If an option makes no sense, scikit-learn is missing, or too few steps were measured.
+    BudgetError
+        If a model fits in no plan.
     BucketflowError
         If the GPU is missing.
     """
@@ -139,6 +153,7 @@ def tune(
     several = len(os.sched_getaffinity(0)) if threads is None else integer(threads, "threads", 1)
     seed = integer(seed, "seed", 0)
     need_scikit_learn()
+    judges = given_models(models)
     from ...tasks.compiler.code_cache import impatient
     from ..queries.arithmetic import SEMIRINGS
 
@@ -153,7 +168,19 @@ def tune(
             bench.rates(semiring)
         steps = sampled_steps(least, most, seed, SEMIRINGS, most_bytes)
         found = measured_steps(bench, steps, 60.0 * minutes, on_step=told)
-    return learnt_from(bench, found, seed)
+    return judged(bench, found, seed, lambda: compared_runs(judges or whole_networks(bench.place, seed), bench.place))
+
+
+def judged(bench: StepBench, steps: Sequence[MeasuredStep], seed: int, compared: Callable[[], WholeModels]) -> Tuning:
+    """Keep what was learnt of steps; launches and thresholds only where whole models are not slower by them."""
+    found = learnt_from(bench, steps, seed)
+    if not (found.chooses or found.least_cells):
+        return found
+    whole = compared()
+    if not whole.worse:
+        return replace(found, whole=whole)
+    found = learnt_from(bench, steps, seed, may_choose=False)
+    return replace(found, whole=whole, text=f"{found.text}; whole models were slower by what was learnt of launches")
 
 
 def _gpu_bench() -> GpuBench:
@@ -174,8 +201,13 @@ def _gpu_bench() -> GpuBench:
     return GpuBench()
 
 
-def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0) -> Tuning:
+def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0, may_choose: bool = True) -> Tuning:
     """Fit, compare and keep the best regression of measured steps, or the rules.
+
+    Parameters
+    ----------
+    may_choose : bool
+        Whether it may choose launches, threads and devices, or only predict seconds.
 
     Raises
     ------
@@ -192,8 +224,9 @@ def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0) 
     predictors = _fitted(table.part(fitted), seed)
     winner = min(predictors, key=lambda name: _rank(predictors[name], table.part(compared)))
     best, ruled = predictors[winner], score("today's rules", None, test)
-    chooses, predicts = _gains(best, test)
-    least_cells = _least_cells(bench, [steps[i] for i in (*fitted, *compared)], [steps[i] for i in held])
+    chooses, predicts = _gains(best, test, may_choose)
+    seen, unseen = [steps[i] for i in (*fitted, *compared)], [steps[i] for i in held]
+    least_cells = _least_cells(bench, seen, unseen) if may_choose else {}
     low, high = np.quantile(residuals_of(best, test, chooses), [0.05, 0.95])
     model = {
         "features": list(FEATURES),
@@ -265,10 +298,10 @@ def _rank(predictor: Predictor, table: StepTable) -> tuple[float, float]:
     return -round(float(np.log(found.mean_gain)) / _LEVEL), found.residual_squares
 
 
-def _gains(predictor: Predictor, test: StepTable) -> tuple[bool, bool]:
+def _gains(predictor: Predictor, test: StepTable, may_choose: bool) -> tuple[bool, bool]:
     """Whether a predictor chooses no worse than the rules, and predicts better than today's prices."""
     found = score("", predictor, test)
-    chooses = found.gain > 1 and found.mean_gain > 1
+    chooses = may_choose and found.gain > 1 and found.mean_gain > 1
     ours = float((residuals_of(predictor, test, chooses) ** 2).sum())
     return chooses, ours < _CLOSER * float((residuals_of(None, test) ** 2).sum())
 

@@ -21,9 +21,13 @@ class LaunchPolicy(Policy):
         Launches that a model chooses among, those of the rules included: a prediction is made for each.
     remembered_steps : int
         Kinds of steps whose choice is remembered.
+    whole_loss_share : float
+        Share by which whole models may be slower as was learnt than by the rules before launches are no longer chosen:
+        the least of three runs differs by so much from that of three others.
     """
 
     uses_stored: bool = True
     least_gain_share: float = 0.1
     most_launches: int = 4
     remembered_steps: int = 4096
+    whole_loss_share: float = 0.02

@@ -23,8 +23,9 @@ from bucketflow.pipeline.trees.costs import Rates
 from bucketflow.pipeline.tuning import regressions
 from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, drawn_steps, sampled_steps
 from bucketflow.pipeline.tuning.held_out import LaunchScore
-from bucketflow.pipeline.tuning.launch_tuning import Tuning, learnt_from
+from bucketflow.pipeline.tuning.launch_tuning import Tuning, judged, learnt_from
 from bucketflow.pipeline.tuning.step_benches import CPU_LAUNCHES, measured_steps
+from bucketflow.pipeline.tuning.whole_models import WholeModels, WholeRun, compared_runs, given_models, whole_networks
 from bucketflow.tasks.cpu.dense import run
 from bucketflow.tasks.learnt.launch_policy import LaunchPolicy
 from bucketflow.tasks.learnt.learnt_launches import RULES, launch_of, launches_from, learnt, put_in_force
@@ -141,6 +142,73 @@ def test_what_is_no_better_than_the_rules_is_not_kept(steps: list[Lowered]) -> N
     use_launches("cpu")
     assert learnt("cpu") is None
     assert {launch_of("cpu", step) for step in steps} == {RULES}
+
+
+@pytest.mark.usefixtures("sklearn")
+@pytest.mark.parametrize("gain", [0.9, 1.1])
+def test_launches_are_chosen_only_where_whole_models_are_not_slower(steps: list[Lowered], gain: float) -> None:
+    """The law gains on steps; prediction stays in any case."""
+    ticks = count()
+    bench: Any = Stopwatch(many_inputs, threads=True)
+    measured = measured_steps(bench, iter(steps), len(steps), clock=lambda: float(next(ticks)))
+    whole = WholeModels((WholeRun("m", "optimum", gain, 1.0),))
+    found = judged(bench, measured, 0, lambda: whole)
+    assert found.whole is whole
+    assert found.stored
+    assert found.predicts
+    assert found.chooses == (gain > 1)
+    assert bool(found.least_cells) == (gain > 1)
+    assert ("whole models were slower" in found.text) == (gain < 1)
+    use_launches("cpu")
+    model = learnt("cpu")
+    assert model is not None
+    assert model.chooses == (gain > 1)
+
+
+@pytest.mark.usefixtures("sklearn")
+def test_whole_models_are_not_run_where_nothing_is_chosen(steps: list[Lowered]) -> None:
+    ticks = count()
+    bench: Any = Stopwatch(noise, threads=False)
+    measured = measured_steps(bench, iter(steps), len(steps), clock=lambda: float(next(ticks)))
+    assert judged(bench, measured, 0, lambda: pytest.fail("they were run")).whole.runs == ()
+
+
+def test_whole_networks_are_the_largest_of_their_kind_for_both_queries() -> None:
+    found = list(whole_networks("cpu", most_cells=1 << 17))
+    assert [query for _, query in found] == ["optimum", "partition"] * (len(found) // 2)
+    assert len(found) == 12
+    for costs, potentials in zip(found[::2], found[1::2], strict=True):
+        assert bucketflow.plan(costs[0], order_time=0.0).cells <= 1 << 17
+        for one, other in zip(costs[0].functions, potentials[0].functions, strict=True):
+            np.testing.assert_allclose(other.values, np.exp(-one.values / 100))
+
+
+def test_whole_models_are_run_both_ways_in_turn() -> None:
+    ways = []
+
+    def seconds(model: bucketflow.Model, query: str) -> float:
+        stored = LaunchPolicy.current().uses_stored
+        ways.append(stored)
+        return 2.0 if stored else 3.0 + len(ways)
+
+    found = compared_runs(given_models(["grid", "satellite"]), "cpu", seconds)
+    assert [(run.model, run.query, run.learnt) for run in found.runs] == [
+        ("grid", "partition", 2.0),
+        ("satellite", "optimum", 2.0),
+    ]
+    assert ways == [False, True] * 8
+    assert found.runs[0].ruled == 3.0 + 3  # the least one after the first
+    assert not found.worse
+    real = compared_runs(given_models(["grid"]), "cpu")
+    assert 0 < real.runs[0].learnt < 60
+
+
+@pytest.mark.usefixtures("sklearn")
+def test_models_that_cannot_be_run_are_refused_before_anything_is_measured() -> None:
+    with pytest.raises(BucketflowError, match="expected a readable file"):
+        bucketflow.tune(models=["nothing.uai"])
+    with pytest.raises(bucketflow.BudgetError):
+        bucketflow.tune(models=["fields"])
 
 
 @pytest.mark.usefixtures("sklearn")
@@ -329,7 +397,15 @@ def test_few_steps_and_missing_gpus_are_refused(steps: list[Lowered], monkeypatc
 def test_the_command_prints_measures_and_json(monkeypatch: pytest.MonkeyPatch) -> None:
     scores = [LaunchScore(name, 12.5, 0.25, 0.5, 1.25, 1.125, 1.5) for name in ("today's rules", "boosted trees")]
     decided = "launches are chosen by boosted trees"
-    flags = {"stored": True, "chooses": True, "predicts": True, "interval": (0.75, 1.5), "least_cells": {}}
+    whole = WholeModels((WholeRun("grid_9", "optimum", 0.5, 0.25),))
+    flags = {
+        "whole": whole,
+        "stored": True,
+        "chooses": True,
+        "predicts": True,
+        "interval": (0.75, 1.5),
+        "least_cells": {},
+    }
     facts = {"device": "here", "place": "cpu", "steps": 300, "held_out": 60, "launches": (RULES, "loops")}
     made = Tuning(scores=tuple(scores), winner="boosted trees", text=decided, path="rates.json", **flags, **facts)
     asked: list[dict[str, Any]] = []
@@ -339,10 +415,30 @@ def test_the_command_prints_measures_and_json(monkeypatch: pytest.MonkeyPatch) -
         return made
 
     monkeypatch.setattr("bucketflow.pipeline.tuning.launch_tuning.tune", tune)
-    shown = CliRunner().invoke(main, ["tune", "--gpus", "1", "--minutes", "0.5"], catch_exceptions=False).output
-    assert asked == [{"gpus": 1, "minutes": 0.5, "threads": None, "seed": 0}]
-    for text in ("RSS", "deviance²", "missed", "today's rules", "boosted trees (best)", decided, "0.75 to 1.50 times"):
+    shown = (
+        CliRunner()
+        .invoke(
+            main,
+            ["tune", "--gpus", "1", "--minutes", "0.5", "--model", "grid", "--model", "fields"],
+            catch_exceptions=False,
+        )
+        .output
+    )
+    assert asked == [{"gpus": 1, "minutes": 0.5, "threads": None, "seed": 0, "models": ("grid", "fields")}]
+    for text in (
+        "whole models, seconds",
+        "grid_9",
+        "2.000",
+        "RSS",
+        "deviance²",
+        "missed",
+        "today's rules",
+        "boosted trees (best)",
+        decided,
+        "0.75 to 1.50 times",
+    ):
         assert text in shown
     figures = json.loads(CliRunner().invoke(main, ["tune", "--json"], catch_exceptions=False).output)
     assert figures["winner"] == made.winner
     assert figures["scores"][0] == scores[0].to_dict()
+    assert figures["whole"] == whole.to_dict()
