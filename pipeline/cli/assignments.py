@@ -46,7 +46,7 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "out": click.option(
         "--out",
         metavar="FILE",
-        help="File for the answer: .json, or .csv for its table; for samples .csv or .jsonl.",
+        help="File for the answer: .json, or .csv for its table; for samples .csv, .jsonl or .parquet.",
     ),
 }
 

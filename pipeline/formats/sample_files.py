@@ -5,37 +5,47 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ...cluster.version import install_hint
+from ..errors import ModelError, writing
 from ..models.model import Model
 from ..results.samples import Samples
-from ..written_files import whole_text
+from ..written_files import whole_file, whole_text
 
-# Draws that become Python's own numbers at a time.
+_PARQUET: Final = ".parquet"
+
+# Draws that become Python's own numbers at a time; of a row group of Parquet, where they do not.
 _ROWS: Final = 1 << 12
+_GROUP: Final = 1 << 17
 
 
 def write_samples(found: Samples, path: str | PathLike[str]) -> None:
-    """Write samples to a ``.csv`` or ``.jsonl`` file, which appears whole or not at all.
+    """Write samples to a ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet`` file, which appears whole or not at all.
 
     Raises
     ------
     ModelError
-        If the ending is another one, or the file cannot be written.
+        If the ending is another one, pyarrow is missing, or the file cannot be written.
     """
-    write_rows(found.model, (found.states[start : start + _ROWS] for start in range(0, len(found), _ROWS)), path)
+    rows = _GROUP if checked_ending(path) == _PARQUET else _ROWS
+    write_rows(found.model, (found.states[start : start + rows] for start in range(0, len(found), rows)), path)
 
 
 def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
     """Write states of a model's own variables, blocks of shape (rows, variables), as :func:`write_samples` does."""
-    write = _WRITERS[checked_ending(path)]
+    suffix = checked_ending(path)
+    if suffix == _PARQUET:
+        with whole_file(path) as partial, writing(path):
+            _write_parquet(model, blocks, partial)
+        return
     with whole_text(path) as file:
-        write(model, blocks, file)
+        _WRITERS[suffix](model, blocks, file)
 
 
 def checked_ending(path: str | PathLike[str]) -> str:
@@ -44,11 +54,13 @@ def checked_ending(path: str | PathLike[str]) -> str:
     Raises
     ------
     ModelError
-        If it is not one of those.
+        If it is not one of those, or pyarrow is missing.
     """
     suffix = Path(path).suffix.lower()
-    if suffix not in _WRITERS:
-        raise ModelError(f"cannot write samples to {str(path)!r}; use .csv or .jsonl")
+    if suffix != _PARQUET and suffix not in _WRITERS:
+        raise ModelError(f"cannot write samples to {str(path)!r}; use .csv, .jsonl or .parquet")
+    if suffix == _PARQUET and find_spec("pyarrow") is None:
+        raise ModelError(f"writing .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl")
     return suffix
 
 
@@ -67,6 +79,30 @@ def _write_lines(model: Model, blocks: Iterable[NDArray[Any]], file: TextIO) -> 
     for states in blocks:
         for row in states.tolist():
             file.write(json.dumps(model.shown(row)) + "\n")
+
+
+def _write_parquet(model: Model, blocks: Iterable[NDArray[Any]], path: Path) -> None:
+    """Write a column a variable: its labels as a dictionary, else its indices; a row group a block."""
+    import pyarrow
+    from pyarrow import parquet
+
+    columns = list(zip(model.own_names, model.states, strict=False))
+    fields = [
+        (name, pyarrow.int64() if labels is None else pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))
+        for name, labels in columns
+    ]
+    schema = pyarrow.schema(fields)
+    with parquet.ParquetWriter(path, schema) as writer:
+        for states in blocks:
+            arrays = [
+                pyarrow.array(column, pyarrow.int64())
+                if labels is None
+                else pyarrow.DictionaryArray.from_arrays(
+                    column.astype("int32"), pyarrow.array(labels, pyarrow.string())
+                )
+                for (_, labels), column in zip(columns, states.T, strict=True)
+            ]
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
 
 _WRITERS: dict[str, Callable[[Model, Iterable[NDArray[Any]], TextIO], None]] = {

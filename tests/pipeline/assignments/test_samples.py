@@ -309,12 +309,34 @@ def test_the_command_writes_files(tmp_path: Path) -> None:
     assert [json.loads(line) for line in lines] == expected.assignments()
 
 
+@pytest.mark.parametrize("name", ["diagnosis", "grid"])
+def test_the_command_writes_parquet(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Labels as a dictionary and indices as numbers, in several row groups."""
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed", exc_type=ImportError)
+    monkeypatch.setattr("bucketflow.pipeline.formats.sample_files._GROUP", 8)
+    path = tmp_path / "a.parquet"
+    assert run(name, "--query", "sample", "--samples", "20", "--seed", "4", "--out", str(path))[0] == 0
+    assert parquet.ParquetFile(path).num_row_groups == 3
+    assert parquet.read_table(path).to_pylist() == sample(bucketflow.load(name), 20, seed=4).assignments()
+
+
+def test_parquet_without_pyarrow_is_refused_before_anything_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bucketflow.pipeline.formats.sample_files.find_spec", lambda name: None)
+    path = tmp_path / "a.parquet"
+    code, _, said = run("diagnosis", "--query", "sample", "--samples", "20", "--out", str(path))
+    assert code == 2
+    assert "writing .parquet needs pyarrow (pip install" in said
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
         (["diagnosis", "--samples", "3"], "goes with --query sample only"),
         (["diagnosis", "--query", "sample", "--samples", "3"], "needs --samples and --out"),
-        (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.txt"], "use .csv or .jsonl"),
+        (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.txt"], "use .csv, .jsonl or .parquet"),
         (
             ["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--gap", "1"],
             "--gap is for one optimum",
