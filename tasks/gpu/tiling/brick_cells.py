@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations
 from typing import Final
 
 from .device_limits import NOMINAL
@@ -97,6 +96,7 @@ class BrickCells:
         self.by_stride = [
             [i for _, i in sorted((a.strides[t], i) for i, a in enumerate(axes) if a.strides[t])] for t in self.large
         ]
+        self.masks = [sum([1 << i for i in order]) for order in self.by_stride]
         self.kept = sorted((i for i, a in enumerate(axes) if a.out), key=lambda i: axes[i].out)
         self.gone = [i for i, a in enumerate(axes) if not a.out]
         self.columns: list[BrickAxis] = []
@@ -191,67 +191,118 @@ class BrickCells:
 
     def moved(self) -> float:
         """Cells that are read for each cell of the join, counting whole sectors."""
-        policy = TilingPolicy.current()
+        return self.read_cells([math.prod([self.cells[i] for i in order]) for order in self.by_stride]) / math.prod(
+            self.cells
+        )
+
+    def read_cells(self, slices: Sequence[int]) -> float:
+        """Cells that a brick reads, given those of its slices, counting whole sectors."""
+        reads = TilingPolicy.current().brick_copy_reads
         total, cells, axes, sector = 0.0, self.cells, self.axes, self.sector
-        for weight, order in zip(self.weight, self.by_stride, strict=True):
+        for weight, order, held in zip(self.weight, self.by_stride, slices, strict=True):
             run = 1
             for i in order:
                 run *= cells[i]
                 if run >= sector or cells[i] < axes[i].size:
                     break
-            total += math.prod([cells[i] for i in order]) * (policy.brick_copy_reads + weight * max(1.0, sector / run))
-        return total / math.prod(cells)
+            total += held * (reads + weight * (sector / run if run < sector else 1.0))
+        return total
 
     def fill(self) -> None:
         """Take what saves most reads, and then give back what another axis would use better."""
         policy = TilingPolicy.current()
-        factors = [least_factor(axis.size) for axis in self.axes]
+        axes, cells = self.axes, self.cells
+        factors = [least_factor(axis.size) for axis in axes]
         moved = self.moved()
         while True:
+            taken = _Taken(self)
+            more = [i for i, a in enumerate(axes) if cells[i] < a.size and a.size // cells[i] % factors[i] == 0]
             best = (moved * (1 - policy.brick_least_gain_share), -1, -1)
-            for i in range(len(self.axes)):
-                best = min(best, self._tried(factors, i, -1))
+            for i in more:
+                best = min(best, (taken.moved_with(i, factors[i]), i, -1))
             if best[1] < 0:
-                for i, j in permutations(range(len(self.axes)), 2):
-                    best = min(best, self._tried(factors, i, j))
+                less = [
+                    j for j, n in enumerate(cells) if n % factors[j] == 0 and n // factors[j] >= self.lines.get(j, 1)
+                ]
+                for i in more:
+                    for j in less:
+                        if i != j:
+                            best = min(best, (taken.moved_with(i, factors[i], j, factors[j]), i, j))
             moved, i, j = best
             if i < 0:
                 return
-            self._change(factors, i, j)
-
-    def _tried(self, factors: Sequence[int], i: int, j: int) -> tuple[float, int, int]:
-        """Rate more of axis ``i`` and less of axis ``j``, if any."""
-        if self.axes[i].size // self.cells[i] % factors[i] or self.axes[i].size == self.cells[i]:
-            return (math.inf, i, j)
-        if j >= 0 and (self.cells[j] % factors[j] or self.cells[j] // factors[j] < self.lines.get(j, 1)):
-            return (math.inf, i, j)
-        before = self.cells[i], self.cells[j]
-        self._change(factors, i, j)
-        moved = self.moved() if self._fits() else math.inf
-        self.cells[i] = before[0]
-        if j >= 0:
-            self.cells[j] = before[1]
-        return (moved, i, j)
-
-    def _change(self, factors: Sequence[int], i: int, j: int) -> None:
-        self.cells[i] *= factors[i]
-        if j >= 0:
-            self.cells[j] //= factors[j]
+            cells[i] *= factors[i]
+            if j >= 0:
+                cells[j] //= factors[j]
 
     def grow_to(self, group: Sequence[int], wanted: int) -> None:
         """Take more of some axes, those first that need the least shared memory."""
         while math.prod([self.cells[i] for i in group]) < wanted:
-            options = []
+            taken, options = _Taken(self), list[tuple[int, int, int, int]]()
             for i in group:
-                before = self.cells[i]
-                self.cells[i] *= least_factor(self.axes[i].size // before)
-                if self.cells[i] > before and self._fits():
-                    options.append((self._slices(), self.axes[i].out, i, self.cells[i]))
-                self.cells[i] = before
+                more = least_factor(self.axes[i].size // self.cells[i])
+                slices = taken.slices_with(i, more) if more > 1 else None
+                if slices is not None:
+                    options.append((sum(slices), self.axes[i].out, i, more))
             if not options:
                 return
-            _, _, i, cells = min(options)
-            self.cells[i] = cells
+            _, _, i, more = min(options)
+            self.cells[i] *= more
+
+
+class _Taken:
+    """Products over the cells of a brick, by which brick after brick with one axis changed is rated."""
+
+    def __init__(self, brick: BrickCells) -> None:
+        self._brick = brick
+        cells = brick.cells
+        self._kept = math.prod([cells[i] for i in brick.kept])
+        self._gone = math.prod([cells[i] for i in brick.gone])
+        self._parts = sum([n > 1 for n in cells])
+        self._slices = [math.prod([cells[i] for i in order]) for order in brick.by_stride]
+
+    def slices_with(self, i: int, more: int, j: int = -1, less: int = 1) -> list[int] | None:
+        """Cells of every slice with so many times the cells of axis ``i``, and so many times less of axis ``j``.
+
+        None where a block has no threads or shared memory for them.
+        """
+        brick, kept, gone = self._brick, self._kept, self._gone
+        axes, cells = brick.axes, brick.cells
+        parts = self._parts + (cells[i] == 1)
+        if axes[i].out:
+            kept *= more
+        else:
+            gone *= more
+        if j >= 0:
+            parts -= cells[j] == less > 1
+            if axes[j].out:
+                kept //= less
+            else:
+                gone //= less
+        if kept > brick.most_kept or gone > MAX_STATES or parts > brick.parts:
+            return None
+        up, down = 1 << i, 1 << j if j >= 0 else 0
+        slices = [
+            held * (more if mask & up else 1) // (less if mask & down else 1)
+            for held, mask in zip(self._slices, brick.masks, strict=True)
+        ]
+        return slices if sum(slices) <= brick.room else None
+
+    def moved_with(self, i: int, more: int, j: int = -1, less: int = 1) -> float:
+        """Rate the same by the cells that are read for each of the join; infinity where there is no room."""
+        slices = self.slices_with(i, more, j, less)
+        if slices is None:
+            return math.inf
+        cells = self._brick.cells
+        before = cells[i], cells[j]
+        cells[i] *= more
+        if j >= 0:
+            cells[j] //= less
+        moved = self._brick.read_cells(slices) / (self._kept * self._gone * more // less)
+        cells[i] = before[0]
+        if j >= 0:
+            cells[j] = before[1]
+        return moved
 
 
 @cache

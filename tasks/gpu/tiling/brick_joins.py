@@ -43,12 +43,12 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
         * math.prod([axis.size for axis in axes])
         / math.prod(taken)
     )
-    cells, *others = (join_cells(axes, (u,)) for u in (t, *range(len(axes[0].strides))))
+    cells = join_cells(axes, (t,))
+    if wasted <= policy.brick_reorder_launch_reads + policy.brick_reorder_saved_reads * cells:
+        return False
+    others = sum([join_cells(axes, (u,)) for u in range(len(axes[0].strides))])
     written = math.prod([a.size for a in axes if a.out])
-    return (
-        wasted > policy.brick_reorder_launch_reads + policy.brick_reorder_saved_reads * cells
-        and cells * policy.brick_reorder_ratio <= sum(others) + written
-    )
+    return cells * policy.brick_reorder_ratio <= others + written
 
 
 def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[list[int]] | None:

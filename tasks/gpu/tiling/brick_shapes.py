@@ -59,6 +59,10 @@ def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], p
 class _BrickUses(BrickCells):
     """The cells of a brick, and what they are for."""
 
+    def __init__(self, axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> None:
+        super().__init__(axes, itemsize, room, parts)
+        self.known_rows: dict[tuple[tuple[int, int], ...], tuple[int, list[int]]] = {}
+
     def shape(self) -> BrickShape | None:
         """Give every axis of the brick its use."""
         usual = tuple(self.columns)
@@ -89,24 +93,27 @@ class _BrickUses(BrickCells):
         options = self._ways_to_take_rows(share, together)
         if not options:
             return None
-        self.slices = [math.prod([self.cells[i] for i in order]) for order in self.by_stride]
         self.brick_cells = math.prod(self.cells)
+        loads = self._loads_with(in_columns)
         states = [BrickAxis(i, self.cells[i], 1) for i in self.gone if self.cells[i] > 1]
-        inner = states
+        inner = tuple(states)
         rows: dict[int, int] = {}
         for _ in range(2):
-            rows = min(options, key=lambda r: self._work(r, inner))
-            inner = list(min(_subsets(states), key=lambda s: self._work(rows, s)))
+            usage = self._in_first_sum(inner)
+            rows = min(options, key=lambda r: self._work(self._rows_without(r), loads, usage))
+            without = self._rows_without(rows)
+            inner = min(_subsets(states), key=lambda s: self._work(without, loads, self._in_first_sum(s)))
         outer = [part for part in states if part not in inner]
         stored = TilingPolicy.current().brick_store_loads / together
         summed = math.prod([self.axes[i].size for i in self.gone])
-        return self._work(rows, inner) + stored / summed, BrickShape(
+        work = self._work(self._rows_without(rows), loads, self._in_first_sum(inner))
+        return work + stored / summed, BrickShape(
             columns=columns,
             rows=tuple(BrickAxis(i, r, self.cells[i] // r) for i, r in rows.items()),
             threads=tuple(
                 BrickAxis(i, n // rows.get(i, 1), in_columns.get(i, 1)) for i, n in share.items() if n > rows.get(i, 1)
             ),
-            inner=tuple(inner),
+            inner=inner,
             outer=tuple(outer),
         )
 
@@ -154,33 +161,55 @@ class _BrickUses(BrickCells):
                 run *= together
         return free
 
-    def _work(self, rows: dict[int, int], inner: Iterable[BrickAxis]) -> float:
+    def _loads_with(self, in_columns: dict[int, int]) -> list[tuple[bool, int]]:
+        """For each large input, whether it differs by some columns, and the cells of its slice.
+
+        Where a vector has several axes, an input without one of them is copied again for it; so it is for rows.
+        """
+        width, loads = math.prod(in_columns.values()), list[tuple[bool, int]]()
+        for order, without in zip(self.by_stride, self._without(in_columns), strict=True):
+            held = math.prod([self.cells[i] for i in order])
+            loads.append((without < width, held * without if without < width else held))
+        return loads
+
+    def _without(self, taken: dict[int, int]) -> list[int]:
+        """For each large input, cells of some parts of axes, more than one each, by which it does not differ."""
+        return [math.prod([n for i, n in taken.items() if not mask >> i & 1]) for mask in self.masks]
+
+    def _rows_without(self, rows: dict[int, int]) -> tuple[int, list[int]]:
+        """Cells of some rows, and of those of them by which each large input does not differ."""
+        known = self.known_rows.get(key := tuple(rows.items()))
+        if known is None:
+            known = self.known_rows[key] = math.prod(rows.values()), self._without(rows)
+        return known
+
+    def _in_first_sum(self, inner: Iterable[BrickAxis]) -> tuple[int, list[bool]]:
+        """Inner states, and whether each large input differs by them or there is one."""
+        bits = sum([1 << part.axis for part in inner])
+        return count(inner), [not bits or mask & bits > 0 for mask in self.masks]
+
+    def _work(self, rows: tuple[int, list[int]], loads: list[tuple[bool, int]], inner: tuple[int, list[bool]]) -> float:
         """Rough cycles of a warp for each cell: loads from shared memory and arithmetic."""
-        copied = 0
-        for t, cells in zip(self.large, self.slices, strict=True):
-            # Where a vector has several axes, an input without one of them is copied again for it.
-            for group in (rows, {part.axis: part.size for part in self.vector}):
-                without = math.prod([n for i, n in group.items() if not self.axes[i].strides[t]])
-                if without < math.prod(group.values()):
-                    cells *= without
-            copied += cells
-        held, words = math.prod(rows.values()), max(1.0, self.lanes * self.itemsize / 4)
-        states = count(inner)
+        (held, withouts), (states, in_first) = rows, inner
+        words, copied = max(1.0, self.lanes * self.itemsize / 4), 0
         first = second = 0.0
-        kinds = set()
-        for t in self.large:
-            tall = any(self.axes[i].strides[t] for i in rows)
-            broad = any(self.axes[part.axis].strides[t] for part in self.vector)
-            load = (
-                held * (words + 0.5) if tall and broad else words + 0.5 if broad else held * 0.5 + 0.5 if tall else 1.5
-            )
-            if states == 1 or any(self.axes[part.axis].strides[t] for part in inner):
+        both = others = False
+        for without, (broad, cells), sooner in zip(withouts, loads, in_first, strict=True):
+            if without < held:
+                copied += cells * without
+                load = held * (words + 0.5) if broad else held * 0.5 + 0.5
+                whole = broad
+            else:
+                copied += cells
+                load = words + 0.5 if broad else 1.5
+                whole = False
+            if sooner:
                 first += load
-                kinds.add((tall, broad))
+                both, others = both or whole, others or not whole
             else:
                 second += load
         sums = held * words * 0.5
-        first += 1.5 + sums * (2 if (True, True) in kinds and len(kinds) > 1 else 1)
+        first += 1.5 + sums * (2 if both and others else 1)
         if second:
             second += 2 * sums
         copying = TilingPolicy.current().brick_copy_cycles * copied / self.brick_cells

@@ -19,6 +19,9 @@ FEW_INPUTS: Final = 4
 MAX_INPUTS: Final = 8
 """Inputs of one pass. More than a few are joined before where that makes small tables, more than the maximum always."""
 
+# Axes whose cells together are looked up at once.
+_TOGETHER: Final = 5
+_SOME: Final = (1 << _TOGETHER) - 1
 
 Group = tuple[int, list[int]]
 """Axes of a join, as a bit set, and its tables."""
@@ -81,9 +84,20 @@ def axis_masks(axes: Sequence[Axis], tables: int) -> list[int]:
 def cells_by_mask(sizes: Sequence[int]) -> Callable[[int], int]:
     """Return what says how many cells some axes, as a bit set, have."""
 
+    tables = list[list[int]]()
+    for first in range(0, len(sizes), _TOGETHER):
+        table = [1]
+        for size in sizes[first : first + _TOGETHER]:
+            table += [size * others for others in table]
+        tables.append(table)
+
     @cache
     def cells(mask: int) -> int:
-        return math.prod([size for i, size in enumerate(sizes) if mask >> i & 1])
+        result = 1
+        for table in tables:
+            result *= table[mask & _SOME]
+            mask >>= _TOGETHER
+        return result
 
     return cells
 
