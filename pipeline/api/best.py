@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
 from functools import cached_property
 from itertools import islice, product
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from ..answering.door import valued
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, Question, question_of
+from ..assignments.diverse import DiverseAssignments
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
 from ..assignments.ranking_policy import RankingPolicy
@@ -52,6 +53,7 @@ def best(
     *,
     within: float | int | str | Decimal | None = None,
     count: bool = False,
+    diverse: int | None = None,
     evidence: Evidence = None,
     time: float | None = None,
     **options: Unpack[Keywords],
@@ -74,6 +76,9 @@ def best(
         Probabilities that differ by rounding alone count as equal.
     count : bool
         Whether the number of optima is wanted first, exactly: of costs, where their tables are small enough.
+    diverse : int, optional
+        In how many variables any two of them differ at least: the best one, then always the best of all that differ
+        so much from every one before.
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
     time : float, optional
@@ -92,7 +97,7 @@ def best(
     Raises
     ------
     ModelError
-        If the evidence, ``m`` or ``within`` does not fit.
+        If the evidence, ``m``, ``within`` or ``diverse`` does not fit.
     BudgetError
         If the tables of the sweep do not fit ``memory``, even in slices or on disk, and no search is through in a
         minute, without ``time``.
@@ -100,6 +105,9 @@ def best(
     start = perf_counter()
     seconds_given = checked_number("time", time, "seconds")
     most = None if m is None else integer(m, "m", 0)
+    least = None if diverse is None else integer(diverse, "diverse", 1)
+    if least and count:
+        raise ModelError("count is of all optima, of which diverse leaves some out")
     model = given_model(model, options.get("memory"))
     question = question_of(model, "optimum", evidence).chained
     network = question.reduced[0]
@@ -109,7 +117,7 @@ def best(
         return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes, told)
     asked = kept_options(Options(**options), "the best assignments")
     listed = _Ways(question_of(model, "optimum", evidence), question, listing, asked, seconds_given, start)
-    return listed.found(count, told)
+    return listed.found(count, told) if least is None else listed.diverse(least, told)
 
 
 def _until_read(held: ExitStack, found: Iterator[Any]) -> Iterator[Any]:
@@ -143,18 +151,57 @@ class _Ways:
 
     def found(self, count: bool, told: AskedOf) -> BestAssignments:
         """Return the assignments in order."""
+        prepared, why = self._sweep()
+        if prepared is None or why:
+            return self._searched(prepared, why, count, told)
+        return self._kept(prepared, count, told)
+
+    def diverse(self, least: int, told: AskedOf) -> BestAssignments:
+        """Return the best of those of which any two differ in so many variables at least."""
+        prepared, why = self._sweep()
+        planned, model = perf_counter(), self.whole.model
+        ranked: Iterator[RankedAssignment] | None = None
+        if prepared is not None and not why:
+            ranked = replace(self.listing, most=None).kept(prepared, False)[1]
+        unproved: list[str] = []
+
+        def solve(constrained: Model) -> RankedAssignment | None:
+            effort = ProofOptions(time=None if self.time is None else self._left)
+            result = valued(replace(self.whole, model=constrained), self.options, effort)
+            if result.status == "bounded":
+                unproved.append("the time was over before the next one was proved")
+                return None
+            return None if result.assignment is None else self.listing.ranked(0, result)
+
+        order = min_fill_order(model.dims, [function.scope for function in model.functions], self.options.seed)
+        own = [v for v in order if v < len(model.own_names)]
+        distinct = DiverseAssignments(model, least, own, Resources(self.options).host_bytes, solve)
+        found = islice(self.listing.near(distinct.listed(ranked)), self.listing.most)
+        return self._answer(
+            *(found, None, False, planned, told, ()),
+            plan=None if prepared is None or ranked is None else prepared.plan,
+            unproved=lambda: unproved[0] if unproved else None,
+        )
+
+    def _sweep(self) -> tuple[Prepared | None, str]:
+        """Return a sweep, where one is planned, and why it is not the way; nothing where it is.
+
+        Raises
+        ------
+        BudgetError
+            If none fits, and nothing else may be tried.
+        """
         if self._is_long:
-            return self._searched(None, "a sweep would take long", count, told)
+            return None, "a sweep would take long"
         try:
             prepared = self._planned()
-            seconds = 0.0 if prepared.plan is None else prepared.plan.predicted_seconds
-            if seconds <= RankingPolicy.current().swept_seconds or not self._may_search:
-                return self._kept(prepared, count, told)
         except BudgetError as refused:
             if not self._may_search:
                 raise
-            return self._searched(None, str(refused), count, told)
-        return self._searched(prepared, f"a sweep is predicted to take {seconds:.3g} s", count, told)
+            return None, str(refused)
+        seconds = 0.0 if prepared.plan is None else prepared.plan.predicted_seconds
+        quick = seconds <= RankingPolicy.current().swept_seconds or not self._may_search
+        return prepared, "" if quick else f"a sweep is predicted to take {seconds:.3g} s"
 
     @property
     def _may_search(self) -> bool:
@@ -396,9 +443,28 @@ class _Listing:
                         continue
                     seen.add(own)
                 rank += 1
-                yield self._ranked(rank, result)
+                yield self.ranked(rank, result)
+
+    def near(self, found: Iterable[RankedAssignment]) -> Iterator[RankedAssignment]:
+        """Yield the first assignment, and others as long as they are worth no more less than is allowed."""
+        first: RankedAssignment | None = None
+        for each in found:
+            first = first or each
+            if not self._is_near(first, each):
+                return
+            yield each
+
+    def _is_near(self, first: RankedAssignment, other: RankedAssignment) -> bool:
+        if self.within is None:
+            return True
+        if first.value is not None and other.value is not None:
+            return abs(Decimal(other.value) - Decimal(first.value)) <= Decimal(str(self.within))
+        assert first.log10 is not None
+        assert other.log10 is not None
+        rounding = _ROUNDING * max(1.0, abs(first.log10))
+        return first.log10 - other.log10 <= float(str(self.within)) + rounding
 
     @staticmethod
-    def _ranked(rank: int, result: Result) -> RankedAssignment:
+    def ranked(rank: int, result: Result) -> RankedAssignment:
         assert result.assignment is not None
         return RankedAssignment(rank, result.value, result.log10, result.assignment)

@@ -26,6 +26,9 @@ class RankingPolicy(Policy):
         Assignments near the best ones, a variable changed, are looked at before a search, near so many of them.
     most_counted : int
         Optima that a search counts: it meets each of them.
+    passed_most : int
+        Assignments in order that are passed over for being too near to those listed, before the network is given
+        constraints: each takes some 0.1 ms, an optimum under constraints at least some tens of milliseconds.
     memory_share : float
         Assignments that were found and wait for the proof of their rank take at most this part of the memory.
     """
@@ -36,4 +39,5 @@ class RankingPolicy(Policy):
     optimum_times: float = 10.0
     near_most: int = 32
     most_counted: int = 1 << 16
+    passed_most: int = 1000
     memory_share: float = 0.25

@@ -37,6 +37,12 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "best": click.option(
         "--best", type=click.IntRange(min=1), metavar="M", help="List the M best assignments, in order."
     ),
+    "diverse": click.option(
+        "--diverse",
+        type=click.IntRange(min=1),
+        metavar="D",
+        help="Any two of the best assignments that are listed differ in at least D variables.",
+    ),
     "within": click.option(
         "--within",
         metavar="D",
@@ -77,6 +83,8 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("--query sample needs --samples and --out")
     if asked["all_optimal"] and asked["within"] is not None:
         raise click.UsageError("--all-optimal lists what is within 0 of the optimum; leave out --within")
+    if asked["diverse"] and asked["best"] is asked["within"] is None:
+        raise click.UsageError("--diverse goes with --best or --within")
     if asked["out"] and query != SAMPLE:
         from ..formats.answer_files import answer_ending
 
@@ -122,7 +130,7 @@ def _print_best(
 
     within = 0 if asked["all_optimal"] else asked["within"]
     most = asked["best"] or _MOST_LISTED
-    found = best(model, most, within=within, count=bool(asked["all_optimal"]), **settings)
+    found = best(model, most, within=within, count=bool(asked["all_optimal"]), diverse=asked["diverse"], **settings)
     found.seconds = {"read": read_seconds, **found.seconds}
     print_notes(found.notes, model.notes)
     listed = 0
