@@ -34,6 +34,8 @@ from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import Semiring
 from bucketflow.tasks.steps.views import TableSlice
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
+from bucketflow.tasks.sweeps import device_walks
+from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
 
 
 class OutOfMemoryError(MemoryError):
@@ -340,6 +342,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, pee
     patch.setattr(gpu_decoding, "processors", lambda: 2)
     patch.setattr(gpu_decoding, "decode_kernel", _decode_kernel)
     patch.setattr(gpu_sweep, "decode_kernel", _decode_kernel)
+    patch.setattr(device_walks, "walk_kernel", _walk_kernel)
     patch.setattr(
         gpu_gather,
         "extremes_above",
@@ -393,6 +396,37 @@ def _decode_kernel(semiring: Semiring) -> Callable[..., None]:
                     np.minimum(total, semiring.zero, out=total)
             for v, state in zip(found, np.unravel_index(int(total.argmin()), total.shape), strict=True):
                 _read(record, "states", "i4", v, v + 1)[0] = state
+
+    return launch
+
+
+def _walk_kernel(dtype: str, entry: str) -> Callable[..., None]:
+    """What ``cuda/walk.cu`` does, with its records."""
+
+    def launch(grid: tuple[int, ...], block: tuple[int], arguments: tuple[np.ndarray]) -> None:
+        (record,) = arguments
+        draws, begun, count, width = (int(record[name]) for name in ("draws", "begun", "count", "width"))
+        found = _read(record, "found", dtype, 0, draws * count).reshape(count, draws)
+        if entry == "turn":
+            assert (grid[0] - 1) * 32 < draws <= grid[0] * 32
+            assert (grid[1] - 1) * 32 < width <= grid[1] * 32
+            columns = _read(record, "columns", "i4", 0, width)
+            _read(record, "out", dtype, 0, draws * width).reshape(draws, width)[...] = found[columns].T
+            return
+        assert draws % 4 == begun % 4 == 0
+        assert draws <= 4 * grid[0] * block[0]
+        itemsize = device_walks._CONDITIONAL.itemsize
+        records = _read(record, "conditionals", "u1", 0, itemsize * count).view(device_walks._CONDITIONAL)
+        for own in records:
+            row, states = np.zeros(draws, np.intp), int(own["states"])
+            span = int(own["first_given"]), int(own["first_given"] + own["given"])
+            slots, strides = _read(record, "slots", "i4", *span), _read(record, "strides", "i8", *span)
+            for slot, stride in zip(slots, strides, strict=True):
+                row += found[slot].astype(np.intp) * stride
+            first = int(own["first_sum"])
+            sums = _read(record, "sums", "f8", first, first + states * (int(row.max()) + 1)).reshape(-1, states)
+            numbers = uniform_numbers(int(record["seed"]), int(own["stream"]), begun, begun + draws)
+            found[own["slot"]] = inverse(sums, row, numbers)
 
     return launch
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.steps.sweep_policy import SweepPolicy
 from ..answering.question import Findings, Question, question_of
+from ..assignments.device_drawing import cells_there, device_walks, why_walked_here
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
 from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
@@ -75,7 +76,8 @@ def sample(
     **options
         ``seed`` is that of the plan and of the draws. ``memory``, ``order``, ``order_time``, ``tree``, ``threads``,
         ``workers``, ``scheduler``, ``client``, ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in
-        :func:`bucketflow.solve`; workers sweep slices and boxes, a GPU sweeps, and all walks are this process's.
+        :func:`bucketflow.solve`; workers sweep slices and boxes. A GPU sweeps and draws where that takes longer than to
+        start it; draws from slices, boxes and rows are this process's.
 
     Raises
     ------
@@ -104,7 +106,7 @@ def sample(
         seconds,
         peak_rss_bytes(),
     )
-    found = replace(found, notes=(*found.notes, *kept_notes(prepared, sampler.options)))
+    found = replace(found, notes=(*found.notes, *kept_notes(prepared, sampler.options), *sampler.notes))
     return sampler.question.told(found)
 
 
@@ -155,6 +157,7 @@ class _Sampler:
     n: int
     weight: float | None = None
     tried: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def columns(self) -> int:
@@ -188,6 +191,8 @@ class _Sampler:
             raise self._impossible
         what = f"{self.n:,} samples of {self.columns:,} variables"
         room = self.columns * (self.n * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
+        if self.options.gpus is not None:
+            room += 8 * cells_there(Resources(self.options).host_bytes)
         found = prepare_kept(self.question, self.network, arithmetic, with_room(self.options, room, what))
         if found.plan is not None and (found.plan.slices > 1 or found.plan.spill is not None):
             more = max(self.n - self.batch, 0)
@@ -212,7 +217,7 @@ class _Sampler:
         with self._opened() as drawing:
             if drawing is not None and not drawing.feasible:
                 raise self._impossible
-            done = 0
+            done = self._drawn_there(drawing, found)
             while done < self.n:
                 states = self._batch(drawing, min(self.batch, self.n - done) if self._bound is None else self.batch)
                 count = min(len(states), self.n - done)
@@ -222,6 +227,23 @@ class _Sampler:
         for row in found[:_EVALUATED]:
             self._evaluate(row)
         return found
+
+    def _drawn_there(self, drawing: Drawing | None, found: Array) -> int:
+        """Draw on a GPU if one was asked for and it pays; return how many were drawn, which are all or none."""
+        resources = Resources(self.options)
+        if self.options.gpus is None or not self.n:
+            return 0
+        why = why_walked_here(resources, drawing, found.size, self._bound is not None)
+        if not why:
+            seed = self.options.seed
+            walks = device_walks(resources, drawing, self.network, self.n, self.columns, seed, self.dtype)
+            if walks is not None:
+                walks.fill(found)
+                self.tried = self.n
+                return self.n
+            why = "as tables to draw from do not fit the GPU, or the memory beside it"
+        self.notes = (f"draws were made by the CPU, {why}",)
+        return 0
 
     @contextmanager
     def _opened(self) -> Iterator[Drawing | None]:

@@ -294,7 +294,7 @@ def draw_others(network: Network, states: dict[int, Array], streams: Streams, dr
             if len(domain) > 1:
                 places = np.minimum((streams.of(v, 0, draws) * len(domain)).astype(np.intp), len(domain) - 1)
             states[v] = domain[places].astype(np.int32)
-    for f in _in_order(network, states):
+    for f in in_order(network, states):
         function = model.functions[f]
         read = [(measured(np.array(function.dense(model.dims), np.float64).reshape(-1)), tuple(function.scope))]
         assert function.child is not None
@@ -302,7 +302,7 @@ def draw_others(network: Network, states: dict[int, Array], streams: Streams, dr
         states.setdefault(function.child, np.zeros(draws, np.int32))
 
 
-def _in_order(network: Network, known: Iterable[int]) -> list[int]:
+def in_order(network: Network, known: Iterable[int]) -> list[int]:
     """Return the distributions of barren variables, each after those of its parents."""
     functions = network.model.functions
     own = {functions[f].child: f for f in range(len(functions)) if functions[f].child in network.barren}

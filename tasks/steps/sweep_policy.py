@@ -26,6 +26,14 @@ class SweepPolicy(Policy):
         One table serves all draws where it has at most so many rows for each of them.
     walked_draws : int
         Walks down that are done together, which the tables of steps serve.
+    drawn_cells_there : int
+        Cells of all tables that draws on a device are taken from: 1 GB, of which the host has twice as much at most.
+    walked_draws_there : int
+        The same on a device, which they fill four times: a thread takes four, and 270,000 are resident.
+    walked_a_second : int
+        Variables of draws that a core draws in a second: 38 to 45 million of munin3 and pigs, fewer of large tables.
+    least_walk_seconds : float
+        Walks that take a core less stay on the host, where their tables are made.
     tries_a_draw : int
         Draws that are made for one that stays below the greatest cost allowed, before it is refused.
     batch_draws : int
@@ -38,5 +46,9 @@ class SweepPolicy(Policy):
     drawn_states: int = 1 << 12
     rows_a_draw: int = 2
     walked_draws: int = 1 << 16
+    drawn_cells_there: int = 1 << 27
+    walked_draws_there: int = 1 << 20
+    walked_a_second: int = 20_000_000
+    least_walk_seconds: float = 0.2
     tries_a_draw: int = 1000
     batch_draws: int = 1 << 13

@@ -9,6 +9,7 @@ proportional to the distribution of what it eliminated. Random numbers are those
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -25,6 +26,25 @@ Uniform = Callable[[int, int, int], Array]
 """Takes a variable and the first and last but one of some draws; returns a number of [0, 1) for each."""
 Read = Sequence[tuple[Scaled, tuple[int, ...]]]
 """The tables that a step reads, with their variables."""
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """The distribution of one variable given the states of others, as weights that are summed up.
+
+    Parameters
+    ----------
+    variable : int
+    given : tuple of int
+        Row by row their joint states, the last one's next to each other.
+    sums : ndarray, float64, shape (rows, states)
+        Sums of weights up to each state; only rows of a positive sum are drawn from.
+    """
+
+    variable: int
+    given: tuple[int, ...]
+    sums: Array
+
 
 _WORD = (1 << 64) - 1
 # Numbers of 64 bits that one count of Philox gives.
@@ -90,8 +110,7 @@ def draw_step(
     cells : int
         Most cells of a table that is made for all draws, or for a batch of them.
     """
-    axes = [v for v in dict.fromkeys(v for _, scope in read for v in scope) if sizes[v] > 1]
-    given, left = [v for v in axes if v in states], [v for v in axes if v not in states]
+    given, left = _drawn_and_left(read, sizes, states)
     policy = SweepPolicy.current()
     while left:
         above, below = _cells(given, sizes), _cells(left, sizes)
@@ -105,6 +124,45 @@ def draw_step(
         first = _first(left, sizes, max(cells // above, 1))
         _from_table(read, given, first, sizes, states, uniform, draws)
         given, left = given + first, left[len(first) :]
+
+
+def step_conditionals(
+    read: Read, sizes: Sequence[int], known: Mapping[int, Any], cells: int
+) -> list[Conditional] | None:
+    """Return what `draw_step` draws from, one variable after the other, as tables that serve any number of draws.
+
+    Parameters
+    ----------
+    read, sizes
+        As there.
+    known : mapping of int to anything
+        The variables whose states are drawn before.
+    cells : int
+        Most cells of a table.
+
+    Returns
+    -------
+    list of Conditional or None
+        None where a table would have more cells.
+    """
+    given, left = _drawn_and_left(read, sizes, known)
+    found: list[Conditional] = []
+    while left:
+        above = _cells(given, sizes)
+        first = left
+        if above * _cells(left, sizes) > cells:
+            first = left[:1] if len(left) == 1 else _first(left, sizes, max(cells // above, 1))
+        if above * _cells(first, sizes) > cells:
+            return None
+        found += _conditionals(read, given, first, sizes)
+        given, left = given + first, left[len(first) :]
+    return found
+
+
+def _drawn_and_left(read: Read, sizes: Sequence[int], known: Mapping[int, Any]) -> tuple[list[int], list[int]]:
+    """Return the variables of some tables whose states are known, and those whose states are not."""
+    axes = [v for v in dict.fromkeys(v for _, scope in read for v in scope) if sizes[v] > 1]
+    return [v for v in axes if v in known], [v for v in axes if v not in known]
 
 
 def _first(left: Sequence[int], sizes: Sequence[int], most: int) -> list[int]:
@@ -125,18 +183,23 @@ def _from_table(
     draws: int,
 ) -> None:
     """Draw from one table of all states of what is given; what is neither given nor wanted is summed out."""
-    scope = [*given, *wanted]
-    tables, axes = zip(*[(t, a) for t, a in read], strict=True)
-    step = make_step(-1, tuple(range(len(read))), axes, tuple(scope), sizes, SUM_PRODUCT)
-    joined = QuickSumProduct(tuple(sizes), compiled=False).step(step, tables, 1)
-    weights = _natural(joined.values.reshape([_cells(given, sizes), -1]), joined.logs)
-    sums = _sums(weights.reshape([len(weights), *(sizes[v] for v in wanted)]))
+    sums = [each.sums for each in _conditionals(read, given, wanted, sizes)]
     found = {v: np.empty(draws, np.int32) for v in wanted}
     for start, stop in _batches(draws, SweepPolicy.current().batch_draws):
         rows = _codes(given, sizes, states, start, stop)
         for v, state in _drawn(sums, rows, wanted, sizes, uniform, start, stop):
             found[v][start:stop] = state
     states.update(found)
+
+
+def _conditionals(read: Read, given: Sequence[int], wanted: Sequence[int], sizes: Sequence[int]) -> list[Conditional]:
+    """Return the distribution of each wanted variable, given those before it too; all others are summed out."""
+    tables, axes = zip(*[(t, a) for t, a in read], strict=True)
+    step = make_step(-1, tuple(range(len(read))), axes, (*given, *wanted), sizes, SUM_PRODUCT)
+    joined = QuickSumProduct(tuple(sizes), compiled=False).step(step, tables, 1)
+    weights = _natural(joined.values.reshape([_cells(given, sizes), -1]), joined.logs)
+    sums = _sums(weights.reshape([len(weights), *(sizes[v] for v in wanted)]))
+    return [Conditional(v, (*given, *wanted[:k]), sums[k]) for k, v in enumerate(wanted)]
 
 
 def _from_batches(

@@ -12,11 +12,15 @@ line comes as soon as it is known. With ``--jobs`` so many instances at once sha
 in the folder ``wcsp``, beside the optimum alone and toulbar2, which is given what the last of them costs and lists as
 many that cost no more, in no order; CPU seconds, one run.
 
+``python tests/bench/questions.py --draw munin3,pigs,diabetes [--samples 1000000] [--gpus 1]``: independent draws of all
+variables of networks of the folder ``bn``, without evidence and given five states; CPU seconds, or with ``--gpus 1``
+wall seconds, planning and copies back included.
+
 ``python tests/bench/questions.py --sweep 4,16,64 [--bandwidths 2,3] [--attributes 128] [--gpus 1]``: the sweep that mbi
 is measured by (``mbi/marginal_oracles.py:default_oracle``): a function of each few attributes in a row, of so many
 states each, and the marginals of all of them, which are the gradient of ln Z; in float64. Its compiled program is
-compared with a question that is planned anew, and with ``bucketflow.jax``; with ``--gpus 1`` wall seconds of the first
-are printed alone.
+compared with a question that is planned anew, and with ``bucketflow.jax``; with ``--gpus 1`` in wall seconds, those of
+JAX where it has the GPU too (``XLA_PYTHON_CLIENT_PREALLOCATE=false`` leaves memory to both).
 """
 
 from __future__ import annotations
@@ -176,12 +180,15 @@ def sweep_rows(attributes: int, states: int, bandwidth: int, gpus: int | None) -
         tables = bucketflow.marginals(model, families=True, gpus=gpus).families
         return [tables[f] for f in range(len(cliques))]
 
-    if gpus or not find_spec("jax"):
+    if not find_spec("jax"):
         yield Row(f"{what}: planned anew", planned)
         return
     import jax
 
     jax.config.update("jax_enable_x64", True)
+    if gpus and jax.default_backend() != "gpu":
+        yield Row(f"{what}: planned anew", planned)
+        return
     peer: tuple[Any, ...] = ()
     if find_spec("mbi"):
         theirs = _mbi_oracle(names, states, cliques, logs)
@@ -212,6 +219,27 @@ def _mbi_oracle(names: list[str], states: int, cliques: list[tuple[str, ...]], l
         return [found[clique].values for clique in cliques]
 
     return asked
+
+
+def draw_rows(names: str, draws: int, gpus: int | None) -> Iterator[Row]:
+    """Draws of all variables of some networks, and how many a second."""
+    for name in names.split(","):
+        model = bucketflow.load(data_folder() / "bn" / f"{name}.bif.gz")
+        for evidence in ({}, evidence_of(model, 5)):
+            bucketflow.sample(model, draws, evidence=evidence, gpus=gpus)  # loads what is compiled
+            notes: list[str] = []
+
+            def ours(model: Model = model, evidence: Any = evidence, notes: list[str] = notes) -> Any:
+                found = bucketflow.sample(model, draws, evidence=evidence, gpus=gpus)
+                notes[:] = [note for note in found.notes if "draws were made" in note]
+                return found
+
+            clock = time.perf_counter if gpus else time.process_time
+            start = clock()
+            size = ours().states.size
+            rate = size / (clock() - start)
+            what = f"{name} given {len(evidence)}: {draws:,} of {len(model.names):,}, {rate / 1e6:,.0f} million/s"
+            yield Row("; ".join((what, *notes)), ours)
 
 
 def formula_rows(name: str) -> Iterator[Row]:
@@ -374,10 +402,11 @@ def main() -> None:
     parser.add_argument("--best", type=int, metavar="M", help="the M best of --models instead")
     parser.add_argument("--models", default="celar/CELAR6-SUB0", help="of the folder wcsp, without the ending")
     parser.add_argument("--time", type=float, default=60.0, help="seconds for each of them")
+    parser.add_argument("--draw", default="", help="draws from networks of the folder bn instead")
     parser.add_argument("--sweep", default="", help="mbi's sweep instead: numbers of states")
     parser.add_argument("--bandwidths", default="2,3", help="attributes of a function of that sweep")
     parser.add_argument("--attributes", type=int, default=128)
-    parser.add_argument("--gpus", type=int, choices=(1,), help="that sweep on a GPU, in wall seconds")
+    parser.add_argument("--gpus", type=int, choices=(1,), help="draws or that sweep on a GPU, in wall seconds")
     asked = parser.parse_args()
     if asked.mmap is not None:
         marginal_maps(asked.mmap, asked.only, asked.jobs)
@@ -385,9 +414,12 @@ def main() -> None:
     if asked.best is not None:
         print_rows(ranked_rows(asked.models, asked.best, asked.time), 1)
         return
+    clock = time.perf_counter if asked.gpus else time.process_time
+    if asked.draw:
+        print_rows(draw_rows(asked.draw, asked.samples, asked.gpus), asked.repeat, clock)
+        return
     if asked.sweep:
         asks = [(int(states), int(wide)) for wide in asked.bandwidths.split(",") for states in asked.sweep.split(",")]
-        clock = time.perf_counter if asked.gpus else time.process_time
         for states, wide in asks:  # one after the other: tables of some are large
             print_rows(sweep_rows(asked.attributes, states, wide, asked.gpus), asked.repeat, clock)
         return

@@ -1,0 +1,121 @@
+"""Drawing on a GPU: what the variables of a model are drawn from, as tables, and what keeps walks on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.sweep_policy import SweepPolicy
+from ...tasks.sweeps.conditional_draws import Conditional, step_conditionals
+from ...tasks.sweeps.scaled import Scaled, measured
+from ..machine.resources import Resources
+from ..plans.planning_policy import PlanningPolicy
+from ..preprocessing.preprocess import Network
+from .drawing import Drawing, in_order, rows_of
+from .swept_tables import SweptTables
+
+Array = NDArray[Any]
+
+
+def why_walked_here(resources: Resources, drawing: Drawing | None, variable_draws: int, thrown_away: bool) -> str:
+    """Return why draws are made by this machine's cores though a GPU was asked for; empty where the GPU makes them."""
+    if thrown_away:
+        return "as totals that reach top are thrown away"
+    if resources.asked.remote:
+        return "as the GPUs are those of a cluster"
+    sweep = None if drawing is None else drawing.sweep
+    if sweep is not None and (sweep.rows is not None or not sweep.is_whole or rows_of(sweep.algebra) is not None):
+        return "as tables are in slices, in boxes on disk, or rows"
+    policy = SweepPolicy.current()
+    start = PlanningPolicy.current().device_start_seconds if resources.device_sleeps else policy.least_walk_seconds
+    if variable_draws < start * policy.walked_a_second:
+        return "which takes less than to start a device"
+    return ""
+
+
+def cells_there(host_bytes: int) -> int:
+    """Return the most cells of all tables that draws on a device are taken from, within a part of this memory."""
+    return max(min(SweepPolicy.current().drawn_cells_there, host_bytes // 64), 1)
+
+
+def device_walks(
+    resources: Resources, drawing: Drawing | None, network: Network, n: int, columns: int, seed: int, dtype: Any
+) -> Any:
+    """Return walks of all variables on the present device; None where tables do not fit, there or here.
+
+    Parameters
+    ----------
+    n : int
+        Draws.
+    columns : int
+        Variables that are drawn, the first of the model.
+    """
+    from ...tasks.sweeps.device_walks import TOGETHER, DeviceWalks, walk_bytes
+
+    free = resources.memory_bytes
+    cells = min(cells_there(resources.host_bytes), free // 16)
+    conditionals, streams = list[Conditional](), list[int]()
+    for each, stream in _conditionals(network, drawing, cells):
+        if each is None or (cells := cells - each.sums.size) < 0:
+            return None
+        conditionals.append(each)
+        streams.append(stream)
+    taken = sum(8 * each.sums.size for each in conditionals)
+    room = (free - taken) // walk_bytes(len(conditionals), columns, np.dtype(dtype).itemsize)
+    most = min(n, SweepPolicy.current().walked_draws_there)
+    draws = min(-(-most // TOGETHER), room // TOGETHER) * TOGETHER
+    if draws < min(most, SweepPolicy.current().batch_draws):
+        return None
+    return DeviceWalks(conditionals, streams, range(columns), seed, dtype, draws)
+
+
+def _conditionals(network: Network, drawing: Drawing | None, cells: int) -> Iterator[tuple[Conditional | None, int]]:
+    """Yield the distribution of each variable in the order of draws, and its stream; None where one has too many cells.
+
+    Variables of the model have their numbers. A local variable of a part of its states is drawn by a number of its
+    own, and the one of the model from it.
+    """
+    dims, known = network.model.dims, set[int]()
+    if drawing is not None:
+        found: SweptTables[Scaled] = drawing.sweep.tables()
+        names = [
+            v if len(network.domains[v]) == dims[v] else len(dims) + local for local, v in enumerate(network.variables)
+        ]
+        swept = set[int]()
+        for step in reversed(found.steps):
+            made = step_conditionals(found.read(step), found.sizes, dict.fromkeys(swept), cells)
+            for each in [None] if made is None else made:
+                if each is None:
+                    yield None, 0
+                    return
+                swept.add(each.variable)
+                v = network.variables[each.variable]
+                given = tuple([names[u] for u in each.given])
+                yield Conditional(names[each.variable], given, each.sums), 1 + v
+                if names[each.variable] != v:
+                    chosen = (np.arange(dims[v]) >= network.domains[v][:, None]).astype(np.float64)
+                    yield Conditional(v, (names[each.variable],), chosen), 1 + v
+                known.add(v)
+    for v, domain in enumerate(network.domains):
+        if v not in known and v not in network.barren:
+            allowed = np.zeros(dims[v])
+            allowed[domain] = 1.0
+            yield Conditional(v, (), np.cumsum(allowed)[None, :]), 1 + v
+            known.add(v)
+    for f in in_order(network, known):
+        yield from _of_function(network, f, known, cells)
+
+
+def _of_function(network: Network, f: int, known: set[int], cells: int) -> Iterator[tuple[Conditional | None, int]]:
+    """Yield the distribution of a barren variable, given its parents."""
+    model = network.model
+    function = model.functions[f]
+    assert function.child is not None
+    read = [(measured(np.array(function.dense(model.dims), np.float64).reshape(-1)), tuple(function.scope))]
+    made: Sequence[Conditional] | None = step_conditionals(read, model.dims, dict.fromkeys(known), cells)
+    for each in [None] if made is None else made or [Conditional(function.child, (), np.ones((1, 1)))]:
+        yield each, 1 + function.child
+    known.add(function.child)
