@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
+    from .pipeline.api.sensitivity import sensitivity
     from .pipeline.api.solve import load, load_dcop, plan, solve
     from .pipeline.batches.batch import batch
     from .pipeline.batches.summary import BatchSummary
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.dynamic_answers import StatePath, StepMarginals
+    from .pipeline.results.parameter_slopes import Sensitivity
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
     from .pipeline.results.samples import Samples
@@ -91,6 +93,7 @@ __all__ = [
     "RankedAssignment",
     "Result",
     "Samples",
+    "Sensitivity",
     "StatePath",
     "StepMarginals",
     "StoppedError",
@@ -124,6 +127,7 @@ __all__ = [
     "resume",
     "sample",
     "save",
+    "sensitivity",
     "serve",
     "solve",
     "submit",
@@ -177,8 +181,10 @@ _HOME = {
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "results.samples": ("Samples",),
+    "results.parameter_slopes": ("Sensitivity",),
     "api.resume": ("resume",),
     "api.sample": ("sample",),
+    "api.sensitivity": ("sensitivity",),
     "batches.batch": ("batch",),
     "batches.summary": ("BatchSummary",),
     "jobs.job": ("Job", "jobs"),

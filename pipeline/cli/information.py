@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,7 @@ from .options import Command
 if TYPE_CHECKING:
     from ..compiled.compiled import Compiled
     from ..models.model import Model
+    from ..results.parameter_slopes import Sensitivity
 
 # Text shows so many variables.
 _SHOWN = 20
@@ -28,6 +30,12 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
     ),
     "voi": click.option(
         "--voi", metavar="x", help="Value of information: what observing each variable says of x, in bits."
+    ),
+    "relevant": click.option(
+        "--relevant", metavar="x", help="What each finding does to the posterior of x: left out, and alone, in bits."
+    ),
+    "sensitivity": click.option(
+        "--sensitivity", metavar="x=v", help="The posterior of a state as a function of each parameter of the network."
     ),
     "conflict": click.option("--conflict", is_flag=True, help="How much the findings contradict each other."),
 }
@@ -53,15 +61,32 @@ def print_information(
     from ..answering.question import split_evidence
     from ..compiled.compiled import compile_model
 
-    compiled = compile_model(model, **options)
-    hard, soft = split_evidence(model, evidence)
-    compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
-    found = _found(compiled, asked)
+    told = _sensitivity(model, evidence, asked, options) if asked["sensitivity"] else None
+    found: dict[str, Any] = {}
+    if any(value for name, value in asked.items() if name != "sensitivity"):
+        compiled = compile_model(model, **options)
+        hard, soft = split_evidence(model, evidence)
+        compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
+        found = _found(compiled, asked)
     if as_json:
+        found |= {} if told is None else {"sensitivity": told.to_dict()}
         click.echo(json.dumps({"status": "ok", **found}, allow_nan=False))
         return
-    for line in _lines(found):
+    for line in (*_lines(found), *(() if told is None else told.lines())):
         click.echo(line)
+
+
+def _sensitivity(model: Model, evidence: Any, asked: dict[str, Any], options: dict[str, Any]) -> Sensitivity:
+    """Answer ``--sensitivity``; its text is read as evidence is."""
+    from ..answering.question import split_evidence
+    from ..api.sensitivity import sensitivity
+
+    text = asked["sensitivity"]
+    states, likelihoods = split_evidence(model, text) if "=" in text else ({}, {})
+    if len(states) != 1 or likelihoods:
+        raise click.UsageError(f"--sensitivity takes one state, as x=v, not {text!r}")
+    ((variable, state),) = states.items()
+    return sensitivity(model, model.names[variable], state, evidence=evidence, **options)
 
 
 def _found(compiled: Compiled, asked: dict[str, Any]) -> dict[str, Any]:
@@ -76,6 +101,9 @@ def _found(compiled: Compiled, asked: dict[str, Any]) -> dict[str, Any]:
         found["conditional"] = [_conditional(compiled, text) for text in asked["conditional"]]
     if asked["voi"]:
         found["value_of_information"] = {"of": asked["voi"], "bits": compiled.value_of_information(asked["voi"])}
+    if asked["relevant"]:
+        rows = compiled.relevant_findings(asked["relevant"])
+        found["relevant_findings"] = {"of": asked["relevant"], "findings": [asdict(row) for row in rows]}
     if asked["conflict"]:
         conflict = compiled.conflict()
         found["conflict"] = {
@@ -127,6 +155,12 @@ def _lines(found: dict[str, Any]) -> list[str]:
         rows = list(told["bits"].items())
         lines += [f"  {name}  {bits:.6g}" for name, bits in rows[:_SHOWN]]
         lines += [f"  … and {len(rows) - _SHOWN} more, which --json has"] * (len(rows) > _SHOWN)
+    if told := found.get("relevant_findings"):
+        lines.append(f"findings that matter to {told['of']}, bits")
+        lines += [
+            f"  {each['finding']}  left out {each['omitted_bits']:.6g}, alone {each['alone_bits']:.6g}"
+            for each in told["findings"]
+        ] or ["  there are no findings"]
     if told := found.get("conflict"):
         shown = "the findings exclude each other" if told["log10"] is None else f"log10 {told['log10']:.6g}"
         lines.append(f"conflict  {shown}")

@@ -71,8 +71,8 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
     if wanted:
         if cases or tables or asked["query_vars"] != "all":
             raise click.UsageError(
-                "--entropy, --mutual, --conditional, --voi and --conflict go with none of --cases, --query-vars, "
-                "--joint, --max, --uai-out and --derivatives"
+                "--entropy, --mutual, --conditional, --voi, --relevant, --sensitivity and --conflict go with none of "
+                "--cases, --query-vars, --joint, --max, --uai-out and --derivatives"
             )
         print_information(model, evidence, wanted, rest, as_json)
     elif cases is not None and out is not None:

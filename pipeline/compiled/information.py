@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..answering.question import Names, asked_of, named_variables
 from ..errors import BudgetError, ModelError
 from ..models.cases import CaseMarginals, Cases
-from ..results.information_measures import conditional_table, entropy_bits, gained_bits, mutual_bits
+from ..results.information_measures import conditional_table, divergence_bits, entropy_bits, gained_bits, mutual_bits
 from .case_run import answered_cases
 from .compiled_policy import CompiledPolicy
 from .state import CompiledState, one_at_a_time
@@ -44,6 +44,25 @@ class Conflict:
     log10: float
     findings: dict[str, float]
     log10_evidence: float
+
+
+@dataclass(frozen=True)
+class FindingRelevance:
+    """What one finding does to the posterior of a variable (Suermondt and Cooper, 1993; Jensen 2001, section 6).
+
+    Parameters
+    ----------
+    finding : str
+        Its variable.
+    omitted_bits : float
+        Divergence of the posterior without it from that of all findings: what leaving it out would cost.
+    alone_bits : float
+        Divergence of the posterior without any finding from that of this one.
+    """
+
+    finding: str
+    omitted_bits: float
+    alone_bits: float
 
 
 class InformedState(CompiledState):
@@ -121,6 +140,46 @@ class InformedState(CompiledState):
         names, weights = [self.model.names[v] for v in others], weights / weights.sum()
         gained = {own: gained_bits(weights, found[own]) for own in names}
         return dict(sorted(gained.items(), key=lambda item: -item[1]))
+
+    @one_at_a_time
+    def relevant_findings(self, name: str) -> list[FindingRelevance]:
+        """Return what each present finding does to the posterior of a variable, those first that matter most.
+
+        Each is left out once, and holds alone once, as cases of one batch.
+
+        Raises
+        ------
+        ModelError
+            If the name is unknown, the variable is observed, or the findings are impossible.
+        """
+        (target,) = self._variables([name])
+        given = {v: finding for v, finding in self.findings.items() if v != target}
+        own = self.findings.get(target)
+        if own is not None and np.count_nonzero(own) <= 1:
+            raise ModelError(f"{name!r} is observed: no finding changes it")
+        count = len(given)
+        # All findings, none, all but each, each alone.
+        held = np.ones((2 + 2 * count, count), bool)
+        held[1], held[2 : 2 + count] = False, ~np.eye(count, dtype=bool)
+        held[2 + count :] = np.eye(count, dtype=bool)
+        columns: dict[int, Array] = {
+            v: np.where(held[:, k, None], finding, np.ones(len(finding)))
+            for k, (v, finding) in enumerate(given.items())
+        }
+        always = {} if own is None else {target: own}
+        found = answered_cases(self, always, Cases(len(held), columns), [target])
+        if found.log10_evidence[0] == -math.inf:
+            raise ModelError("the findings are impossible: nothing has a distribution under them")
+        table, names = found[name], [self.model.names[v] for v in given]
+        rows = [
+            FindingRelevance(
+                finding,
+                divergence_bits(table[0], table[2 + k]),
+                divergence_bits(table[2 + count + k], table[1]),
+            )
+            for k, finding in enumerate(names)
+        ]
+        return sorted(rows, key=lambda row: (-row.omitted_bits, -row.alone_bits))
 
     @one_at_a_time
     def conflict(self) -> Conflict:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,3 +49,11 @@ def gained_bits(weights: Array, posteriors: Array) -> float:
     possible = weights > 0.0
     joint = weights[possible, None] * posteriors[possible]
     return mutual_bits(joint, (0,), (1,), ())
+
+
+def divergence_bits(first: Array, second: Array) -> float:
+    """Return the divergence of a distribution from another one of the same states; infinite where that excludes one."""
+    held = first > 0.0
+    if (second[held] <= 0.0).any():
+        return math.inf
+    return max(0.0, float(np.dot(first[held], np.log2(first[held] / second[held]))))

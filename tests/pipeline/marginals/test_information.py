@@ -188,3 +188,38 @@ def test_a_condition_less_probable_than_the_least_number_has_its_distribution() 
     np.testing.assert_allclose(compiled.conditional(["b", "a"], ["c"]), [row / 2, row / 2, nothing])
     with pytest.raises(ModelError, match="one variable or more"):
         compiled.conditional([], ["c"])
+
+
+@given(st.one_of(bayes_models(), markov_models()), st.integers(0, 3), st.booleans())
+@SLOW
+def test_findings_are_ranked_by_what_leaving_them_out_costs(model: Model, hard: int, soft: bool) -> None:
+    findings: dict[str, Any] = dict.fromkeys(model.names[1 : 1 + hard], 0)
+    if soft and len(model.names) > 1:
+        findings[model.names[-1]] = [0.5 + 0.25 * k for k in range(model.dims[-1])]
+    target = model.names[0]
+    compiled = bucketflow.compile(model)
+    compiled.set_evidence(findings)
+    if target in findings and not isinstance(findings[target], list):
+        return
+    if not Weights(model, findings).weights:
+        with pytest.raises(ModelError, match="impossible"):
+            compiled.relevant_findings(target)
+        return
+
+    def posterior(given: dict[str, Any]) -> Array:
+        return exact_joint(model, given, [target])
+
+    def divergence(first: Array, second: Array) -> float:
+        return sum(p * math.log2(p / q) for p, q in zip(first.tolist(), second.tolist(), strict=True) if p > 0)
+
+    own = {target: findings[target]} if target in findings else {}
+    others = [name for name in findings if name != target]
+    found = compiled.relevant_findings(target)
+    assert sorted(each.finding for each in found) == sorted(others)
+    for each in found:
+        rest = {name: finding for name, finding in findings.items() if name != each.finding}
+        alone = {**own, each.finding: findings[each.finding]}
+        assert each.omitted_bits == pytest.approx(divergence(posterior(findings), posterior(rest)), abs=1e-9)
+        assert each.alone_bits == pytest.approx(divergence(posterior(alone), posterior(own)), abs=1e-9)
+    costs = [each.omitted_bits for each in found]
+    assert costs == sorted(costs, reverse=True)

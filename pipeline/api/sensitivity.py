@@ -1,0 +1,135 @@
+"""How the posterior of a state follows each parameter of a network: the public function."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..answering.question import Findings, split_evidence
+from ..errors import ModelError, checks_keywords
+from ..formats.read import GivenModel, given_model
+from ..models.model import Function, Model
+from ..options import Keywords
+from ..results.asked import AskedOf
+from ..results.parameter_slopes import LinearFunction, Sensitivity
+from .marginals import marginals
+
+Array = NDArray[np.float64]
+
+
+@checks_keywords
+def sensitivity(
+    model: GivenModel,
+    variable: str,
+    state: str | int,
+    *,
+    evidence: Findings = None,
+    **options: Unpack[Keywords],
+) -> Sensitivity:
+    """Return what the posterior of a state would be with another value of each parameter, of one at a time.
+
+    A posterior is a quotient of two functions that are linear in a parameter (Castillo, Gutiérrez and Hadi 1997; Coupé
+    and van der Gaag 2002); the derivatives of the probability of the evidence, without and with the state, give both,
+    for all parameters at once. In a Bayesian network the other probabilities of a parameter's distribution change in
+    proportion, or alike where they are all 0, so that it stays one; in a Markov network nothing else changes.
+
+    Parameters
+    ----------
+    model : Model, path or name of an example
+    variable : str
+    state : str or int
+        Its label, or its index.
+    evidence : mapping, path or None
+        Variable name → state label or index, or → one likelihood a state (soft evidence); or a file.
+    **options
+        As in :func:`bucketflow.marginals`; two such questions are asked.
+
+    Returns
+    -------
+    Sensitivity
+        A value for each entry of each function over the model's own variables.
+
+    Raises
+    ------
+    ModelError
+        If a name or a state is unknown, the variable is observed, or the evidence is impossible.
+    BudgetError
+        If no plan fits ``memory`` and ``disk``.
+    """
+    model = given_model(model, options.get("memory"))
+    target = model.variable(variable)
+    chosen = model.state_index(target, state)
+    hard, soft = split_evidence(model, evidence)
+    if target in hard:
+        raise ModelError(f"{variable!r} is observed: its posterior follows no parameter")
+    free = marginals(model, evidence=evidence, query_vars=[variable], derivatives=True, **options)
+    posterior = float(free[variable][chosen])
+    # A state that is impossible has no derivatives of its logarithm; what is not that state is certain then.
+    kept = np.arange(model.dims[target]) == chosen
+    given = soft.get(target, np.ones(model.dims[target])) * (kept if posterior > 0.0 else ~kept)
+    named: dict[str, Any] = {model.names[v]: finding for v, finding in (hard | soft).items()}
+    told = marginals(model, evidence={**named, variable: given}, query_vars=[], derivatives=True, **options)
+    joints, evidences = dict[int, LinearFunction](), dict[int, LinearFunction]()
+    for f, function in enumerate(model.functions):
+        if f not in free.derivatives or max(function.scope) >= len(model.own_names):
+            continue
+        own, with_state = ((each.families[f], each.derivatives[f]) for each in (free, told))
+        if posterior > 0.0:
+            both = tuple(posterior * part for part in with_state)
+        else:
+            both = tuple(_above_rounding(whole, part) for whole, part in zip(own, with_state, strict=True))
+        evidences[f], joints[f] = (_linear(model, function, *parts) for parts in (own, both))
+    return Sensitivity(
+        model,
+        variable,
+        model.label(target, chosen),
+        posterior,
+        joints,
+        evidences,
+        model.kind == "bayes",
+        free.notes,
+        AskedOf.of(model, hard, soft),
+    )
+
+
+def _above_rounding(whole: Array, part: Array) -> Array:
+    """Return what a part leaves of the whole, 0 where that is rounding alone."""
+    left = whole - part
+    return np.where(left > 1e-12 * whole, left, 0.0)
+
+
+def _linear(model: Model, function: Function, beliefs: Array, derivatives: Array) -> LinearFunction:
+    """Return a probability as a function of each entry of a table.
+
+    Parameters
+    ----------
+    beliefs, derivatives : ndarray, an axis for each variable of the scope
+        Of the probability: what has each entry, and that over the entry.
+    """
+    if model.kind != "bayes" or function.child is None:
+        return LinearFunction(_others(beliefs.reshape(-1)).reshape(beliefs.shape), derivatives, np.zeros_like(beliefs))
+    axis = function.scope.index(function.child)
+    belief, derived, values = (
+        np.moveaxis(each, axis, -1) for each in (beliefs, derivatives, function.dense(model.dims))
+    )
+    rows = belief.sum(axis=-1)
+    fixed = np.broadcast_to(_others(rows.reshape(-1)).reshape(rows.shape)[..., None], belief.shape)
+    states = belief.shape[-1]
+    if states == 1:  # the one state of a variable is certain: its entry is no parameter
+        parts = fixed + belief, np.zeros_like(belief), np.zeros_like(belief)
+    else:
+        left = _others(values)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            other = np.where(left > 0.0, _others(belief) / left, _others(derived) / (states - 1))
+        parts = fixed, derived, other
+    return LinearFunction(*(np.ascontiguousarray(np.moveaxis(each, -1, axis)) for each in parts))
+
+
+def _others(values: Array) -> Array:
+    """Return for each place of the last axis the sum of all others, without a difference."""
+    zeros = np.zeros_like(values[..., :1])
+    before = np.cumsum(np.concatenate([zeros, values[..., :-1]], axis=-1), axis=-1)
+    behind = np.cumsum(np.concatenate([zeros, values[..., :0:-1]], axis=-1), axis=-1)[..., ::-1]
+    return np.asarray(before + behind)
