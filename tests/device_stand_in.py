@@ -26,6 +26,7 @@ from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu import peers as gpu_peers
+from bucketflow.tasks.gpu import recorded as gpu_recorded
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows import device as relations_device
 from bucketflow.tasks.rows import device_algebra as rows_device
@@ -205,6 +206,12 @@ def _memcpy(target: int, source: int, nbytes: int, kind: int, stream: int) -> No
     ctypes.memmove(target, source, nbytes)
 
 
+def _at(place: int, cells: int, dtype: str) -> np.ndarray:
+    """A table that lies somewhere."""
+    nbytes = cells * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_ubyte * nbytes).from_address(place), dtype)
+
+
 class _Unowned(_Memory):
     """Memory that somebody else holds, seen from a card."""
 
@@ -287,7 +294,19 @@ class StandIn:
         made: Any = run
         made.cells, made.semiring = lowered.out_cells, lowered.semiring
         made.out_bytes, made.workspace_bytes = lowered.out_cells * lowered.semiring.itemsize, 0
+        made.repeats, made.bound = True, lambda inputs, out, _: [(lowered, [*inputs, out])]
         return run
+
+    def bound_launches(self, launches: Sequence[tuple[Lowered, Sequence[int]]]) -> Callable[[], None]:
+        """Run steps of device tables that lie at some places."""
+
+        def repeat() -> None:
+            for lowered, places in launches:
+                cells = [*lowered.input_cells, lowered.out_cells]
+                *inputs, out = (_at(place, n, lowered.semiring.dtype) for place, n in zip(places, cells, strict=True))
+                out[...] = dense.run(lowered, inputs, compiled=False)
+
+        return repeat
 
     def module(self) -> types.ModuleType:
         """Return what ``import cupy`` gives."""
@@ -332,6 +351,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, pee
     gpu_peers.reaches.cache_clear()
     patch.setitem(sys.modules, "cupy", there.module())
     patch.setattr(gpu, "prepare", there.prepare)
+    patch.setattr(gpu_recorded, "bound_launches", there.bound_launches)
     patch.setattr(arrays, "empty", there.empty)
     patch.setattr(arrays, "free_pools", lambda: None)
     patch.setattr(gpu_sweep, "compile_waiting", lambda: None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -68,8 +68,14 @@ def nominal_device_rates(semiring: Semiring) -> DeviceRates:
 def device_name() -> str:
     """Return the name of the current device and of what drives it."""
     cp = cupy()
+    return _device_name(cp, cp.cuda.Device().id)
+
+
+@cache
+def _device_name(cp: Any, number: int) -> str:
+    """Return the name of a device, which takes the driver a millisecond."""
     runtime = cp.cuda.runtime
-    name = runtime.getDeviceProperties(cp.cuda.Device().id)["name"]
+    name = runtime.getDeviceProperties(number)["name"]
     return f"{rate_files.machine()}-{name.decode()}-cupy{cp.__version__}-cuda{runtime.runtimeGetVersion()}"
 
 

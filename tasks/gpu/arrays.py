@@ -14,10 +14,11 @@ from .kernels import cupy
 
 Array = NDArray[Any]
 
-_ALIGNED: Final = 16
-# Bytes at multiples of which the tables of one copy begin.
-_PACKED: Final = 256
-_PADS: Final = np.zeros(_PACKED, np.uint8)
+ALIGNED: Final = 16
+"""Bytes at multiples of which kernels want tables to begin."""
+PACKED: Final = 256
+"""Bytes at multiples of which the tables of one copy begin."""
+_PADS: Final = np.zeros(PACKED, np.uint8)
 # Bytes of the last block that was taken, by device.
 _LAST_BLOCK: Final[dict[int, int]] = {}
 
@@ -76,7 +77,12 @@ def _large_pool(device: int) -> Any:
 
 def is_device(table: Any) -> bool:
     """Whether an array lives on a GPU."""
-    return type(table).__module__.partition(".")[0] == "cupy"
+    return is_device_type(type(table))
+
+
+def is_device_type(kind: type) -> bool:
+    """Whether arrays of a class live on a GPU."""
+    return kind.__module__.partition(".")[0] == "cupy"
 
 
 def on_host(table: Any) -> Array:
@@ -92,7 +98,7 @@ def aligned(tables: Iterable[Any]) -> tuple[list[Any], list[int]]:
         if isinstance(table, np.ndarray):
             table = cupy().asarray(table).reshape(-1)
         address = table.data.ptr
-        if address % _ALIGNED:
+        if address % ALIGNED:
             table = table.copy()
             address = table.data.ptr
         there.append(table)
@@ -111,11 +117,56 @@ def upload(tables: Sequence[Array]) -> list[Any]:
         places.append(end)
         nbytes = table.nbytes
         parts.append(table.reshape(-1).view(np.uint8))
-        if rest := nbytes % _PACKED:
+        if rest := nbytes % PACKED:
             parts.append(_PADS[rest:])
-            nbytes += _PACKED - rest
+            nbytes += PACKED - rest
         end += nbytes
     cp = cupy()
     there = cp.asarray(np.concatenate(parts)).data
     new = cp.ndarray
     return [new(t.size, t.dtype, there + place) for t, place in zip(tables, places, strict=True)]
+
+
+class Packing:
+    """Where host tables of some sizes lie in one block; small ones are put there all at once.
+
+    Parameters
+    ----------
+    cells : sequence of int
+        Of each table.
+    dtype : str
+        Of all.
+    """
+
+    def __init__(self, cells: Sequence[int], dtype: str) -> None:
+        self.dtype = np.dtype(dtype)
+        item = self.dtype.itemsize
+        counts = np.array(cells, np.int64)
+        taken = -(-counts * item // PACKED) * PACKED
+        ends = taken.cumsum()
+        self.nbytes = int(ends[-1]) if len(ends) else 0
+        starts = (ends - taken) // item
+        self.places: list[int] = (starts * item).tolist()
+        small = counts <= DevicePolicy.current().packed_cells
+        self._small: list[int] = np.flatnonzero(small).tolist()
+        each, before = counts[small], counts[small].cumsum() - counts[small]
+        self._cells = np.arange(each.sum()) + np.repeat(starts[small] - before, each)
+        self._large = [(i, int(starts[i]), int(counts[i])) for i in np.flatnonzero(~small).tolist()]
+
+    def packed(self, tables: Sequence[Array]) -> Array:
+        """Return the cells of all tables where they lie in the block.
+
+        Raises
+        ------
+        TypeError
+            If a table has another dtype.
+        """
+        block = np.zeros(self.nbytes // self.dtype.itemsize, self.dtype)
+        if self._small:
+            some = [tables[i] for i in self._small]
+            block[self._cells] = np.concatenate(some, axis=None, dtype=self.dtype, casting="no")
+        for i, start, cells in self._large:
+            if tables[i].dtype != self.dtype:
+                raise TypeError(f"a table of {tables[i].dtype} among those of {self.dtype}")
+            block[start : start + cells] = tables[i].reshape(-1)
+        return block

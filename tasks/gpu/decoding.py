@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from math import prod
 from typing import Any, Final
@@ -46,14 +47,13 @@ _RECORD: Final = np.dtype(
 
 def decodes(tables: Mapping[int, Any], semiring: Semiring) -> bool:
     """Whether some tables are on a device, and all are arrays that can be."""
-    if all(type(table) is np.ndarray for table in tables.values()):
+    kinds = set(map(type, tables.values()))
+    if not kinds - {np.ndarray} or not all(kind is np.ndarray or arrays.is_device_type(kind) for kind in kinds):
         return False
-    if not all(type(table) is np.ndarray or arrays.is_device(table) for table in tables.values()):
-        return False
-    here = sum(table.nbytes for table in tables.values() if type(table) is np.ndarray)
-    return here <= DevicePolicy.current().decode_host_bytes and all(
-        table.dtype == semiring.dtype for table in tables.values()
-    )
+    here = sum([table.nbytes for table in tables.values() if type(table) is np.ndarray])
+    return here <= DevicePolicy.current().decode_host_bytes and {table.dtype for table in tables.values()} <= {
+        np.dtype(semiring.dtype)
+    }
 
 
 def decode_there(
@@ -158,6 +158,29 @@ class DecodeRecords:
         self.ends.append(len(self.variables))
         self.line = max(self.line, (self.inputs[-1] - self.inputs[-2]) * (len(wide) + 1))
 
+    @cached_property
+    def read(self) -> list[int]:
+        """Whose tables are read, each once."""
+        return [*dict.fromkeys(self.nodes)]
+
+    @cached_property
+    def reads(self) -> Array:
+        """For each input of a step its table's place among those."""
+        places = dict(zip(self.read, range(len(self.read)), strict=True))
+        return np.array([places[node] for node in self.nodes], np.intp)
+
+    @cached_property
+    def described(self) -> dict[str, Array]:
+        """What a launch reads of all steps, by its name there."""
+        return {
+            "joint": np.array([min(joint, 1 << 62) for joint in self.joint], np.int64),
+            "first_axis": np.cumsum([0, *self.lengths], dtype=np.int32),
+            "axes": np.array(self.axes, np.int32),
+            "first_input": np.array(self.inputs, np.int32),
+            "first_found": np.array(self.ends, np.int32),
+            "found": np.array(self.variables, np.int32),
+        }
+
     def launches(self) -> Iterator[tuple[int, int]]:
         """Yield the first step of each launch, and that behind its last."""
         policy = DevicePolicy.current()
@@ -187,20 +210,17 @@ class _Found:
         known: Mapping[int, int],
     ) -> None:
         policy = DevicePolicy.current()
-        here = [n for n in dict.fromkeys(records.nodes) if type(tables[n]) is np.ndarray]
-        values = [np.zeros(1, semiring.dtype), *(tables[n].reshape(-1) for n in here)]
-        (copied,) = arrays.upload([np.concatenate(values)])
-        ends = np.cumsum([v.nbytes for v in values[:-1]]) + copied.data.ptr
-        there = dict(zip(here, ends.tolist(), strict=True))
-        addresses = [there[n] if n in there else tables[n].data.ptr for n in records.nodes]
+        read = [tables[n] for n in records.read]
+        on_host = np.array([type(table) is np.ndarray for table in read], bool)
+        values = [table for table in read if type(table) is np.ndarray]
+        (copied,) = arrays.upload([np.concatenate([np.zeros(1, semiring.dtype), *values], axis=None)])
+        ends = np.cumsum([semiring.itemsize, *[v.nbytes for v in values[:-1]]]) + copied.data.ptr
+        addresses = np.empty(len(read), np.uint64)
+        addresses[on_host] = ends[: len(values)]
+        addresses[~on_host] = [table.data.ptr for table in read if type(table) is not np.ndarray]
         parts: dict[str, Array] = {
-            "tables": np.array(addresses, np.uint64),
-            "joint": np.array([min(joint, 1 << 62) for joint in records.joint], np.int64),
-            "first_axis": np.cumsum([0, *records.lengths], dtype=np.int32),
-            "axes": np.array(records.axes, np.int32),
-            "first_input": np.array(records.inputs, np.int32),
-            "first_found": np.array(records.ends, np.int32),
-            "found": np.array(records.variables, np.int32),
+            "tables": addresses[records.reads],
+            **records.described,
             "sizes": np.array(sizes, np.int32),
             "states": _states_array(known, len(sizes)),
             "ended": np.zeros(1, np.uint32),

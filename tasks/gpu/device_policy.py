@@ -47,6 +47,8 @@ class DevicePolicy(Policy):
         Threads that touch the pages of a new block of the host.
     reused_block_share : float
         A block that was given back serves a request that fills at least this share of it.
+    packed_cells : int
+        Host tables of at most this many cells are put side by side all at once, larger ones one by one.
     placed_least_bytes : int
         Smaller tables are left to the pool.
     placed_least_share : float
@@ -98,6 +100,7 @@ class DevicePolicy(Policy):
     fetched_bytes: int = 1 << 24
     touching_threads: int = 8
     reused_block_share: float = 0.875
+    packed_cells: int = 1 << 12
     placed_least_bytes: int = 1 << 18
     placed_least_share: float = 1 / 256
     placement_trials: int = 16

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
+from itertools import accumulate
+from struct import pack_into
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +20,8 @@ _LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product"
 _C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
 _HEADERS: Final = {"layer": ("compact.cuh",), "relations": ("compact.cuh",)}
 _ADDRESS: Final = ctypes.c_void_p * 1
+_RECORD_BYTES: Final = 16
+"""Bytes at multiples of which records begin."""
 WAITING: Final[set[Kernel]] = set()
 """Kernels that were asked for and are not compiled yet."""
 
@@ -89,7 +93,7 @@ class Kernel:
         return self._functions[card]
 
     @property
-    def _present(self) -> Any:
+    def present(self) -> Any:
         """CuPy's function for the card that this thread works on."""
         return self._functions.get(cupy().cuda.runtime.getDevice()) or self.load()
 
@@ -98,7 +102,7 @@ class Kernel:
     ) -> None:
         """Launch on the current stream; a single record as argument goes to the driver at once, without CuPy's ado."""
         if len(arguments) > 1 or type(arguments[0]) is not np.ndarray:
-            self._present(grid, block, arguments, shared_mem=shared_mem)
+            self.present(grid, block, arguments, shared_mem=shared_mem)
             return
         argument = _ADDRESS(arguments[0].ctypes.data)
         x, y, z = (*grid, 1, 1)[:3]
@@ -106,7 +110,7 @@ class Kernel:
 
     def launch(self, grid: tuple[int, int, int], threads: int, argument: int, shared_bytes: int = 0) -> None:
         """Launch on the current stream with the record whose address lies at ``argument``."""
-        function = self._present
+        function = self.present
         cuda = cupy().cuda
         stream = cuda.get_current_stream().ptr
         cuda.driver.launchKernel(function.kernel.ptr, *grid, threads, 1, 1, shared_bytes, stream, argument, 0)
@@ -148,6 +152,44 @@ class Launch:
         self._inputs[:] = [addresses[i] for i in self._tables]
         self._outputs[:] = [addresses[i] for i in self._made]
         self.kernel.launch(self._grid, self._threads, self._where, self._shared_bytes)
+
+    @property
+    def extent(self) -> tuple[int, int, int, int, int]:
+        """Blocks along three axes, threads of each, and its bytes of shared memory."""
+        return *self._grid, self._threads, self._shared_bytes
+
+    def write(self, room: memoryview, start: int, addresses: Sequence[int]) -> None:
+        """Write where tables lie into a copy of the record that begins somewhere in memory of the host."""
+        fields = self.record.dtype.fields
+        for name, numbers in (("inputs", self._tables), ("out", self._made)):
+            pack_into(f"={len(numbers)}Q", room, start + fields[name][1], *[addresses[i] for i in numbers])
+
+
+def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable[[], None]:
+    """Return what repeats launches on the present device, each with where its step's tables lie for good.
+
+    Their records stand side by side in memory of their own.
+    """
+    sizes = [launch.record.nbytes for launch, _ in launches]
+    starts = [0, *accumulate(-(-size // _RECORD_BYTES) * _RECORD_BYTES for size in sizes)]
+    records = np.zeros(starts[-1], np.uint8)
+    room, first = memoryview(records), records.ctypes.data
+    places = np.array([first + start for start in starts[:-1]], np.uint64)
+    where, calls = places.ctypes.data, list[tuple[int, ...]]()
+    for k, ((launch, addresses), start, size) in enumerate(zip(launches, starts[:-1], sizes, strict=True)):
+        records[start : start + size] = launch.record.reshape(1).view(np.uint8)
+        launch.write(room, start, addresses)
+        calls.append((launch.kernel.present.kernel.ptr, *launch.extent, where + 8 * k))
+
+    def repeat() -> None:
+        cuda = cupy().cuda
+        go, stream = cuda.driver.launchKernel, cuda.get_current_stream().ptr
+        for function, x, y, z, threads, shared, argument in calls:
+            go(function, x, y, z, threads, 1, 1, shared, stream, argument, 0)
+
+    # the driver reads their addresses, and records, when it launches
+    repeat.held = records, places  # type: ignore[attr-defined]
+    return repeat
 
 
 @cache

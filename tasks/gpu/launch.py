@@ -17,6 +17,7 @@ from ..steps.semiring import Semiring
 from . import arrays
 from .brick_launch import brick_launch
 from .bucket_launch import bucket_launch, join_launch
+from .kernels import Launch
 from .product_launch import product_launch
 from .stream_launch import rows_launch, stream_launch
 from .tiling.device_lowering import launched_step
@@ -54,6 +55,16 @@ class DeviceRun:
                 launch(addresses)
         del held  # launches are in order with what reuses its memory
         return result if out is None else out
+
+    def bound(self, inputs: Sequence[int], out: int, workspace: int) -> list[tuple[Launch, list[int]]]:
+        """Return its launches, each with where the step's tables lie, for `bound_launches`; only where it `repeats`."""
+        addresses = [*inputs, *[workspace + at for at in self._temporaries], out]
+        return [(launch, addresses) for launch in self.launches if isinstance(launch, Launch)]
+
+    @property
+    def repeats(self) -> bool:
+        """Whether its launches can be bound to tables."""
+        return all(isinstance(launch, Launch) for launch in self.launches)
 
 
 def run(lowered: Lowered, tables: Sequence[Any], out: Any = None) -> Any:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
+import numpy as np
+
 from ..cpu import dense
 from ..gpu import launch as gpu
 from ..gpu.arrays import is_device, upload
@@ -20,13 +22,14 @@ from ..gpu.gather import gather_kernel, pinned
 from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import DeviceBlock, room_for
+from ..gpu.recorded import RecordedSweep
 from ..steps.caches import Remembered
 from ..steps.lowering import Lowered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Program
 from .scaled import Scaled, SumProduct, as_logs, centred, from_logs
-from .sweep import Algebra, OnTable, Plain, freed_tables, sweep
+from .sweep import Algebra, OnTable, Plain, freed_tables, steps_are_timed, sweep
 
 T = TypeVar("T")
 
@@ -34,6 +37,8 @@ LEAST_CELLS: Final = DevicePolicy().step_least_cells
 """Cells from which a step on host tables goes to the device, unless it was measured."""
 
 _ROOMS: Final[Remembered[tuple[DeviceBlock, tuple[tuple[int, ...], ...]]]] = Remembered()
+
+_RECORDS: Final[Remembered[RecordedSweep | None]] = Remembered()
 
 _LARGE_BYTES: Final = 1 << 24
 """Larger results of a slice are not kept in page-locked memory."""
@@ -183,6 +188,25 @@ class DeviceProgram(Program[T]):
         """Return some of the leaf tables with the given variables fixed, on the device where they are read there."""
         return self._staged(super().leaves_at(states, nodes))
 
+    def varied_leaves(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
+        """Return leaf tables of a slice on the host, from where all go to the device at once."""
+        return super().leaves_at(states, nodes)
+
+    def swept(
+        self,
+        steps: Sequence[Step],
+        tables: Mapping[int, T],
+        freed: Sequence[tuple[int, ...]],
+        *,
+        threads: int = 1,
+        on_table: OnTable | None = None,
+    ) -> dict[int, T]:
+        """Sweep some steps for the outputs; return every table that was not dropped."""
+        found = self._repeated(steps, dict(tables), self.outputs, (), threads, on_table, False)
+        if found is None:
+            found = sweep(steps, self._staged(tables), self.algebra, freed, threads=threads, on_table=on_table)
+        return found
+
     def step_here(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
         """Return what a step makes of tables of the host, on the host; it runs where it does in a sweep of all steps.
 
@@ -227,20 +251,97 @@ class DeviceProgram(Program[T]):
 
         Steps of the CPU come first: none waits for one of the device, which gets all that it reads in one copy.
         """
-        kept = {*keep, *self.outputs}
-        here = [step for step in self.steps if step.node not in self._nodes_there]
-        wanted = [step.node for step in here if step.node in kept or step.node in self._read_there]
+        kept, others = {*keep, *self.outputs}, () if keep else self.outputs
+        decoded = bool(keep) and isinstance(self.algebra, DevicePlain)
         with portable_errors():
-            self.compile_kernels(decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
-            tables = {**self.leaves, **(messages or {})}
-            dropped = freed_tables(here, wanted)
-            made = sweep(here, tables, self.algebra, dropped, threads=threads, on_table=on_table)
-            tables |= self._staged({**self.leaves, **{node: made[node] for node in wanted}})
-            # what is kept for decoding goes with the block, results would hold it
-            algebra, freed = self._with_room(self._steps_there, kept, () if keep else self.outputs)
-            live = sweep(self._steps_there, tables, algebra, freed, threads=threads, on_table=on_table)
+            tables: dict[int, Any] = {**self.leaves, **(messages or {})}
+            live = self._repeated(self.steps, tables, kept, others, threads, on_table, decoded)
+            if live is None:
+                live = self._swept_once(tables, kept, others, threads, on_table, decoded)
         found = {node: live[node] for node in kept if node in live}
         return {node: fetch(table) for node, table in found.items()} if self.fetched else found
+
+    def _swept_once(
+        self,
+        tables: dict[int, Any],
+        kept: Collection[int],
+        others: Collection[int],
+        threads: int,
+        on_table: OnTable | None,
+        decoded: bool,
+    ) -> dict[int, Any]:
+        """Sweep step by step; return all tables that were not dropped."""
+        self.compile_kernels(decoded)
+        tables = self._staged(tables | self._made_here(self.steps, tables, kept, threads, on_table))
+        # what is kept for decoding goes with the block, results would hold it
+        algebra, freed = self._with_room(self._steps_there, kept, others)
+        return sweep(self._steps_there, tables, algebra, freed, threads=threads, on_table=on_table)
+
+    def _made_here(
+        self,
+        steps: Sequence[Step],
+        tables: Mapping[int, Any],
+        kept: Collection[int],
+        threads: int,
+        on_table: OnTable | None,
+    ) -> dict[int, Any]:
+        """Run the steps of the CPU; return what is kept of theirs, or read on the device."""
+        here = [step for step in steps if step.node not in self._nodes_there]
+        wanted = [step.node for step in here if step.node in kept or step.node in self._read_there]
+        dropped = freed_tables(here, wanted)
+        made = sweep(here, tables, self.algebra, dropped, threads=threads, on_table=on_table)
+        return {node: made[node] for node in wanted}
+
+    def _repeated(
+        self,
+        steps: Sequence[Step],
+        tables: dict[int, Any],
+        kept: Collection[int],
+        others: Collection[int],
+        threads: int,
+        on_table: OnTable | None,
+        decoded: bool,
+    ) -> dict[int, Any] | None:
+        """Sweep by launches that are recorded; None where each step has to be run for itself."""
+        if not self._repeats(on_table):
+            return None
+        there = [step for step in steps if step.node in self._nodes_there]
+        record = self._recorded(there, tables, kept, others, decoded) if there else None
+        if record is None:
+            return None
+        tables = tables | self._made_here(steps, tables, kept, threads, on_table)
+        live = record.run(tables)
+        return None if live is None else tables | live
+
+    def _repeats(self, on_table: OnTable | None) -> bool:
+        """Whether no step is told of by itself, timed, or looks at values before it runs, as scaled ones do."""
+        algebra: Any = self.algebra
+        return isinstance(algebra, DevicePlain) and on_table is None and not steps_are_timed()
+
+    def _recorded(
+        self,
+        steps: Sequence[Step],
+        tables: Mapping[int, Any],
+        kept: Collection[int],
+        others: Collection[int],
+        decoded: bool,
+    ) -> RecordedSweep | None:
+        """Return the launches of a sweep that ran before, or make them; None where they cannot be repeated."""
+        algebra: Any = self.algebra
+        places, semiring = algebra.places, algebra.semiring
+        given = frozenset(
+            [node for node in self._read_there if node in tables and type(tables[node]) is not np.ndarray]
+        )
+
+        def described() -> RecordedSweep | None:
+            self.compile_kernels(decoded)
+            runs = {step.node: places.prepared(step) for step in steps}
+            if len(runs) < len(steps) or not all(run.repeats for run in runs.values()):
+                return None
+            return RecordedSweep(steps, runs, freed_tables(steps, kept), kept, others, given, semiring)
+
+        more = frozenset(kept), frozenset(others), given, cupy().cuda.Device().id, decoded
+        return _RECORDS.of(steps, more, described)
 
     def run_slices(
         self,
@@ -252,11 +353,13 @@ class DeviceProgram(Program[T]):
     ) -> Iterator[dict[int, T]]:
         """Sweep once per slice and yield the outputs of each."""
         with portable_errors():
-            self.compile_kernels(decoded=False)
             before: Callable[[], dict[int, T]] | None = None
-            varying = self.steps[self.variant_from :]
-            algebra, _ = self._with_room(varying, self.outputs, self.outputs)
-            inner = self if algebra is self.algebra else replace(self, algebra=algebra)
+            inner = self
+            self.compile_kernels(decoded=False)
+            if not self._repeats(on_table):
+                varying = self.steps[self.variant_from :]
+                algebra, _ = self._with_room(varying, self.outputs, self.outputs)
+                inner = self if algebra is self.algebra else replace(self, algebra=algebra)
             for outputs in Program.run_slices(inner, slices, threads=threads, on_table=on_table, shared=shared):
                 coming = fetching(outputs)
                 del outputs

@@ -74,10 +74,28 @@ class Program(Generic[T]):
         restrict = self.algebra.restrict
         return {node: restrict(self.leaves[node], self.leaf_axes[node], self.dims, states) for node in nodes}
 
+    def varied_leaves(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
+        """Return some of the leaf tables with the given variables fixed, for one sweep."""
+        return self.leaves_at(states, nodes)
+
+    def swept(
+        self,
+        steps: Sequence[Step],
+        tables: Mapping[int, T],
+        freed: Sequence[tuple[int, ...]],
+        *,
+        threads: int = 1,
+        on_table: OnTable | None = None,
+    ) -> dict[int, T]:
+        """Sweep some steps for the outputs; return every table that was not dropped."""
+        return sweep(steps, tables, self.algebra, freed, threads=threads, on_table=on_table)
+
     def part(self, steps: Sequence[Step], outputs: tuple[int, ...] = ()) -> Program[T]:
         """Return a program of some of the steps, with only the leaf tables that they read."""
-        leaves = {i: self.leaves[i] for step in steps for i in step.inputs if i in self.leaves}
-        return replace(self, steps=tuple(steps), leaves=leaves, outputs=outputs, variant_from=0)
+        leaves, steps = self.leaves, tuple(steps)
+        if len(steps) < len(self.steps):
+            leaves = {i: leaves[i] for step in steps for i in step.inputs if i in leaves}
+        return replace(self, steps=steps, leaves=leaves, outputs=outputs, variant_from=0)
 
     def again(self, steps: tuple[Step, ...], leaves: Mapping[int, T]) -> Program[T]:
         """Return a program of other steps on other leaf tables, whose results stay where they are made."""
@@ -156,8 +174,8 @@ class Program(Generic[T]):
                 shared |= live
             freed = freed_tables(rest, self.outputs) if first else self.freed
             for states in chain((one,), slices):
-                tables = {**shared, **self.leaves_at(states, varying)}
-                live = sweep(rest, tables, self.algebra, freed, threads=threads, on_table=on_table)
+                tables = {**shared, **self.varied_leaves(states, varying)}
+                live = self.swept(rest, tables, freed, threads=threads, on_table=on_table)
                 yield {node: live[node] for node in self.outputs}
 
 

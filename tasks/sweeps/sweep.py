@@ -49,6 +49,11 @@ def timed_steps() -> Iterator[Spent]:
         _here.spent = before
 
 
+def steps_are_timed() -> bool:
+    """Whether this thread adds up what each step takes."""
+    return getattr(_here, "spent", None) is not None
+
+
 class Steps(Protocol[T]):
     """The part of an algebra that runs steps; ``T`` is the kind of table."""
 

@@ -13,8 +13,12 @@ import bucketflow
 from bucketflow.pipeline.models.model import Function, Model
 from bucketflow.tasks.gpu.arrays import upload
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
+from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
+from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 from bucketflow.tasks.sweeps.scaled import Scaled, from_logs, measured
+
+from ..programs import chain_program
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -108,3 +112,26 @@ def test_upload_keeps_every_table() -> None:
     for there, here in zip(upload(arrays), arrays, strict=True):
         np.testing.assert_array_equal(there.get(), here)
     assert isinstance(gpu_sweep.fetch(Scaled(cupy.ones(3))).values, np.ndarray)
+
+
+@pytest.mark.parametrize("semiring", [min_plus("int16", 4), min_plus("int32", 4), mod_sum_product(2147483647)])
+def test_repeated_sweeps_read_their_own_tables(semiring: Semiring) -> None:
+    program = chain_program(semiring, length=9, states=6)
+    keep = [step.node for step in program.steps]
+    for change in (0, 1, 2, 0):
+        leaves = {node: (table + change).astype(semiring.dtype) for node, table in program.leaves.items()}
+        once = program.again(program.steps, leaves)
+        expected, found = once.run(keep=keep), gpu_sweep.device_program(once, fetched=True).run(keep=keep)
+        for node, table in expected.items():
+            np.testing.assert_array_equal(found[node], table)
+
+
+def test_slices_that_repeat_a_sweep_are_those_of_the_cpu() -> None:
+    costs = min_plus("int16", 4)
+    program = chain_program(costs, length=9, states=6)
+    sizes = {v: 1 if v == 10 else n for v, n in enumerate(program.dims)}
+    steps = [make_step(s.node, s.inputs, s.input_axes, s.axes, sizes, costs) for s in program.steps]
+    sliced, states = program.again(tuple(steps), program.leaves), [{10: state} for state in range(6)] * 3
+    expected = list(sliced.run_slices(states))
+    for one, other in zip(gpu_sweep.device_program(sliced, fetched=True).run_slices(states), expected, strict=True):
+        np.testing.assert_array_equal(one[program.outputs[0]], other[program.outputs[0]])

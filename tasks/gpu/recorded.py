@@ -1,0 +1,127 @@
+"""A sweep that is known: its launches with all their arguments, made once and repeated for as long as tables lie there.
+
+What Python does for a step takes ten times as long as its launch. A sweep of the same steps gets a block of the same
+size, most often at the same place, with its leaf tables in it; then one copy is all that is left before the launches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..steps.semiring import Semiring
+from ..steps.step import Step
+from . import arrays
+from .arrays import Packing
+from .kernels import bound_launches, cupy
+from .launch import DeviceRun
+from .memory import out_of_memory, to_device
+from .placement import room_for
+
+
+class RecordedSweep:
+    """The launches of some steps, and where each of their tables lies.
+
+    Parameters
+    ----------
+    steps : sequence of Step
+        In execution order; each makes another table.
+    runs : mapping
+        The launches of every step, by its node.
+    freed : sequence of collections
+        For each step the tables that are dropped after it.
+    kept : collection of int
+        Tables that are returned: those of steps.
+    others : collection of int
+        Tables of steps that outlast the sweep, and have memory of their own.
+    given : collection of int
+        Tables on the device that steps read and others made.
+    semiring : Semiring
+        Of all tables.
+    """
+
+    def __init__(
+        self,
+        steps: Sequence[Step],
+        runs: Mapping[int, DeviceRun],
+        freed: Sequence[Collection[int]],
+        kept: Collection[int],
+        others: Collection[int],
+        given: Collection[int],
+        semiring: Semiring,
+    ) -> None:
+        self._semiring = semiring
+        room = room_for(steps, runs, freed, others, all_placed=True)
+        nodes = [step.node for step in steps]
+        made, cells = set(nodes), dict[int, int]()
+        for step in steps:
+            cells.update(zip(step.inputs, step.lowered.input_cells, strict=True))
+        read = [node for node in cells if node not in made]
+        self._given = [node for node in read if node in given]
+        self._staged = [node for node in read if node not in given]
+        self._packing = Packing([cells[node] for node in self._staged], semiring.dtype)
+        self._first = -(-room.nbytes // arrays.PACKED) * arrays.PACKED
+        self._steps = [(runs[step.node], step.inputs, step.node) for step in steps]
+        places = [room.places.get(id(step), (None, None)) for step in steps]
+        self._outputs = {node: out for node, (out, _) in zip(nodes, places, strict=True) if out is not None}
+        self._workspaces = [place or 0 for _, place in places]
+        self._others = [node for node in nodes if node not in self._outputs]
+        self._kept = [node for node in nodes if node in kept]
+        self._cells = {node: runs[node].cells for node in {*self._others, *self._kept}}
+        self._lock = threading.Lock()
+        self._where: tuple[int, ...] = ()
+        self._repeat: Callable[[], None] = bound_launches(())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block: of leaf tables, of what steps make, and of workspaces."""
+        return self._first + self._packing.nbytes
+
+    def run(self, tables: Mapping[int, Any]) -> dict[int, Any] | None:
+        """Sweep, given tables of the host and the device; return those that are kept.
+
+        None where a table is not where it was expected, or not aligned as launches want it, or where the device has no
+        room for all in one piece.
+        """
+        given = [tables[node].data.ptr for node in self._given]
+        staged = [tables[node] for node in self._staged]
+        if any(at % arrays.ALIGNED for at in given) or set(map(type, staged)) - {np.ndarray}:
+            return None
+        try:
+            place = arrays.block(self.nbytes)
+        except MemoryError as error:
+            if out_of_memory(error):
+                return None
+            raise
+        dtype, first, cp = self._semiring.dtype, place.ptr, cupy()
+        if staged:
+            leaves = self._packing.packed(staged)
+            to_device(leaves, cp.ndarray(leaves.size, leaves.dtype, place + self._first))
+        live = {node: arrays.empty(self._cells[node], dtype) for node in self._others}
+        where = first, *given, *[table.data.ptr for table in live.values()]
+        with self._lock:
+            if where != self._where:
+                self._repeat = self._bound(first, given, {node: table.data.ptr for node, table in live.items()})
+                self._where = where
+            self._repeat()
+        for node in self._kept:
+            if node not in live:
+                live[node] = cp.ndarray(self._cells[node], dtype, place + self._outputs[node])
+        return live
+
+    def _bound(self, first: int, given: Sequence[int], others: Mapping[int, int]) -> Callable[[], None]:
+        """Return the launches on tables that lie there."""
+        at = dict(zip(self._given, given, strict=True)) | others
+        at |= {node: first + place for node, place in self._outputs.items()}
+        leaves = first + self._first
+        at |= {node: leaves + place for node, place in zip(self._staged, self._packing.places, strict=True)}
+        return bound_launches(
+            [
+                launch
+                for (run, inputs, node), workspace in zip(self._steps, self._workspaces, strict=True)
+                for launch in run.bound([at[i] for i in inputs], at[node], first + workspace)
+            ]
+        )

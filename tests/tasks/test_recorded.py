@@ -1,0 +1,124 @@
+"""Launches of a sweep that are made once and repeated: the same tables as step by step, wherever these lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketflow.tasks.gpu.arrays import PACKED, Packing
+from bucketflow.tasks.gpu.device_policy import DevicePolicy
+from bucketflow.tasks.gpu.placement import Request, placed_in_turn
+from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
+from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.sweeps import device_sweep
+from bucketflow.tasks.sweeps.device_sweep import device_program
+
+from ..device_stand_in import StandIn, device
+from ..programs import chain_program
+
+COSTS = min_plus("int16", 4)
+
+
+@pytest.fixture(autouse=True)
+def place(monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
+    with device(monkeypatch) as there:
+        device_sweep._RECORDS.forget()
+        yield there
+
+
+@pytest.mark.parametrize("semiring", [COSTS, mod_sum_product(2147483647)])
+def test_it_makes_the_tables_of_a_sweep_step_by_step(semiring: Semiring) -> None:
+    program = chain_program(semiring)
+    expected = program.run(keep=[step.node for step in program.steps])
+    for change in (0, 1, 0):
+        leaves = {node: (table + change).astype(semiring.dtype) for node, table in program.leaves.items()}
+        wanted = program.again(program.steps, leaves).run(keep=[step.node for step in program.steps])
+        there = device_program(program.again(program.steps, leaves), fetched=False)
+        found = there.run(keep=[step.node for step in program.steps])
+        assert found.keys() == wanted.keys() == expected.keys()
+        for node, table in found.items():
+            assert type(table) is not np.ndarray
+            np.testing.assert_array_equal(table.get(), wanted[node])
+
+
+def test_launches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, made = chain_program(COSTS), list[int]()
+    real = device_sweep.RecordedSweep
+
+    def counted(*args: Any) -> Any:
+        made.append(1)
+        return real(*args)
+
+    monkeypatch.setattr(device_sweep, "RecordedSweep", counted)
+    results = [device_program(program, fetched=True).run()[program.outputs[0]] for _ in range(3)]
+    assert len(made) == 1
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+def test_slices_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = chain_program(COSTS)
+    runs = list[int]()
+    real = device_sweep.RecordedSweep.run
+
+    def counted(self: Any, tables: Any) -> Any:
+        runs.append(1)
+        return real(self, tables)
+
+    monkeypatch.setattr(device_sweep.RecordedSweep, "run", counted)
+    states = [{7: state} for state in range(8)]
+    inner = tuple(1 if v == 7 else n for v, n in enumerate(program.dims))
+    steps = [make_step(s.node, s.inputs, s.input_axes, s.axes, dict(enumerate(inner)), COSTS) for s in program.steps]
+    sliced = program.again(tuple(steps), program.leaves)
+    expected = list(sliced.run_slices(states))
+    found = list(device_program(sliced, fetched=True).run_slices(states))
+    assert len(runs) == len(states)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one[program.outputs[0]], other[program.outputs[0]])
+
+
+def test_where_one_piece_is_too_large_each_step_finds_its_own(place: StandIn) -> None:
+    program = chain_program(COSTS)
+    place.largest_table_bytes = max(step.lowered.out_cells for step in program.steps) * 2
+    (found,) = device_program(program, fetched=True).run().values()
+    assert place.refused > 0
+    np.testing.assert_array_equal(found, program.run()[program.outputs[0]])
+
+
+@given(st.lists(st.integers(1, 400), max_size=20))
+def test_tables_are_packed_where_they_are_said_to_be(cells: list[int]) -> None:
+    rng = np.random.default_rng(1)
+    tables = [rng.integers(0, 9, n).astype(np.int16).reshape(-1, 1) for n in cells]
+    with DevicePolicy.using(packed_cells=200):
+        packing = Packing(cells, "int16")
+    block = packing.packed(tables)
+    assert block.nbytes == packing.nbytes
+    for table, at in zip(tables, packing.places, strict=True):
+        assert at % PACKED == 0
+        np.testing.assert_array_equal(block[at // 2 : at // 2 + table.size], table.reshape(-1))
+
+
+def test_tables_of_another_dtype_are_refused() -> None:
+    for cells in (3, 1 << 13):
+        with pytest.raises(TypeError):
+            Packing([cells], "int16").packed([np.zeros(cells)])
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3), st.integers(0, 8)), max_size=40))
+def test_nothing_overlaps_in_turn(drawn: list[tuple[int, int, int]]) -> None:
+    requests, first = list[Request](), 0
+    for size, later, length in drawn:
+        first += later
+        requests.append(Request(500 * size, first, first + length))
+    places, nbytes = placed_in_turn(requests)
+    for i, (a, at) in enumerate(zip(requests, places, strict=True)):
+        assert at % 512 == 0
+        assert at + a.nbytes <= nbytes
+        for b, other in list(zip(requests, places, strict=True))[:i]:
+            together = a.first <= b.last and b.first <= a.last
+            assert not together or at + a.nbytes <= other or other + b.nbytes <= at
