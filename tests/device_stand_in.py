@@ -24,6 +24,7 @@ from bucketflow.tasks.cpu import dense
 from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import gather as gpu_gather
+from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu import peers as gpu_peers
 from bucketflow.tasks.gpu import recorded as gpu_recorded
@@ -354,6 +355,7 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, pee
     patch.setattr(gpu_recorded, "bound_launches", there.bound_launches)
     patch.setattr(arrays, "empty", there.empty)
     patch.setattr(arrays, "free_pools", lambda: None)
+    patch.setattr(gpu_kernels, "load_compiler", lambda: None)
     patch.setattr(gpu_sweep, "compile_waiting", lambda: None)
     patch.setattr(rows_device, "compile_waiting", lambda: None)
     patch.setattr(rows_device, "free_pools", lambda: None)

@@ -93,11 +93,12 @@ class Resources:
     def _free_device_bytes(self) -> int:
         """What the device with the least free memory has free."""
         from ...cluster.gpus import free_gpu_bytes
-        from ...tasks.gpu import arrays
+        from ...tasks.gpu import arrays, kernels
 
         if self.asked.remote:
             return min(worker.free_bytes for worker in self.gpu_workers)
         arrays.free_pools()
+        kernels.load_compiler()  # while a tree is searched for
         return free_gpu_bytes()
 
     @cached_property

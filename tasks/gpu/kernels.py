@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cache
 from importlib.resources import files
 from itertools import accumulate
@@ -173,7 +174,7 @@ def bound_launches(launches: Sequence[tuple[Launch, Sequence[int]]]) -> Callable
     sizes = [launch.record.nbytes for launch, _ in launches]
     starts = [0, *accumulate(-(-size // _RECORD_BYTES) * _RECORD_BYTES for size in sizes)]
     records = np.zeros(starts[-1], np.uint8)
-    room, first = memoryview(records), records.ctypes.data
+    room, first = records.data, records.ctypes.data
     places = np.array([first + start for start in starts[:-1]], np.uint64)
     where, calls = places.ctypes.data, list[tuple[int, ...]]()
     for k, ((launch, addresses), start, size) in enumerate(zip(launches, starts[:-1], sizes, strict=True)):
@@ -208,6 +209,21 @@ def kernel_source(name: str, law: str, dtype: str, **constants: int) -> str:
 @cache
 def _text(file: str) -> str:
     return (files(__package__) / "cuda" / file).read_text()
+
+
+@cache
+def load_compiler() -> None:
+    """Begin to load CUDA's compiler, which takes a quarter of a second, on a thread of its own.
+
+    Kernels that are kept on disk need it too: CuPy asks it what it puts before a source.
+    """
+    module, device = cupy(), cupy().cuda.Device().id
+
+    def load() -> None:
+        with suppress(Exception), module.cuda.Device(device):  # whoever needs it is told of what fails
+            module.RawModule(code='extern "C" __global__ void nothing() {}', options=COMPILE_OPTIONS).compile()
+
+    threading.Thread(target=load, name="bucketflow loads CUDA's compiler").start()
 
 
 def compile_waiting() -> None:

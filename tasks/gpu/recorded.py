@@ -114,7 +114,7 @@ class RecordedSweep:
 
     def _bound(self, first: int, given: Sequence[int], others: Mapping[int, int]) -> Callable[[], None]:
         """Return the launches on tables that lie there."""
-        at = dict(zip(self._given, given, strict=True)) | others
+        at = {**dict(zip(self._given, given, strict=True)), **others}
         at |= {node: first + place for node, place in self._outputs.items()}
         leaves = first + self._first
         at |= {node: leaves + place for node, place in zip(self._staged, self._packing.places, strict=True)}
