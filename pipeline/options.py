@@ -49,7 +49,7 @@ class Options:
         _check_kinds(self)
         object.__setattr__(self, "order", checked_order(self.order))
         if isinstance(self.order, str) and self.order != "auto":
-            from .orders.tree_search import checked_rule
+            from .orders.tried_orders import checked_rule
 
             checked_rule(self.order)
         if not isinstance(self.workdir, str | PathLike | None):

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.semiring import Semiring, mod_sum_product
+from ..budget.residue_sweeps import plan_of_points, with_evaluations
 from ..errors import BudgetError, InternalError
 from ..orders.tree_search import HOPELESS_SECONDS
 from ..plans.plan import Plan
 from ..plans.repricing import relowered
-from ..plans.residue_sweeps import plan_of_points, with_evaluations
 from ..plans.row_bounds import least_seconds
 from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf

@@ -220,7 +220,7 @@ def keywords_of(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[s
 def _order_names() -> tuple[str, ...]:
     from typing import get_args
 
-    from ..orders.tree_search import OrderName
+    from ..orders.tried_orders import OrderName
 
     return get_args(OrderName)
 

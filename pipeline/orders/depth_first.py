@@ -36,7 +36,7 @@ def depth_first_order(
     if seconds >= policy.compiled_seconds:
         searched |= cells > CompilerPolicy.current().weight * policy.compiled_first_cells
     if searched or (compiled and cells > policy.loaded_cells):
-        from .tree_search import search_order
+        from .tried_orders import search_order
 
         with suppress(NotCompiledError):
             fewer, found = search_order(dims, scopes, seconds=seconds, seed=seed)

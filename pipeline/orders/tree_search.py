@@ -16,37 +16,26 @@ from __future__ import annotations
 
 import time
 from bisect import insort
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import itemgetter
-from random import Random
-from typing import TYPE_CHECKING, Literal, get_args
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Literal
 
 from ...tasks.compiler.code_cache import seconds_to_compile
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.working_time import compiling_seconds, working_seconds
-from ..errors import BudgetError, ModelError
 from ..trees.costs import Rates, tree_cost
-from ..trees.tree import Tree, elimination_order
+from ..trees.tree import Tree
 from .effort import FUNCTION_SECONDS, PlanningBudget
 from .forests import Forest, Rearranger, forest_tree, merge_steps, split_steps
-from .min_fill import min_fill_order, primal_graph
 from .order_policy import OrderPolicy
 from .starts import Starts
-
-if TYPE_CHECKING:
-    from types import ModuleType
-
-__all__ = ["OrderName", "TreeName", "TreeSearch", "elimination_order", "search_order"]
+from .tried_orders import SECONDS_PER_WORK, OrderName, OrderPool, checked_order, checked_rule, first_order
 
 TreeName = Literal["refined", "bucket", "junction"]
-OrderName = Literal["auto", "min-fill", "weighted-min-fill", "min-degree", "min-size", "mixed"]
 
 #: Automatic planning spends this share of the predicted run time, up to a number of seconds, and the larger share of
 #: shorter runs up to another.
@@ -57,9 +46,6 @@ SMALL_SECONDS = 0.1
 HOPELESS_SECONDS = 1e9
 #: Trees save less than this factor over the buckets of the same order.
 MOST_SAVED = 1e6
-#: Nominal speed of the searches; only the ratio to real time depends on the machine.
-_SECONDS_PER_WORK = 4e-9
-
 
 Check = Callable[[Tree], None]
 """Looks at the best tree before a search goes on for long; what it raises ends the search."""
@@ -122,7 +108,7 @@ class TreeSearch:
             If ``order`` is neither a rule nor a permutation of the variables.
         """
         if not isinstance(self.order, str):
-            return _checked(self.order, len(self.dims))
+            return checked_order(self.order, len(self.dims))
         return first_order(self.dims, self.scopes, checked_rule(self.order), self.seed)
 
     def cheapest(self, effort: PlanningBudget | None = None, check: Check | None = None) -> Tree:
@@ -148,7 +134,7 @@ class TreeSearch:
         ModelError
             If ``order`` is neither a rule nor a permutation of the variables.
         """
-        search = _OrderSearch(self, starts or Starts(self.dims, self.scopes))
+        search = _SearchState(self, starts or Starts(self.dims, self.scopes))
         search.check = check if self.automatic else None
         search.consider(self.first_order)
         budget = self.longest if self.seconds is None else self.seconds
@@ -178,72 +164,11 @@ class TreeSearch:
             raise ValueError("a tree whose last variables are given is not rearranged as a whole")
         dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
         asked = replace(self, dims=dims, scopes=tree.leaves, tree="refined")
-        search = _OrderSearch(asked, Starts(dims, tree.leaves))
+        search = _SearchState(asked, Starts(dims, tree.leaves))
         search.keep(Tree(dims, tree.leaves, tree.children))
         if search.compiling_pays:
             search.refine(search.best, self.longest if self.seconds is None else self.seconds)
         return Tree(tree.dims, tree.leaves, search.best.children)
-
-
-def checked_rule(order: str) -> OrderName:
-    """Return a heuristic by its name.
-
-    Raises
-    ------
-    ModelError
-        If there is no such heuristic.
-    """
-    if order not in get_args(OrderName):
-        raise ModelError(f"unknown order {order!r}; known are {', '.join(get_args(OrderName))}")
-    return order  # type: ignore[return-value]
-
-
-def first_order(
-    dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int = 0
-) -> tuple[int, ...]:
-    """Return an order that a heuristic gives at once; min-fill, which "auto" begins with, needs no compiled code.
-
-    Raises
-    ------
-    BudgetError
-        If the heuristic needs compiled loops that would not be ready in the time that is left.
-    """
-    if rule in ("auto", "min-fill"):
-        return min_fill_order(dims, scopes, seed)
-    try:
-        return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
-    except NotCompiledError as late:
-        raise BudgetError(
-            f"the order {rule!r} needs loops that are not compiled, and would not be in the time that is left; "
-            "bucketflow warm compiles them ahead, and the order 'min-fill' needs none"
-        ) from late
-
-
-def search_order(
-    dims: Sequence[int],
-    scopes: Sequence[Sequence[int]],
-    *,
-    seconds: float,
-    seed: int = 0,
-    rule: OrderName = "auto",
-) -> tuple[float, tuple[int, ...]]:
-    """Return the order of the fewest cells among those tried in nominally so many seconds, after these cells.
-
-    Cells are those of the buckets but the last, which are one clique together. One order is tried however long it
-    takes.
-    """
-    if not dims:
-        return 0.0, ()
-    orders = _Orders(dims, scopes, rule, seed)
-    orders.more(max(seconds / _SECONDS_PER_WORK, 1.0))
-    return orders.least, next(orders.take(1))
-
-
-def _checked(order: Sequence[int], n_variables: int) -> tuple[int, ...]:
-    """Return the order if it is a permutation of the variables."""
-    if sorted(order) != list(range(n_variables)):
-        raise ModelError(f"an order must name each of the {n_variables} variables once")
-    return tuple(order)
 
 
 class _Curve:
@@ -271,7 +196,7 @@ class _Curve:
 
 
 @dataclass
-class _OrderSearch:
+class _SearchState:
     """State of one search: the best trees so far and the work spent."""
 
     asked: TreeSearch
@@ -336,7 +261,7 @@ class _OrderSearch:
             What the check of the search raises, which is asked once, before a search goes on for long.
         """
         policy = OrderPolicy.current()
-        orders = _Orders(self.dims, self.scopes, order, self.seed)
+        orders = OrderPool(self.dims, self.scopes, order, self.seed)
         starts: list[Rearranger] = []
         effort = policy.first_round_seconds
         curve = _Curve(self.best_seconds)
@@ -348,7 +273,7 @@ class _OrderSearch:
             if self.automatic and not curve.pays(effort):
                 return
             share = policy.order_share if self.kind == "refined" else 1.0
-            self.spent += orders.more(share * effort / _SECONDS_PER_WORK) * _SECONDS_PER_WORK
+            self.spent += orders.more(share * effort / SECONDS_PER_WORK) * SECONDS_PER_WORK
             tried = list(orders.take(self._starts(effort)))
             beyond = self.automatic and orders.least > MOST_SAVED * HOPELESS_SECONDS * self.rates.cells_per_second
             if beyond:
@@ -404,7 +329,7 @@ class _OrderSearch:
         piece = seconds if self.asked.ended is None else OrderPolicy.current().piece_seconds
         until = self.spent + seconds
         while (left := until - self.spent) > 0 and not self._ended:
-            spent = rearranger.run(int(min(piece, left) / _SECONDS_PER_WORK)) * _SECONDS_PER_WORK
+            spent = rearranger.run(int(min(piece, left) / SECONDS_PER_WORK)) * SECONDS_PER_WORK
             self.spent += spent
             if not spent or self.asked.ended is None:
                 return
@@ -437,77 +362,3 @@ class _OrderSearch:
         if all((cost.seconds, cost.cells) != (seconds, cells) for seconds, cells, _ in self.found):
             insort(self.found, (cost.seconds, cost.cells, tree), key=itemgetter(0, 1))
             del self.found[OrderPolicy.current().kept_trees :]
-
-
-class _Orders:
-    """A pool of the best orders found by randomised greedy elimination (Kask, Gelfand, Otten, Dechter 2011)."""
-
-    KEEP = 16
-
-    def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]], rule: OrderName, seed: int) -> None:
-        from . import greedy_orders
-
-        self._kernel: ModuleType = greedy_orders
-        n = len(dims)
-        words = n // 64 + 1
-        rows = b"".join(a.to_bytes(8 * words, "little") for a in primal_graph(n, scopes))
-        self._adjacency = np.frombuffer(rows, dtype=np.uint64).reshape(n, words).copy()
-        self._logs = np.log2(np.asarray(dims, dtype=np.float64))
-        self._even = len(set(dims)) == 1
-        self._rule = rule
-        self._fills: dict[bool, NDArray[np.float64]] = {}
-        self._rng = Random(seed)
-        self.pool: list[tuple[float, tuple[int, ...]]] = []
-
-    def more(self, max_work: float) -> int:
-        """Try orders until the work is spent; return the work done."""
-        work = 0
-        order = np.empty(len(self._logs), dtype=np.int64)
-        while work < max_work:
-            rule, mix, noise = self._draw()
-            weighted = rule == 1
-            weights = self._logs if weighted else np.ones_like(self._logs)
-            if weighted not in self._fills:
-                self._fills[weighted] = self._kernel.initial_fill(self._adjacency, weights, bool(np.all(weights == 1)))
-            limit = 2 * self.pool[-1][0] if len(self.pool) >= self.KEEP else np.inf
-            cells, spent = self._kernel.greedy_order(
-                self._adjacency,
-                self._fills[weighted],
-                self._logs,
-                weights,
-                rule,
-                mix,
-                noise,
-                self._rng.getrandbits(32),
-                limit,
-                order,
-            )
-            work += spent + 10_000
-            if cells < limit:
-                self._add(cells, tuple(order.tolist()))
-        return work
-
-    @property
-    def least(self) -> float:
-        """Cells of all buckets of the best order."""
-        return self.pool[0][0]
-
-    def take(self, count: int) -> Iterator[tuple[int, ...]]:
-        """Yield the best orders that were not taken before."""
-        for i, (cells, order) in enumerate(self.pool):
-            if order and count:
-                count -= 1
-                self.pool[i] = (cells, ())
-                yield order
-
-    def _add(self, cells: float, order: tuple[int, ...]) -> None:
-        if all(cells != c for c, _ in self.pool):
-            self.pool = sorted([*self.pool, (cells, order)])[: self.KEEP]
-
-    def _draw(self) -> tuple[int, float, float]:
-        """Draw a rule, the weight of sizes in the mixed rule, and the noise."""
-        names = get_args(OrderName)[1:]
-        rule = names.index(self._rule) if self._rule != "auto" else self._rng.choice((0, 0, 1, 4, 4))
-        if rule == 1 and self._even:
-            rule = 0
-        return rule, self._rng.choice((0.1, 0.3, 0.6)), self._rng.choice((0.001, 0.1, 0.3))

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...tasks.steps.semiring import Semiring
 from ..models.query import TreeKind
-from ..orders.tree_search import OrderName
+from ..orders.tried_orders import OrderName
 from ..trees.tree import Target
 
 UNLIMITED_BYTES: Final = 1 << 62

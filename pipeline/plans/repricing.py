@@ -8,10 +8,10 @@ from typing import Final
 
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.step import Step, make_step
-from ..trees.costs import Rates, steps_cost
+from ..trees.costs import Rates, lowered_seconds, residue_rates, steps_cost
 from .plan import Plan
+from .plan_parts import Evaluations
 from .problem import Problem, sliced_dims
-from .residue_sweeps import repriced
 
 #: The last few plans by other rates: predicting hundreds of steps takes a tenth as long as running them.
 PRICED: Final[Remembered[Plan]] = Remembered(8)
@@ -24,6 +24,12 @@ def with_rates(plan: Plan, rates: Rates) -> Plan:
     shared = steps_cost(plan.steps[: plan.variant_from], plan.tree, rates, plan.itemsize).seconds
     around = replace(plan.around, rates=rates)
     return replace(plan, cost=cost, shared_seconds=shared, evaluations=later, around=around)
+
+
+def repriced(evaluations: Evaluations, rates: Rates, itemsize: int) -> Evaluations:
+    """Predict the seconds of a sweep of several points from other rates of floats."""
+    rates = residue_rates(rates)
+    return replace(evaluations, seconds=sum(lowered_seconds(s, rates, itemsize) for s in evaluations.steps))
 
 
 def remembered_with_rates(plan: Plan, rates: Rates) -> Plan:

@@ -20,7 +20,8 @@ from bucketflow.pipeline.orders.forests import Rearranger, group_units, pairwise
 from bucketflow.pipeline.orders.min_fill import min_fill_order, primal_graph
 from bucketflow.pipeline.orders.order_policy import OrderPolicy
 from bucketflow.pipeline.orders.starts import Starts
-from bucketflow.pipeline.orders.tree_search import TreeSearch, search_order
+from bucketflow.pipeline.orders.tree_search import TreeSearch
+from bucketflow.pipeline.orders.tried_orders import search_order
 from bucketflow.pipeline.plans import two_way_steps
 from bucketflow.pipeline.plans.planner import Planner
 from bucketflow.pipeline.plans.problem import PlanOptions, Problem

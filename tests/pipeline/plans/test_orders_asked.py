@@ -11,9 +11,10 @@ import pytest
 
 import bucketflow
 from bucketflow import BudgetError, ModelError
-from bucketflow.pipeline.orders import tree_search
+from bucketflow.pipeline.orders import tried_orders
 from bucketflow.pipeline.orders.order_policy import OrderPolicy
-from bucketflow.pipeline.orders.tree_search import OrderName, TreeName, TreeSearch, checked_rule, first_order
+from bucketflow.pipeline.orders.tree_search import TreeName, TreeSearch
+from bucketflow.pipeline.orders.tried_orders import OrderName, checked_rule, first_order
 from bucketflow.pipeline.orders.two_way_search import tree_for_both_ways
 from bucketflow.pipeline.trees.costs import two_way_seconds
 from bucketflow.pipeline.trees.rewrites import split_stars
@@ -123,7 +124,7 @@ def test_a_heuristic_that_is_not_compiled_in_time_is_refused_by_name(
     def late(*_: object, **__: object) -> None:
         raise NotCompiledError("greedy_order")
 
-    monkeypatch.setattr(tree_search, "search_order", late)
+    monkeypatch.setattr(tried_orders, "search_order", late)
     with pytest.raises(BudgetError, match=f"the order '{rule}' needs loops that are not compiled"):
         both(rule)
     with pytest.raises(BudgetError, match="bucketflow warm compiles them ahead"):

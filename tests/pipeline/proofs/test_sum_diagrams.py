@@ -22,7 +22,7 @@ from bucketflow.pipeline.answering.engines import sweep_engine
 from bucketflow.pipeline.answering.engines.strategy_policy import StrategyPolicy, TurnLengths
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.orders import depth_first, tree_search
+from bucketflow.pipeline.orders import depth_first, tried_orders
 from tests.models import bayes_models, brute_count, brute_log10_sum, cost_models, markov_models, named_model
 from tests.strategies import NEVER_QUICK, solve_by
 
@@ -247,7 +247,7 @@ def test_the_order_of_diagrams_is_searched_though_no_loops_are_compiled_yet(monk
     asked = []
     monkeypatch.setattr(depth_first, "PATIENCE", SimpleNamespace(ends=lambda _: False, compiled=False))
     monkeypatch.setattr(
-        tree_search, "search_order", lambda *_, **given: asked.append(given["seconds"]) or (math.inf, ())
+        tried_orders, "search_order", lambda *_, **given: asked.append(given["seconds"]) or (math.inf, ())
     )
     assert bucketflow.solve(random_grid(4), "partition", method="diagram").diagram is not None
     assert len(asked) == 1

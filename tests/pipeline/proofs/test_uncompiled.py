@@ -69,7 +69,7 @@ def test_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_order_that_is_not_compiled_is_the_first() -> None:
     dims, scopes = (2,) * 9, [(i, (i + 2) % 9) for i in range(9)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bucketflow.pipeline.orders.tree_search.search_order", late)
+        patch.setattr("bucketflow.pipeline.orders.tried_orders.search_order", late)
         found = orders.depth_first_order(dims, scopes, seconds=1.0)
     assert sorted(found) == list(range(9))
 

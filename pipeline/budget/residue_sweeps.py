@@ -10,10 +10,11 @@ from dataclasses import replace
 
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
-from ..trees.costs import Rates, lowered_seconds, residue_rates, steps_cost
+from ..plans.plan import Plan
+from ..plans.plan_parts import Evaluations
+from ..plans.repricing import repriced
+from ..trees.costs import Rates, residue_rates, steps_cost
 from ..trees.memory import Sizing, sweep_peak
-from .plan import Plan
-from .plan_parts import Evaluations
 
 # Numbers of points that are tried: rows of 64 hide what a step costs besides.
 _TOGETHER = (64, 16, 4)
@@ -63,12 +64,6 @@ def _peak(plan: Plan, found: Evaluations) -> int:
     sizing = Sizing((*plan.tree.dims, found.together), plan.itemsize, plan.threads, plan.device)
     tables = plan.leaf_bytes * (found.together + 1) + sweep_peak(found.steps, sizing, plan.tree.roots)
     return plan.model_bytes + tables
-
-
-def repriced(evaluations: Evaluations, rates: Rates, itemsize: int) -> Evaluations:
-    """Predict the seconds of a sweep of several points from other rates of floats."""
-    rates = residue_rates(rates)
-    return replace(evaluations, seconds=sum(lowered_seconds(s, rates, itemsize) for s in evaluations.steps))
 
 
 def pointwise(plan: Plan, semiring: Semiring, together: int) -> tuple[Step, ...]:
