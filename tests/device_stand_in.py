@@ -240,12 +240,13 @@ class StandIn:
         self.largest_table_bytes = 1 << 62
         self.patience = 1 << 62
         self.refused = 0
+        self.on_step: Callable[[], object] = tuple
 
     def empty(self, cells: int, dtype: str, alone: bool = False) -> DeviceArray:
         """Allocate."""
         values = np.empty(cells, dtype)
         if values.nbytes > self.largest_table_bytes and self.refused < self.patience:
-            self.refused += 1
+            self.refused += not alone  # what has no room in one piece is tried again, table by table
             raise OutOfMemoryError(f"cannot allocate {values.nbytes} bytes")
         card = self.present()
         self._count(card, values.nbytes)
@@ -287,6 +288,7 @@ class StandIn:
         """Run a step of device tables, or of host tables that are copied first."""
 
         def run(tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
+            self.on_step()
             assert {getattr(t, "card", None) for t in tables} <= {None, self.present()}, "a table of another card"
             result = self.empty(lowered.out_cells, lowered.semiring.dtype) if out is None else out
             result[...] = dense.run(lowered, [np.asarray(t).view(np.ndarray) for t in tables], compiled=False)
@@ -303,6 +305,7 @@ class StandIn:
 
         def repeat() -> None:
             for lowered, places in launches:
+                self.on_step()
                 cells = [*lowered.input_cells, lowered.out_cells]
                 *inputs, out = (_at(place, n, lowered.semiring.dtype) for place, n in zip(places, cells, strict=True))
                 out[...] = dense.run(lowered, inputs, compiled=False)
@@ -466,7 +469,7 @@ class RealDevice:
         """Allocate."""
         nbytes = cells * np.dtype(dtype).itemsize
         if nbytes > self.largest_table_bytes and self.refused < self.patience:
-            self.refused += 1
+            self.refused += not alone
             import cupy
 
             raise cupy.cuda.memory.OutOfMemoryError(nbytes, 0)

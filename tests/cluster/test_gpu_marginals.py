@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -29,9 +29,8 @@ from bucketflow.pipeline.plans.planning_policy import PlanningPolicy
 from bucketflow.pipeline.plans.repricing import with_rates
 from bucketflow.pipeline.runs import device_slices
 from bucketflow.pipeline.trees.costs import Rates
-from bucketflow.tasks.steps.lowering import Lowered
 from tests.cluster.test_gpu_workers import FREE, cluster, pretended_device
-from tests.device_stand_in import OutOfMemoryError, StandIn, device
+from tests.device_stand_in import OutOfMemoryError, device
 from tests.interpreted_device import InterpretedMessages
 from tests.models import grid, named_model
 
@@ -169,20 +168,8 @@ def test_subtrees_are_parts_on_devices_where_that_pays(
     monkeypatch.setitem(FREE, "gpu-d", 1 << 34)
     monkeypatch.setattr(worker_parts, "CORES_OF_A_DEVICE", 1)
     busy: set[str] = set()
-
-    def noted(self: StandIn, lowered: Lowered) -> Callable[..., Any]:
-        run = prepare(self, lowered)
-
-        def where(*arguments: Any, **options: Any) -> Any:
-            busy.add(get_worker().name)
-            return run(*arguments, **options)
-
-        vars(where).update(vars(run))
-        return where
-
-    prepare = StandIn.prepare
-    monkeypatch.setattr(StandIn, "prepare", noted)
-    with cluster(*names, threads=3) as client, device(monkeypatch, least_cells=1):
+    with cluster(*names, threads=3) as client, device(monkeypatch, least_cells=1) as there:
+        there.on_step = lambda: busy.add(get_worker().name)
         asked: dict[str, Any] = {"client": client, "gpus": "all", "maximum": maximum}
         with PlanningPolicy.using(start_seconds=1e6):
             one = bucketflow.marginals(model, **asked)

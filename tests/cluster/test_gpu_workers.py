@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from bucketflow.pipeline.budget.device_fit import SLOTS
 from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.runs.pools import DaskPools
-from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu.memory import DeviceMemoryError
 from tests.cluster.test_steps import answers, assert_same
 from tests.device_stand_in import StandIn, device
@@ -191,22 +190,14 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[StandIn, set[str]
     """The stand-in, and the names of the workers that used it."""
     used: set[str] = set()
     with device(monkeypatch) as there:
-        original = there.prepare
 
-        def prepare(lowered: Any) -> Callable[..., Any]:
-            run = original(lowered)
+        def note() -> None:
+            try:
+                used.add(get_worker().name)
+            except ValueError:
+                used.add("client")
 
-            @wraps(run)
-            def noted(tables: Sequence[Any], out: Any = None, workspace: Any = None) -> Any:
-                try:
-                    used.add(get_worker().name)
-                except ValueError:
-                    used.add("client")
-                return run(tables, out, workspace)
-
-            return noted
-
-        monkeypatch.setattr(gpu, "prepare", prepare)
+        there.on_step = note
         monkeypatch.setattr(placement, "TASK_SECONDS", 1e-9)
         yield there, used
 
