@@ -32,11 +32,15 @@ def cut_off(model: Model, effort: ProofOptions, units: Units, fixed: float | int
     if effort.upper_bound is not None:
         given = Decimal(str(effort.upper_bound))
         if model.kind == "cost":
-            cost = math.floor((-given if model.maximize else given).scaleb(model.decimals))
-            ends.append(units.above_total(cost - int(fixed)))
+            ends.append(units.above_total(last_cost(model, given) - int(fixed)))
         else:
             ends.append(units.above_total(fixed - _least_log(given) * math.log(10)))
     return min(ends, default=None)
+
+
+def last_cost(model: Model, given: Decimal) -> int:
+    """Return the greatest stored cost that is at least as good as a value."""
+    return math.floor((-given if model.maximize else given).scaleb(model.decimals))
 
 
 def within(found: Result, model: Model, effort: ProofOptions) -> Result:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any, Unpack
 
@@ -15,18 +16,22 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import peak_rss_bytes
 from ...tasks.steps.sweep_policy import SweepPolicy
+from ...tasks.sweeps.conditional_draws import uniform_numbers
+from ..answering.cut_offs import last_cost
+from ..answering.door import valued
 from ..answering.question import Findings, Question, question_of
 from ..assignments.device_drawing import cells_there, device_walks, why_walked_here
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
 from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
+from ..assignments.tempering import colder_weight, kept_shares
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..models.checks import integer
-from ..models.model import Model
-from ..options import Keywords, Options
+from ..models.model import FORBIDDEN, Model
+from ..options import Keywords, Options, ProofOptions
 from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_scale
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model
@@ -38,6 +43,8 @@ Array = NDArray[Any]
 _WALK_BYTES = 12
 # The first draws are evaluated on the model.
 _EVALUATED = 8
+# Numbers of draws that only tell how many are kept begin here.
+_PILOT = 1 << 40
 
 
 @checks_keywords
@@ -48,6 +55,7 @@ def sample(
     *,
     evidence: Findings = None,
     temperature: float | None = None,
+    upper_bound: float | int | str | None = None,
     progress: bool = False,
     **options: Unpack[Keywords],
 ) -> Samples:
@@ -70,7 +78,10 @@ def sample(
     temperature : float, optional
         Of a cost network, which has to be given one: assignments are drawn in proportion to
         ``exp(-cost / temperature)``; infinity draws all that are allowed alike. Where single costs are allowed but
-        totals may reach ``top``, draws that do are thrown away.
+        totals may reach ``top``, draws that do are thrown away; they are made at a lower temperature, and kept by
+        chance, where few would stay.
+    upper_bound : number, optional
+        Of a cost network: only assignments that are at least as good, of so much cost.
     progress : bool
         Whether to draw, on a terminal or in a notebook, what is done.
     **options
@@ -90,7 +101,7 @@ def sample(
     start = time.perf_counter()
     model = read_given(model, options.get("memory"), progress)
     with planning_line(progress):
-        sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, Options(**options))
+        sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, upper_bound, Options(**options)).tempered
         prepared = sampler.prepared
     planned = time.perf_counter()
     with planning_line(progress, "drawing"):
@@ -110,18 +121,38 @@ def sample(
     return sampler.question.told(found)
 
 
-def _sampler(model: Model, n: int, evidence: Findings, temperature: float | None, options: Options) -> _Sampler:
+def _sampler(
+    model: Model,
+    n: int,
+    evidence: Findings,
+    temperature: float | None,
+    upper_bound: float | int | str | None,
+    options: Options,
+) -> _Sampler:
     """Check what is asked, and preprocess the model for it."""
     options = kept_options(options, "samples")
     if model.kind != "cost":
-        if temperature is not None:
-            raise ModelError("a temperature is for cost networks; probabilities are drawn as they are")
+        if temperature is not None or upper_bound is not None:
+            what = "a temperature is" if temperature is not None else "bounds of samples are"
+            raise ModelError(f"{what} for cost networks; probabilities are drawn as they are")
         question = question_of(model, "partition", evidence).chained
         return _Sampler(question, question.reduced[0], options, n)
     weight = _weight(model, temperature)
-    question = question_of(model, "count", evidence).chained
-    network = question.reduced[0] if weight == 0 else reduce_model(question.weighted, "partition", question.hard)
-    return _Sampler(question, network, options, n, weight)
+    question = question_of(_below(model, upper_bound), "count", evidence).chained
+    return _Sampler(question, _network(question, weight), options, n, weight, weight)
+
+
+def _network(question: Question, weight: float) -> Network:
+    """Return what is left to eliminate of a cost network."""
+    return question.reduced[0] if weight == 0 else reduce_model(question.weighted, "partition", question.hard)
+
+
+def _below(model: Model, upper_bound: float | int | str | None) -> Model:
+    """Return a cost network in which all that is worse than a bound is forbidden."""
+    if upper_bound is None:
+        return model
+    last = last_cost(model, Decimal(str(ProofOptions(upper_bound=upper_bound).upper_bound)))
+    return model if model.top is not None and model.top <= last + 1 else replace(model, top=last + 1)
 
 
 def _weight(model: Model, temperature: float | None) -> float:
@@ -149,6 +180,8 @@ class _Sampler:
     n : int
     weight : float or None
         Of costs; None for probabilities.
+    wanted : float or None
+        The weight that is asked for, which is no more than that of the draws; see :func:`.colder_weight`.
     """
 
     question: Question
@@ -156,6 +189,7 @@ class _Sampler:
     options: Options
     n: int
     weight: float | None = None
+    wanted: float | None = None
     tried: int = 0
     notes: tuple[str, ...] = ()
 
@@ -211,6 +245,44 @@ class _Sampler:
         given = "with this evidence " if self.question.hard or self.question.soft else ""
         return ModelError(f"no assignment is possible {given}(the sum over all is 0): there is nothing to draw from")
 
+    @cached_property
+    def tempered(self) -> _Sampler:
+        """The sampler, or one of lower costs where few of its draws stay below ``top``.
+
+        Raises
+        ------
+        ModelError
+            If nothing is below ``top``.
+        """
+        if self._bound is None or not self.n or fixed_value(self.network) is None:
+            return self
+        assert self.wanted is not None
+        assert self._bound.cap is not None
+        weight, lucky = colder_weight(self.wanted, self._bound.cap - 1, self._greatest, self._pilot)
+        if not lucky:
+            asked = replace(self.question, query="optimum")
+            if valued(asked, self.options, ProofOptions()).status == "infeasible":
+                raise self._impossible
+        return self if weight == self.weight else self._of_weight(weight)
+
+    @property
+    def _greatest(self) -> float:
+        """No total of functions that allow it is more."""
+        model = self.network.model
+        functions = [model.functions[f] for leaf in self.network.leaves for f in leaf.functions]
+        return float(sum(int(f.values[f.values < FORBIDDEN].max(initial=0)) for f in functions))
+
+    def _of_weight(self, weight: float) -> _Sampler:
+        return replace(self, network=_network(self.question, weight), weight=weight)
+
+    def _pilot(self, weight: float) -> Array:
+        """Return what some draws of a weight cost; their numbers are none of those that are returned."""
+        pilot = replace(self._of_weight(weight), n=SweepPolicy.current().pilot_draws, tried=_PILOT)
+        with pilot._opened() as drawing:
+            if drawing is not None and not drawing.feasible:
+                raise self._impossible
+            return pilot._totals({} if drawing is None else drawing.more(pilot.n), pilot.n)
+
     def drawn(self) -> Array:
         """Return the draws, an array of states."""
         found = np.empty((self.n, self.columns), self.dtype)
@@ -252,7 +324,7 @@ class _Sampler:
             yield None
             return
         with opened_sweep(self.prepared) as sweep:
-            yield Drawing(sweep, self.network, self.options.seed, self.cells)
+            yield Drawing(sweep, self.network, self.options.seed, self.cells, self.tried)
 
     def _batch(self, drawing: Drawing | None, draws: int) -> Array:
         """Return the next draws of all variables, less those whose total reaches ``top``."""
@@ -280,17 +352,27 @@ class _Sampler:
         return None if scale.cap is None or scale.bound < scale.cap - 1 else scale
 
     def _allowed(self, local: dict[int, Array], draws: int) -> Array:
-        """Return which draws stay below ``top``."""
+        """Return which draws are kept: those below ``top``, by chance where they are from a colder distribution."""
         if self._bound is None:
             return np.ones(draws, np.bool_)
         assert self._bound.cap is not None
+        assert self.weight is not None
+        assert self.wanted is not None
+        totals = self._totals(local, draws)
+        if self.weight == self.wanted:
+            return np.asarray(totals < self._bound.cap)
+        shares = kept_shares(totals, self.weight, self.wanted, self._bound.cap - 1)
+        return np.asarray(uniform_numbers(self.options.seed, -1, self.tried - draws, self.tried) < shares)
+
+    def _totals(self, local: dict[int, Array], draws: int) -> Array:
+        """Return what draws cost, above the offset of the network."""
         fixed = fixed_value(self.network)
         totals = np.full(draws, fixed, np.int64)
         nothing = np.zeros(draws, np.int64)
         for leaf in self.network.leaves:
             at = ListedCells(leaf.scope, tuple(local[v] for v in leaf.scope), -1, nothing)
             totals = np.minimum(totals + cost_leaf(self.network, leaf, at), COST_LIMIT)
-        return np.asarray(totals < self._bound.cap)
+        return totals
 
     def _verify_luck(self, done: int) -> None:
         """Refuse to go on where nearly all draws are thrown away.
@@ -303,7 +385,7 @@ class _Sampler:
         if self.tried > most * (done + 100):
             raise BudgetError(
                 f"of {self.tried:,} draws {done:,} stay below top {self.network.model.top}, and at most {most:,} are "
-                "tried for one; a lower temperature draws lower costs"
+                "tried for one"
             )
 
     def _evaluate(self, row: Array) -> None:

@@ -159,6 +159,8 @@ class Drawing:
     seed : int
     cells : int
         Most cells of a table that is drawn from.
+    done : int
+        Draws that there were; those that come have numbers from here on.
     """
 
     sweep: KeptSweep[Scaled]
@@ -167,6 +169,9 @@ class Drawing:
     cells: int
     done: int = 0
     _begun: Counter[int] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self._first = self.done
 
     @cached_property
     def _totals(self) -> Array:
@@ -261,7 +266,7 @@ class Drawing:
     def _calls(self, places: Mapping[int, Array]) -> Iterator[tuple[Any, ...]]:
         variables = self.network.variables
         for number, where in places.items():
-            streams = Streams(self.seed, len(self.network.model.dims), number, self._begun[number])
+            streams = Streams(self.seed, len(self.network.model.dims), number, self._first + self._begun[number])
             yield self.sweep.sent, self.sweep.sizes, streams, variables, len(where), self.cells
 
 

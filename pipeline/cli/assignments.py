@@ -93,7 +93,9 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
         return {"out": asked["out"]} if asked["out"] else {}
     if outer := [name for name in ("project", "maximize") if options.pop(name) is not None]:
         raise click.UsageError(f"--{outer[0]} is not for {what}, which are of all variables")
-    proving = [name for name in options_for("proving") if query == SAMPLE or name != "time"]
+    if query == SAMPLE:
+        asked["upper_bound"] = options.pop("upper_bound")
+    proving = [name for name in options_for("proving") if name != ("upper_bound" if query == SAMPLE else "time")]
     proof = [name for name in proving if options.pop(name) != OPTION_ROWS[name].default]
     if proof:
         raise click.UsageError(f"--{OPTION_ROWS[proof[0]].flag} is for one optimum or sum, not for {what}")
@@ -117,7 +119,9 @@ def _print_samples(
     from ..formats.sample_files import checked_ending, write_samples
 
     checked_ending(asked["out"])
-    found = sample(model, asked["samples"], temperature=asked["temperature"], **settings)
+    found = sample(
+        model, asked["samples"], temperature=asked["temperature"], upper_bound=asked["upper_bound"], **settings
+    )
     write_samples(found, asked["out"])
     print_answer(drawn_again(found, read_seconds), as_json, model.notes)
 

@@ -36,6 +36,13 @@ class SweepPolicy(Policy):
         Walks that take a core less stay on the host, where their tables are made.
     tries_a_draw : int
         Draws that are made for one that stays below the greatest cost allowed, before it is refused.
+    pilot_draws : int
+        Draws that tell how many of a temperature are kept, where only those below a cost are wanted.
+    enough_kept : float
+        Share of the draws that are kept from which on no other temperature is looked for.
+    tempering_sweeps, halving_sweeps : int
+        Sweeps at colder and colder temperatures, each four times as cold, until draws are below the cost in the mean,
+        and between the last two of them.
     batch_draws : int
         Draws that are done together: their rows of 20 states stay in a cache of 2 MB.
     """
@@ -51,4 +58,8 @@ class SweepPolicy(Policy):
     walked_a_second: int = 20_000_000
     least_walk_seconds: float = 0.2
     tries_a_draw: int = 1000
+    pilot_draws: int = 256
+    enough_kept: float = 0.25
+    tempering_sweeps: int = 20
+    halving_sweeps: int = 2
     batch_draws: int = 1 << 13

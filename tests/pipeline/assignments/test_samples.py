@@ -239,12 +239,52 @@ def test_totals_that_reach_top_are_thrown_away() -> None:
     assert joint_deviation(found.states, boltzmann(model, {}, math.inf), model.dims) < FAR
 
 
+@pytest.mark.parametrize("temperature", [math.inf, 2.0])
+def test_rare_assignments_below_top_are_drawn_from_a_colder_distribution(temperature: float) -> None:
+    """One of 50,000 is below top; draws that are thrown away are few all the same, and those kept are as asked."""
+    names = [f"v{i}" for i in range(20)]
+    model = Model.build("cost", dict.fromkeys(names, 2), [((n,), [0, 1]) for n in names], top=2)
+    found = sample(model, DRAWS, temperature=temperature)
+    assert len(found) == DRAWS
+    assert found.tried < 10 * DRAWS
+    assert found.states.sum(axis=1).max() <= 1
+    counts = np.array([(found.states.sum(axis=1) == 0).sum(), *found.states.sum(axis=0)])
+    weights = np.array([1.0] + [math.exp(-1 / temperature)] * 20)
+    assert deviation(counts, DRAWS * weights / weights.sum()) < FAR
+
+
 def test_a_sampler_without_luck_gives_up() -> None:
     names = [f"v{i}" for i in range(20)]
     model = Model.build("cost", dict.fromkeys(names, 2), [((n,), [0, 1]) for n in names], top=2)
-    with pytest.raises(BudgetError, match="stay below top 2"):
+    with SweepPolicy.using(enough_kept=0.0), pytest.raises(BudgetError, match="stay below top 2"):
         sample(model, 10, temperature=math.inf)
-    assert len(sample(model, 10, temperature=0.1)) == 10
+
+
+@given(cost_models(), st.integers(0, 40), st.sampled_from([math.inf, 3.0]))
+@SLOW
+def test_a_bound_leaves_what_is_at_least_as_good(model: Model, bound: int, temperature: float) -> None:
+    exact = boltzmann(model, {}, temperature)
+    kept = {states: weight for states, weight in exact.items() if (model.cost(states) or 0) <= bound}
+    if not kept:
+        with pytest.raises(ModelError, match="no assignment is possible"):
+            sample(model, 10, temperature=temperature, upper_bound=bound)
+        return
+    found = sample(model, 2000, temperature=temperature, upper_bound=bound, seed=3)
+    assert {tuple(row) for row in found.states.tolist()} <= {*kept}
+    assert joint_deviation(found.states, kept, model.dims) < FAR
+
+
+def test_bounds_are_in_the_units_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "gain.cfn"
+    path.write_text(
+        '{"problem": {"name": "g", "mustbe": ">0.0"}, "variables": {"a": 3, "b": 3},'
+        ' "functions": {"f": {"scope": ["a"], "costs": [0.5, 1.5, 2.5]},'
+        ' "g": {"scope": ["b"], "costs": [0.1, 0.2, 0.4]}}}'
+    )
+    model = bucketflow.load(path)
+    found = sample(model, 500, temperature=math.inf, upper_bound="1.9")
+    worths = {str(model.evaluate(dict(zip(model.names, row, strict=True))).value) for row in found.states.tolist()}
+    assert worths == {"1.9", "2.6", "2.7", "2.9"}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Draws below a cost, by rejection from a colder distribution: at which temperature most are kept.
+
+Weights ``exp(-w * cost)`` of assignments below a cost are wanted. Draws of a larger weight ``v`` are kept with
+probability ``exp((v - w) * (cost - last))``, ``last`` the greatest cost allowed, and are then distributed as wanted
+(von Neumann 1951). The larger ``v``, the more draws are below, and the less each of them is kept: most are where the
+mean of the draws is about ``last``, which is found by halving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import sqrt
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...tasks.steps.sweep_policy import SweepPolicy
+
+Array = NDArray[Any]
+
+
+def kept_shares(totals: Array, weight: float, wanted: float, last: int) -> Array:
+    """Return with which probability each draw is kept.
+
+    Parameters
+    ----------
+    totals : ndarray of int64
+        What the draws cost.
+    weight, wanted : float
+        Of the distribution that they are from, and of the one that is wanted, which is no more.
+    last : int
+        The greatest cost allowed.
+    """
+    over = totals.astype(np.float64) - last
+    return np.where(over <= 0, np.exp((weight - wanted) * np.minimum(over, 0.0)), 0.0)
+
+
+def colder_weight(wanted: float, last: int, scale: float, totals_of: Callable[[float], Array]) -> tuple[float, bool]:
+    """Return a weight from whose draws many are kept, and whether any draw was below the cost.
+
+    Parameters
+    ----------
+    wanted : float
+    last : int
+        The greatest cost allowed.
+    scale : float
+        The greatest cost that is possible, above the least one: where a search for weights begins.
+    totals_of : callable
+        Returns costs of some draws of a weight; each call is a sweep.
+    """
+    policy = SweepPolicy.current()
+    best, share = wanted, -1.0
+
+    def is_below(weight: float) -> bool:
+        """Whether a weight's draws are below the cost in the mean; the best weight so far is remembered."""
+        nonlocal best, share
+        totals = totals_of(weight)
+        kept = float(kept_shares(totals, weight, wanted, last).mean())
+        if kept > share:
+            best, share = weight, kept
+        return float(totals.mean()) <= last
+
+    if is_below(wanted) or share >= policy.enough_kept:
+        return best, share > 0
+    warm, cold = wanted, max(2.0 * wanted, 1.0 / max(scale, 1.0))
+    for _ in range(policy.tempering_sweeps):
+        if is_below(cold):
+            break
+        warm, cold = cold, 4.0 * cold
+    for _ in range(policy.halving_sweeps):
+        middle = sqrt(warm * cold) if warm > 0 else cold / 2
+        if is_below(middle):
+            cold = middle
+        else:
+            warm = middle
+    return best, share > 0
