@@ -1,12 +1,13 @@
 """Steps by rows in memory on several devices of this process: each goes to a device that is free, large ones to all.
 
 A step waits for those that make what it reads, so that subtrees that do not depend on each other are made side by side,
-each where most of what it reads lies. One whose tables have so many rows that it would keep the others waiting is done
-alone, and its join by ranges of keys on all devices. Every device has an account of its memory.
+each where most of what it reads lies. One whose join turns out to have very many rows waits for the others, and is done
+by ranges of keys on all devices. Every device has an account of its memory.
 """
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,26 +20,24 @@ from ...tasks.gpu import arrays, peers
 from ...tasks.gpu.arrays import is_device
 from ...tasks.gpu.kernels import cupy
 from ...tasks.gpu.memory import portable_errors
+from ...tasks.rows.algebra import bare
 from ...tasks.rows.device_algebra import (
     DeviceChoice,
     DeviceRowsProgram,
     entries,
-    has_shared_rows,
     table_here,
     with_entries,
 )
-from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
+from ...tasks.rows.memory_account import LargeJoinError, MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import concatenated
 from ...tasks.rows.relation import Dense, Relation, Table
+from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.step import Step
+from ...tasks.sweeps.sweep import spend
 from .run import Run
 
 T = TypeVar("T")
 V = TypeVar("V")
-
-
-class _SharedStepError(Exception):
-    """A step is left for all devices together."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +80,9 @@ class DeviceTeam:
     def _part(self, choice: DeviceChoice, step: Step, tables: Sequence[Table], number: int) -> Relation:
         """Task: do a range of keys on the device of the thread."""
         room = self.rooms[present_device()]
-        own = replace(choice, room=room, part=(number, len(self.rooms)), shared=None)
+        own = replace(choice, room=room, part=(number, len(self.rooms)), most_joined=None, shared=None)
         with portable_errors():
-            found = own.joined_there(step, [room.keep(brought(table)) for table in tables])
+            found = own.joined_there(step, [_entered(table, room) for table in tables])
             finished()
         return found
 
@@ -117,6 +116,14 @@ def brought(values: V) -> V:
     return found  # type: ignore[no-any-return]
 
 
+def _entered(table: Table, room: MemoryAccount) -> Table:
+    """Return a table on the present device; one that comes from another is entered into the account."""
+    found = brought(table)
+    if found is not table:
+        room.keep(bare(found))
+    return found
+
+
 def card_of(values: Any) -> int | None:
     """Return the device of an array or of rows; None on the host."""
     bare = values.values if isinstance(values, Relation) else values
@@ -134,6 +141,7 @@ def swept_on_devices(run: Run[T], *, keep: bool) -> dict[int, T] | None:
     pool, room = run.pool, run.room
     assert isinstance(pool, DeviceThreads)
     assert room is not None
+    cupy()  # threads begin on their devices where it is loaded
     rooms = [room, *(MemoryAccount(room.nbytes, room.most_work) for _ in range(1, pool.devices))]
     team = DeviceTeam(pool, rooms)
     try:
@@ -185,7 +193,7 @@ class RowsOnDevices(Generic[T]):
         while left:
             for node in self._side_by_side(left):
                 step = left.pop(node)
-                self._enter(step, self._by_all(step))
+                self._enter(step, *self._by_all(step))
         return self._kept() if self.keep else {i: self._here(i) for i in self.program.outputs}
 
     def _side_by_side(self, left: dict[int, Step]) -> list[int]:
@@ -193,18 +201,17 @@ class RowsOnDevices(Generic[T]):
         shared = []
         nodes = {step.node: self._node(step, left.keys()) for step in left.values()}
         for node, outcome in self.team.pool.run_graph(nodes):
-            if isinstance(outcome, _SharedStepError):
+            if isinstance(outcome, LargeJoinError):
                 shared.append(node)
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
-                self._enter(left.pop(node), outcome)
+                self._enter(left.pop(node), *outcome)
         return shared
 
     def _node(self, step: Step, left: Collection[int]) -> Node:
         def call(_: int) -> tuple[Any, ...]:
-            inputs = {i: self.tables[i] for i in step.inputs}
-            return (_refused,) if has_shared_rows([*map(entries, inputs.values())]) else (self._made, step, inputs)
+            return self._made, step, {i: self.tables[i] for i in step.inputs}
 
         return Node({i for i in step.inputs if i in left}, call, near=lambda _: self._nearest(step))
 
@@ -217,19 +224,36 @@ class RowsOnDevices(Generic[T]):
                 there[card] += values.nbytes
         return max(there, key=lambda card: (there[card], -card), default=None)
 
-    def _made(self, step: Step, inputs: dict[int, T]) -> T:
-        """Task: do a step on the device of the thread."""
-        room = self.team.rooms[present_device()]
-        return self._done(step, inputs, self.program.algebra.in_room(room), room)  # type: ignore[attr-defined]
+    def _made(self, step: Step, inputs: dict[int, T]) -> tuple[T, float]:
+        """Task: do a step on the device of the thread; returns the seconds, too.
 
-    def _by_all(self, step: Step) -> T:
-        """Do a step of which all devices share the join."""
-        algebra: Any = self.program.algebra
-        shared = replace(algebra, choice=replace(algebra.choice, shared=self.team.joined))
+        Raises
+        ------
+        LargeJoinError
+            If its join is worth all devices.
+        """
+        room = self.team.rooms[present_device()]
+        algebra = self._choosing(self.program.algebra, room=room, most_joined=RowPolicy.current().device_shared_joins)
+        before = room.joined, room.done
+        try:
+            return self._done(step, inputs, algebra, room)
+        except LargeJoinError:
+            room.joined, room.done = before
+            raise
+
+    @staticmethod
+    def _choosing(algebra: Any, **how: Any) -> Any:
+        """Return the algebra that does joins otherwise."""
+        return replace(algebra, choice=replace(algebra.choice, **how))
+
+    def _by_all(self, step: Step) -> tuple[T, float]:
+        """Do a step of which all devices share the join; returns the seconds, too."""
+        shared = self._choosing(self.program.algebra, shared=self.team.joined)
         return self._done(step, {i: self.tables[i] for i in step.inputs}, shared, self.team.rooms[0])
 
-    def _done(self, step: Step, inputs: dict[int, T], algebra: Any, room: MemoryAccount) -> T:
+    def _done(self, step: Step, inputs: dict[int, T], algebra: Any, room: MemoryAccount) -> tuple[T, float]:
         """Do a step on the present device, from leaf tables of which large ones go there, and from what others made."""
+        start = time.perf_counter()
         given = self.program.leaves_there([i for i in inputs if i in self.program.leaves])
         given |= {i: self._brought(table, room) for i, table in inputs.items() if i not in given}
         with portable_errors():
@@ -237,7 +261,7 @@ class RowsOnDevices(Generic[T]):
                 step, [given[i] for i in step.inputs], max(1, self.run.threads // len(self.team.rooms))
             )
             finished()
-        return made
+        return made, time.perf_counter() - start
 
     def _brought(self, table: T, room: MemoryAccount) -> T:
         """Return a table on the present device where it is on another."""
@@ -245,8 +269,9 @@ class RowsOnDevices(Generic[T]):
         found = brought(values)
         return table if found is values else with_entries(table, room.keep(found))
 
-    def _enter(self, step: Step, made: T) -> None:
-        """Take what a step made, and drop what nobody reads any more."""
+    def _enter(self, step: Step, made: T, seconds: float) -> None:
+        """Take what a step made in so many seconds, and drop what nobody reads any more."""
+        spend(step.node, seconds)
         self.tables[step.node] = made
         if (told := self.run.on_table()) is not None:
             told(step, made)
@@ -288,8 +313,3 @@ class RowsOnDevices(Generic[T]):
                 raise RowsNoRoomError((), values.nbytes, free)
         finished()
         return self.tables
-
-
-def _refused() -> None:
-    """Task: leave a step for all devices."""
-    raise _SharedStepError

@@ -42,12 +42,15 @@ class DeviceChoice(Representation):
     ----------
     part : (int, int)
         Which of so many ranges of keys joins have.
+    most_joined : int, optional
+        Rows that a join on the device may have.
     shared : callable, optional
-        Does joins of many rows on several devices, given the choice, the step and its tables.
+        Does joins on several devices, given the choice, the step and its tables.
     """
 
     places: DevicePlaces = field(default_factory=DevicePlaces, compare=False)
     part: tuple[int, int] = (0, 1)
+    most_joined: int | None = None
     shared: Callable[[DeviceChoice, Step, Sequence[Table]], Relation] | None = field(default=None, compare=False)
 
     def _workspace_bytes(self, step: Step) -> int:
@@ -76,6 +79,8 @@ class DeviceChoice(Representation):
         ------
         NoRoomError
             If what they make does not fit.
+        LargeJoinError
+            If a join would have more rows than ``most_joined``.
         """
         tables, few = self.fewer(tables), RowPolicy.current().device_rows
         if sum(map(len, tables)) < few:
@@ -84,7 +89,7 @@ class DeviceChoice(Representation):
                 return self.room.joined_reduced(here, step.axes, self.semiring, few)
             except LargeJoinError:
                 pass
-        if self.shared is not None and has_shared_rows(tables):
+        if self.shared is not None:
             return self.shared(self, step, tables)
         return self.joined_there(step, tables)
 
@@ -100,13 +105,8 @@ class DeviceChoice(Representation):
         return self._joined(step, tables_there(tables))
 
     def _joined(self, step: Step, tables: Sequence[Table]) -> Relation:
-        return self.room.joined_reduced(self.with_rows(self.fewer(tables)), step.axes, self.semiring, part=self.part)
-
-
-def has_shared_rows(tables: Sequence[Any]) -> bool:
-    """Whether tables have so many rows that their join is worth several devices."""
-    rows = sum([len(table) for table in tables if isinstance(table, Relation)])
-    return rows >= RowPolicy.current().device_shared_rows
+        given, how = self.with_rows(self.fewer(tables)), (step.axes, self.semiring, self.most_joined, self.part)
+        return self.room.joined_reduced(given, *how)
 
 
 def _any_there(tables: Sequence[Table]) -> bool:

@@ -54,6 +54,18 @@ def steps_are_timed() -> bool:
     return getattr(_here, "spent", None) is not None
 
 
+def spend(node: int, seconds: float) -> None:
+    """Add what a step took that this thread had others do, where such are added up."""
+    spent: Spent | None = getattr(_here, "spent", None)
+    if spent is not None:
+        _add(spent, node, seconds)
+
+
+def _add(spent: Spent, node: int, seconds: float) -> None:
+    before, times = spent.get(node, (0.0, 0))
+    spent[node] = before + seconds, times + 1
+
+
 class Steps(Protocol[T]):
     """The part of an algebra that runs steps; ``T`` is the kind of table."""
 
@@ -164,8 +176,7 @@ def sweep(
         start = 0.0 if spent is None else time.perf_counter()
         live[step.node] = made = algebra.step(step, [live[i] for i in step.inputs], several)
         if spent is not None:
-            seconds, times = spent.get(step.node, (0.0, 0))
-            spent[step.node] = seconds + time.perf_counter() - start, times + 1
+            _add(spent, step.node, time.perf_counter() - start)
         if on_table is not None:
             on_table(step, made)
         for i in gone:

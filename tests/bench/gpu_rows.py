@@ -1,4 +1,4 @@
-"""Rows on disk that pass through a device, beside the link: ``python tests/bench/gpu_rows.py [join] [cube] [--quick]``.
+"""Tables of rows on devices: ``python tests/bench/gpu_rows.py [join] [cube] [cards] [--quick]``; the first two by default.
 
 "join": rows of three variables lie in a Zarr array of twenty times what the device may take; boxes read them, join them
 with a table of one variable, minimise that variable, and write what is left. The floor is the time
@@ -7,18 +7,25 @@ the same threads take to read and check the chunks and do nothing with them.
 
 "cube": the instances of Bistaffa, Bombieri & Farinelli 2016 (table III, a Tesla K40), by rows on the host, in the
 device's memory, and through it with ``--gpu-memory`` so small that tables of rows are on disk.
+
+"cards": one card beside two. First joins alone, of tables that lie on the first card: "looked up" multiplies rows with
+an array and sums in place, "meets" joins each row with four others, "grows" with 256, "sorts" sums in another order. Then whole
+questions: instances, and a ring of four variables whose two halves are large joins that both lead to a larger one.
+"between" is what went from card to card; answers, and of joins alone all rows, are compared bit for bit.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
+import faulthandler
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest.mock import patch
 
 import numpy as np
 from parts.needs import data_folder
@@ -26,18 +33,22 @@ from rich.console import Console
 from rich.table import Table
 
 import bucketflow
+from bucketflow.cluster.device_threads import DeviceThreads
 from bucketflow.cluster.pool import Node, SerialPool, ThreadPool
+from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs.pools import open_tables
+from bucketflow.pipeline.runs.row_devices import DeviceTeam
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.device_stores import BufferedFiles
 from bucketflow.tasks.boxes.row_box import RowBoxes, chunk_bytes, known_run, run_row_box
 from bucketflow.tasks.boxes.sorted_runs import RowRun
+from bucketflow.tasks.gpu import arrays, peers
 from bucketflow.tasks.rows.algebra import PlainRows, Representation
 from bucketflow.tasks.rows.device_algebra import rows_there
 from bucketflow.tasks.rows.keys import Keys
 from bucketflow.tasks.rows.memory_account import MemoryAccount
 from bucketflow.tasks.rows.ordering import Ranges, concatenated
-from bucketflow.tasks.rows.relation import Relation
+from bucketflow.tasks.rows.relation import Dense, Relation
 from bucketflow.tasks.steps.semiring import min_plus
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps.sweep import Plain
@@ -197,12 +208,189 @@ def asked(model: Any, optimum: int, limit: float, **options: Any) -> tuple[float
     return float(best), found, ""
 
 
+#: Of the joins alone: states of the variables, of whose cells rows are drawn; the rows that a join may have.
+CARD_SIZES, CARD_JOINED_ROWS = (1 << 12, 1 << 10, 1 << 8), 1 << 31
+#: Instance, file, question, whether without ternary functions; and the states and neighbours of the ring.
+CARD_QUESTIONS = (
+    ("54", "wcsp/spot5/54.wcsp", "optimum"),
+    ("29", "wcsp/spot5/29.wcsp", "optimum"),
+    ("404", "wcsp/spot5/404.wcsp.xz", "optimum"),
+    ("503", "wcsp/spot5/503.wcsp", "optimum"),
+    ("505, binary", "wcsp/spot5_orig/505.wcsp.xz", "optimum"),
+    ("408, binary", "wcsp/spot5_orig/408.wcsp.xz", "optimum"),
+    ("29", "wcsp/spot5/29.wcsp", "count"),
+    ("404", "wcsp/spot5/404.wcsp.xz", "count"),
+)
+CARD_RING = 1 << 16, 32
+#: A bench that takes longer than so many seconds says where, and ends.
+CARD_SECONDS = 140.0
+
+
+class Between:
+    """Bytes that go from card to card."""
+
+    def __init__(self) -> None:
+        self.nbytes, self._copy = 0, peers.copy_to
+
+    def __call__(self, card: int, source: Any, target: Any) -> None:
+        """Count and copy."""
+        self.nbytes += source.nbytes
+        self._copy(card, source, target)
+
+
+def card_joins(quick: bool) -> Table:
+    """Measure joins of tables on the first card, done there and by both."""
+    table = Table("join", "rows", "one card s", "two s", "gain", "between", "rows left", "same")
+    table.title = "joins by ranges of keys on two cards"
+    pool = DeviceThreads(2, 1)
+    team = DeviceTeam(pool, [MemoryAccount(40 << 30), MemoryAccount(40 << 30)])
+    for exponent in (12, 14) if quick else (18, 20, 21, 22, 23, 24, 26, 28):
+        for kind, step, made in card_cases(1 << exponent):
+            given: Any = PlainRows(Representation(COSTS, (*CARD_SIZES, 1 << 10), team.rooms[0]), Plain(COSTS))
+            choice = cast(Any, rows_there(given)).choice
+            tables = [one if isinstance(one, Dense) else team.rooms[0].keep(one) for one in made]
+            alone, one = least_seconds(lambda: finished_on(choice.joined_there(step, tables)))
+            with patch.object(peers, "copy_to", Between()) as between:
+                both, two = least_seconds(lambda: finished_on(team.joined(choice, step, tables)))
+            same = bool((one.words == two.words).all()) and one.values.tobytes() == two.values.tobytes()
+            figures = [f"{alone:.5f}", f"{both:.5f}", f"{alone / both:.2f}", f"{between.nbytes / RUNS / 1e6:.1f} MB"]
+            table.add_row(kind, f"2^{exponent}", *figures, f"{len(one):,}", str(same))
+            del one, two, tables, made
+            team.close()
+            arrays.free_pools()
+    return table
+
+
+def card_cases(rows: int) -> Iterator[tuple[str, Any, list[Any]]]:
+    """Yield joins by name: the step, and its tables on the present card."""
+    from bucketflow.tasks.gpu.kernels import cupy
+
+    cp, sizes = cupy(), (CARD_SIZES[0], CARD_SIZES[1], CARD_SIZES[2], 1 << 10)
+    keys = Keys((0, 1, 2), sizes[:3])
+    apart = (1 << 30) // rows
+    numbers = cp.arange(rows, dtype=np.uint64)
+    drawn = numbers * np.uint64(2654435761) >> np.uint64(7)
+    numbers = numbers * np.uint64(apart) + drawn % np.uint64(apart)
+    values = (drawn % np.uint64(1000)).astype(np.int32)
+    many = Relation(keys, numbers.reshape(-1, 1), values)
+    array = Dense(Keys((2,), sizes[2:3]), cp.arange(sizes[2], dtype=np.int32))
+    for kind, scope, each in (
+        ("looked up", (0, 1), 0),
+        ("meets", (0, 1, 3), 4),
+        ("grows", (0, 1), 256),
+        ("sorts", (2, 0), 0),
+    ):
+        if each * rows > CARD_JOINED_ROWS:
+            continue
+        inputs: list[Any] = [many, array]
+        if each:
+            pairs = np.stack([np.repeat(np.arange(sizes[2]), each), np.arange(sizes[2] * each) % sizes[3]])
+            meeting = Keys((2, 3), sizes[2:])
+            inputs[1] = Relation(meeting, cp.asarray(meeting.pack(pairs)), cp.arange(len(pairs[0]), dtype=np.int32))
+        read = tuple(one.keys.variables for one in inputs)
+        yield kind, make_step(9, (1, 2), read, scope, sizes, COSTS, keep=False), inputs
+
+
+#: Runs of which the shortest counts, and one before, which compiles.
+RUNS = 4
+
+
+def least_seconds(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the least seconds of some calls, and what the last returned."""
+    best, found = np.inf, None
+    for _ in range(RUNS):
+        found = None
+        start = time.perf_counter()
+        found = function()
+        best = min(best, time.perf_counter() - start)
+    return float(best), found
+
+
+def finished_on(relation: Relation) -> Relation:
+    """Return rows that are done."""
+    from bucketflow.pipeline.runs.row_devices import finished
+
+    finished()
+    return relation
+
+
+def card_questions(quick: bool) -> Table:
+    """Measure whole questions on one card and on two."""
+    table = Table("instance", "question", "answer", "one card s", "two s", "gain", "between", "joined", "same")
+    table.title = "questions by rows in memory, on one card and on two"
+    states, each = (1 << 10, 8) if quick else CARD_RING
+    models: list[tuple[str, Any, str]] = [("ring", row_ring(states, each), "optimum")]
+    for name, file, query in CARD_QUESTIONS[:2] if quick else CARD_QUESTIONS:
+        model = bucketflow.load(data_folder() / file)
+        if "binary" in name:
+            model = replace(model, functions=tuple(f for f in model.functions if len(f.scope) < 3))
+        models.append((name, model, query))
+    for name, model, query in models:
+        print(name, query, flush=True)
+        one = timed_answer(model, query, 1)
+        with patch.object(peers, "copy_to", Between()) as between:
+            two = timed_answer(model, query, 2)
+        same = answer_of(one[1]) == answer_of(two[1])
+        seconds = [f"{times:.3f}" for times, _ in (one, two)]
+        more = [f"{one[0] / two[0]:.2f}", f"{between.nbytes / 2e6:.1f} MB", f"{two[1].rows_work.joined_rows:,}"]
+        table.add_row(name, query, str(one[1].value), *seconds, *more, str(same))
+    return table
+
+
+def answer_of(result: Any) -> tuple[Any, Any]:
+    """Return what has to be the same on any number of cards."""
+    return result.value, result.to_dict().get("assignment")
+
+
+def timed_answer(model: Any, query: str, gpus: int) -> tuple[float, Any]:
+    """Return the lesser seconds of two runs by rows, and the answer."""
+    best, found = np.inf, None
+    for _ in range(2):
+        start = time.perf_counter()
+        found = bucketflow.solve(model, query, representation="rows", gpus=gpus)
+        best = min(best, time.perf_counter() - start)
+    return float(best), found
+
+
+def row_ring(states: int, each: int) -> Any:
+    """Return a ring of four variables, each state of which has so many neighbours of the next variable."""
+    rng, functions = np.random.default_rng(3), []
+    for first in range(4):
+        pairs = np.stack([np.repeat(np.arange(states), each), rng.integers(0, states, states * each)], axis=1)
+        rows = np.unique(pairs, axis=0)
+        functions.append(Function((first, (first + 1) % 4), rng.integers(0, 1000, len(rows)), rows, default=1 << 20))
+    names = {f"x{i}": states for i in range(4)}
+    found = bucketflow.Model.build("cost", names, [])
+    return replace(found, functions=tuple(functions), top=1 << 20)
+
+
+def cards(quick: bool) -> Iterator[Table]:
+    """Measure one card beside two; ends by itself where that hangs."""
+    faulthandler.dump_traceback_later(CARD_SECONDS, exit=True)
+    yield card_joins(quick)
+    yield card_questions(quick)
+    faulthandler.cancel_dump_traceback_later()
+
+
+PARTS: dict[str, Callable[[bool], Iterable[Table]]] = {
+    "join": lambda quick: [join(quick)],
+    "cube": lambda quick: [cube(quick)],
+    "cards": cards,
+}
+
+
 def main() -> None:
-    """Print the tables that were asked for, both by default."""
-    wanted = [name for name in ("join", "cube") if name in sys.argv] or ["join", "cube"]
+    """Print the tables that were asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=["join", "cube"], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="smaller ones")
+    options = parser.parse_args()
+    if unknown := {*options.parts} - {*PARTS}:
+        parser.error(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
     console = Console(width=160)
-    for name in wanted:
-        console.print((join if name == "join" else cube)("--quick" in sys.argv))
+    for name in options.parts:
+        for table in PARTS[name](options.quick):
+            console.print(table)
 
 
 if __name__ == "__main__":

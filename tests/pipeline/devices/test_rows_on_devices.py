@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,11 +20,16 @@ from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.runs import row_devices
 from bucketflow.tasks.rows import memory_account
+from bucketflow.tasks.rows.algebra import PlainRows, Representation
+from bucketflow.tasks.rows.device_algebra import rows_there, tables_there
 from bucketflow.tasks.rows.joins import joined_reduced
 from bucketflow.tasks.rows.keys import Keys
-from bucketflow.tasks.rows.relation import Relation
+from bucketflow.tasks.rows.memory_account import MemoryAccount
+from bucketflow.tasks.rows.relation import Dense, Relation
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
+from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.sweeps.sweep import Plain
 from tests.cluster.test_steps import assert_same
 from tests.device_stand_in import StandInRows, device
 from tests.models import named_model
@@ -52,7 +59,7 @@ def cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, in_fo
 @pytest.fixture
 def shared(in_force: InForce) -> None:
     """No join is too small to be shared."""
-    in_force(RowPolicy, device_rows=8, small_cells=0, cells_of_a_row=0, array_share=0.0, device_shared_rows=1)
+    in_force(RowPolicy, device_rows=8, small_cells=0, cells_of_a_row=0, array_share=0.0, device_shared_joins=0)
 
 
 @pytest.fixture
@@ -124,6 +131,35 @@ def test_ranges_of_keys_go_to_all_devices(
     found = asked(model, query, gpus=cards)
     assert_same(alone, found)
     assert all(parts[(number, cards), number] for number in range(cards))
+
+
+@pytest.mark.parametrize("semiring", [MIN_PLUS, SUM_PRODUCT])
+def test_arrays_beside_rows_go_to_all_devices(cards: int, semiring: Any) -> None:
+    rng, sizes = np.random.default_rng(3), (40, 6, 50)
+    states = np.stack([line.ravel() for line in np.indices(sizes)])[:, rng.random(40 * 6 * 50) < 0.1]
+    keys, array = Keys((0, 1, 2), sizes), Dense(Keys((1, 2), sizes[1:]), rng.random(300) + 1)
+    tables = [Relation(keys, keys.pack(states), rng.random(states.shape[1]) + 1), array]
+    step = make_step(3, (1, 2), ((0, 1, 2), (1, 2)), (0, 1), sizes, semiring, keep=False)
+    team = row_devices.DeviceTeam(DeviceThreads(cards, 1), [MemoryAccount(1 << 24) for _ in range(cards)])
+    given: Any = PlainRows(Representation(semiring, sizes, team.rooms[0]), Plain(semiring))
+    algebra: Any = rows_there(given)
+    there = tables_there(tables)
+    found, alone = team.joined(algebra.choice, step, there), algebra.choice.joined_there(step, there)
+    assert len(found) > cards
+    assert found.words.tobytes() == alone.words.tobytes()
+    assert found.values.tobytes() == alone.values.tobytes()
+    if semiring is MIN_PLUS:
+        here = joined_reduced(tables, (0, 1), semiring)
+        assert found.words.tobytes() == here.words.tobytes()
+        assert found.values.tobytes() == here.values.tobytes()
+
+
+def test_what_steps_took_is_told(cards: int, tmp_path: Path) -> None:
+    asked(star("cost"), "optimum", gpus=1, workdir=tmp_path / "one")
+    asked(star("cost"), "optimum", gpus=cards, workdir=tmp_path / "all")
+    one, several = [json.loads((tmp_path / name / "result.json").read_text())["steps"] for name in ("one", "all")]
+    assert several.keys() == one.keys() != set()
+    assert all(seconds > 0 and times == 1 for seconds, times in several.values())
 
 
 @FEW
