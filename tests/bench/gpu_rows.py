@@ -1,4 +1,4 @@
-"""Tables of rows on devices: ``python tests/bench/gpu_rows.py [join] [cube] [cards] [--quick]``; the first two by default.
+"""Tables of rows on devices: ``python tests/bench/gpu_rows.py [join] [cube] [cards] [--quick]``; not cards by default.
 
 "join": rows of three variables lie in a Zarr array of twenty times what the device may take; boxes read them, join them
 with a table of one variable, minimise that variable, and write what is left. The floor is the time
@@ -9,9 +9,9 @@ the same threads take to read and check the chunks and do nothing with them.
 device's memory, and through it with ``--gpu-memory`` so small that tables of rows are on disk.
 
 "cards": one card beside two. First joins alone, of tables that lie on the first card: "looked up" multiplies rows with
-an array and sums in place, "meets" joins each row with four others, "grows" with 256, "sorts" sums in another order. Then whole
-questions: instances, and a ring of four variables whose two halves are large joins that both lead to a larger one.
-"between" is what went from card to card; answers, and of joins alone all rows, are compared bit for bit.
+an array and sums in place, "meets" joins each row with four others, "grows" with 256, "sorts" sums in another order.
+Then whole questions: instances, and a ring of four variables whose two halves are large joins that both lead to a
+larger one. "between" is what went from card to card; answers, and of joins alone all rows, are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import argparse
 import faulthandler
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -50,7 +50,7 @@ from bucketflow.tasks.rows.memory_account import MemoryAccount
 from bucketflow.tasks.rows.ordering import Ranges, concatenated
 from bucketflow.tasks.rows.relation import Dense, Relation
 from bucketflow.tasks.steps.semiring import min_plus
-from bucketflow.tasks.steps.step import make_step
+from bucketflow.tasks.steps.step import Step, make_step
 from bucketflow.tasks.sweeps.sweep import Plain
 
 COSTS = min_plus("int32")
@@ -245,20 +245,24 @@ def card_joins(quick: bool) -> Table:
     pool = DeviceThreads(2, 1)
     team = DeviceTeam(pool, [MemoryAccount(40 << 30), MemoryAccount(40 << 30)])
     for exponent in (12, 14) if quick else (18, 20, 21, 22, 23, 24, 26, 28):
-        for kind, step, made in card_cases(1 << exponent):
-            given: Any = PlainRows(Representation(COSTS, (*CARD_SIZES, 1 << 10), team.rooms[0]), Plain(COSTS))
-            choice = cast(Any, rows_there(given)).choice
-            tables = [one if isinstance(one, Dense) else team.rooms[0].keep(one) for one in made]
-            alone, one = least_seconds(lambda: finished_on(choice.joined_there(step, tables)))
-            with patch.object(peers, "copy_to", Between()) as between:
-                both, two = least_seconds(lambda: finished_on(team.joined(choice, step, tables)))
-            same = bool((one.words == two.words).all()) and one.values.tobytes() == two.values.tobytes()
-            figures = [f"{alone:.5f}", f"{both:.5f}", f"{alone / both:.2f}", f"{between.nbytes / RUNS / 1e6:.1f} MB"]
-            table.add_row(kind, f"2^{exponent}", *figures, f"{len(one):,}", str(same))
-            del one, two, tables, made
+        for kind, step, tables in card_cases(1 << exponent):
+            table.add_row(kind, f"2^{exponent}", *one_card_join(team, step, tables))
+            tables.clear()
             team.close()
             arrays.free_pools()
     return table
+
+
+def one_card_join(team: DeviceTeam, step: Step, tables: Sequence[Any]) -> list[str]:
+    """Return the figures of a join of tables on the present card."""
+    given: Any = PlainRows(Representation(COSTS, (*CARD_SIZES, 1 << 10), team.rooms[0]), Plain(COSTS))
+    choice = cast(Any, rows_there(given)).choice
+    alone, one = least_seconds(lambda: finished_on(choice.joined_there(step, tables)))
+    with patch.object(peers, "copy_to", Between()) as between:
+        both, two = least_seconds(lambda: finished_on(team.joined(choice, step, tables)))
+    same = bool((one.words == two.words).all()) and one.values.tobytes() == two.values.tobytes()
+    figures = [f"{alone:.5f}", f"{both:.5f}", f"{alone / both:.2f}", f"{between.nbytes / RUNS / 1e6:.1f} MB"]
+    return [*figures, f"{len(one):,}", str(same)]
 
 
 def card_cases(rows: int) -> Iterator[tuple[str, Any, list[Any]]]:
@@ -326,7 +330,6 @@ def card_questions(quick: bool) -> Table:
             model = replace(model, functions=tuple(f for f in model.functions if len(f.scope) < 3))
         models.append((name, model, query))
     for name, model, query in models:
-        print(name, query, flush=True)
         one = timed_answer(model, query, 1)
         with patch.object(peers, "copy_to", Between()) as between:
             two = timed_answer(model, query, 2)
@@ -334,6 +337,7 @@ def card_questions(quick: bool) -> Table:
         seconds = [f"{times:.3f}" for times, _ in (one, two)]
         more = [f"{one[0] / two[0]:.2f}", f"{between.nbytes / 2e6:.1f} MB", f"{two[1].rows_work.joined_rows:,}"]
         table.add_row(name, query, str(one[1].value), *seconds, *more, str(same))
+        print(name, query, *seconds, *more, same, flush=True)
     return table
 
 
