@@ -152,6 +152,7 @@ class _ThreadTask:
 def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
     """Yield keys and outcomes of all tasks that can run."""
 
+    # limits that hold where the graph is run hold for what goes on in the other thread
     def begun(beside: _ThreadTask | None = None) -> _ThreadTask | None:
         key = ready.first()
         if key is None or (beside is not None and not has_room(beside, key)):
@@ -159,7 +160,7 @@ def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolE
         ready.pop()
         function, *args = nodes[key].call(key)
         task = _ThreadTask(key, _phases(function, args))
-        task.transfer = other.submit(task.advance)
+        task.transfer = other.submit(copy_context().run, task.advance)
         return task
 
     def has_room(computing: _ThreadTask, moving: Any) -> bool:
@@ -197,7 +198,7 @@ def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolE
             yield from settled(current)
         else:
             writing = current
-            writing.transfer = other.submit(writing.advance)
+            writing.transfer = other.submit(copy_context().run, writing.advance)
 
 
 def _phases(function: Callable[..., Any], args: Iterable[Any]) -> Phases:

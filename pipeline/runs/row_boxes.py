@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 from ...cluster.pool import Node
 from ...storage.spec import ChunkLostError
 from ...tasks.boxes.box_policy import BoxPolicy
-from ...tasks.boxes.row_box import Path, RowBoxes, TooMuchToReadError, run_row_box
+from ...tasks.boxes.row_box import Path, RowBoxes, TooMuchToReadError, row_box_phases, run_row_box
 from ...tasks.rows.memory_account import RowsNoRoomError
 from ...tasks.rows.ordering import Ranges
 from ...tasks.rows.relation import Relation
@@ -53,7 +53,9 @@ class BoxedStep(Generic[T]):
     def _run_boxes(self, boxes: RowBoxes[T], samples: Sequence[Sample], waiting: Mapping[Path, Ranges]) -> None:
         """Do boxes, and cut those that do not fit."""
         sent = self.run.pool.put(boxes)
-        nodes = {path: Node(set(), lambda path: (run_row_box, sent, path, waiting[path], self.run.threads))
+        # a device of this process does boxes one after the other, and threads read what the next one needs
+        task = row_box_phases if boxes.device and self.run.serial else run_row_box
+        nodes = {path: Node(set(), lambda path: (task, sent, path, waiting[path], self.run.threads))
                  for path in waiting}  # fmt: skip
         lost: list[ChunkLostError] = []
         for path, outcome in self.run.pool.run_graph(nodes):

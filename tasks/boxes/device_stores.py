@@ -6,11 +6,12 @@ Both hand out host arrays from which and to which the device copies at the link'
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
+from dataclasses import dataclass, field
 from functools import cache
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,9 @@ from .box_policy import BoxPolicy
 from .stores import Chunk, ChunkFiles, Key, Loaded, ProcessStore, Written, place, within
 
 Array = NDArray[Any]
+
+# Lengths of buffers have so many bits that count: an eighth is lost at most.
+_ROUNDED_BITS: Final = 4
 
 BUFFERS = Pinned()
 """What chunks of files pass through in this process."""
@@ -48,39 +52,57 @@ class BufferedFiles(ChunkFiles):
 
     def load_together(self, tables: Sequence[Loaded], states: Mapping[int, int], first: int = 0) -> None:
         """Read the files of several tables at the same time; see :meth:`load`."""
-        files: list[tuple[TableSpec, Any, Receipt, Array]] = []
+        files: list[_File] = []
+        outs: list[Any] = []
         try:
             for asked, values, receipts in tables:
                 spec = stored_table(self.folder, asked)
                 for receipt in receipts:
-                    out = values[place(spec, receipt.chunk, states, first)]
-                    files.append((spec, out, receipt, _room(BUFFERS, spec, rounded=True)))
+                    outs.append(values[place(spec, receipt.chunk, states, first)])
+                    files.append(self._file(spec, receipt))
             with closing(self._read(files)) as chunks:  # nobody fills a buffer any more
-                for spec, out, _, buffer in chunks:
-                    _send(buffer[within(spec, states)], out)
+                for file, out in zip(chunks, outs, strict=True):
+                    _send(file.buffer[within(file.spec, states)], out)
         finally:
             _wait()
-            for _, _, _, buffer in files:
-                BUFFERS.give(_block(buffer))
-
-    def _read(
-        self, files: Sequence[tuple[TableSpec, Any, Receipt, Array]]
-    ) -> Generator[tuple[TableSpec, Any, Receipt, Array], None, None]:
-        """Read and check files, large ones several at a time; yield each as soon as those before are there."""
-        policy = BoxPolicy.current()
-        if sum(buffer.nbytes for _, _, _, buffer in files[1:]) < policy.least_shared_read_bytes:
             for file in files:
-                read_chunk(self.folder, file[0], file[2], file[3])
-                yield file
-            return
-        readers = _readers(policy.reading_threads)
-        reading = [readers.submit(read_chunk, self.folder, spec, receipt, to) for spec, _, receipt, to in files]
+                BUFFERS.give(_block(file.buffer))
+
+    def _file(self, spec: TableSpec, receipt: Receipt) -> _File:
+        """Return a file that is to be read."""
+        return _File(spec, receipt, _room(BUFFERS, spec, rounded=True))
+
+    def _read(self, files: Sequence[_File]) -> Generator[_File, None, None]:
+        """Read and check files, large ones several at a time; yield each as soon as those before are there."""
+        if sum(file.buffer.nbytes for file in files[1:]) >= BoxPolicy.current().least_shared_read_bytes:
+            self._begin(files)
         try:
-            for file, one in zip(files, reading, strict=True):
-                one.result()
+            for file in files:
+                if file.reading is None:
+                    read_chunk(self.folder, file.spec, file.receipt, file.buffer)
+                else:
+                    file.reading.result()
                 yield file
         finally:
-            wait(reading)
+            wait([file.reading for file in files if file.reading is not None])
+
+    def _begin(self, files: Iterable[_File]) -> None:
+        """Let threads read files."""
+        readers = _readers(BoxPolicy.current().reading_threads)
+        for file in files:
+            if file.reading is None:
+                file.reading = readers.submit(read_chunk, self.folder, file.spec, file.receipt, file.buffer)
+
+    def begun(self, tables: Iterable[tuple[TableSpec, Sequence[Receipt]]]) -> BegunFiles:
+        """Begin to read files, large ones in threads; :meth:`load` of what is returned takes them from there."""
+        found = BegunFiles(self.folder)
+        for asked, receipts in tables:
+            spec = stored_table(self.folder, asked)
+            for receipt in receipts:
+                found.files[receipt.key] = self._file(spec, receipt)
+        if sum(file.buffer.nbytes for file in found.files.values()) >= BoxPolicy.current().least_shared_read_bytes:
+            self._begin(found.files.values())
+        return found
 
     def save(
         self, spec: TableSpec, values: Any, chunks: Collection[Chunk], states: Mapping[int, int]
@@ -98,6 +120,38 @@ class BufferedFiles(ChunkFiles):
     def close(self) -> None:
         """Free the buffers."""
         BUFFERS.release()
+
+
+@dataclass(eq=False)
+class _File:
+    """A chunk file, the buffer that it is read into, and the thread's work once one has begun with it."""
+
+    spec: TableSpec
+    receipt: Receipt
+    buffer: Array
+    reading: Future[None] | None = None
+
+
+@dataclass(frozen=True)
+class BegunFiles(BufferedFiles):
+    """Chunk files of which some are being read; each is handed out once.
+
+    Parameters
+    ----------
+    files : dict of Key to file
+        Those that nobody has asked for yet.
+    """
+
+    files: dict[Key, _File] = field(default_factory=dict)
+
+    def _file(self, spec: TableSpec, receipt: Receipt) -> _File:
+        return self.files.pop(receipt.key, None) or super()._file(spec, receipt)
+
+    def close(self) -> None:
+        """Give the buffers back that nobody has asked for; those of others stay."""
+        wait([file.reading for file in self.files.values() if file.reading is not None])
+        while self.files:
+            BUFFERS.give(_block(self.files.popitem()[1].buffer))
 
 
 class HostTables(ProcessStore):
@@ -170,7 +224,8 @@ def _fetched(
 def _room(memory: Pinned, spec: TableSpec, *, rounded: bool = False) -> Array:
     """Take memory for a chunk, in the chunk's shape; rounded up it serves chunks of other lengths later."""
     nbytes = prod(spec.chunk_shape) * np.dtype(spec.dtype).itemsize
-    taken = 1 << max(nbytes - 1, 1).bit_length() if rounded else nbytes
+    step = 1 << max(nbytes.bit_length() - _ROUNDED_BITS, 0)
+    taken = -(-nbytes // step) * step if rounded else nbytes
     return memory.take(taken)[:nbytes].view(spec.dtype).reshape(spec.chunk_shape)
 
 

@@ -6,9 +6,9 @@ How many rows a box makes is known when it is made: one that does not fit says s
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing, nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property
 from threading import Lock
 from types import MappingProxyType
@@ -31,10 +31,12 @@ from ..steps.step import Step, make_step
 from ..sweeps.sweep import Algebra
 from .box import new_receipt
 from .box_policy import BoxPolicy
+from .device_stores import BufferedFiles
 from .sorted_runs import RowRun, blocks_of, keys_name, values_name
 from .stores import ChunkFiles, Key, Store
 
 T = TypeVar("T")
+R = TypeVar("R")
 Path = tuple[int, ...]
 """A box: which part of the whole step it is, which part of that, and so on."""
 
@@ -180,9 +182,49 @@ def run_row_box(boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int) 
     there, before = box_there(boxes.store, boxes.name, boxes.keys, path, ranges)
     if (boxes.name, path) in there:
         return [*there.values()]
-    try:
+    box = _Box(boxes, path, ranges, there, before)
+
+    def done() -> list[Receipt]:
         with own_stream() if boxes.device else nullcontext():
-            return _done(boxes, path, ranges, threads, there, before)
+            return box.written(box.made(boxes.store, threads))
+
+    return _within_memory(boxes, done)
+
+
+def row_box_phases(
+    boxes: RowBoxes[Any], path: Path, ranges: Ranges, threads: int
+) -> Generator[None, None, list[Receipt]]:
+    """Task: do a box on the device of this process, as :func:`run_row_box` does, in phases.
+
+    The first begins to read, so that threads read what the next box needs while this one is joined. The last one
+    writes what is small enough to wait for that in the host's memory.
+    """
+    from ..rows.device_algebra import entries, table_here
+
+    there, before = box_there(boxes.store, boxes.name, boxes.keys, path, ranges)
+    if (boxes.name, path) in there:
+        return [*there.values()]
+    box = _Box(boxes, path, ranges, there, before)
+    with closing(box.begun()) as store:
+        yield
+
+        def joined() -> list[Receipt] | Any:
+            with own_stream():
+                made = box.made(store, threads)
+                few = entries(made).nbytes <= boxes.nbytes // BoxPolicy.current().device_chunk_part
+                return table_here(made) if few else box.written(made)
+
+        found = _within_memory(boxes, joined)
+    if isinstance(found, list):
+        return found
+    yield
+    return _within_memory(boxes, lambda: box.written(found))
+
+
+def _within_memory(boxes: RowBoxes[Any], do: Callable[[], R]) -> R:
+    """Do something of a box; see :func:`run_row_box`."""
+    try:
+        return do()
     except RowsNoRoomError as error:
         failure = type(error)(*error.args)
     except MemoryError as error:
@@ -225,31 +267,56 @@ def box_there(
     return chunks | own, run
 
 
-def _done(
-    boxes: RowBoxes[Any],
-    path: Path,
-    ranges: Ranges,
-    threads: int,
-    there: Mapping[Key, Receipt],
-    before: RowRun | None,
-) -> list[Receipt]:
-    start, limit = time.perf_counter(), boxes.read_bytes
-    tables, read, held = {}, 0, boxes.placed()
-    for node, axes in boxes.axes.items():
-        if node in held:
-            table = held[node]
-        else:
-            runs = boxes.stored[node]
-            table, nbytes = read_table(boxes.store, boxes.algebra, runs, ranges, limit - read, there=boxes.device)
-            read += nbytes
-        tables[node] = boxes.algebra.within(table, axes, ranges)
-        del table
-    room = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read)
-    sizes = sizes_within(boxes.sizes, ranges)
-    step = boxes.step_of(sizes)
-    made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
-    work = {"joined": room.joined, "work": room.done, "dense": room.dense}
-    return stored_run(boxes, path, made, start, work, there, ranges, before)
+@dataclass
+class _Box(Generic[T]):
+    """A box on its way: what was there of it before, and what its join took."""
+
+    boxes: RowBoxes[T]
+    path: Path
+    ranges: Ranges
+    there: Mapping[Key, Receipt]
+    before: RowRun | None
+    start: float = field(default_factory=time.perf_counter)
+    work: dict[str, Any] = field(default_factory=dict)
+
+    def begun(self) -> ChunkFiles:
+        """Begin to read the inputs, unless they are more than a box may read; return where they are loaded from."""
+        files, nbytes, store = [], 0, self.boxes.store
+        assert isinstance(store, BufferedFiles)
+        for runs in self.boxes.stored.values():
+            for run in runs:
+                chunks = run.chunks_within(self.ranges)
+                # of those at both ends a part is within the ranges
+                nbytes += max(len(chunks) - 2, 0) * run.chunk_rows * run.row_bytes
+                files += [
+                    (spec, [run.receipts[chunk][which] for chunk in chunks]) for which, spec in enumerate(run.specs)
+                ]
+        return store.begun(files if nbytes <= self.boxes.read_bytes else ())
+
+    def made(self, store: ChunkFiles, threads: int) -> T:
+        """Read the inputs and join them."""
+        boxes, ranges = self.boxes, self.ranges
+        limit = boxes.read_bytes
+        tables, read, held = {}, 0, boxes.placed()
+        for node, axes in boxes.axes.items():
+            if node in held:
+                table = held[node]
+            else:
+                runs = boxes.stored[node]
+                table, nbytes = read_table(store, boxes.algebra, runs, ranges, limit - read, there=boxes.device)
+                read += nbytes
+            tables[node] = boxes.algebra.within(table, axes, ranges)
+            del table
+        room = MemoryAccount(boxes.nbytes - BoxPolicy.current().input_copies * read)
+        sizes = sizes_within(boxes.sizes, ranges)
+        step = boxes.step_of(sizes)
+        made = boxes.algebra.resized(sizes).in_room(room).step(step, [tables[i] for i in step.inputs], threads)
+        self.work = {"joined": room.joined, "work": room.done, "dense": room.dense}
+        return made
+
+    def written(self, made: T) -> list[Receipt]:
+        """Write what the join made."""
+        return stored_run(self.boxes, self.path, made, self.start, self.work, self.there, self.ranges, self.before)
 
 
 def sizes_within(sizes: Sequence[int], ranges: Ranges) -> tuple[int, ...]:

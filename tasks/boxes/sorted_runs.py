@@ -154,6 +154,11 @@ class RowRun:
         there &= comparable(found) <= comparable(self.lasts[start:stop])
         return [*map(int, np.flatnonzero(there) + start)]
 
+    def chunks_within(self, ranges: Ranges) -> list[int]:
+        """Return the chunks that may have rows within ranges."""
+        wanted = self.wanted(ranges)
+        return [] if wanted is None or not self.chunks else self.between(wanted)
+
     def read(self, store: ChunkFiles, ranges: Ranges, *, there: bool = False, together: int = 1) -> Iterator[Relation]:
         """Yield the rows within ranges, some chunks at a time, on the device that is in use or on the host.
 

@@ -86,6 +86,10 @@ def arguments() -> argparse.Namespace:
         "--sample", type=parse_bytes, default=parse_bytes("1GiB"), metavar="SIZE", help="disk's test file"
     )
     parser.add_argument("--faults", type=int, default=50, metavar="N", help="trials")
+    parser.add_argument(
+        "--first", type=int, default=0, metavar="N", help="number of the first trial: others, other moments"
+    )
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="kinds of faults at the same time")
     parser.add_argument("--folder", metavar="DIR", help="where tables go")
     return parser.parse_args()
 
@@ -102,13 +106,10 @@ def main() -> None:
             console.print(*disk_bound(folder, options.table, options.sample))
         if "growth" in options.parts:
             console.print(*growth(folder, options.cells, options.memory))
-    if "faults" in options.parts:
-        console.print(run_faults(options.faults))
-    if "rows" in options.parts:
-        console.print(run_faults(options.faults, "rows"))
-        console.print(run_faults(options.faults, "marginals by rows"))
-    if "gpu" in options.parts:
-        console.print(run_faults(options.faults, "rows on a GPU"))
+    cases = {"faults": ["dense"], "rows": ["rows", "marginals by rows"], "gpu": ["rows on a GPU"]}
+    for part, kinds in cases.items():
+        for kind in kinds if part in options.parts else ():
+            console.print(run_faults(options.faults, kind, options.first, options.jobs))
 
 
 if __name__ == "__main__":

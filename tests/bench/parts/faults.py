@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -382,20 +383,40 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
 }
 
 
-def run_faults(trials: int, kind: str = "dense", only: str = "") -> Table:
-    """Run trials of every kind in turn and lay out what happened."""
+def can_mount() -> bool:
+    """Whether this process may mount file systems of its own."""
+    try:
+        with working_folder(own=True):
+            return True
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+def run_faults(trials: int, kind: str = "dense", first: int = 0, jobs: int = 1) -> Table:
+    """Run trials of every kind of fault and lay out what happened.
+
+    Parameters
+    ----------
+    first : int
+        The number of the first trial, from which its random moments follow.
+    jobs : int
+        Kinds at the same time.
+    """
     with TemporaryDirectory(prefix="bucketflow-") as folder:
         case = CASES[kind](Path(folder))
         left_out = _WITH_WORKERS if "--gpus" in case.options else ()  # every GPU has a worker of its own
-        names = [name for name, (_, own) in FAULTS.items() if only in name and (not own or os.geteuid() == 0)]
+        mounts = can_mount()
+        names = [name for name, (_, own) in FAULTS.items() if mounts or not own]
         names = [name for name in names if name not in left_out]
         tallies = {name: Tally() for name in names}
-        with suppress(KeyboardInterrupt):
-            for k in range(trials):
-                name = names[k % len(names)]
-                print(f"\r{k + 1}/{trials} {name:30}", end="", file=sys.stderr, flush=True)
-                attempt(case, name, k, tallies[name])
-    print(file=sys.stderr)
+
+        def attempts(kind: int) -> None:
+            for k in range(first + kind, first + trials, len(names)):
+                print(f"{k} {names[kind]}", file=sys.stderr, flush=True)
+                attempt(case, names[kind], k, tallies[names[kind]])
+
+        with suppress(KeyboardInterrupt), ThreadPoolExecutor(max(1, min(jobs, len(names)))) as threads:
+            list(threads.map(attempts, range(len(names))))
     return _table(case, tallies)
 
 

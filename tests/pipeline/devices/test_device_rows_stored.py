@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import wait
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -17,11 +18,12 @@ from hypothesis import given
 
 import bucketflow
 from bucketflow import Model
+from bucketflow.cluster.pool import in_a_row
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.runs import row_boxes
-from bucketflow.tasks.boxes import row_box
+from bucketflow.tasks.boxes import device_stores, row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
-from bucketflow.tasks.boxes.row_box import RowBoxes, run_row_box
+from bucketflow.tasks.boxes.row_box import RowBoxes, row_box_phases, run_row_box, sizes_within
 from bucketflow.tasks.gpu.arrays import is_device
 from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.steps.row_policy import RowPolicy
@@ -50,14 +52,15 @@ def place(
 def joined(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, int]]:
     """The tables that boxes made, and by which thread."""
     found: list[tuple[Any, int]] = []
-    store = row_box.stored_run
+    made = row_box._Box.made
 
-    def stored_run(boxes: Any, path: Any, table: Any, *rest: Any, **options: Any) -> Any:
-        bare, _ = boxes.algebra.keyed(table, boxes.step.axes)
+    def noted(box: Any, *args: Any) -> Any:
+        table, boxes = made(box, *args), box.boxes
+        bare, _ = boxes.algebra.resized(sizes_within(boxes.sizes, box.ranges)).keyed(table, boxes.step.axes)
         found.append((bare, get_ident()))
-        return store(boxes, path, table, *rest, **options)
+        return table
 
-    monkeypatch.setattr(row_box, "stored_run", stored_run)
+    monkeypatch.setattr(row_box._Box, "made", noted)
     return found
 
 
@@ -175,7 +178,7 @@ def test_a_stopped_run_goes_on_with_and_without_the_device(
         folder = tmp_path / f"{gpus}"
         calls.clear()
         with monkeypatch.context() as patch:
-            patch.setattr(row_boxes, "run_row_box", stops)
+            patch.setattr(row_boxes, "row_box_phases", stops)
             with pytest.raises(bucketflow.StoppedError):
                 stored(model, workdir=folder)
         before = {path: path.stat().st_mtime_ns for path in folder.rglob("c.*")}
@@ -187,6 +190,71 @@ def test_a_stopped_run_goes_on_with_and_without_the_device(
         assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
+@pytest.mark.parametrize("phase", [1, 2, 3])
+def test_a_run_that_is_stopped_in_any_phase_goes_on(
+    place: Any, in_boxes: None, in_force: InForce, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: int
+) -> None:
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, least_shared_read_bytes=0)
+    model, calls = ring(60, groups=4), list[Any]()
+
+    def stops(*args: Any) -> Any:
+        calls.append(args[1])
+        inner = row_box_phases(*args)
+        for number in range(1, 4):
+            if len(calls) > 4 and number == phase:
+                inner.close()
+                raise KeyboardInterrupt
+            try:
+                next(inner)
+            except StopIteration as end:
+                return end.value
+            yield
+
+    with monkeypatch.context() as patch:
+        patch.setattr(row_boxes, "row_box_phases", stops)
+        with pytest.raises(bucketflow.StoppedError):
+            stored(model, workdir=tmp_path)
+    free = sum(block.nbytes for block in device_stores.BUFFERS._free)
+    assert free == device_stores.BUFFERS.held_bytes
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("c.*")}
+    assert before
+    found = stored(model, workdir=tmp_path)
+    assert found.value == bucketflow.solve(model, representation="rows").value
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_what_a_box_needs_is_read_before_it_is_joined(
+    place: Any, in_boxes: None, in_force: InForce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, least_shared_read_bytes=0)
+    begun, made, read = row_box._Box.begun, row_box._Box.made, device_stores.read_chunk
+    ahead, late = [0], list[Any]()
+
+    def noted_begun(box: Any) -> Any:
+        found = begun(box)
+        wait([file.reading for file in found.files.values()])
+        ahead[0] += len(found.files)
+        return found
+
+    def noted_made(box: Any, *args: Any) -> Any:
+        late.clear()
+        found = made(box, *args)
+        assert not late
+        return found
+
+    def noted_read(*args: Any) -> None:
+        late.append(args)
+        read(*args)
+
+    monkeypatch.setattr(row_box._Box, "begun", noted_begun)
+    monkeypatch.setattr(row_box._Box, "made", noted_made)
+    monkeypatch.setattr(device_stores, "read_chunk", noted_read)
+    monkeypatch.setattr(row_boxes, "row_box_phases", lambda *args: in_a_row(row_box_phases, *args))
+    model = ring(60, groups=4)
+    assert stored(model).value == bucketflow.solve(model, representation="rows").value
+    assert ahead[0] > 10
+
+
 def test_boxes_travel_to_workers_without_what_is_on_the_device(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that died after it wrote its receipts: its boxes, sent again, are there already."""
 
@@ -196,7 +264,7 @@ def test_boxes_travel_to_workers_without_what_is_on_the_device(place: Any, monke
         assert {r.key for r in run_row_box(boxes, *rest)} == {r.key for r in receipts}
         return receipts
 
-    monkeypatch.setattr(row_boxes, "run_row_box", twice)
+    monkeypatch.setattr(row_boxes, "row_box_phases", twice)
     model = ring(60, groups=4)
     assert stored(model).value == bucketflow.solve(model, representation="rows").value
 
