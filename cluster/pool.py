@@ -108,12 +108,13 @@ class SerialPool:
         return (function(*call) for call in calls)
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
-        """Compute one task after the other, as the priorities ask, beside at most one transfer.
+        """Compute one task after the other, as the priorities ask.
 
-        While one computes, the one before writes and then the one after reads, if there is room.
+        While one computes, the one before writes and the one after reads, if there is room: one after the other, or at
+        the same time where there is room for both.
         """
         ready = ReadyTasks(nodes)
-        other = ThreadPoolExecutor(1, "transfers")
+        other = ThreadPoolExecutor(2, "transfers")
         try:
             yield from _overlapped(ready, nodes, other)
         finally:
@@ -130,8 +131,10 @@ class _ThreadTask:
     outcome: Any = None
     done: bool = False
 
-    def advance(self) -> None:
-        """Run the next phase, here and now."""
+    def advance(self, before: Future[None] | None = None) -> None:
+        """Run the next phase, here and now, or once another task's is over."""
+        if before is not None:
+            wait([before])
         assert self.phases is not None
         try:
             next(self.phases)
@@ -152,7 +155,10 @@ class _ThreadTask:
 def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolExecutor) -> Iterator[tuple[Any, Any]]:
     """Yield keys and outcomes of all tasks that can run."""
 
-    # limits that hold where the graph is run hold for what goes on in the other thread
+    reading: _ThreadTask | None = None
+    writing: _ThreadTask | None = None
+
+    # limits that hold where the graph is run hold for what goes on in the other threads
     def begun(beside: _ThreadTask | None = None) -> _ThreadTask | None:
         key = ready.first()
         if key is None or (beside is not None and not has_room(beside, key)):
@@ -160,19 +166,20 @@ def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolE
         ready.pop()
         function, *args = nodes[key].call(key)
         task = _ThreadTask(key, _phases(function, args))
-        task.transfer = other.submit(copy_context().run, task.advance)
+        before = None
+        if beside is not None and writing is not None and not has_room(beside, key, writing.key):
+            before = writing.transfer
+        task.transfer = other.submit(copy_context().run, task.advance, before)
         return task
 
-    def has_room(computing: _ThreadTask, moving: Any) -> bool:
-        return nodes[moving].moving_bytes <= nodes[computing.key].room_bytes
+    def has_room(computing: _ThreadTask, *moving: Any) -> bool:
+        return sum(nodes[key].moving_bytes for key in moving) <= nodes[computing.key].room_bytes
 
     def settled(task: _ThreadTask) -> Iterator[tuple[Any, Any]]:
         yield task.key, task.outcome
         if not isinstance(task.outcome, BaseException):
             ready.finish(task.key)
 
-    reading: _ThreadTask | None = None
-    writing: _ThreadTask | None = None
     while True:
         current = reading or begun()
         reading = None

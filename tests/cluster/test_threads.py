@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -61,3 +63,32 @@ def test_it_is_serial_for_everything_else() -> None:
     assert list(pool.stream(lambda x: x + 1, [(1,), (2,)])) == [2, 3]
     with pytest.raises(ZeroDivisionError):
         pool.submit(lambda: 1 // 0)
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_two_transfers_go_on_together_where_there_is_room_for_both(room: int) -> None:
+    lock, moving, most, later = threading.Lock(), [0], [0], threading.Event()
+
+    @contextmanager
+    def transfer() -> Iterator[None]:
+        with lock:
+            moving[0] += 1
+            most[0] = max(most[0], moving[0])
+        yield
+        with lock:
+            moving[0] -= 1
+
+    def task(number: int) -> Generator[None, None, int]:
+        with transfer():
+            if number == 2:
+                later.set()
+        yield
+        yield
+        with transfer():
+            if number == 0 and room == 2:  # the task after the next one begins while this one ends
+                assert later.wait(60)
+        return number
+
+    nodes = {i: Node(set(), lambda i: (task, i), moving_bytes=1, room_bytes=room) for i in range(8)}
+    assert sorted(SerialPool().run_graph(nodes)) == [(i, i) for i in range(8)]
+    assert most[0] <= room

@@ -412,8 +412,10 @@ def run_faults(trials: int, kind: str = "dense", first: int = 0, jobs: int = 1) 
 
         def attempts(kind: int) -> None:
             for k in range(first + kind, first + trials, len(names)):
-                print(f"{k} {names[kind]}", file=sys.stderr, flush=True)
-                attempt(case, names[kind], k, tallies[names[kind]])
+                tally = tallies[names[kind]]
+                attempt(case, names[kind], k, tally)
+                told = f"{tally.right} of {tally.trials} right, {tally.rewritten} chunks rewritten"
+                print(f"{k} {names[kind]}: {told}", file=sys.stderr, flush=True)
 
         with suppress(KeyboardInterrupt), ThreadPoolExecutor(max(1, min(jobs, len(names)))) as threads:
             list(threads.map(attempts, range(len(names))))
