@@ -66,7 +66,7 @@ def paying(values: Array, disk_rate: float) -> str:
     disk_rate : float
         Bytes per second, written and read.
     """
-    sample = np.ascontiguousarray(values.reshape(-1)[: _SAMPLE_BYTES // values.itemsize])
+    sample = _sample(values)
     if not sample.size:
         return ""
     start = time.perf_counter()
@@ -75,3 +75,13 @@ def paying(values: Array, disk_rate: float) -> str:
     processing = time.perf_counter() - start
     raw, left = (2 * size / disk_rate for size in (sample.nbytes, len(packed)))
     return BLOSC if left + processing < (1 - _GAIN) * raw else ""
+
+
+def compressed_share(values: Array) -> float:
+    """Return which part of its bytes an array takes compressed, by a sample; 1 where it takes no less."""
+    sample = _sample(values)
+    return min(1.0, len(compress(sample)) / sample.nbytes) if sample.size else 1.0
+
+
+def _sample(values: Array) -> Array:
+    return np.ascontiguousarray(values.reshape(-1)[: _SAMPLE_BYTES // values.itemsize])

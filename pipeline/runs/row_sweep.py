@@ -323,10 +323,11 @@ class RowTables(Generic[T]):
     def _stored_bytes(self, table: T, step: Step) -> int:
         """Return what the values of a table's rows take on disk; their keys are compressed."""
         bare, kept = self.algebra.keyed(table, step.axes)
+        share = self.store.share(bare.values)
         if isinstance(bare, Relation):
-            return int(bare.values.nbytes)
+            return int(share * bare.values.nbytes)
         semiring = LOG_SUM if kept.get("logs") else self.run.problem.semiring
-        return possible(bare.values, semiring) * int(bare.values.itemsize)
+        return int(share * possible(bare.values, semiring) * bare.values.itemsize)
 
     def free(self, gone: Sequence[int]) -> None:
         """Drop tables that no step will read."""

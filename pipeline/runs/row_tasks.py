@@ -11,7 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from ...cluster.pool import SerialPool
+from ...storage.files import free_bytes
 from ...storage.spec import Receipt
+from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.stores import ChunkFiles
 from .row_sweep import RowTables
 from .run import Run, ignored
@@ -113,12 +115,14 @@ def opened_row_tables(run: Run[T], name: str, *, keep: bool) -> Iterator[RowTabl
     """Open the tables of a sweep by rows in the run's folder."""
     assert run.folder is not None
     folder = (run.folder / name).absolute()
+    allowed = free_bytes(run.folder) if run.disk_bytes is None else run.disk_bytes
+    compact = BoxPolicy.current().compact_part * run.plan.stored_bytes > allowed
     if run.device:
         from ...tasks.boxes.device_stores import BufferedFiles
 
-        store: ChunkFiles = BufferedFiles(folder)
+        store: ChunkFiles = BufferedFiles(folder, compact=compact)
     else:
-        store = ChunkFiles(folder)
+        store = ChunkFiles(folder, compact=compact)
     try:
         yield (RowTasks if run.by_steps else RowTables)(run, store, keep)
     finally:

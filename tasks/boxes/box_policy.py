@@ -37,6 +37,8 @@ class BoxPolicy(Policy):
         About so many keys of a table in memory, and as many of each chunk, tell how a box is cut.
     least_compressed_bytes : int
         Chunks of keys of fewer bytes stay as they are: a file takes as much.
+    compact_part : int
+        Values are compressed, too, where tables are expected to take more than one such part of the disk that is left.
     memory_first : bool
         Whether steps are tried in memory before they are cut into boxes.
     held_part, large_part : int
@@ -80,6 +82,7 @@ class BoxPolicy(Policy):
     sampled_keys: int = 1 << 12
     chunk_samples: int = 8
     least_compressed_bytes: int = 1 << 12
+    compact_part: int = 2
     memory_first: bool = True
     held_part: int = 4
     large_part: int = 32

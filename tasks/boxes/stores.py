@@ -6,20 +6,23 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...storage import ledger
 from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
-from ...storage.codecs import paying
+from ...storage.codecs import BLOSC, compressed_share, paying
 from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table, stored_table
+from ..gpu.arrays import on_host
 
 Array = NDArray[Any]
 Chunk = tuple[int, ...]
+#: What is sampled of arrays that may be on a device.
+SAMPLED_CELLS: Final = 1 << 20
 Written = tuple[Chunk, int, int]
 """A chunk, the bytes it takes where it is stored, and their checksum."""
 Loaded = tuple[TableSpec, Any, Sequence[Receipt]]
@@ -99,10 +102,13 @@ class ChunkFiles:
     disk_rate : float, optional
         Bytes per second of a disk that has to be waited for, so that compression may pay and chunks go there at once;
         None where the tables stay in the page cache.
+    compact : bool
+        Whether all is compressed that takes less so: there may be no room for it as it is.
     """
 
     folder: Path
     disk_rate: float | None = None
+    compact: bool = False
 
     def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
         """Return the receipts whose chunk files are there in full length."""
@@ -153,11 +159,20 @@ class ChunkFiles:
         self, spec: TableSpec, values: Array, chunks: Collection[Chunk], states: Mapping[int, int]
     ) -> Iterable[Written]:
         """Write chunk files."""
-        rate = self.disk_rate
-        spec = create_table(self.folder, spec, lambda: spec.compression if rate is None else paying(values, rate))
+        spec = create_table(self.folder, spec, lambda: self._compression(spec, values))
         for chunk in chunks:
             view = values[place(spec, chunk, states)]
-            yield chunk, *write_chunk(self.folder, spec, chunk, view, flushed=rate is not None)
+            yield chunk, *write_chunk(self.folder, spec, chunk, view, flushed=self.disk_rate is not None)
+
+    def _compression(self, spec: TableSpec, values: Array) -> str:
+        """Choose how the chunks of a new table are stored, some of whose values are given."""
+        if self.disk_rate is not None:
+            return paying(values, self.disk_rate)
+        return spec.compression or (BLOSC if self.share(values) < 1.0 else "")
+
+    def share(self, values: Any) -> float:
+        """Return which part of their bytes values are expected to take in files, of a table that says nothing else."""
+        return compressed_share(on_host(values.reshape(-1)[:SAMPLED_CELLS])) if self.compact else 1.0
 
     def record(self, receipts: list[Receipt]) -> None:
         """Append to the ledger."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from bucketflow.tasks.rows.relation import Relation
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from bucketflow.tasks.steps.semiring import MIN_PLUS
 from bucketflow.tasks.steps.step import make_step
+from tests.device_stand_in import device
 from tests.memory import traced
 from tests.pipeline.rows.sparse import COSTS, FEW, WEIGHTS, dense_ring, ring, sparse_models
 from tests.policies import InForce
@@ -415,6 +417,26 @@ def test_ways_are_chosen(in_force: InForce) -> None:
     assert sliced.value == found.value
     with pytest.raises(BudgetError, match=r"more than .* of disk, allowed 1 kB"):
         bucketflow.solve(model, fit="spill", disk="1kB", **options)
+
+
+@pytest.mark.parametrize("place", ["host", "stand-in"])
+@pytest.mark.parametrize("query", ["optimum", "count"])
+def test_values_are_compressed_where_the_disk_is_small(
+    place: str, query: Any, in_force: InForce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, least_chunk_bytes=1 << 12)
+    in_force(RowPolicy, device_rows=8, small_cells=0)
+    model, options = ring(60, groups=4), dict[str, Any](representation="rows", fit="spill", memory=TINY)
+    if place == "stand-in":
+        options["gpus"] = 1
+    with device(monkeypatch) if place == "stand-in" else nullcontext():
+        whole = bucketflow.solve(model, query, **options)
+        disk = whole.rows_work.disk_bytes * 4 // 5
+        with BoxPolicy.using(compact_part=0), pytest.raises(BudgetError, match="of disk, allowed"):
+            bucketflow.solve(model, query, disk=disk, **options)
+        found = bucketflow.solve(model, query, disk=disk, **options)
+    assert found.value == whole.value
+    assert found.rows_work.disk_bytes <= disk
 
 
 @pytest.mark.parametrize("query", ["optimum", "count"])
