@@ -42,6 +42,7 @@ from .text.written_words import (
     highest_costs,
     infinite_cost,
     kept_names,
+    written_top,
 )
 
 # A decimal number in a list, and the cost that is made of it.
@@ -287,8 +288,8 @@ def _top(model: Model) -> int | None:
         If a cost, or a top that totals may reach, is too large.
     """
     infinite, open_top = infinite_cost(model), sum(highest_costs(model, ".cfn")) + 1
-    if model.top is not None and model.top < min(infinite, FORBIDDEN):
-        return model.top
+    if (top := written_top(model, ".cfn")) is not None:
+        return top
     if model.top is not None and model.top < open_top:
         raise ModelError(f"the model cannot be written as .cfn, where a top of {INFINITE} and more is infinite")
     return open_top if open_top < min(infinite, FORBIDDEN) else None
@@ -313,9 +314,10 @@ def _lines(file: _File) -> Iterator[str]:
 def _function_lines(file: _File, k: int, function: Function) -> Iterator[str]:
     """Return the lines of a function, one unless it lists very many costs."""
     model = file.model
+    limit = FORBIDDEN if file.top is not None else model.limits[k]  # without a top nothing else forbids such costs
 
     def written(cost: int) -> str:
-        return file.forbidden if cost >= FORBIDDEN else cost_text(model, cost, "inf")
+        return file.forbidden if cost >= limit else cost_text(model, cost, "inf")
 
     line = f'"c{k}": {{"scope": {json.dumps([file.names[v] for v in function.scope], ensure_ascii=False)}, '
     if function.rows is None:

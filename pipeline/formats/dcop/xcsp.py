@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...errors import printable, shorten
 from ...models.dcop import Agent, Dcop
-from ...models.model import FORBIDDEN, Model
+from ...models.model import Model
 from ..decimal_costs import Number
 from ..text.source import Source
 from ..text.tables import cell_count
@@ -23,11 +23,11 @@ from ..text.written_words import (
     WrittenWords,
     cost_text,
     highest_costs,
-    infinite_cost,
     listed,
     lost_of_agents,
     lost_top,
     words_of,
+    written_top,
 )
 from ..text.xml import Element, root_element
 from .draft import Draft, Given
@@ -330,8 +330,7 @@ def xcsp_file(dcop: Dcop) -> WrittenFile:
 
 def _top(model: Model) -> int | None:
     """Return from where totals are forbidden in the file, which are costs there; None if none are."""
-    held = model.top is not None and not model.maximize and model.top < min(infinite_cost(model), FORBIDDEN)
-    return model.top if held else None
+    return None if model.maximize else written_top(model, ".xml")
 
 
 def _is_plain(word: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -89,7 +90,7 @@ class LinearDraft(Generic[P]):
             dims=tuple(parts.dims),
             states=(*states, *[None] * parts.hidden),
             functions=tuple(parts.functions),
-            top=None if self.top is None else build.stored(self.top),
+            top=None if self.top is None else build.whole(self.top, build.decimals),
             decimals=build.decimals,
             maximize=self.maximize,
             name=name or self.source.stem,
@@ -118,9 +119,17 @@ class _Build(Generic[P]):
 
     def stored(self, number: Decimal) -> int:
         """Return a cost as it is stored, without its sign for what is maximised."""
-        return self._whole(number, self.decimals)
+        cost = self.whole(number, self.decimals)
+        self._check_reach(abs(cost))
+        return cost
 
-    def _whole(self, number: Decimal, decimals: int) -> int:
+    def _check_reach(self, cost: int) -> None:
+        if cost >= 10**_MOST_DIGITS:
+            most = f"costs of at most {_MOST_DIGITS} digits (here with {self.decimals} decimals)"
+            raise FormatError(self.draft.source.path, None, most, "greater ones")
+
+    def whole(self, number: Decimal, decimals: int) -> int:
+        """Return a number in units of its last decimal."""
         if number.adjusted() + decimals > _MOST_DIGITS:
             raise FormatError(self.draft.source.path, None, f"numbers of at most {_MOST_DIGITS} digits", str(number))
         return int(number.scaleb(decimals))
@@ -135,6 +144,7 @@ class _Build(Generic[P]):
         """Add what the objective costs: one function for each set of variables that are multiplied."""
         sign = -1 if self.draft.maximize else 1
         by_scope: dict[tuple[int, ...], NDArray[np.int64]] = {}
+        reaches: Counter[tuple[int, ...]] = Counter()
         for term in terms:
             cost = sign * self.stored(term.coefficient)
             scope = tuple(sorted({self.index[name] for name, _ in term.factors}))
@@ -145,10 +155,11 @@ class _Build(Generic[P]):
             for factor in term.factors:
                 values = self._values(factor)
                 reach *= int(np.abs(values).max())
-                if reach >= 10**_MOST_DIGITS:
-                    raise FormatError(self.draft.source.path, None, f"costs below 10^{_MOST_DIGITS}", "greater ones")
+                self._check_reach(reach)
                 at = scope.index(self.index[factor[0]])
                 table *= values.reshape([-1 if axis == at else 1 for axis in range(len(scope))])
+            reaches[scope] += reach
+            self._check_reach(reaches[scope])
             by_scope[scope] = by_scope[scope] + table if scope in by_scope else table
         for scope, table in by_scope.items():
             self.parts.add(Function(scope, table))
@@ -165,9 +176,9 @@ class _Build(Generic[P]):
     def constraint(self, given: LinearConstraint[P]) -> None:
         """Add a constraint: a table where that is small, or a chain of hidden sums."""
         decimals = decimal_places([given.right, *(term.coefficient for term in given.terms)])
-        right, weights = self._whole(given.right, decimals), dict[int, NDArray[np.int64]]()
+        right, weights = self.whole(given.right, decimals), dict[int, NDArray[np.int64]]()
         for term in given.terms:
-            coefficient = self._whole(term.coefficient, decimals)
+            coefficient = self.whole(term.coefficient, decimals)
             if not term.factors:
                 right -= coefficient
                 continue

@@ -164,9 +164,28 @@ def highest_costs(model: Model, suffix: str) -> list[int]:
     """
     infinite = infinite_cost(model)
     highest = greatest_costs(model.functions, model.limits)
-    if max(highest, default=0) >= infinite or min(model.lowest, default=0) <= -infinite:
+    if max(highest, default=0) >= infinite or min(model.lowest, default=0) <= -min(infinite, FORBIDDEN):
         raise ModelError(f"the model cannot be written as {suffix}, where costs of {INFINITE} and more are infinite")
     return highest
+
+
+def written_top(model: Model, suffix: str) -> int | None:
+    """Return from where a file forbids totals: a top below all totals forbids no more than one at the least of them.
+
+    Returns None where the model's top is infinite to a format, or there is none.
+
+    Raises
+    ------
+    ModelError
+        If the top is too low to be written.
+    """
+    infinite = min(infinite_cost(model), FORBIDDEN)
+    if model.top is None or model.top >= infinite:
+        return None
+    top = max(model.top, min(sum(model.lowest), 0))
+    if top <= -infinite:
+        raise ModelError(f"the model cannot be written as {suffix}, where a bound of -{INFINITE} is infinitely low")
+    return top
 
 
 def lost_top(model: Model) -> Iterator[str]:

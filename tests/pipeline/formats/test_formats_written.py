@@ -129,6 +129,36 @@ def test_what_is_infinite_to_the_format(
         save(model, tmp_path / "a.cfn")
 
 
+# Numbers at the edges of int64, of 10^18, and of where costs are forbidden.
+SIZES = st.lists(st.sampled_from([1, 2]), max_size=3)
+EDGES = [0, 1, 10**18 - 1, 10**18, 10**18 + 1, 2**61, 2**62 - 1, 2**62, 92 * 10**17, 2**63 - 1]
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), suffix=st.sampled_from(["cfn", "xml", "yaml", "wcsp"]))
+def test_extreme_costs_are_read_again_or_refused(folder: Path, data: st.DataObject, suffix: str) -> None:
+    """What cannot be read again is not written; what a format does not hold of a top is a note."""
+    edges = st.sampled_from([*EDGES, *(-number for number in EDGES)])
+    tables = [np.array(data.draw(st.lists(edges, min_size=n, max_size=n))) for n in data.draw(SIZES)]
+    functions = tuple(Function((0,) if t.size == 2 else (), t if t.size == 2 else t[0]) for t in tables)
+    top, decimals = data.draw(st.one_of(st.none(), edges)), data.draw(st.sampled_from([0, 0, 1, 18]))
+    try:
+        model = Model("cost", ("a",), (2,), (None,), functions, top=top, decimals=decimals)
+        model = replace(model, maximize=data.draw(st.booleans()))
+        notes = save(model, folder / f"edges.{suffix}")
+    except BucketflowError:
+        return
+    again = load(folder / f"edges.{suffix}")
+    shift = -sum(min(low, 0) for low in model.lowest) if suffix == "wcsp" else 0
+    for states in assignments(model, {}):
+        cost, other = model.cost(states), again.cost(states)
+        if suffix == "wcsp":
+            assert other == (None if cost is None else cost + shift)
+        elif not any("allowed in the file" in note for note in notes):
+            assert (cost is None) == (other is None)
+            assert cost is None or model.objective(cost) == again.objective(other or 0)
+
+
 def test_rows_are_written_and_shifted(folder: Path) -> None:
     rows = np.array([[0, 1, 2], [2, 2, 2]])
     function = row_function((0, 1, 2), rows, np.array([-7, FORBIDDEN]), -2)

@@ -116,6 +116,10 @@ def test_sums_of_too_many_values_are_refused_with_their_number(read: Read) -> No
         ("[-2] +1 x1 >= 1 ;", "a cost of at least 0"),
         ("min: +1 x1 ;\n[2] +1 x1 >= 1 ;", "an objective or constraints with costs, found both"),
         ("min: +10000000000000000000000 x1 ;", "numbers of at most 18 digits"),
+        ("min: 9500000000000000000 ;\n+1 x1 >= 1 ;", "costs of at most 18 digits"),
+        ("[5000000000000000000] +1 x1 >= 1 ;\n[1] -1 x1 >= 0 ;", "costs of at most 18 digits"),
+        ("min: " + "900000000000000000 x1 " * 6 + ";", "costs of at most 18 digits"),
+        ("min: 9.5 x1 0.000000000000000001 x2 ;", "costs of at most 18 digits (here with 18 decimals)"),
     ],
 )
 def test_what_is_wrong_with_an_opb_is_said(read: Read, text: str, told: str) -> None:
