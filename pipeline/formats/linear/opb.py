@@ -13,11 +13,13 @@ from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
 from .linear_machine import RELATIONS
 
 _TOKEN = re.compile(
-    r"(?:min|max|soft)\s*:|[;\[\]]|[<>!]=|=|[+-]?(?:\d+\.?\d*|\.\d+)(?=[\s;\]~A-Za-z_]|\Z)|[+-]|~?[A-Za-z_][^\s;~\]<>=!]*|\S"
+    r"(?:min|max|soft)\s*:|[;\[\]]|[<>!]=|=|"
+    r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?(?=[\s;\]~A-Za-z_]|\Z)|"
+    r"[+-]|~?[A-Za-z_][^\s;~\]<>=!]*|\S"
 )
 _COMMENT = re.compile(rb"^[ \t]*\*[^\n]*", re.MULTILINE)
 _HEADER = re.compile(r"\*\s*#variable=\s*(\d+)")
-_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)")
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _VARIABLE = re.compile(r"~?[A-Za-z_]\S*")
 _NUMBERED = re.compile(r"x([1-9]\d*)")
 _TERM_BYTES = 512

@@ -86,6 +86,12 @@ def test_violations_of_a_wbo_cost(read: Read, cells: int) -> None:
     check(read(text.format(""), "nameless"), 6, len(totals))
 
 
+def test_numbers_of_an_opb_may_have_exponents(read: Read) -> None:
+    model = read("min: +2.5e1 x1 3e3 ~x1 ;\n+1E16 x1 -1e-1 x2 >= -1 ;\n", "a.opb")
+    assert model.own_names == ("x1", "x2")
+    assert bucketflow.solve(model).value == 25
+
+
 def test_a_constraint_of_sixty_variables_is_a_chain(read: Read) -> None:
     terms = " ".join(f"+1 x{k}" for k in range(1, 61))
     model = read(f"min: {terms} ;\n{terms} >= 30 ;\n{terms} <= 31 ;\n", "a.opb")
