@@ -117,7 +117,8 @@ def print_plan(found: Outlook) -> None:
         if _is_junction(prepared):
             show(_cliques(prepared.plan.junction_tree))
         show(_steps_table(prepared, prepared.plan))
-    show(_offers(found.strategy))
+    if prepared is None or prepared.plan is not None or left is not None:
+        show(_offers(found.strategy))
     if left is not None:
         show(_comparison(prepared.plan if prepared else None, left))
         print_rows(_remainder_rows(left, found.unswept))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..models.frames import Tabled
 from .asked import AskedOf
-from .proof import plain_number, plan_dict, shown_assignment
+from .proof import SHOWN_VARIABLES, plain_number, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
@@ -117,11 +117,23 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
         }
 
     def lines(self) -> Iterator[str]:
-        """Yield a line for each assignment that is still to come, after one with their number where it is known."""
+        """Yield a line for each assignment that is still to come, after one with their number where it is known.
+
+        Of many variables the first line has some, each further one those that differ from the first.
+        """
         if self.optimal_count is not None:
             yield f"{self.optimal_count:,} assignments are as good as the best"
+        first: Mapping[str, str | int] = {}
         for each in self:
             worth = each.log10 if each.value is None else each.value
-            yield f"{each.rank:>4}  {worth}  {shown_assignment(each.assignment)}"
+            first = first or each.assignment
+            yield f"{each.rank:>4}  {worth}  {_shown(each.assignment, first)}"
         if self.unproved:
             yield f"not all is proved: {self.unproved}"
+
+
+def _shown(assignment: Mapping[str, str | int], first: Mapping[str, str | int]) -> str:
+    """Return an assignment on one line, by what differs from the first where only a part can be shown."""
+    differing = {name: state for name, state in assignment.items() if state != first[name]}
+    whole = not differing or len(assignment) <= SHOWN_VARIABLES
+    return shown_assignment(assignment) if whole else f"as the first but {shown_assignment(differing)}"

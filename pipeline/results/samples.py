@@ -105,7 +105,8 @@ class Samples(Shown, Answered):
         tried = "" if self.tried == len(self) else f", of {self.tried:,} that were tried"
         rows = [("samples", f"{len(self):,} of {len(self.names):,} variables, seed {self.seed}{tried}")]
         if self.plan is not None:
-            rows.append(("plan", f"{self.plan.slices} slices, peak {format_bytes(self.plan.peak_bytes)}"))
+            slices = f"{self.plan.slices} slice{'s' * (self.plan.slices != 1)}"
+            rows.append(("plan", f"{slices}, peak {format_bytes(self.plan.peak_bytes)}"))
         if self.seconds:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
         return [*rows, *(("note", text) for text in dict.fromkeys(self.notes))]

@@ -282,6 +282,11 @@ def test_the_command_lists_them() -> None:
     code, out, _ = run("satellite", "--all-optimal", "--best", "2")
     lines = out.splitlines()
     assert (code, lines[0], len(lines)) == (0, "144 assignments are as good as the best", 3)
+    # of forty variables a line has eight: the second says by which it differs from the first
+    first, second = (each["assignment"] for each in told["assignments"][:2])
+    differing = ", ".join(f"{name}={state}" for name, state in second.items() if state != first[name])
+    assert lines[1].endswith("and 32 more")
+    assert lines[2].endswith(f"  as the first but {differing}")
     code, out, _ = run("satellite", "--within", "0", "--json")
     assert len(json.loads(out)["assignments"]) == 144
 

@@ -240,6 +240,12 @@ def test_lines_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, odd: Path) ->
     assert "eliminates " in in_process("plan", "grid")
 
 
+def test_where_preparation_answers_no_engine_is_offered() -> None:
+    assert in_process("plan", "diagnosis", "--query", "partition").splitlines() == [
+        "Nothing is left to eliminate: preprocessing gives the answer."
+    ]
+
+
 def test_terminals_of_any_encoding(tmp_path: Path) -> None:
     path = tmp_path / "names.cfn"
     functions = {"f": {"scope": ["日本", "ü"], "costs": [0, 1, 2, 1]}}
