@@ -157,7 +157,11 @@ class SweepEngine:
     def _left(self) -> Answer:
         """Eliminate the inner variables and answer what is left; a run directory keeps the answer."""
         folder = self.asking.folder
-        return self._answered_left() if folder is None else written(folder, self._answered_left)
+        if folder is None:
+            return self._answered_left()
+        if not folder.is_used:  # bounds may answer before there is a plan
+            folder.keep_question(self.asking.options, self.asking.effort)
+        return written(folder, self._answered_left)
 
     def _answered_left(self) -> Answer:
         from .left_question import answered_left

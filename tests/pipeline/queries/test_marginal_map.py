@@ -139,10 +139,14 @@ def test_what_is_no_marginal_map_is_refused() -> None:
         bucketflow.solve(model, "mmap", maximize=["x3"], order=["x3", "x0", "x1", "x2"])
 
 
-def test_run_directories_keep_the_question(tmp_path: Path) -> None:
+@pytest.mark.parametrize("effort", [{}, {"time": 0.0}], ids=["swept", "bounded"])
+def test_run_directories_keep_the_question(effort: dict[str, float], tmp_path: Path) -> None:
     bucketflow.save(grid(3, 3, 2, "markov"), tmp_path / "model.uai")
     model = bucketflow.load(tmp_path / "model.uai")
-    found = bucketflow.solve(model, "mmap", maximize=["x1", "x4"], workdir=tmp_path / "run")
+    found = bucketflow.solve(model, "mmap", maximize=["x1", "x4"], workdir=tmp_path / "run", **effort)
+    assert (
+        bucketflow.solve(model, "mmap", maximize=["x1", "x4"], workdir=tmp_path / "run", **effort).log10 == found.log10
+    )
     again = bucketflow.resume(tmp_path / "run")
     assert isinstance(again, bucketflow.Result)
     assert (again.log10, again.assignment) == (found.log10, found.assignment)
