@@ -103,6 +103,7 @@ def best(
         minute, without ``time``.
     """
     start = perf_counter()
+    asked = kept_options(Options(**options), "the best assignments")
     seconds_given = checked_number("time", time, "seconds")
     most = None if m is None else integer(m, "m", 0)
     least = None if diverse is None else integer(diverse, "diverse", 1)
@@ -115,7 +116,6 @@ def best(
     listing = _Listing(question.model, network, within, most)
     if listing.fixed is None:
         return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes, told)
-    asked = kept_options(Options(**options), "the best assignments")
     listed = _Ways(question_of(model, "optimum", evidence), question, listing, asked, seconds_given, start)
     return listed.found(count, told) if least is None else listed.diverse(least, told)
 

@@ -143,7 +143,7 @@ def _question(network: Network, fixed: float | int, means: RoundMeans) -> _Optim
 
 def _finished(bounds: Bounds, asked: Question, start: float, planned: float) -> Bounds:
     if bounds.query == "partition" and bounds.lower is not None:
-        check_log10(asked.model, float(bounds.lower))
+        check_log10(asked.model, float(bounds.lower), asked.soft.values())
     seconds = {"plan": planned - start, "run": perf_counter() - planned}
     return asked.told(replace(bounds, seconds=seconds, peak_rss_bytes=peak_rss_bytes()))
 

@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -270,6 +271,13 @@ def test_probabilities_are_not_counted_and_that_is_said() -> None:
     assert any("not counted" in note for note in found.notes)
 
 
+def test_what_does_not_apply_is_refused_where_nothing_is_possible(tmp_path: Path) -> None:
+    model = Model.build("cost", {"a": 2}, [(("a",), [3, 4])], top=2)
+    assert [*best(model, 3)] == []
+    with pytest.raises(ModelError, match="'workdir' does not apply"):
+        best(model, 3, workdir=tmp_path)
+
+
 def run(*arguments: str) -> tuple[int, str, str]:
     found = CliRunner().invoke(main, ["solve", *arguments])
     return found.exit_code, found.stdout, found.stderr
@@ -299,6 +307,7 @@ def test_the_command_lists_them() -> None:
         (["satellite", "--best", "2", "--gap", "2"], "--gap is for one optimum"),
         (["satellite", "--all-optimal", "--within", "2"], "leave out --within"),
         (["satellite", "--within", "x"], "within is 'x'"),
+        (["fields", "--best", "2", "--workdir", "run"], "'workdir' does not apply"),
         (["satellite", "--best", "0"], "--best"),
     ],
 )

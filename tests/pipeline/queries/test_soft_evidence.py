@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -107,3 +108,10 @@ def test_a_run_directory_belongs_to_its_likelihoods(query: Any, tmp_path: Path) 
             bucketflow.solve(model, query, evidence=other, workdir=folder)
     with pytest.raises(bucketflow.IncompatibleRunError, match="belongs to another run"):
         bucketflow.bound(model, query, evidence=evidence, workdir=folder)
+
+
+def test_bounds_take_likelihoods_above_1() -> None:
+    model = Model.build("bayes", {"a": 2, "b": 2}, [(("a",), [0.25, 0.75]), (("a", "b"), [[0.5, 0.5], [1, 0]])])
+    found = bucketflow.bound(model, "partition", evidence={"b": [4.0, 2.0]}, time=0.5)
+    assert near(found.lower, math.log10(0.25 * 3 + 0.75 * 4))
+    assert near(found.upper, math.log10(0.25 * 3 + 0.75 * 4))
