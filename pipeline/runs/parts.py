@@ -202,6 +202,8 @@ def _collect(run: Run[Any], swept: Swept[Any], answers: list[Any]) -> None:
 def _inputs(parts: Parts, steps: Mapping[Task, list[Step]]) -> dict[Task, tuple[int, ...]]:
     """For every task the tables of other parts that it reads."""
     makers = parts.makers
+    if len(parts.heads) == 1:
+        return dict.fromkeys(steps, ())
     return {
         task: tuple(dict.fromkeys(i for s in own for i in s.inputs if i in makers and makers[i][0] != task[0]))
         for task, own in steps.items()
@@ -215,6 +217,8 @@ def _outputs(plan: Plan, swept: Swept[Any]) -> dict[Task, set[int]]:
     for i in plan.outputs:
         if i in makers:
             needed[makers[i]].add(i)
+    if len(swept.programs) == 1 and not plan.back:
+        return needed
     for step in plan.steps:
         for i in step.inputs:
             if i in makers and makers[i] != makers[step.node]:

@@ -110,6 +110,20 @@ def upload(tables: Sequence[Array]) -> list[Any]:
     """Copy host tables to the device as one block; each becomes a flat table that begins at an aligned place."""
     if not tables:
         return []
+    cp = cupy()
+    new = cp.ndarray
+    kinds = {table.dtype for table in tables}
+    if len(kinds) == 1:
+        packing = Packing([table.size for table in tables], kinds.pop())
+        places, block = packing.places, packing.packed(tables).view(np.uint8)
+    else:
+        places, block = _side_by_side(tables)
+    there = cp.asarray(block).data
+    return [new(t.size, t.dtype, there + place) for t, place in zip(tables, places, strict=True)]
+
+
+def _side_by_side(tables: Sequence[Array]) -> tuple[list[int], Array]:
+    """Put tables of any dtypes into one block of bytes; return where each begins, and the block."""
     places: list[int] = []
     parts: list[Array] = []
     end = 0
@@ -121,10 +135,7 @@ def upload(tables: Sequence[Array]) -> list[Any]:
             parts.append(_PADS[rest:])
             nbytes += PACKED - rest
         end += nbytes
-    cp = cupy()
-    there = cp.asarray(np.concatenate(parts)).data
-    new = cp.ndarray
-    return [new(t.size, t.dtype, there + place) for t, place in zip(tables, places, strict=True)]
+    return places, np.concatenate(parts)
 
 
 class Packing:
@@ -134,11 +145,11 @@ class Packing:
     ----------
     cells : sequence of int
         Of each table.
-    dtype : str
+    dtype : str or dtype
         Of all.
     """
 
-    def __init__(self, cells: Sequence[int], dtype: str) -> None:
+    def __init__(self, cells: Sequence[int], dtype: str | np.dtype[Any]) -> None:
         self.dtype = np.dtype(dtype)
         item = self.dtype.itemsize
         counts = np.array(cells, np.int64)

@@ -181,12 +181,18 @@ class DecodeRecords:
             "found": np.array(self.variables, np.int32),
         }
 
+    def alone(self, step: int) -> bool:
+        """Whether many blocks find the states of a step, in a launch of its own, or the caller does."""
+        policy, joint = DevicePolicy.current(), self.joint[step]
+        work = joint * (self.inputs[step + 1] - self.inputs[step])
+        large = joint > policy.decode_alone_states and work > policy.decode_alone_cells
+        return large or joint > policy.decode_joint_states
+
     def launches(self) -> Iterator[tuple[int, int]]:
         """Yield the first step of each launch, and that behind its last."""
-        policy = DevicePolicy.current()
         first = 0
-        for step, joint in enumerate(self.joint):
-            if joint > policy.decode_alone_states:
+        for step in range(len(self.joint)):
+            if self.alone(step):
                 if first < step:
                     yield first, step
                 yield step, step + 1
@@ -229,7 +235,7 @@ class _Found:
         self._most = max(
             1, min(processors() * policy.decode_blocks, policy.decode_workspace_bytes // (8 * records.line))
         )
-        if max(records.joint, default=0) <= policy.decode_alone_states:
+        if not any(map(records.alone, range(len(records.joint)))):
             self._most = 1
         room = arrays.empty(self._most * records.line, "int64"), arrays.empty(self._most * _PART_BYTES, "uint8")
         self._records, self._states, self._held = records, copies["states"], (tables, copied, copies, room)
@@ -245,8 +251,7 @@ class _Found:
     def launch(self, first: int, last: int) -> None:
         """Find the states of what some steps eliminated."""
         self._record["first"], self._record["last"] = first, last
-        joint = self._records.joint[first]
-        blocks = min(self._most, -(-joint // _THREADS)) if joint > DevicePolicy.current().decode_alone_states else 1
+        blocks = min(self._most, -(-self._records.joint[first] // _THREADS)) if self._records.alone(first) else 1
         self._kernel((blocks,), (_THREADS,), (self._record,))
 
     def states(self, steps: int) -> States:

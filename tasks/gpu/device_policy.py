@@ -28,8 +28,9 @@ class DevicePolicy(Policy):
     decode_joint_states : int
         Steps with more joint states are left to the caller: they take long, and may be decoded variable by
         variable.
-    decode_alone_states : int
-        Steps with more joint states have a launch of their own, of many blocks.
+    decode_alone_states, decode_alone_cells : int
+        Steps with more joint states, and more cells of all inputs at these, have a launch of their own, of many
+        blocks: a single block takes about a nanosecond for each cell, a launch ten microseconds.
     decode_host_bytes : int
         Most bytes of the host's tables that go to the device once more, where a sweep has freed its memory.
     decode_blocks : int
@@ -91,7 +92,8 @@ class DevicePolicy(Policy):
     cublas_least_cells: int = 64
     product_small_stage_bytes: int = 12 << 10
     decode_joint_states: int = 1 << 22
-    decode_alone_states: int = 1 << 12
+    decode_alone_states: int = 1 << 9
+    decode_alone_cells: int = 1 << 14
     decode_host_bytes: int = 1 << 22
     decode_blocks: int = 4
     decode_workspace_bytes: int = 1 << 22

@@ -96,7 +96,10 @@ def places() -> list[Any]:
 def test_a_device_finds_the_same(
     monkeypatch: pytest.MonkeyPatch, in_force: InForce, limits: tuple[int, int], semiring: Semiring, where: Any
 ) -> None:
-    with where(monkeypatch), DevicePolicy.using(decode_alone_states=limits[0], decode_joint_states=limits[1]):
+    with (
+        where(monkeypatch),
+        DevicePolicy.using(decode_alone_states=limits[0], decode_alone_cells=0, decode_joint_states=limits[1]),
+    ):
         for seed in range(6):
             check(seed, semiring, in_force, limits[1])
 

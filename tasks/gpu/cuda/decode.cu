@@ -37,14 +37,25 @@ __device__ __forceinline__ Best better(Best a, Best b) {
     return second ? b : a;
 }
 
-// Where the cell of an input lies at a joint state. Its single states are found again for every input: an array of
-// them would be memory of its own for each thread that the device can hold.
-__device__ __forceinline__ i64 place(const i64* line, unsigned cell, const int* size, int many) {
-    i64 at = line[0];
+// The states of a joint state in fields of as many bits as they need, found once for all inputs: an array of them would
+// be memory of its own for each thread that the device can hold. Joint states of a launch have far fewer than 64 bits.
+__device__ __forceinline__ u64 fields(unsigned cell, const int* size, const int* shift, int many) {
+    u64 found = 0;
     for (int l = many - 1; l >= 0; l--) {
         const unsigned above = cell / size[l];
-        at += (cell - above * size[l]) * line[1 + l];
+        found |= (u64)(cell - above * size[l]) << shift[l];
         cell = above;
+    }
+    return found;
+}
+
+// Where the cell of an input lies at a joint state.
+__device__ __forceinline__ i64 place(const i64* line, u64 states, const int* shift, int many) {
+    i64 at = line[0];
+    for (int l = 0; l < many; l++) {
+        const i64 stride = line[1 + l];
+        const u64 below = l ? (1ull << (shift[l - 1] - shift[l])) - 1 : ~0ull;
+        at += (i64)(states >> shift[l] & below) * stride;
     }
     return at;
 }
@@ -63,7 +74,7 @@ __device__ Best best_of_block(Best mine) {
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_constant__ Decoding d) {
-    __shared__ int size[FOUND];
+    __shared__ int size[FOUND], shift[FOUND];
     __shared__ Product values[VALUES];
     __shared__ bool ends;
     i64* const offsets = d.offsets + blockIdx.x * d.line;
@@ -74,6 +85,11 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
         const int width = many + 1;
         if (threadIdx.x < many) size[threadIdx.x] = d.sizes[found[threadIdx.x]];
         __syncthreads();
+        if (threadIdx.x < many) {
+            int bits = 0;
+            for (int l = threadIdx.x + 1; l < many; l++) bits += 32 - __clz(size[l] - 1);
+            shift[threadIdx.x] = bits;
+        }
         // where each input lies at the known states, and how far apart the states to be found are
         for (int i = threadIdx.x; i < inputs; i += THREADS) {
             i64* const line = offsets + (i64)i * width;
@@ -97,7 +113,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
         if (few) {
             for (int k = threadIdx.x; k < joint * inputs; k += THREADS) {
                 const int i = k / (int)joint;
-                const i64 at = place(offsets + (i64)i * width, k % (int)joint, size, many);
+                const u64 states = fields(k % (int)joint, size, shift, many);
+                const i64 at = place(offsets + (i64)i * width, states, shift, many);
                 values[k] = ((const T*)d.tables[first + i])[at];
             }
             __syncthreads();
@@ -108,9 +125,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
             if (few) {
                 for (int i = 0; i < inputs; i++) sum = times(sum, values[i * (int)joint + (int)cell], d.bound);
             } else {
+                const u64 states = fields((unsigned)cell, size, shift, many);
 #pragma unroll 4
                 for (int i = 0; i < inputs; i++) {
-                    const i64 at = place(offsets + (i64)i * width, (unsigned)cell, size, many);
+                    const i64 at = place(offsets + (i64)i * width, states, shift, many);
                     sum = times(sum, ((const T*)d.tables[first + i])[at], d.bound);
                 }
             }
