@@ -88,6 +88,10 @@ def main() -> None:
 @on_cluster
 def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     """Answer a query on the model in FILE."""
+    if options.get("method") == "dense" and options.get("gpus") == "1" and not options.get("scheduler"):
+        from ...cluster.cards import begin_driver
+
+        begin_driver()
     from ..answering.door import valued
     from ..answering.question import question_of
     from ..answering.running import timed

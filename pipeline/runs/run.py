@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from ...cluster.pool import Pool, SerialPool
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
-from ...tasks.sweeps.sweep import OnTable
+from ...tasks.sweeps.sweep import OnTable, StepReport
 from ..plans.plan import Plan
 from ..plans.problem import Problem
 from ..preprocessing.preprocess import Network
@@ -162,13 +162,16 @@ class Run(Generic[T]):
         if not self.serial or (report is None and kept is None):
             return None
 
-        def told(step: Step, table: Any) -> None:
-            if kept is not None:
-                kept.keep(step, table)
+        def done(step: Step) -> None:
             if report is not None:
                 report(step_bytes(step, self.plan.tree.dims, self.plan.itemsize))
 
-        return told
+        def told(step: Step, table: Any) -> None:
+            if kept is not None:
+                kept.keep(step, table)
+            done(step)
+
+        return StepReport(done) if kept is None else told
 
     def _keeper(self) -> TableArchive[T] | None:
         """Return what writes tables of a plan in memory that are kept, if any are."""

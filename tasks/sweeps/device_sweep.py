@@ -29,7 +29,7 @@ from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Program
 from .scaled import Scaled, SumProduct, as_logs, centred, from_logs
-from .sweep import Algebra, OnTable, Plain, freed_tables, steps_are_timed, sweep
+from .sweep import Algebra, OnTable, Plain, StepReport, freed_tables, steps_are_timed, sweep
 
 T = TypeVar("T")
 
@@ -311,12 +311,18 @@ class DeviceProgram(Program[T]):
             return None
         tables = tables | self._made_here(steps, tables, kept, threads, on_table)
         live = record.run(tables)
-        return None if live is None else tables | live
+        if live is None:
+            return None
+        if on_table is not None:
+            for step in there:
+                on_table(step, None)
+        return tables | live
 
     def _repeats(self, on_table: OnTable | None) -> bool:
-        """Whether no step is told of by itself, timed, or looks at values before it runs, as scaled ones do."""
+        """Whether nobody wants each table or times each step, and no step looks at values before it runs."""
         algebra: Any = self.algebra
-        return isinstance(algebra, DevicePlain) and on_table is None and not steps_are_timed()
+        told = on_table is None or isinstance(on_table, StepReport)
+        return told and isinstance(algebra, DevicePlain) and not steps_are_timed()
 
     def _recorded(
         self,

@@ -27,6 +27,18 @@ T = TypeVar("T")
 OnTable = Callable[[Step, Any], None]
 """Called with a step and the table that it made."""
 
+
+@dataclass(frozen=True)
+class StepReport:
+    """What is told of each step that was done, or is on its way, and not of its table, which may be gone by then."""
+
+    report: Callable[[Step], None]
+
+    def __call__(self, step: Step, table: Any) -> None:
+        """Report a step."""
+        self.report(step)
+
+
 # A smaller step is done before another thread has started.
 THREADED_CELLS = 1 << 22
 

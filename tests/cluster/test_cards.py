@@ -46,3 +46,22 @@ def test_the_order_is_that_of_this_process(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_machine_without_the_library_has_no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cards_module, "LIBRARY", "libnothing.so.0")
     assert cards() == []
+
+
+def test_without_a_driver_nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cards_module, "_DRIVER", "libcuda-of-nobody.so.1")
+    assert not cards_module._start_driver()
+    monkeypatch.setattr(cards_module, "find_spec", lambda _: None)
+    assert cards_module.begin_driver() is None
+
+
+@pytest.mark.gpu
+def test_a_driver_that_was_begun_serves_cupy() -> None:
+    cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
+    if not cupy.cuda.is_available():
+        pytest.skip("no NVIDIA GPU")
+    thread = cards_module.begin_driver()
+    assert thread is not None
+    thread.join()
+    assert cards_module._start_driver()
+    assert int(cupy.arange(4).sum()) == 6

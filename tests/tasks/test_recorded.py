@@ -17,6 +17,7 @@ from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import device_sweep
 from bucketflow.tasks.sweeps.device_sweep import device_program
+from bucketflow.tasks.sweeps.sweep import StepReport
 
 from ..device_stand_in import StandIn, device
 from ..programs import chain_program
@@ -59,6 +60,18 @@ def test_launches_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(made) == 1
     for result in results[1:]:
         np.testing.assert_array_equal(result, results[0])
+
+
+def test_steps_are_reported_and_tables_that_are_wanted_are_there() -> None:
+    program, told = chain_program(COSTS), list[int]()
+    report = StepReport(lambda step: told.append(step.node))
+    nodes = [step.node for step in program.steps]
+    device_program(program, fetched=True).run(on_table=report)
+    assert told == nodes
+    tables = dict[int, Any]()
+    device_program(program, fetched=True).run(on_table=lambda step, table: tables.update({step.node: table.get()}))
+    for node, table in program.run(keep=nodes).items():
+        np.testing.assert_array_equal(tables[node], table)
 
 
 def test_slices_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
