@@ -61,22 +61,13 @@ def log10(model: Model) -> float:
 class Gate:
     """Holds the device until the host has done something."""
 
-    def __init__(self, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.opened, prepare = threading.Event(), there.prepare
+    def __init__(self, there: StandIn) -> None:
+        self.opened = threading.Event()
+        there.on_step = self.wait
 
-        def held(lowered: Any) -> Any:
-            run: Any = prepare(lowered)
-
-            def waits(*args: Any, **options: Any) -> Any:
-                assert self.opened.wait(60)
-                return run(*args, **options)
-
-            waits.__dict__.update(run.__dict__)
-            return waits
-
-        from bucketflow.tasks.gpu import launch
-
-        monkeypatch.setattr(launch, "prepare", held)
+    def wait(self) -> None:
+        """Wait until it is opened."""
+        assert self.opened.wait(60)
 
 
 def raced(model: Model, query: str = "partition", **options: Any) -> Result:
@@ -99,7 +90,7 @@ def test_the_device_wins(model: Model, log10: float, there: StandIn, monkeypatch
 
 
 def test_the_host_wins(model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(there, monkeypatch)
+    gate = Gate(there)
 
     def first(self: Any, edges: float, stop: Any) -> Any:
         found = self.forced()
@@ -116,7 +107,7 @@ def test_the_host_wins(model: Model, log10: float, there: StandIn, monkeypatch: 
 def test_what_is_left_waits_for_the_device(
     model: Model, log10: float, there: StandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(there, monkeypatch)
+    gate = Gate(there)
 
     def hopeless(self: Any, *limits: Any) -> None:
         self.failure, self.hopeless = "do not fit memory", True
@@ -175,7 +166,7 @@ def test_the_device_runs_out_of_memory(
 
 @pytest.mark.parametrize("query", ["partition", "optimum"])
 def test_ctrl_c_ends_both(query: str, model: Model, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate = Gate(there, monkeypatch)
+    gate = Gate(there)
 
     def interrupted(*_: Any) -> None:
         gate.opened.set()
@@ -190,7 +181,7 @@ def test_ctrl_c_ends_both(query: str, model: Model, there: StandIn, monkeypatch:
 @pytest.mark.parametrize("winner", ["device", "host"])
 def test_optima_are_raced(winner: str, there: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     """Provers have this machine's cores then, and the device sweeps."""
-    costs, gate, prove = grid(4, 4, 3), Gate(there, monkeypatch), Task._run_portfolio
+    costs, gate, prove = grid(4, 4, 3), Gate(there), Task._run_portfolio
 
     def run(self: Any) -> None:
         assert self.known.limits.device_bytes is None
