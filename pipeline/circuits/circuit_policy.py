@@ -39,6 +39,12 @@ class CircuitPolicy(Policy):
         What XLA takes on a CPU for ln Z and its derivatives: the slope over plans of 2,000 to 330,000 cells, and a step
         of 16 cells. With nominal steps of 40 us clusters of seven variables were joined whose pairs sufficed: 128
         attributes of 4 states 2.1 ms in place of 0.34, alarm 1.49 in place of 0.18.
+    device_launch_seconds, device_cells_per_second : float
+        What XLA takes on one H100 for a step and its way back, beside its cells, and for cells of large steps.
+    wider_joins : int
+        Joins of orders that are compared for a device grow by this factor.
+    worse_orders : int
+        So many orders after the best one that are no better end the comparison.
     checked_draws, least_draws : int
         Assignments that a check draws from a circuit and evaluates on the model: so many, or as many as are evaluated
         together, and no fewer than those.
@@ -55,5 +61,9 @@ class CircuitPolicy(Policy):
     disk_margin: float = 2.0
     xla_cells_per_second: float = 1.7e8
     xla_step_seconds: float = 1e-6
+    device_launch_seconds: float = 2e-5
+    device_cells_per_second: float = 4e10
+    wider_joins: int = 4
+    worse_orders: int = 3
     checked_draws: int = 16
     least_draws: int = 2

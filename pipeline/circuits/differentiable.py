@@ -8,27 +8,32 @@ of its states, also where the entry is 0 (Darwiche, JACM 2003); the derivative b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain
+from math import prod
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.semiring import SUM_PRODUCT
-from ...tasks.steps.step import Step
 from ..answering.question import Findings, split_evidence
 from ..errors import BudgetError, ModelError, format_bytes
 from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.model import Model
 from ..options import Options
+from ..orders.independent_rounds import independent_rounds
 from ..plans.plan import Plan
 from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
 from ..trees.costs import Rates
+from ..trees.tree import bucket_tree
+from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
+Places = tuple[int, ...]
 _TAKEN = ("memory", "order", "order_time", "tree", "seed")
 # A join, its exponentials and their derivative.
 _JOINS = 3
@@ -52,6 +57,15 @@ class Framework(Protocol):
 
     def log_sum(self, logs: Any, axes: Sequence[int]) -> Any:
         """Return logarithms of sums over some axes; of nothing but zeros -inf, whose derivatives are 0."""
+        ...
+
+    @property
+    def together_rates(self) -> Rates | None:
+        """How long equal steps take that are done as one; None where they are better done one after the other."""
+        ...
+
+    def together(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return what a function makes of the first arrays of all columns, of the second ones, and so on."""
         ...
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -133,37 +147,107 @@ class LogPartition:
         constants = [t for t, f in zip(tables, self.model.functions, strict=True) if not f.scope]
         leaves = [t for t, f in zip(tables, self.model.functions, strict=True) if f.scope] + findings
         live = dict(enumerate(leaves))
-        axes = dict(enumerate(self.plan.tree.leaves))
-        for step in self.plan.up:
-            live[step.node] = self._joined(step, [live[node] for node in step.inputs], [axes[n] for n in step.inputs])
-            axes[step.node] = step.axes
+        for join in self._joins:
+            columns = [
+                [self.framework.arranged(live[own[k].node], own[k].axes, join.shape_of(places)) for own in join.inputs]
+                for k, places in enumerate(join.places)
+            ]
+            made = self.framework.together(partial(self._joined, join), columns)
+            live.update(zip(join.nodes, made, strict=True))
         found = [live[root] for root in self.plan.tree.roots]
         return sum([*constants, *found[1:]], found[0])
 
-    def _joined(self, step: Step, tables: list[Any], scopes: Sequence[tuple[int, ...]]) -> Any:
-        """Add up logarithms of tables, and sum out what the step's output lacks."""
-        gone = [v for v in dict.fromkeys(v for scope in scopes for v in scope) if v not in step.axes]
-        order = (*step.axes, *gone)
-        spread = [self._spread(table, scope, order) for scope, table in self._absorbed(tables, scopes)]
-        total = sum(spread[1:], spread[0])
-        return self.framework.log_sum(total, range(len(step.axes), len(order))) if gone else total
+    @cached_property
+    def _joins(self) -> list[EqualJoins]:
+        """The steps of the plan in an order in which they can be done; equal ones are one where that is faster."""
+        return joins_of(self.plan, together=self.framework.together_rates is not None)
 
-    def _absorbed(self, tables: list[Any], scopes: Sequence[tuple[int, ...]]) -> list[tuple[tuple[int, ...], Any]]:
+    def _joined(self, join: EqualJoins, *tables: Any) -> Any:
+        """Add up logarithms of tables, and sum out what a join's output lacks."""
+        spread = [
+            self._spread(join, table, places, range(len(join.shape))) for places, table in self._absorbed(join, tables)
+        ]
+        total = sum(spread[1:], spread[0])
+        gone = range(join.kept, len(join.shape))
+        return self.framework.log_sum(total, gone) if gone else total
+
+    def _absorbed(self, join: EqualJoins, tables: Sequence[Any]) -> list[tuple[Places, Any]]:
         """Add each table to one that has all of its variables: the way back sums the join for each that is left."""
-        found: list[tuple[tuple[int, ...], Any]] = []
-        for scope, table in sorted(zip(scopes, tables, strict=True), key=lambda pair: -len(pair[0])):
-            host = next((k for k, (own, _) in enumerate(found) if {*scope} <= {*own}), None)
+        found: list[tuple[Places, Any]] = []
+        for places, table in zip(join.places, tables, strict=True):
+            host = next((k for k, (own, _) in enumerate(found) if {*places} <= {*own}), None)
             if host is None:
-                found.append((scope, table))
+                found.append((places, table))
             else:
                 own, known = found[host]
-                found[host] = own, known + self._spread(table, scope, own)
+                found[host] = own, known + self._spread(join, table, places, own)
         return found
 
-    def _spread(self, table: Any, scope: tuple[int, ...], order: Sequence[int]) -> Any:
-        """Return a table with an axis for each variable, of one state for those that it lacks."""
-        axes = sorted(range(len(scope)), key=lambda k: order.index(scope[k]))
-        return self.framework.arranged(table, axes, [self.model.dims[v] if v in scope else 1 for v in order])
+    def _spread(self, join: EqualJoins, table: Any, places: Places, wanted: Sequence[int]) -> Any:
+        """Return a table with an axis for each wanted variable, of one state for those that it lacks."""
+        shape = [join.shape[place] if place in places else 1 for place in wanted]
+        return self.framework.arranged(table, range(len(places)), shape)
+
+
+class JoinInput(NamedTuple):
+    """A table that a join reads, and its axes in the order of the join's variables."""
+
+    node: int
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class EqualJoins:
+    """Steps that need none of each other, and join tables of the same variables but for their names.
+
+    Parameters
+    ----------
+    nodes : list of int
+        What they make.
+    inputs : list of list of JoinInput
+        What each of them reads.
+    places : tuple of tuple of int
+        Of each table that one reads the variables, by their places in the join, ascending; the widest table first.
+    shape : tuple of int
+        Sizes of the join's variables, those that are kept first.
+    kept : int
+    """
+
+    nodes: list[int]
+    inputs: list[list[JoinInput]]
+    places: tuple[Places, ...]
+    shape: tuple[int, ...]
+    kept: int
+
+    @property
+    def cells(self) -> int:
+        """Cells of all joins."""
+        return len(self.nodes) * prod(self.shape)
+
+    def shape_of(self, places: Places) -> list[int]:
+        """Return the sizes of some of the variables."""
+        return [self.shape[place] for place in places]
+
+
+def joins_of(plan: Plan, *, together: bool) -> list[EqualJoins]:
+    """Return the steps up in an order in which they can be done, each alone or equal ones together."""
+    axes, level, found = dict(enumerate(plan.tree.leaves)), dict[int, int](), dict[Any, EqualJoins]()
+    for step in plan.up:
+        axes[step.node] = step.axes
+        level[step.node] = 1 + max([level.get(node, 0) for node in step.inputs])
+        place = {v: k for k, v in enumerate(dict.fromkeys((*step.axes, *chain(*[axes[n] for n in step.inputs]))))}
+        read = []
+        for node in step.inputs:
+            own = axes[node]
+            order = sorted(range(len(own)), key=[place[v] for v in own].__getitem__)
+            read.append((tuple([place[own[k]] for k in order]), JoinInput(node, tuple(order))))
+        read.sort(key=lambda own: (-len(own[0]), own[0]))
+        places, shape = tuple([own for own, _ in read]), tuple([plan.tree.dims[v] for v in place])
+        key = (level[step.node], places, shape, len(step.axes)) if together else step.node
+        join = found.setdefault(key, EqualJoins([], [], places, shape, len(step.axes)))
+        join.nodes.append(step.node)
+        join.inputs.append([own for _, own in read])
+    return sorted(found.values(), key=lambda join: level[join.nodes[0]]) if together else [*found.values()]
 
 
 def partition_in(
@@ -191,9 +275,10 @@ def partition_in(
     planned = PlanOptions(tree=asked.tree, order=order, order_seconds=asked.order_time, seed=asked.seed)
     problem = Problem(model.dims, scopes, SUM_PRODUCT, SUM_PRODUCT.itemsize, model.nbytes)
     plan = Planner(problem, planned, framework.rates).whole()
-    itemsize, allowed = SUM_PRODUCT.itemsize, Resources(asked).host_bytes
-    kept = sum([step.lowered.out_cells for step in plan.up])
-    needed = plan.leaf_bytes + itemsize * (2 * kept + _JOINS * max([s.lowered.cells for s in plan.up], default=0))
+    allowed = Resources(asked).host_bytes
+    if asked.order == "auto":
+        plan = _shallower(plan, problem, planned, framework, allowed)
+    needed = _bytes(plan, joins_of(plan, together=framework.together_rates is not None))
     if needed > allowed:
         raise BudgetError(
             f"ln Z and its derivatives need {format_bytes(needed)}, allowed {format_bytes(allowed)}; give more memory"
@@ -201,6 +286,37 @@ def partition_in(
     with np.errstate(divide="ignore"):
         logs = [framework.array(np.log(f.dense(model.dims))) for f in model.functions]
     return LogPartition(model, plan, framework, logs, [*map(framework.array, _log_findings(model, evidence))])
+
+
+def _bytes(plan: Plan, joins: list[EqualJoins]) -> int:
+    """Return what ln Z and its derivatives need: all tables twice, and the largest of the joins."""
+    kept = sum([step.lowered.out_cells for step in plan.up])
+    return plan.leaf_bytes + SUM_PRODUCT.itemsize * (2 * kept + _JOINS * max([each.cells for each in joins], default=0))
+
+
+def _shallower(plan: Plan, problem: Problem, options: PlanOptions, framework: Framework, allowed: int) -> Plan:
+    """Return a plan of few different steps with larger joins, where that is predicted to take less and fits."""
+    rates, policy = framework.together_rates, CircuitPolicy.current()
+    most = max([step.lowered.cells for step in plan.up], default=0)
+    if rates is None or not most:
+        return plan
+
+    def seconds(joins: list[EqualJoins]) -> float:
+        return rates.step_seconds * len(joins) + sum([each.cells for each in joins]) / rates.cells_per_second
+
+    best, least, worse = plan, seconds(joins_of(plan, together=True)), 0
+    while worse < policy.worse_orders:
+        order = independent_rounds(problem.dims, problem.scopes, most)
+        tree = bucket_tree(problem.dims, problem.scopes, order)
+        tried = Planner(problem, replace(options, tree="bucket", order=order), framework.rates).of(tree)
+        joins = joins_of(tried, together=True)
+        taken = seconds(joins)
+        if taken < least and _bytes(tried, joins) <= allowed:
+            best, least, worse = tried, taken, 0
+        else:
+            worse += 1
+        most *= policy.wider_joins
+    return best
 
 
 def _order(model: Model, order: Any) -> Any:

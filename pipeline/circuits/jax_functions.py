@@ -61,6 +61,21 @@ class _Jax:
         cells = policy.xla_cells_per_second
         return Rates(cells, cells, step_seconds=policy.xla_step_seconds)
 
+    @property
+    def together_rates(self) -> Rates | None:
+        """Those of a device, for steps with their way back; a CPU would only copy tables together."""
+        policy = CircuitPolicy.current()
+        if self.jax.default_backend() == "cpu":
+            return None
+        cells = policy.device_cells_per_second
+        return Rates(cells, cells, step_seconds=policy.device_launch_seconds)
+
+    def together(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return what a function makes of each row, all of them as one operation."""
+        if len(columns[0]) == 1:
+            return [function(*[column[0] for column in columns])]
+        return list(self.jax.vmap(function)(*map(self.np.stack, columns)))
+
     def array(self, values: Any) -> Any:
         """Return values as an array."""
         return self.np.asarray(values)

@@ -58,6 +58,14 @@ class _Torch:
         """Nominal ones: a step is some ten calls from Python."""
         return Rates()
 
+    @property
+    def together_rates(self) -> None:
+        """Steps are done one after the other."""
+
+    def together(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
+        """Return what a function makes of each row."""
+        return [function(*row) for row in zip(*columns, strict=True)]
+
     def array(self, values: Any) -> Any:
         """Return values as a tensor."""
         return self.torch.as_tensor(values, device=self.device)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow import BucketflowError, BudgetError, Model, ModelError
+from bucketflow.pipeline.circuits import jax_functions
 from bucketflow.pipeline.trees.costs import Rates
 from tests.models import bayes_models, brute_log10_sum, grid, markov_models
 
@@ -26,10 +27,13 @@ SLOW = settings(
 FRAMEWORKS = ["jax", "torch"]
 
 
-@pytest.fixture(params=FRAMEWORKS)
-def framework(request: pytest.FixtureRequest) -> Iterator[Any]:
+@pytest.fixture(params=[*FRAMEWORKS, "jax, equal steps together"])
+def framework(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """The functions for a framework that is installed, in float64."""
-    found = pytest.importorskip(request.param)
+    name, _, together = request.param.partition(", ")
+    found = pytest.importorskip(name)
+    if together:
+        monkeypatch.setattr(jax_functions._Jax, "together_rates", Rates(1e12, 1e12, step_seconds=1.0))
     if request.param == "torch":
         yield bucketflow.torch
         return
@@ -164,3 +168,18 @@ def test_steps_of_xla_are_not_joined_to_large_ones() -> None:
     if log_z.framework.rates.step_seconds < Rates().step_seconds:  # on a CPU
         assert sum(step.lowered.cells for step in log_z.plan.up) < 60 * 4**3
     assert float(log_z()) == pytest.approx(60 * math.log(4), rel=1e-5)
+
+
+def test_equal_steps_are_few_where_they_are_done_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 variables in a row: few kinds of steps are left to do one after the other."""
+    jax = pytest.importorskip("jax")
+    monkeypatch.setattr(jax_functions._Jax, "together_rates", Rates(1e3, 1e3, step_seconds=1.0))
+    names = [f"x{k}" for k in range(64)]
+    rng = np.random.default_rng(0)
+    chain = Model.build("markov", dict.fromkeys(names, 2), [(pair, 1 + rng.random((2, 2))) for pair in pairwise(names)])
+    log_z = bucketflow.jax.log_partition(chain)
+    assert len(log_z._joins) <= 12
+    assert float(log_z()) == pytest.approx(bucketflow.solve(chain, "partition").log10 * math.log(10), rel=1e-5)
+    gradient = jax.jit(jax.grad(log_z))(log_z.logs)
+    for f, belief in bucketflow.marginals(chain, families=True).families.items():
+        np.testing.assert_allclose(gradient[f], belief, atol=1e-4)
