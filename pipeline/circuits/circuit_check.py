@@ -7,6 +7,7 @@ model's (Darwiche and Marquis, JAIR 2002).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import Any
@@ -24,6 +25,8 @@ from .circuit_model import Circuit
 from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
+Box = tuple[Array, ...]
+"""For each variable of a scope which of its states are in."""
 # Codes of so many numbers have a table of their own.
 _SMALL_CODES = 1 << 16
 # Of a logarithm's size and of one rounding a variable: sums of both are computed in different orders.
@@ -237,50 +240,107 @@ def _possible(function: Function) -> Function:
 def _allowed_faults(found: Circuit, model: Model) -> list[str]:
     """Look for an assignment of the circuit that a function forbids."""
     faults: list[str] = []
-    waiting: list[tuple[int, Array]] = []
+    waiting: list[tuple[int, list[Box]]] = []
     most = 8 * max(1, CircuitPolicy.current().batch_bytes // found.graph.nodes)
     for f, function in enumerate(model.functions):
-        zeros = _zeros(function, model) if function.scope else np.zeros((0, 0), np.int64)
+        zeros = zero_boxes(function, model.dims) if function.scope else []
         for start in range(0, len(zeros), most):
             part = zeros[start : start + most]
             if sum(len(own) for _, own in waiting) + len(part) > most:
-                faults += _violations(found.graph, model, waiting)
+                faults += _violations(found.graph, model, waiting, most)
                 waiting = []
             waiting.append((f, part))
-    return faults + _violations(found.graph, model, waiting)
+    return faults + _violations(found.graph, model, waiting, most)
 
 
-def _zeros(function: Function, model: Model) -> Array:
-    """Return the states at which a function is 0, shape (zeros, variables)."""
-    if function.rows is not None and function.default != 0:
-        rows: Array = function.rows[function.values == 0]
-        return rows
-    return np.argwhere(function.dense(model.dims) == 0)
+def zero_boxes(function: Function, dims: Sequence[int]) -> list[Box]:
+    """Return where a function is 0, as boxes that do not overlap: sets of states, one for each variable of its scope.
 
-
-def _violations(graph: CircuitGraph, model: Model, zeros: list[tuple[int, Array]]) -> list[str]:
-    """Return which of some zeros of functions a circuit allows: each is a case, of which a node's bit says whether it
-    is possible.
+    States behind which the zeros are the same are one set; the variables are taken from the first to the last and the
+    other way round, whatever makes fewer boxes.
     """
-    count, start = sum(len(own) for _, own in zeros), 0
+    sizes = tuple([dims[v] for v in function.scope])
+    if function.rows is None:
+        rows, zeros_listed = np.argwhere(function.values == 0), True
+    else:
+        zeros_listed = function.default != 0
+        rows = function.rows[(function.values == 0) == zeros_listed].astype(np.int64)
+        rows = rows[np.lexsort(rows.T[::-1])]
+    boxes = _boxes(rows, sizes, zeros_listed)
+    if len(boxes) < 2:
+        return boxes
+    turned = rows[np.lexsort(rows.T), ::-1]
+    others = _boxes(turned, sizes[::-1], zeros_listed)
+    return [box[::-1] for box in others] if len(others) < len(boxes) else boxes
+
+
+def _boxes(rows: Array, sizes: tuple[int, ...], inside: bool) -> list[Box]:
+    """Return boxes of what is listed, or of what is not; rows are distinct and in order."""
+    if len(rows) == (math.prod(sizes) if inside else 0):
+        return [tuple([np.ones(size, np.bool_) for size in sizes])]
+    if not sizes or not len(rows):
+        return []
+    differ = (rows != rows[0]).any(axis=0)
+    if not differ[0]:
+        return _behind_equal(rows, sizes, inside, int(differ.argmax()) if differ.any() else len(sizes))
+    groups: dict[bytes | None, tuple[Array, Array]] = {}
+    for own in np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1):
+        rest = np.ascontiguousarray(own[:, 1:])
+        groups.setdefault(rest.tobytes(), (np.zeros(sizes[0], np.bool_), rest))[0][own[0, 0]] = True
+    if not inside and (unlisted := ~np.logical_or.reduce([states for states, _ in groups.values()])).any():
+        groups[None] = unlisted, rows[:0, 1:]
+    return [(states, *box) for states, rest in groups.values() for box in _boxes(rest, sizes[1:], inside)]
+
+
+def _behind_equal(rows: Array, sizes: tuple[int, ...], inside: bool, equal: int) -> list[Box]:
+    """Return the boxes of rows whose first states are the same: clauses may have thousands of them."""
+    single = [np.arange(size) == state for size, state in zip(sizes[:equal], rows[0], strict=False)]
+    found = [(*single, *box) for box in _boxes(rows[:, equal:], sizes[equal:], inside)]
+    if not inside:
+        every = [np.ones(size, np.bool_) for size in sizes]
+        found += [(*single[:k], ~single[k], *every[k + 1 :]) for k in range(equal) if sizes[k] > 1]
+    return found
+
+
+def _violations(graph: CircuitGraph, model: Model, zeros: list[tuple[int, list[Box]]], most: int) -> list[str]:
+    """Return which of some zeros of functions a circuit allows, one a function: each box of them is a case, of which a
+    node's bit says whether it is possible.
+    """
     variables, states = graph.indicators
-    allowed = np.ones((graph.n_leaves, count), np.bool_)
+    boxes = [(f, box) for f, own in zeros for box in own]
+    allowed = np.ones((graph.n_leaves, len(boxes)), np.bool_)
+    start = 0
     for f, own in zeros:
-        for v, column in zip(model.functions[f].scope, own.T, strict=True):
+        for k, v in enumerate(model.functions[f].scope):
             leaves = np.flatnonzero(variables == v)
-            allowed[leaves, start : start + len(own)] &= states[leaves, np.newaxis] == column
+            allowed[leaves, start : start + len(own)] &= np.array([box[k] for box in own])[:, states[leaves]].T
         start += len(own)
     bits = _possible_bits(graph, allowed)
-    owners = np.repeat(np.arange(len(zeros)), [len(own) for _, own in zeros])
-    wrong = np.flatnonzero(np.unpackbits(bits[graph.root])[:count])
+    wrong = [boxes[k] for k in np.flatnonzero(np.unpackbits(bits[graph.root])[: len(boxes)]).tolist()]
     faults = []
-    for k in np.unique(owners[wrong], return_index=True)[1].tolist():
-        f, own = zeros[owners[wrong[k]]]
-        row = own[wrong[k] - np.searchsorted(owners, owners[wrong[k]])]
+    for f, box in dict(reversed(wrong)).items():
         scope = model.functions[f].scope
-        named = {model.names[v]: model.label(v, int(state)) for v, state in zip(scope, row, strict=True)}
+        chosen = zip(scope, _allowed_in(graph, scope, box), strict=True)
+        named = {model.names[v]: model.label(v, state) for v, state in chosen}
         faults.append(f"the circuit allows {named}, which function {f} forbids")
-    return faults
+    return faults[::-1]
+
+
+def _allowed_in(graph: CircuitGraph, scope: tuple[int, ...], box: Box) -> list[int]:
+    """Return states of a box, in which something is possible, that are possible together."""
+    variables, states = graph.indicators
+    found = list[int]()
+    for k, own in enumerate(box):
+        choices = np.flatnonzero(own)
+        allowed = np.ones((graph.n_leaves, len(choices)), np.bool_)
+        for j, v in enumerate(scope):
+            leaves = np.flatnonzero(variables == v)
+            given = choices if j == k else found[j] if j < k else None
+            within = box[j][states[leaves]][:, np.newaxis] if given is None else states[leaves, np.newaxis] == given
+            allowed[leaves] &= within
+        bits = np.unpackbits(_possible_bits(graph, allowed)[graph.root])[: len(choices)]
+        found.append(int(choices[np.argmax(bits)]))
+    return found
 
 
 def _value_faults(found: Circuit, model: Model) -> list[str]:
