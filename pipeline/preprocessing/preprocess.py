@@ -350,8 +350,14 @@ def components(n_variables: int, scopes: Sequence[Sequence[int]]) -> int:
 
 def with_joints(network: Network, targets: Sequence[tuple[int, ...]]) -> Network:
     """Add a table of ones over every target that no leaf contains, so that some clique does."""
+    scopes = defaultdict[int, list[set[int]]](list)
+    for scope in network.scopes:
+        own = set(scope)
+        for v in scope:
+            scopes[v].append(own)
     several = [set(t) for t in dict.fromkeys(targets) if len(t) > 1]
-    extra = [tuple(sorted(t)) for t in several if not any(t.issubset(scope) for scope in network.scopes)]
+    few = [min([scopes[v] for v in t], key=len) for t in several]
+    extra = [tuple(sorted(t)) for t, near in zip(several, few, strict=True) if not any(map(t.issubset, near))]
     return replace(network, leaves=(*network.leaves, *(Leaf(t, ()) for t in extra))) if extra else network
 
 

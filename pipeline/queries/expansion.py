@@ -176,6 +176,8 @@ def expanded(
         return spread
     table = tables[target] if target else np.full((), 0 if costs else 0.0 if maximum else 1.0)
     order = [target.index(network.local[v]) for v in variables if v in network.local]
+    if network.whole.issuperset(variables):
+        return np.array(table.transpose(order))
     sizes = [len(network.domains[v]) for v in variables]
     shape = [n if v in network.local else 1 for v, n in zip(variables, sizes, strict=True)]
     inside = np.broadcast_to(table.transpose(order).reshape(shape), sizes)
