@@ -23,6 +23,7 @@ class Checked(tuple[Function, ...]):
     """Functions that are known to fit domains and a kind, so that a changed copy of a model need not look again."""
 
     fits: tuple[tuple[int, ...], str]
+    read_only: bool = False
 
 
 def fitting(kind: Kind, dims: tuple[int, ...], functions: Iterable[Function]) -> Checked:
@@ -30,6 +31,29 @@ def fitting(kind: Kind, dims: tuple[int, ...], functions: Iterable[Function]) ->
     checked = Checked(functions)
     checked.fits = (dims, kind)
     return checked
+
+
+def read_only(functions: Checked) -> Checked:
+    """Let functions have arrays that cannot be written to: plans and answers are kept for them. They share the data."""
+    known = dict[int, tuple[NDArray[Any], NDArray[Any]]]()  # a million clauses share a few arrays
+    for function in () if functions.read_only else functions:
+        own = vars(function)
+        for name in ("values", "rows") if own["rows"] is not None else ("values",):
+            array = own[name]
+            pair = known.get(id(array))
+            if pair is None:
+                pair = known[id(array)] = array, _read_only(array)
+            own[name] = pair[1]
+    functions.read_only = True
+    return functions
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def kind_named(kind: Any) -> Kind:

@@ -16,7 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import ModelError, checks_keywords, format_bytes, meant, shorten
 from .bayesian_networks import check_network
 from .checks import Kind as Kind
-from .checks import array_of, checked_functions, checked_variables, fitting, integer, kind_named, unknown_variable
+from .checks import (
+    array_of,
+    checked_functions,
+    checked_variables,
+    fitting,
+    integer,
+    kind_named,
+    read_only,
+    unknown_variable,
+)
 from .evaluated import Evaluation
 from .float_costs import stored_costs
 from .function import FORBIDDEN as FORBIDDEN
@@ -165,7 +174,7 @@ class Model:
         if top is not None and kind != "cost":
             raise ModelError("only costs have a top; probabilities and potentials are excluded by values of 0")
         integer(self.decimals, "the number of decimals")
-        functions = checked_functions(kind, dims, self.functions)
+        functions = read_only(checked_functions(kind, dims, self.functions))
         evidence = {}
         for v, state in self.evidence.items():
             variable = integer(v, "a variable of a model's evidence, by its index,", high=len(dims))

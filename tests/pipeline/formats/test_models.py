@@ -196,3 +196,21 @@ def test_labels_may_come_one_by_one() -> None:
 def test_default_costs_are_of_64_bits_too(default: int) -> None:
     with pytest.raises(ModelError, match=f"the default cost of function 0 is {default}; expected -92233720368"):
         Model.build("cost", {"a": 2}, [(("a",), [[0]], [4], default)])
+
+
+def test_arrays_of_a_model_cannot_be_written_to(tmp_path: Path) -> None:
+    """Plans, compiled models and answers are kept for what they hold."""
+    table, rows = np.array([[1.0, 2.0], [3.0, 4.0]]), np.array([[0, 1]])
+    built = Model.build("markov", {"a": 2, "b": 2}, [(("a", "b"), table), (("a", "b"), rows, [2.0], 1.0)])
+    given = Model("markov", ("a", "b"), (2, 2), (None, None), (Function((0, 1), table), Function((0, 1), table)))
+    (path := tmp_path / "clauses.cnf").write_text("p cnf 3 2\n1 -2 0\n2 3 0\n")
+    for model in (built, given, replace(built, name="other"), bucketflow.load(path), bucketflow.load("satellite")):
+        for function in model.functions:
+            with pytest.raises(ValueError, match="read-only"):
+                function.values[...] = 0
+            if function.rows is not None:
+                with pytest.raises(ValueError, match="read-only"):
+                    function.rows[...] = 0
+    table[0, 0] = 5.0  # the caller's own arrays stay writable; those of Model.build are copies
+    assert built.functions[0].values[0, 0] == 1.0
+    assert given.functions[0].values is given.functions[1].values
