@@ -1,8 +1,11 @@
-"""Circuits in files: ``.npz`` of plain arrays and a line of JSON, and c2d's ``.nnf`` for variables of two states.
+"""Circuits in files: ``.npz`` of plain arrays and a line of JSON; texts of c2d and d4 for variables of two states.
 
 An ``.nnf`` has a header ``nnf NODES EDGES VARIABLES`` and a line for each node, children before parents: ``L literal``,
 ``A count children``, ``O variable count children`` (Darwiche, c2d user manual). Behind the nodes stand the weights of
 literals as model counters write them, ``c p weight 3 0.4 0``.
+
+A ``.ddnnf`` is what d4 writes and KLay reads, without weights: a line for each node, ``o``, ``a`` or ``t`` with its
+number, the root's 1, then a line for each edge, children before parents: ``parent child literals 0``.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from .nnf_text import read_nnf
 Array = NDArray[Any]
 
 _FORMAT = "bucketflow circuit 1"
-_ENDINGS = (".npz", ".nnf")
+_ENDINGS = (".npz", ".nnf", ".ddnnf")
 _ARRAYS = ("indicators", "parameters", "values", "is_sum", "starts", "children")
 
 
@@ -53,14 +56,15 @@ def write_circuit(graph: CircuitGraph, path: str | PathLike[str]) -> None:
     Raises
     ------
     ModelError
-        If ``.nnf`` cannot say it, or the file cannot be written.
+        If a text cannot say it, or the file cannot be written.
     """
-    text = circuit_ending(path) == ".nnf"
+    ending = circuit_ending(path)
+    text = ending != ".npz"
     weights = literal_weights(graph) if text else {}
     with whole_file(path) as partial, writing(path):
         if text:
             with partial.open("w", encoding="ascii") as file:
-                file.writelines(_nnf_lines(graph, weights))
+                file.writelines(_nnf_lines(graph, weights) if ending == ".nnf" else _d4_lines(graph))
             return
         known, gates = graph.variables, graph.gates
         scopes = [[f, scope] for f, scope in graph.scopes.items()]
@@ -81,7 +85,9 @@ def read_circuit(path: str | PathLike[str]) -> CircuitGraph:
         If the file is missing, damaged or something else.
     """
     try:
-        if circuit_ending(path) == ".nnf":
+        if (ending := circuit_ending(path)) == ".ddnnf":
+            raise FormatError(str(path), None, "a circuit as .npz or .nnf", "d4's text, which is written only")
+        if ending == ".nnf":
             return read_nnf(str(path), Path(path).read_text(encoding="ascii", errors="replace"))
         with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
             told, parts = json.loads(file["header"].tobytes()), file.get("parts")
@@ -237,3 +243,26 @@ def _nnf_lines(graph: CircuitGraph, weights: dict[int, float]) -> Iterator[str]:
             yield " ".join(map(str, ["O", decided[k], len(own), *own] if is_sum else ["A", len(own), *own])) + "\n"
     for literal in sorted({*weights, *[-known for known in weights]}, key=lambda one: (abs(one), one)):
         yield f"c p weight {literal} {weights.get(literal, 1.0)!r} 0\n"
+
+
+def _d4_lines(graph: CircuitGraph) -> Iterator[str]:
+    """Yield the lines of a ``.ddnnf``: literals stand at edges to the node that is true, weights nowhere."""
+    gates, first, last = graph.gates, graph.n_indicators, graph.n_leaves
+    literals = [v + 1 if state else -v - 1 for v, state in graph.indicators.T.tolist()]
+    parts = [*pieces(gates.starts, CircuitPolicy.current().stored_edges)]
+    true = len(gates) + 1
+    for part in reversed(parts):
+        kinds = gates.is_sum[part.start : part.stop].tolist()
+        yield from (f"{'o' if kinds[k] else 'a'} {true - 1 - part.start - k} 0\n" for k in reversed(range(len(kinds))))
+    yield f"t {true} 0\n"
+    for part in parts:
+        starts = np.array(gates.starts[part.start : part.stop + 1])
+        children = gates.children[starts[0] : starts[-1]].tolist()
+        ends = (starts - starts[0]).tolist()
+        for k in range(len(ends) - 1):
+            parent = true - 1 - part.start - k
+            for child in children[ends[k] : ends[k + 1]]:
+                if child < first:
+                    yield f"{parent} {true} {literals[child]} 0\n"
+                elif child >= last:
+                    yield f"{parent} {true - 1 - (child - last)} 0\n"

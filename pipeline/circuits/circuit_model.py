@@ -89,14 +89,14 @@ def circuit(
     with scratch_folder() as folder:
         made = Circuit(*made_circuit(model, hard, Options(**options), method, report, folder))
         made.save(out)
-        if made.graph.parts is None or ending == ".nnf":
+        if made.graph.parts is None or ending != ".npz":
             return made  # of text the gates are read from scratch files, which go when it is forgotten
     return Circuit(load_circuit(out).graph, made.origin)
 
 
 @checks_keywords
 def load_circuit(path: str | PathLike[str]) -> Circuit:
-    """Read a circuit that was saved: ``.npz``, or ``.nnf`` as c2d and d4 write it.
+    """Read a circuit that was saved: ``.npz``, or ``.nnf`` as c2d writes it.
 
     Raises
     ------
@@ -152,12 +152,12 @@ class Circuit:
         return repr(self.graph)
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the circuit: ``.npz`` has arrays, ``.nnf`` c2d's text, for variables of two states.
+        """Write the circuit: ``.npz`` has arrays, ``.nnf`` c2d's text and ``.ddnnf`` d4's, for variables of two states.
 
         Raises
         ------
         ModelError
-            If ``.nnf`` cannot say it, or the file cannot be written.
+            If a text cannot say it, or the file cannot be written.
         """
         from .circuit_files import write_circuit
 

@@ -25,7 +25,13 @@ _ALL = 1 << 40
 
 @click.command("compile", cls=Grouped)
 @asking
-@click.option("-o", "--out", required=True, metavar="FILE", help="Where the circuit goes: .npz, or .nnf as c2d has it.")
+@click.option(
+    "-o",
+    "--out",
+    required=True,
+    metavar="FILE",
+    help="Where the circuit goes: .npz, .nnf for c2d's text, .ddnnf for d4's.",
+)
 @click.option(
     "--method",
     type=click.Choice(_METHODS),

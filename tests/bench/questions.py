@@ -19,7 +19,7 @@ wall seconds, planning and copies back included.
 ``python tests/bench/questions.py --sweep 4,16,64 [--bandwidths 2,3] [--attributes 128] [--gpus 1]``: the sweep that mbi
 is measured by (``mbi/marginal_oracles.py:default_oracle``): a function of each few attributes in a row, of so many
 states each, and the marginals of all of them, which are the gradient of ln Z; in float64. Its compiled program is
-compared with a question that is planned anew, and with ``bucketflow.jax``; with ``--gpus 1`` in wall seconds, those of
+compared with a question that is asked anew, and with ``bucketflow.jax``; with ``--gpus 1`` in wall seconds, those of
 JAX where it has the GPU too (``XLA_PYTHON_CLIENT_PREALLOCATE=false`` leaves memory to both).
 """
 
@@ -181,13 +181,13 @@ def sweep_rows(attributes: int, states: int, bandwidth: int, gpus: int | None) -
         return [tables[f] for f in range(len(cliques))]
 
     if not find_spec("jax"):
-        yield Row(f"{what}: planned anew", planned)
+        yield Row(f"{what}: asked anew", planned)
         return
     import jax
 
     jax.config.update("jax_enable_x64", True)
     if gpus and jax.default_backend() != "gpu":
-        yield Row(f"{what}: planned anew", planned)
+        yield Row(f"{what}: asked anew", planned)
         return
     peer: tuple[Any, ...] = ()
     if find_spec("mbi"):
@@ -196,7 +196,7 @@ def sweep_rows(attributes: int, states: int, bandwidth: int, gpus: int | None) -
     log_z = bucketflow.jax.log_partition(model)
     gradient = jax.jit(jax.grad(log_z))
     known = [jax.numpy.asarray(table) for table in logs]
-    yield Row(f"{what}: planned anew", planned, *peer)
+    yield Row(f"{what}: asked anew", planned, *peer)
     yield Row(f"{what}: gradient in JAX", lambda: jax.block_until_ready(gradient(known)), *peer)
 
 

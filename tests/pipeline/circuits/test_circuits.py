@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -238,6 +239,54 @@ def test_formulas_count_as_in_pysdd(tmp_path_factory: pytest.TempPathFactory, te
     peer = root.wmc(log_mode=False).propagate()
     assert manager.var_count() == len(found.model.names)
     assert found.count() == peer
+
+
+@pytest.mark.parametrize("method", ["buckets", "search"])
+def test_formulas_count_as_in_klay(tmp_path: Path, method: Any) -> None:
+    klay, jax = pytest.importorskip("klay"), pytest.importorskip("jax")
+    text = "p cnf 5 5\n1 -2 3 0\n2 3 4 0\n-1 -4 0\n-3 5 2 0\n1 4 5 0\n"
+    model = written(text, tmp_path / "formula.cnf")
+    found = bucketflow.circuit(model, method=method)
+    found.save(tmp_path / "formula.ddnnf")
+    peer = klay.Circuit()
+    peer.add_d4_from_file(str(tmp_path / "formula.ddnnf"))
+    weigh, ones = peer.to_jax_function(semiring="log"), jax.numpy.zeros(5)
+    assert round(math.exp(float(weigh(ones, ones)[0]))) == found.count()
+    half = ones.at[0].set(math.log(0.5))
+    expected = sum(0.5 if states[0] else 1.0 for states in weights_of(model, {}))
+    assert math.exp(float(weigh(half, ones)[0])) == pytest.approx(expected, rel=1e-4)
+
+
+@SLOW
+@given(formulas(weighted=False), st.sampled_from(["buckets", "search"]))
+def test_what_is_written_for_d4_has_the_same_assignments(
+    tmp_path_factory: pytest.TempPathFactory, text: str, method: Any
+) -> None:
+    folder = tmp_path_factory.mktemp("formula")
+    model = written(text, folder / "formula.cnf")
+    found = bucketflow.circuit(model, method=method)
+    with CircuitPolicy.using(stored_edges=3):
+        found.save(folder / "formula.ddnnf")
+    lines = [line.split() for line in (folder / "formula.ddnnf").read_text().splitlines()]
+    kinds = {int(words[1]): words[0] for words in lines if words[0] in "oat"}
+    assert [*kinds] == [*range(1, len(kinds) + 1)]
+    edges: dict[int, list[tuple[int, list[int]]]] = {node: [] for node in kinds}
+    for parent, child, *literals in (map(int, words) for words in lines if words[0] not in "oat"):
+        edges[parent].append((child, literals[:-1]))
+
+    def counted(node: int, states: tuple[int, ...]) -> int:
+        parts = [
+            all((literal > 0) == bool(states[abs(literal) - 1]) for literal in literals) * counted(child, states)
+            for child, literals in edges[node]
+        ]
+        return sum(parts) if kinds[node] == "o" else math.prod(parts)
+
+    names = found.graph.variables
+    if not names.hidden:
+        for states in product(range(2), repeat=len(names.dims)):
+            assert counted(1, states) == (model.log10_value(states) > -math.inf)
+    with pytest.raises(FormatError, match="written only"):
+        bucketflow.load_circuit(folder / "formula.ddnnf")
 
 
 def test_a_long_clause_is_a_chain_whose_variables_are_hidden(tmp_path: Path) -> None:
