@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cached_property
+from os import PathLike
 from typing import Any, Unpack
 
 import numpy as np
@@ -20,7 +21,7 @@ from ...tasks.sweeps.conditional_draws import uniform_numbers
 from ..answering.cut_offs import last_cost
 from ..answering.door import valued
 from ..answering.question import Findings, Question, question_of
-from ..assignments.device_drawing import cells_there, device_walks, why_walked_here
+from ..assignments.device_drawing import TOGETHER, cells_there, device_walks, why_walked_here
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
 from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
@@ -28,6 +29,7 @@ from ..assignments.tempering import colder_weight, kept_shares
 from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
 from ..formats.read import GivenModel
+from ..formats.sample_files import checked_ending, write_rows
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import FORBIDDEN, Model
@@ -56,6 +58,7 @@ def sample(
     evidence: Findings = None,
     temperature: float | None = None,
     upper_bound: float | int | str | None = None,
+    out: str | PathLike[str] | None = None,
     progress: bool = False,
     **options: Unpack[Keywords],
 ) -> Samples:
@@ -82,6 +85,9 @@ def sample(
         chance, where few would stay.
     upper_bound : number, optional
         Of a cost network: only assignments that are at least as good, of so much cost.
+    out : path, optional
+        A ``.csv``, ``.jsonl`` or ``.parquet`` file that draws are written to as they are made; the answer holds none.
+        So their number is not bounded by memory, but where the sweep is in slices or boxes.
     progress : bool
         Whether to draw, on a terminal or in a notebook, what is done.
     **options
@@ -99,13 +105,16 @@ def sample(
         ``top``.
     """
     start = time.perf_counter()
+    if out is not None:
+        checked_ending(out)
     model = read_given(model, options.get("memory"), progress)
     with planning_line(progress):
         sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, upper_bound, Options(**options)).tempered
+        sampler.held = out is None
         prepared = sampler.prepared
     planned = time.perf_counter()
     with planning_line(progress, "drawing"):
-        states = sampler.drawn()
+        states = sampler.drawn() if out is None else sampler.written(out)
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
     found = Samples(
         sampler.question.model,
@@ -116,6 +125,7 @@ def sample(
         prepared.plan,
         seconds,
         peak_rss_bytes(),
+        written=0 if out is None else n,
     )
     found = replace(found, notes=(*found.notes, *kept_notes(prepared, sampler.options), *sampler.notes))
     return sampler.question.told(found)
@@ -182,6 +192,8 @@ class _Sampler:
         Of costs; None for probabilities.
     wanted : float or None
         The weight that is asked for, which is no more than that of the draws; see :func:`.colder_weight`.
+    held : bool
+        Whether memory holds all draws, which it does not where they are written as they are made.
     """
 
     question: Question
@@ -192,6 +204,7 @@ class _Sampler:
     wanted: float | None = None
     tried: int = 0
     notes: tuple[str, ...] = ()
+    held: bool = True
 
     @property
     def columns(self) -> int:
@@ -224,7 +237,8 @@ class _Sampler:
         if fixed_value(self.network) is None:
             raise self._impossible
         what = f"{self.n:,} samples of {self.columns:,} variables"
-        room = self.columns * (self.n * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
+        held = self.n if self.held else self.batch
+        room = self.columns * (held * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
         if self.options.gpus is not None:
             room += 8 * cells_there(Resources(self.options).host_bytes)
         found = prepare_kept(self.question, self.network, arithmetic, with_room(self.options, room, what))
@@ -285,37 +299,53 @@ class _Sampler:
 
     def drawn(self) -> Array:
         """Return the draws, an array of states."""
-        found = np.empty((self.n, self.columns), self.dtype)
+        found, done = np.empty((self.n, self.columns), self.dtype), 0
+        for block in self._blocks(found):
+            if block.base is not found:
+                found[done : done + len(block)] = block
+            done += len(block)
+        return found
+
+    def written(self, path: str | PathLike[str]) -> Array:
+        """Write the draws into a file, some at a time; return an array of none."""
+        write_rows(self.question.model, self._blocks(), path)
+        return np.empty((0, self.columns), self.dtype)
+
+    def _blocks(self, target: Array | None = None) -> Iterator[Array]:
+        """Yield the draws, some at a time; those of a GPU are rows of the target, if there is one."""
         with self._opened() as drawing:
             if drawing is not None and not drawing.feasible:
                 raise self._impossible
-            done = self._drawn_there(drawing, found)
+            walks, done = self._walks_there(drawing), 0
             while done < self.n:
-                states = self._batch(drawing, min(self.batch, self.n - done) if self._bound is None else self.batch)
-                count = min(len(states), self.n - done)
-                found[done : done + count] = states[:count]
-                done += count
+                left = self.n - done
+                if walks is not None:
+                    rows = left if target is not None else min(left, max(self.batch // TOGETHER, 1) * TOGETHER)
+                    states = np.empty((rows, self.columns), self.dtype) if target is None else target[done:]
+                    walks.fill(states, done)
+                    self.tried += len(states)
+                else:
+                    states = self._batch(drawing, min(self.batch, left) if self._bound is None else self.batch)[:left]
+                for row in states[: max(_EVALUATED - done, 0)]:
+                    self._evaluate(row)
+                done += len(states)
                 self._verify_luck(done)
-        for row in found[:_EVALUATED]:
-            self._evaluate(row)
-        return found
+                yield states
 
-    def _drawn_there(self, drawing: Drawing | None, found: Array) -> int:
-        """Draw on a GPU if one was asked for and it pays; return how many were drawn, which are all or none."""
+    def _walks_there(self, drawing: Drawing | None) -> Any:
+        """Return walks on a GPU if one was asked for and they pay; None where draws are made here."""
         resources = Resources(self.options)
         if self.options.gpus is None or not self.n:
-            return 0
-        why = why_walked_here(resources, drawing, found.size, self._bound is not None)
+            return None
+        why = why_walked_here(resources, drawing, self.n * self.columns, self._bound is not None)
         if not why:
-            seed = self.options.seed
-            walks = device_walks(resources, drawing, self.network, self.n, self.columns, seed, self.dtype)
+            seed, together = self.options.seed, self.n if self.held else self.batch
+            walks = device_walks(resources, drawing, self.network, together, self.columns, seed, self.dtype)
             if walks is not None:
-                walks.fill(found)
-                self.tried = self.n
-                return self.n
+                return walks
             why = "as tables to draw from do not fit the GPU, or the memory beside it"
         self.notes = (f"draws were made by the CPU, {why}",)
-        return 0
+        return None
 
     @contextmanager
     def _opened(self) -> Iterator[Drawing | None]:

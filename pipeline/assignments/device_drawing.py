@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.sweep_policy import SweepPolicy
+from ...tasks.sweeps.conditional_draws import TOGETHER as TOGETHER
 from ...tasks.sweeps.conditional_draws import Conditional, step_conditionals
 from ...tasks.sweeps.scaled import Scaled, measured
 from ..machine.resources import Resources
@@ -53,7 +54,7 @@ def device_walks(
     columns : int
         Variables that are drawn, the first of the model.
     """
-    from ...tasks.sweeps.device_walks import TOGETHER, DeviceWalks, walk_bytes
+    from ...tasks.sweeps.device_walks import DeviceWalks, walk_bytes
 
     free = resources.memory_bytes
     cells = min(cells_there(resources.host_bytes), free // 16)

@@ -116,13 +116,9 @@ def _print_samples(
 ) -> None:
     """Draw samples, write them into a file and print what was done."""
     from ..api.sample import drawn_again, sample
-    from ..formats.sample_files import checked_ending, write_samples
 
-    checked_ending(asked["out"])
-    found = sample(
-        model, asked["samples"], temperature=asked["temperature"], upper_bound=asked["upper_bound"], **settings
-    )
-    write_samples(found, asked["out"])
+    given = {name: asked[name] for name in ("temperature", "upper_bound", "out")}
+    found = sample(model, asked["samples"], **given, **settings)
     print_answer(drawn_again(found, read_seconds), as_json, model.notes)
 
 

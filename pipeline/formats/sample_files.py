@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from ...cluster.version import install_hint
 from ..errors import ModelError, writing
 from ..models.model import Model
-from ..results.samples import Samples
 from ..written_files import whole_file, whole_text
 
 _PARQUET: Final = ".parquet"
@@ -25,27 +24,32 @@ _ROWS: Final = 1 << 12
 _GROUP: Final = 1 << 17
 
 
-def write_samples(found: Samples, path: str | PathLike[str]) -> None:
-    """Write samples to a ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet`` file, which appears whole or not at all.
+def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
+    """Write states of a model's own variables to ``.csv``, ``.jsonl`` or, with pyarrow, ``.parquet``.
+
+    The file appears whole or not at all.
+
+    Parameters
+    ----------
+    model : Model
+    blocks : iterable of ndarray of int, shape (rows, variables)
+        Some rows after the other, made as they are written.
+    path : path
 
     Raises
     ------
     ModelError
         If the ending is another one, pyarrow is missing, or the file cannot be written.
     """
-    rows = _GROUP if checked_ending(path) == _PARQUET else _ROWS
-    write_rows(found.model, (found.states[start : start + rows] for start in range(0, len(found), rows)), path)
-
-
-def write_rows(model: Model, blocks: Iterable[NDArray[Any]], path: str | PathLike[str]) -> None:
-    """Write states of a model's own variables, blocks of shape (rows, variables), as :func:`write_samples` does."""
     suffix = checked_ending(path)
+    rows = _GROUP if suffix == _PARQUET else _ROWS
+    some = (block[start : start + rows] for block in blocks for start in range(0, len(block), rows))
     if suffix == _PARQUET:
         with whole_file(path) as partial, writing(path):
-            _write_parquet(model, blocks, partial)
+            _write_parquet(model, some, partial)
         return
     with whole_text(path) as file:
-        _WRITERS[suffix](model, blocks, file)
+        _WRITERS[suffix](model, some, file)
 
 
 def checked_ending(path: str | PathLike[str]) -> str:

@@ -42,6 +42,8 @@ class Samples(Shown, Answered):
         Wall seconds of ``plan`` and ``run``.
     peak_rss_bytes : int
     notes : tuple of str
+    written : int
+        Draws that are in a file instead.
     asked : AskedOf or None
         The model and the evidence that were asked.
     """
@@ -55,12 +57,18 @@ class Samples(Shown, Answered):
     seconds: Mapping[str, float] = field(default_factory=dict)
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
+    written: int = 0
     asked: AskedOf | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the variables, in the order of the columns."""
         return self.model.names[: self.states.shape[1]]
+
+    @property
+    def count(self) -> int:
+        """How many were drawn, here or into a file."""
+        return len(self) + self.written
 
     def __len__(self) -> int:
         return len(self.states)
@@ -88,7 +96,7 @@ class Samples(Shown, Answered):
         return {
             "query": "sample",
             "status": "ok",
-            "samples": len(self),
+            "samples": self.count,
             "tried": self.tried,
             "seed": self.seed,
             "variables": len(self.names),
@@ -102,8 +110,8 @@ class Samples(Shown, Answered):
 
     def rows(self) -> list[tuple[str, str]]:
         """Return what was drawn as labelled lines for a person."""
-        tried = "" if self.tried == len(self) else f", of {self.tried:,} that were tried"
-        rows = [("samples", f"{len(self):,} of {len(self.names):,} variables, seed {self.seed}{tried}")]
+        tried = "" if self.tried == self.count else f", of {self.tried:,} that were tried"
+        rows = [("samples", f"{self.count:,} of {len(self.names):,} variables, seed {self.seed}{tried}")]
         if self.plan is not None:
             slices = f"{self.plan.slices} slice{'s' * (self.plan.slices != 1)}"
             rows.append(("plan", f"{slices}, peak {format_bytes(self.plan.peak_bytes)}"))

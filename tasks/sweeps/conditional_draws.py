@@ -47,15 +47,15 @@ class Conditional:
 
 
 _WORD = (1 << 64) - 1
-# Numbers of 64 bits that one count of Philox gives.
-_BLOCK = 4
+TOGETHER = 4
+"""Numbers of 64 bits that one count of Philox gives."""
 
 
 def uniform_numbers(seed: int, stream: int, start: int, stop: int) -> Array:
     """Return numbers ``start`` to ``stop`` of a stream of uniform numbers of [0, 1)."""
     bits = np.random.Philox(key=np.array([seed & _WORD, stream & _WORD], np.uint64))
-    bits.advance(start // _BLOCK)
-    skipped = start % _BLOCK
+    bits.advance(start // TOGETHER)
+    skipped = start % TOGETHER
     return np.random.Generator(bits).random(stop - start + skipped)[skipped:]
 
 

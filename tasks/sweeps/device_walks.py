@@ -16,16 +16,13 @@ from numpy.typing import NDArray
 from ..gpu import arrays
 from ..gpu.kernels import Kernel, cupy, kernel
 from ..gpu.memory import to_device, to_host
-from .conditional_draws import Conditional
+from .conditional_draws import TOGETHER, Conditional
 
 Array = NDArray[Any]
 
 _THREADS: Final = 128
 _TILE: Final = 32
 """Threads of a block, and the side of the tiles that are turned; as in ``cuda/walk.cu``."""
-
-TOGETHER: Final = 4
-"""Draws of a thread, which one count of Philox has numbers for."""
 
 _CONDITIONAL: Final = np.dtype(
     [("first_sum", "i8"), ("stream", "u8"), *((name, "i4") for name in ("first_given", "given", "states", "slot"))],

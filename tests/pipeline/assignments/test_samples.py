@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
 import math
@@ -29,6 +30,7 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.options import Options
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps.conditional_draws import inverse, uniform_numbers
+from tests.device_stand_in import device as stand_in
 from tests.exact import Weights, costs
 from tests.memory import traced
 from tests.models import bayes_models, cost_models, grid, markov_models
@@ -397,3 +399,31 @@ def test_draws_of_a_large_domain_take_the_memory_of_its_weights() -> None:
     peak, drawn = traced(lambda: bucketflow.sample(Model.build("markov", {"a": 20_000}, [("a", weights)]), 8192), 2e7)
     assert peak < 2e7
     assert drawn.states.mean() == pytest.approx(weights @ weights / weights.sum(), rel=0.02)
+
+
+@pytest.mark.parametrize("device", [False, True])
+def test_draws_that_are_written_as_they_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: bool) -> None:
+    """More of them than fit the memory; they are those that an answer holds."""
+    model, asked = grid(4, 4, 3, "markov"), {"gpus": 1} if device else {}
+    with contextlib.ExitStack() as stack:
+        if device:
+            stack.enter_context(stand_in(monkeypatch))
+        stack.enter_context(SweepPolicy.using(walked_draws=100, least_walk_seconds=0.0))
+        held = sample(model, 1003, seed=3)
+        found = sample(model, 1003, seed=3, out=tmp_path / "draws.csv", **asked)
+        assert (len(found), found.count, found.tried) == (0, 1003, 1003)
+        assert found.to_dict()["samples"] == 1003
+        assert not [note for note in found.notes if "draws were made by the CPU" in note]
+        rows = [*csv.reader((tmp_path / "draws.csv").read_text().splitlines())]
+        assert rows[0] == list(model.names)
+        assert np.array(rows[1:], int).tolist() == held.states.tolist()
+    if not device:
+        with pytest.raises(BudgetError, match="samples of 16 variables"):
+            sample(model, 10**7, memory="100MB")
+        assert sample(model, 70_000, memory="48MB", out=tmp_path / "many.jsonl").count == 70_000
+        impossible = Model.build("markov", {"a": 2}, [("a", [0.0, 0.0])])
+        with pytest.raises(ModelError, match="nothing to draw from"):
+            sample(impossible, 5, out=tmp_path / "none.csv")
+        assert not (tmp_path / "none.csv").exists()
+        with pytest.raises(ModelError, match="cannot write samples"):
+            sample(model, 5, out=tmp_path / "draws.txt")
