@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model
 from bucketflow.pipeline.models.model import Function
-from bucketflow.pipeline.plans import plan
+from bucketflow.pipeline.plans import planned_steps
 from bucketflow.pipeline.preprocessing.leaf_tables import restricted
 from bucketflow.pipeline.preprocessing.preprocess import reduce_model
 from bucketflow.pipeline.queries.arithmetic import ScaledPartition
@@ -207,7 +207,7 @@ def test_what_follows_from_a_plan_is_found_once(monkeypatch: pytest.MonkeyPatch)
         calls.append(steps)
         return freed_tables(steps, keep)
 
-    for module in (peaks, plan, program):
+    for module in (peaks, planned_steps, program):
         monkeypatch.setattr(module, "freed_tables", freed)
     model = bucketflow.load("diagnosis")
     for state in (0, 1):
