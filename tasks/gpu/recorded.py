@@ -41,6 +41,12 @@ class RecordedSweep:
         Tables on the device that steps read and others made.
     semiring : Semiring
         Of all tables.
+
+    Attributes
+    ----------
+    dtype : str
+    runs : int
+        How often it has swept.
     """
 
     def __init__(
@@ -53,7 +59,8 @@ class RecordedSweep:
         given: Collection[int],
         semiring: Semiring,
     ) -> None:
-        self._semiring = semiring
+        self.dtype = semiring.dtype
+        self.runs = 0
         room = room_for(steps, runs, freed, others, all_placed=True)
         nodes = [step.node for step in steps]
         made, cells = set(nodes), dict[int, int]()
@@ -96,20 +103,21 @@ class RecordedSweep:
             if out_of_memory(error):
                 return None
             raise
-        dtype, first, cp = self._semiring.dtype, place.ptr, cupy()
+        first, cp = place.ptr, cupy()
         if staged:
             leaves = self._packing.packed(staged)
             to_device(leaves, cp.ndarray(leaves.size, leaves.dtype, place + self._first))
-        live = {node: arrays.empty(self._cells[node], dtype) for node in self._others}
+        live = {node: arrays.empty(self._cells[node], self.dtype) for node in self._others}
         where = first, *given, *[table.data.ptr for table in live.values()]
         with self._lock:
             if where != self._where:
                 self._repeat = self._bound(first, given, {node: table.data.ptr for node, table in live.items()})
                 self._where = where
             self._repeat()
+            self.runs += 1
         for node in self._kept:
             if node not in live:
-                live[node] = cp.ndarray(self._cells[node], dtype, place + self._outputs[node])
+                live[node] = cp.ndarray(self._cells[node], self.dtype, place + self._outputs[node])
         return live
 
     def _bound(self, first: int, given: Sequence[int], others: Mapping[int, int]) -> Callable[[], None]:

@@ -38,7 +38,7 @@ LEAST_CELLS: Final = DevicePolicy().step_least_cells
 
 _ROOMS: Final[Remembered[tuple[DeviceBlock, tuple[tuple[int, ...], ...]]]] = Remembered()
 
-_RECORDS: Final[Remembered[RecordedSweep | None]] = Remembered()
+_RECORDS: Final[Remembered[RecordedSweep | None]] = Remembered(8)
 
 _LARGE_BYTES: Final = 1 << 24
 """Larger results of a slice are not kept in page-locked memory."""
@@ -161,6 +161,10 @@ class DeviceProgram(Program[T]):
     def _read_there(self) -> frozenset[int]:
         return frozenset(i for step in self._steps_there for i in step.inputs)
 
+    @cached_property
+    def _read(self) -> frozenset[int]:
+        return frozenset(i for step in self.steps for i in step.inputs)
+
     def compile_kernels(self, decoded: bool) -> None:
         """Choose all launches and compile their kernels together before the first is needed."""
         algebra: Any = self.algebra
@@ -272,7 +276,8 @@ class DeviceProgram(Program[T]):
     ) -> dict[int, Any]:
         """Sweep step by step; return all tables that were not dropped."""
         self.compile_kernels(decoded)
-        tables = self._staged(tables | self._made_here(self.steps, tables, kept, threads, on_table))
+        here = [step for step in self.steps if step.node not in self._nodes_there]
+        tables = self._staged(tables | self._made_here(here, tables, kept, threads, on_table))
         # what is kept for decoding goes with the block, results would hold it
         algebra, freed = self._with_room(self._steps_there, kept, others)
         return sweep(self._steps_there, tables, algebra, freed, threads=threads, on_table=on_table)
@@ -285,11 +290,10 @@ class DeviceProgram(Program[T]):
         threads: int,
         on_table: OnTable | None,
     ) -> dict[int, Any]:
-        """Run the steps of the CPU; return what is kept of theirs, or read on the device."""
-        here = [step for step in steps if step.node not in self._nodes_there]
-        wanted = [step.node for step in here if step.node in kept or step.node in self._read_there]
-        dropped = freed_tables(here, wanted)
-        made = sweep(here, tables, self.algebra, dropped, threads=threads, on_table=on_table)
+        """Run steps of the CPU; return what is kept of theirs, or read on the device."""
+        wanted = [step.node for step in steps if step.node in kept or step.node in self._read_there]
+        dropped = freed_tables(steps, wanted)
+        made = sweep(steps, tables, self.algebra, dropped, threads=threads, on_table=on_table)
         return {node: made[node] for node in wanted}
 
     def _repeated(
@@ -305,11 +309,17 @@ class DeviceProgram(Program[T]):
         """Sweep by launches that are recorded; None where each step has to be run for itself."""
         if not self._repeats(on_table):
             return None
-        there = [step for step in steps if step.node in self._nodes_there]
+        there: Sequence[Step] = [step for step in steps if step.node in self._nodes_there]
         record = self._recorded(there, tables, kept, others, decoded) if there else None
         if record is None:
             return None
-        tables = tables | self._made_here(steps, tables, kept, threads, on_table)
+        if record.runs >= DevicePolicy.current().repeated_sweeps and np.dtype(record.dtype).kind == "i":
+            # launches that are made once take less than NumPy's small steps, and integers are the same anywhere
+            whole = self._recorded(steps, tables, kept, others, decoded)
+            there, record = (there, record) if whole is None else (steps, whole)
+        if len(there) < len(steps):
+            here = [step for step in steps if step.node not in self._nodes_there]
+            tables = tables | self._made_here(here, tables, kept, threads, on_table)
         live = record.run(tables)
         if live is None:
             return None
@@ -335,13 +345,11 @@ class DeviceProgram(Program[T]):
         """Return the launches of a sweep that ran before, or make them; None where they cannot be repeated."""
         algebra: Any = self.algebra
         places, semiring = algebra.places, algebra.semiring
-        given = frozenset(
-            [node for node in self._read_there if node in tables and type(tables[node]) is not np.ndarray]
-        )
+        given = frozenset([node for node in self._read if node in tables and type(tables[node]) is not np.ndarray])
 
         def described() -> RecordedSweep | None:
-            self.compile_kernels(decoded)
             runs = {step.node: places.prepared(step) for step in steps}
+            self.compile_kernels(decoded)
             if len(runs) < len(steps) or not all(run.repeats for run in runs.values()):
                 return None
             return RecordedSweep(steps, runs, freed_tables(steps, kept), kept, others, given, semiring)

@@ -17,7 +17,8 @@ from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import device_sweep
 from bucketflow.tasks.sweeps.device_sweep import device_program
-from bucketflow.tasks.sweeps.sweep import StepReport
+from bucketflow.tasks.sweeps.program import Program
+from bucketflow.tasks.sweeps.sweep import Plain, StepReport
 
 from ..device_stand_in import StandIn, device
 from ..programs import chain_program
@@ -93,6 +94,25 @@ def test_slices_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(runs) == len(states)
     for one, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(one[program.outputs[0]], other[program.outputs[0]])
+
+
+@pytest.mark.parametrize("semiring", [COSTS, min_plus("float64", 4)], ids=lambda s: s.dtype)
+def test_small_steps_of_integers_follow_to_the_device(semiring: Semiring, place: StandIn) -> None:
+    sizes = dict.fromkeys(range(4), 4)
+    small = make_step(2, (0,), ((0, 1),), (1,), sizes, semiring)
+    large = make_step(3, (2, 1), ((1,), (1, 2, 3)), (3,), sizes, semiring)
+    rng, done, counts = np.random.default_rng(3), list[int](), list[int]()
+    place.on_step = lambda: done.append(1)
+    for _ in range(4):
+        leaves = {n: rng.integers(0, 99, 4**k).astype(semiring.dtype) for n, k in ((0, 2), (1, 3))}
+        axes = {0: (0, 1), 1: (1, 2, 3)}
+        program = Program((small, large), leaves, axes, (3,), (4, 4, 4, 4), Plain(semiring))
+        with DevicePolicy.using(step_least_cells=64, repeated_sweeps=2):
+            found = device_program(program, fetched=True).run(keep=[2])
+        counts.append(len(done))
+        for node, table in program.run(keep=[2]).items():
+            np.testing.assert_array_equal(found[node], table)
+    assert counts == ([1, 2, 4, 6] if semiring is COSTS else [1, 2, 3, 4])
 
 
 def test_where_one_piece_is_too_large_each_step_finds_its_own(place: StandIn) -> None:
