@@ -25,3 +25,13 @@ def chain_program(semiring: Semiring, length: int = 6, states: int = 8) -> Progr
     rng = np.random.default_rng(length)
     leaves = {v: rng.integers(0, 100, states**3).astype(semiring.dtype) for v in axes}
     return Program(tuple(steps), leaves, axes, (table,), tuple(sizes.values()), Plain(semiring))
+
+
+def branch_program(semiring: Semiring, seed: int) -> Program[Any]:
+    """A step of 16 cells, and one of 64 that reads its table."""
+    sizes = dict.fromkeys(range(4), 4)
+    small = make_step(2, (0,), ((0, 1),), (1,), sizes, semiring)
+    large = make_step(3, (2, 1), ((1,), (1, 2, 3)), (3,), sizes, semiring)
+    rng, axes = np.random.default_rng(seed), {0: (0, 1), 1: (1, 2, 3)}
+    leaves = {n: rng.integers(0, 99, 4 ** len(scope)).astype(semiring.dtype) for n, scope in axes.items()}
+    return Program((small, large), leaves, axes, (3,), (4, 4, 4, 4), Plain(semiring))

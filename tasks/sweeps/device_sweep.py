@@ -192,10 +192,6 @@ class DeviceProgram(Program[T]):
         """Return some of the leaf tables with the given variables fixed, on the device where they are read there."""
         return self._staged(super().leaves_at(states, nodes))
 
-    def varied_leaves(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
-        """Return leaf tables of a slice on the host, from where all go to the device at once."""
-        return super().leaves_at(states, nodes)
-
     def swept(
         self,
         steps: Sequence[Step],

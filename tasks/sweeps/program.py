@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import chain
@@ -12,7 +12,8 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ..gpu.memory import portable_errors
 from ..steps.step import Step
-from .sweep import Algebra, OnTable, freed_tables, sweep
+from .sliced_tables import SlicedTables
+from .sweep import Algebra, OnTable, Plain, freed_tables, sweep
 
 T = TypeVar("T")
 
@@ -74,9 +75,13 @@ class Program(Generic[T]):
         restrict = self.algebra.restrict
         return {node: restrict(self.leaves[node], self.leaf_axes[node], self.dims, states) for node in nodes}
 
-    def varied_leaves(self, states: Mapping[int, int], nodes: Iterable[int]) -> dict[int, T]:
-        """Return some of the leaf tables with the given variables fixed, for one sweep."""
-        return self.leaves_at(states, nodes)
+    def sliced_leaves(self, nodes: Collection[int], variables: Collection[int]) -> Callable[[Mapping[int, int]], Any]:
+        """Return what takes some of the leaf tables at the states of a slice, which fixes the given variables."""
+        algebra: Any = self.algebra
+        if isinstance(algebra, Plain):
+            leaves: dict[int, Any] = {node: self.leaves[node] for node in nodes}
+            return SlicedTables(leaves, self.leaf_axes, self.dims, variables).at
+        return lambda states: self.leaves_at(states, nodes)
 
     def swept(
         self,
@@ -173,8 +178,9 @@ class Program(Generic[T]):
                     live = {node: table for node, table in live.items() if node in read}
                 shared |= live
             freed = freed_tables(rest, self.outputs) if first else self.freed
+            leaves_of = self.sliced_leaves(varying, one.keys())
             for states in chain((one,), slices):
-                tables = {**shared, **self.varied_leaves(states, varying)}
+                tables = {**shared, **leaves_of(states)}
                 live = self.swept(rest, tables, freed, threads=threads, on_table=on_table)
                 yield {node: live[node] for node in self.outputs}
 

@@ -17,11 +17,10 @@ from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import device_sweep
 from bucketflow.tasks.sweeps.device_sweep import device_program
-from bucketflow.tasks.sweeps.program import Program
-from bucketflow.tasks.sweeps.sweep import Plain, StepReport
+from bucketflow.tasks.sweeps.sweep import StepReport
 
 from ..device_stand_in import StandIn, device
-from ..programs import chain_program
+from ..programs import branch_program, chain_program
 
 COSTS = min_plus("int16", 4)
 
@@ -98,15 +97,10 @@ def test_slices_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("semiring", [COSTS, min_plus("float64", 4)], ids=lambda s: s.dtype)
 def test_small_steps_of_integers_follow_to_the_device(semiring: Semiring, place: StandIn) -> None:
-    sizes = dict.fromkeys(range(4), 4)
-    small = make_step(2, (0,), ((0, 1),), (1,), sizes, semiring)
-    large = make_step(3, (2, 1), ((1,), (1, 2, 3)), (3,), sizes, semiring)
-    rng, done, counts = np.random.default_rng(3), list[int](), list[int]()
+    done, counts, steps = list[int](), list[int](), branch_program(semiring, 0).steps
     place.on_step = lambda: done.append(1)
-    for _ in range(4):
-        leaves = {n: rng.integers(0, 99, 4**k).astype(semiring.dtype) for n, k in ((0, 2), (1, 3))}
-        axes = {0: (0, 1), 1: (1, 2, 3)}
-        program = Program((small, large), leaves, axes, (3,), (4, 4, 4, 4), Plain(semiring))
+    for seed in range(4):
+        program = branch_program(semiring, seed).again(steps, branch_program(semiring, seed).leaves)
         with DevicePolicy.using(step_least_cells=64, repeated_sweeps=2):
             found = device_program(program, fetched=True).run(keep=[2])
         counts.append(len(done))

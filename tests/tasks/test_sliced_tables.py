@@ -1,0 +1,49 @@
+"""Parts of tables that belong to slices: those that restricting each table gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bucketflow.tasks.sweeps import sliced_tables
+from bucketflow.tasks.sweeps.sliced_tables import SlicedTables
+from bucketflow.tasks.sweeps.sweep import restrict
+
+
+@st.composite
+def sliced(draw: st.DrawFn) -> tuple[dict[int, Any], dict[int, tuple[int, ...]], list[int], list[int]]:
+    sizes = draw(st.lists(st.integers(1, 4), min_size=1, max_size=6))
+    variables = range(len(sizes))
+    scopes = draw(st.lists(st.lists(st.sampled_from(variables), unique=True, max_size=4), max_size=6))
+    axes = {10 + i: tuple(scope) for i, scope in enumerate(scopes)}
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    tables = {n: rng.integers(0, 1000, int(np.prod([sizes[v] for v in scope]))) for n, scope in axes.items()}
+    return tables, axes, sizes, draw(st.lists(st.sampled_from(variables), unique=True, min_size=1))
+
+
+@given(sliced(), st.integers(0, 99), st.sampled_from([1, 8, 1 << 12]))
+def test_each_is_that_of_its_table(drawn: Any, seed: int, small: int) -> None:
+    tables, axes, sizes, variables = drawn
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sliced_tables, "_SMALL_CELLS", small)
+        slices = SlicedTables(tables, axes, sizes, variables)
+    rng = np.random.default_rng(seed)
+    for _ in range(3):
+        states = {v: int(rng.integers(sizes[v])) for v in variables}
+        found = slices.at(states)
+        assert found.keys() == tables.keys()
+        for node, table in tables.items():
+            np.testing.assert_array_equal(found[node], restrict(table, axes[node], sizes, states).reshape(-1))
+
+
+def test_tables_of_several_dtypes_are_taken_one_by_one() -> None:
+    tables = {0: np.arange(6, dtype=np.int16), 1: np.arange(6.0)}
+    found = SlicedTables(tables, {0: (0, 1), 1: (1, 0)}, (2, 3), (0,)).at({0: 1})
+    assert {n: (t.dtype.name, t.tolist()) for n, t in found.items()} == {
+        0: ("int16", [3, 4, 5]),
+        1: ("float64", [1.0, 3.0, 5.0]),
+    }
