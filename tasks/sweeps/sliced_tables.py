@@ -15,6 +15,8 @@ Array = NDArray[Any]
 
 # Of larger tables a copy takes longer than Python does, and places would take more memory than they do.
 _SMALL_CELLS: Final = 1 << 12
+# Slices whose tables are taken one by one: to find all places takes as long as four of them.
+_BEFORE: Final = 4
 
 
 class SlicedTables:
@@ -40,23 +42,26 @@ class SlicedTables:
         variables: Collection[int],
     ) -> None:
         self._tables, self._axes, self._sizes = tables, axes, sizes
+        self._variables, self._taken = [*variables], 0
+        self._small, self._others = list[int](), [*tables]
+
+    def _find_places(self) -> None:
+        """Find where the cells of small tables are, from now on taken at once."""
+        tables = self._tables
         small = [n for n, table in tables.items() if type(table) is np.ndarray and table.size <= _SMALL_CELLS]
-        if len({tables[n].dtype for n in small}) > 1:
-            small = []
-        self._small, chosen = small, set(small)
-        self._others = [n for n in tables if n not in chosen]
-        self._variables = [*variables]
+        if not small or len({tables[n].dtype for n in small}) > 1:
+            return
+        chosen = set(small)
+        self._small, self._others = small, [n for n in tables if n not in chosen]
         self._steps = np.zeros((len(self._variables), len(small)), np.intp)
         places, start = list[Array](), 0
         for k, node in enumerate(small):
-            places.append(start + self._places(k, axes[node]))
+            places.append(start + self._places(k, self._axes[node]))
             start += tables[node].size
         counts = [len(each) for each in places]
-        ends = np.cumsum([0, *counts]).tolist()
-        self._parts = [slice(a, b) for a, b in pairwise(ends)]
-        self._owners = np.repeat(np.arange(len(small)), counts)
-        self._at = np.concatenate(places) if places else np.zeros(0, np.intp)
-        self._cells = np.concatenate([tables[n] for n in small], axis=None) if small else np.zeros(0)
+        self._parts = [slice(a, b) for a, b in pairwise(np.cumsum([0, *counts]).tolist())]
+        self._owners, self._at = np.repeat(np.arange(len(small)), counts), np.concatenate(places)
+        self._cells = np.concatenate([tables[n] for n in small], axis=None)
 
     def _places(self, table: int, axes: Sequence[int]) -> Array:
         """Return where the cells are of a table at the first states; how far apart others are is written down."""
@@ -74,6 +79,9 @@ class SlicedTables:
 
     def at(self, states: Mapping[int, int]) -> dict[int, Any]:
         """Return the tables of a slice, flat."""
+        if self._taken == _BEFORE:
+            self._find_places()
+        self._taken += 1
         found = {n: restrict(self._tables[n], self._axes[n], self._sizes, states) for n in self._others}
         if self._small:
             moved = np.array([states[v] for v in self._variables], np.intp) @ self._steps
