@@ -144,7 +144,7 @@ def timed(case: Case, folder: Path | None) -> Timed:
         stored = sum(receipt.nbytes for receipt in ledger.load(folder / "tables").values())
     answer = result.log10 if case.query == "partition" else result.value
     grown = peak_bytes() - before
-    return Timed(result.seconds["run"] + result.seconds["decode"], cpu, float(answer), grown, stored, stages)
+    return Timed(result.seconds["run"] + result.seconds.get("decode", 0.0), cpu, float(answer), grown, stored, stages)
 
 
 def warm_up(case: Case, folder: Path | None) -> None:
