@@ -20,7 +20,7 @@ from ..plans.row_bounds import least_seconds
 from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf
 from ..preprocessing.preprocess import Leaf, Network, fixed_value
-from ..queries.arithmetic import Arithmetic
+from ..queries.arithmetic import Arithmetic, arithmetic_for
 from ..queries.counting import (
     CountEstimate,
     CountResidue,
@@ -34,6 +34,7 @@ from ..queries.counting import (
     root_of_unity,
     spectrum,
 )
+from ..queries.query_policy import QueryPolicy
 from ..results.result import Result
 from ..runs.run import TABLES, Run
 from ..trees.costs import Rates
@@ -98,9 +99,19 @@ def least_seconds_by_rows(plan: Plan) -> float:
 
 
 def expected_primes(network: Network) -> int:
-    """Return how many primes a count takes if the functions exclude assignments independently."""
-    model, found = network.model, sum(map(math.log, network.dims))
-    for f in {f for leaf in network.leaves for f in leaf.functions}:
+    """Return how many primes a count takes if leaf tables exclude assignments independently of each other."""
+    arithmetic = arithmetic_for(network)
+    found = sum(map(math.log, network.dims)) + sum(_possible_log(network, arithmetic, leaf) for leaf in network.leaves)
+    return most_primes(max(found, 0.0))
+
+
+def _possible_log(network: Network, arithmetic: Arithmetic[Any], leaf: Leaf) -> float:
+    """Return ln of the part of a leaf's cells that is possible, of large tables as if functions were independent."""
+    cells = math.prod([network.dims[v] for v in leaf.scope])
+    if len(leaf.functions) > 1 and cells <= QueryPolicy.current().joint_cells:
+        return math.log(max(int(np.count_nonzero(arithmetic.leaf(leaf, leaf.scope).values)), 1) / cells)
+    model, found = network.model, 0.0
+    for f in leaf.functions:
         function = model.functions[f]
         if len(function.scope) > 1:  # those of one variable are in its domain
             cells = math.prod(model.dims[v] for v in function.scope)
@@ -108,7 +119,7 @@ def expected_primes(network: Network) -> int:
             if function.rows is not None and bool(allowed(model, f, np.array([function.default]))[0]):
                 possible += cells - len(function.values)
             found += math.log(max(possible, 1) / cells)
-    return most_primes(max(found, 0.0))
+    return found
 
 
 def _is_small(network: Network) -> bool:

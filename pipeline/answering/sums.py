@@ -109,6 +109,11 @@ class DiagramSum:
         return found
 
     @property
+    def seconds_left(self) -> float:
+        """CPU seconds that the rest of a count is predicted to take; infinite until its sum in floats is there."""
+        return math.inf if self._sums is None else self._sums.seconds_left
+
+    @property
     def held_bytes(self) -> int:
         """What waits in memory for the next turn."""
         return 0 if self._sums is None else self._sums.held
@@ -164,10 +169,12 @@ class DiagramSum:
         if sums is None or sums.order != order:
             sums = _Sums(self.network, order, budget)
         sums.work = budget
+        began = time.thread_time()
         try:
             found = self._found(sums)
         except (EdgesSpentError, DiagramStoppedError):
             self.failure = "take more time"
+            sums.seconds += time.thread_time() - began
             if sums.held <= self.kept_part * self.memory_bytes:
                 self._sums = sums
             return None
@@ -200,6 +207,7 @@ class DiagramSum:
         points = self._spread.points if self._spread else 1
         residue = sums.residue
         primes = enough_primes(bound, points)
+        sums.most = 1 + len(primes) * points
         value = combine([(residue(self._arithmetic, prime, self._spread), prime) for prime in primes])
         log = math.log(value) if value else -math.inf
         if log > bound + _AGREES or (self._spread is None and log < bound - _AGREES):
@@ -217,6 +225,13 @@ class _Sums:
     order : tuple of int
     work : DiagramBudget
         Of each sum.
+
+    Attributes
+    ----------
+    seconds : float
+        CPU seconds of the turns that are over.
+    most : int
+        How many sums there are, 0 until that is known.
     """
 
     network: Network
@@ -227,11 +242,21 @@ class _Sums:
         self.scales: list[float] = []
         self.totals: dict[tuple[int, int], Total] = {}
         self.opened: dict[tuple[int, int], SumElimination] = {}
+        self.seconds, self.most = 0.0, 0
 
     @property
     def held(self) -> int:
         """Bytes of diagrams that wait to be gone on with."""
         return sum(each.held for each in self.opened.values())
+
+    @property
+    def seconds_left(self) -> float:
+        """CPU seconds of the sums that are left, each predicted to make as many edges as the first, at its pace."""
+        if not self.most:
+            return math.inf
+        first = self.totals[0, 0].edges
+        done = sum(each.edges for each in self.totals.values()) + sum(each.edges for each in self.opened.values())
+        return self.seconds * max(self.most * first - done, 0) / max(done, 1)
 
     def work_done(self, total: Total) -> DiagramWork:
         """Describe what was done, from the first sum."""

@@ -174,10 +174,14 @@ class Incumbent:
         return self.network.totals.at_least(lower if self.upper is None else min(lower, self.upper))
 
     def closed_since(self, lower: int, upper: int | None) -> float:
-        """The part of the gap that is closed since the bounds were these; what is far open counts by its lower end."""
+        """The part of the gap that is closed since the bounds were these; what is far open counts by its lower end.
+
+        The first assignment closes all of it: what found one goes on to better ones.
+        """
         if self.upper is None:
             return (self.lower - lower) / max(self.lower - self.small.constant, 1)
-        upper = self.upper if upper is None else upper
+        if upper is None:
+            return 1.0
         return (self.lower - lower + upper - self.upper) / max(upper - lower, 1)
 
     # What provers report before their turn ends.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK
-from ..orders.depth_first import bucket_cells
+from ..orders.depth_first import bucket_cells, rearranged
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import TreeSearch
 from ..trees.costs import tree_cost
@@ -43,7 +43,7 @@ class Opening:
         policy = ProverPolicy.current()
         if self._go_on_stored():
             return
-        settled = False
+        settled = looked = False
         if self._glances and self.known.upper is not None and self._smallest(policy.early_cells) is not None:
             self.preparing.prepare(policy.first_preparation_work)
             if self.known.is_over():
@@ -56,9 +56,12 @@ class Opening:
                 settled = self.known.small.cells <= policy.settled_cells and not self.preparing.paid(*bounds, cells)
                 if (yield from self._cut_by_clusters()):
                     return
-                self._glance(seconds)
+                self._glance_by_search(seconds)
                 self._sweep_soon()
                 self._sweep_early()
+                if not looked:
+                    looked = self.known.upper is not None
+                    self._glance_by_diagrams()
             if self.known.is_over():
                 return
         self.turns.debt_seconds["search"] = self.known.tried.get("search", 0.0)
@@ -95,7 +98,9 @@ class Opening:
         """Shift costs between small clusters, and search by rows what that did not solve."""
         policy = ProverPolicy.current()
         known = self.known
-        seconds = max(policy.first_turn_seconds, policy.clusters_share * known.spent)
+        # without an assignment there is no gap that bounds could close
+        share = policy.clusters_share if known.upper is not None else 0.0
+        seconds = max(policy.first_turn_seconds, share * known.spent)
         again = not known.is_over()
         while again:
             went = yield from self.team.turn("clusters", seconds)
@@ -103,19 +108,45 @@ class Opening:
             again = went and small and self.team.ends_soon("clusters", seconds) and not known.is_over()
         self._sweep_searched(math.inf, policy.planned_sweep_seconds)
         if not known.is_over() and known.sharpened is not known.small:
-            yield from self.team.go("rows", max(2 * policy.first_turn_seconds, policy.clusters_share * known.spent))
+            yield from self.team.go("rows", max(2 * policy.first_turn_seconds, share * known.spent))
 
-    def _glance(self, seconds: float) -> None:
-        """Search for a short while, with an order that takes none."""
+    def _glance(self, name: str, seconds: float, order: tuple[int, ...], again: float = math.inf) -> None:
+        """Let a prover try for a short while, in an order that takes none.
+
+        Parameters
+        ----------
+        name : str
+        seconds : float
+        order : tuple of int
+        again : float
+            It goes on for as long once more while each time closes this part of the gap.
+        """
         known = self.known
-        if known.is_over() or known.small.cells > ProverPolicy.current().glance_most_cells:
-            return
-        known.order = tuple(range(len(known.small.dims)))
-        self.team.attempt("search", seconds)
+        known.order = order
+        closed = math.inf
+        while closed >= again and not known.is_over():
+            lower, upper = known.lower, known.upper
+            self.team.attempt(name, seconds)
+            closed = known.closed_since(lower, upper)
         known.order = ()
-        self.team.forget("search")
+        self.team.forget(name)
+        self.turns.hopeless.discard(name)
         self.turns.closed.clear()
         self.turns.debt_seconds.clear()
+
+    def _glance_by_search(self, seconds: float) -> None:
+        """Search for a short while, the variables as they are numbered."""
+        known = self.known
+        if not known.is_over() and known.small.cells <= ProverPolicy.current().glance_most_cells:
+            self._glance("search", seconds, tuple(range(len(known.small.dims))))
+
+    def _glance_by_diagrams(self) -> None:
+        """Let diagrams try below a known assignment, and go on for as long as that closes much of the gap."""
+        policy, known, small = ProverPolicy.current(), self.known, self.known.small
+        if known.alone or known.is_over() or known.upper is None or small.cells > policy.diagram_glance_cells:
+            return
+        order = rearranged(small.dims, small.scopes, min_fill_order(small.dims, small.scopes, known.limits.seed))
+        self._glance("diagram", policy.diagram_glance_seconds, order, policy.diagram_glance_share)
 
     def _sweep_soon(self) -> None:
         """Sweep every cell where that is a matter of some tenths of a second, once what is easy has proved nothing."""
@@ -314,6 +345,7 @@ class Portfolio:
         known, self._seconds = self.incumbent, ProverPolicy.current().first_turn_seconds
         while not known.is_over():
             self._find_order()
+            self.turns.suit(known.small.dims, known.upper is not None)
             for name, share in self.turns.shares(self._seconds):
                 if known.is_over():
                     break
@@ -330,7 +362,7 @@ class Portfolio:
     def _find_order(self) -> None:
         """Begin with a network that preparation has changed."""
         if self.team.preparing.find_order():
-            self.turns.suit(self.incumbent.small.dims)
+            self.turns.suit(self.incumbent.small.dims, self.incumbent.upper is not None)
 
     def _narrow(self, name: str) -> None:
         """Leave out what a prover forbade, once it closes nothing more."""

@@ -16,16 +16,17 @@ from .prover import Prover
 from .prover_policy import ProverPolicy
 from .provers.neighbourhood_search import is_wide
 
-Trait = Literal["few large", "many", "wide"]
-"""What a network looks like by its domains."""
+Trait = Literal["few large", "many", "wide", "unfound"]
+"""What a network looks like by its domains, and that no assignment of it is known."""
 
 
-def traits_of(dims: Sequence[int]) -> frozenset[Trait]:
-    """Return what a network of such domains looks like."""
+def traits_of(dims: Sequence[int], found: bool = True) -> frozenset[Trait]:
+    """Return what a network of such domains looks like, of which an assignment is known or not."""
     policy = ProverPolicy.current()
     bits = math.fsum(math.log2(d) for d in dims)
     few = bits <= policy.searched_bits and bits >= policy.searched_domain_bits * len(dims)
-    traits: dict[Trait, bool] = {"few large": few, "many": bits > policy.unsearched_bits, "wide": is_wide(dims)}
+    many = bits > policy.unsearched_bits
+    traits: dict[Trait, bool] = {"few large": few, "many": many, "wide": is_wide(dims), "unfound": not found}
     return frozenset(trait for trait, holds in traits.items() if holds)
 
 
@@ -119,7 +120,7 @@ ALL_PROVERS: tuple[Registered, ...] = (
         "search",
         _in("branch_and_bound", "DepthFirstProver"),
         CompiledLoop(*_DEPTH_FIRST, 1.0),
-        weights={"few large": 4.0, "many": 0.5},
+        weights={"few large": 4.0, "unfound": 2.0, "many": 0.5},
     ),
     Registered("dense", _in("planned_sweep", "DenseProver")),
 )

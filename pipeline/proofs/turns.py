@@ -50,6 +50,8 @@ class Turns:
         Provers that are not tried any more.
     weight_of : dict
         By prover, how much longer its turns are for what the network looks like; 1 where it is not there.
+    found : bool
+        Whether an assignment is known; without one there is no gap, and those that suit best are first.
     """
 
     provers: Mapping[str, Registered]
@@ -58,15 +60,17 @@ class Turns:
     debt_seconds: dict[str, float] = field(default_factory=dict)
     hopeless: set[str] = field(default_factory=set)
     weight_of: dict[str, float] = field(default_factory=dict)
+    found: bool = True
 
     @property
     def left(self) -> tuple[str, ...]:
         """Those that are not hopeless."""
         return tuple(name for name in self.provers if name not in self.hopeless)
 
-    def suit(self, dims: Sequence[int]) -> None:
-        """Take note of what a network to solve looks like."""
-        traits = traits_of(dims)
+    def suit(self, dims: Sequence[int], found: bool = True) -> None:
+        """Take note of what a network to solve looks like, and whether an assignment is known."""
+        traits = traits_of(dims, found)
+        self.found = found
         self.weight_of = {name: prover.weight_of(traits) for name, prover in self.provers.items()}
 
     def _weight(self, name: str) -> float:
@@ -84,9 +88,10 @@ class Turns:
         """
         policy = ProverPolicy.current()
         beginning = seconds <= 2 * policy.first_turn_seconds
-        able = [name for name in self.closed if self._proves(name) and self._weight(name) >= 1.0]
-        first = max((self.closed[name] for name in able), default=0.0)
-        for name in sorted(self.left, key=lambda name: (-self.closed.get(name, 0.0), -self._weight(name))):
+        gaps = self.closed if self.found else {}
+        able = [name for name in gaps if self._proves(name) and self._weight(name) >= 1.0]
+        first = max((gaps[name] for name in able), default=0.0)
+        for name in sorted(self.left, key=lambda name: (-gaps.get(name, 0.0), -self._weight(name))):
             closed = self.closed.get(name)
             if closed is not None and not self._proves(name):
                 yield (

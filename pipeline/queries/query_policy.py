@@ -15,6 +15,9 @@ class QueryPolicy(Policy):
     ----------
     remembered_cells : int
         The costs in leaf tables of at most this many cells together are remembered.
+    joint_cells : int
+        The functions of a leaf table of at most this many cells are looked at together, to see how many assignments a
+        count has: of the gates of mc2022_track1_029, which takes 15 primes, 7 are expected in place of 2.
     formula_literals : int
         Most literals of a formula.
     formula_variables : int
@@ -28,6 +31,7 @@ class QueryPolicy(Policy):
     """
 
     remembered_cells: int = 1 << 16
+    joint_cells: int = 1 << 12
     formula_literals: int = 1 << 22
     formula_variables: int = 1 << 15
     formula_table_cells: int = 1 << 20

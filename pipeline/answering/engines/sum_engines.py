@@ -122,5 +122,8 @@ class DiagramEngine(_SumEngine):
         edges = _EDGES_PER_SECOND * seconds if math.isfinite(seconds) else math.inf
         found = self.diagrams.run(edges, _late(seconds, stop))
         if found is None:
-            return Unfinished(f"they {self.diagrams.failure}", hopeless=self.diagrams.hopeless)
+            # from the first sum on it is known what the others take: then it has a price, by which others have turns
+            left = EnginePrice(self.diagrams.seconds_left, certainty="planned")
+            price = left if left.known else EnginePrice()
+            return Unfinished(f"they {self.diagrams.failure}", hopeless=self.diagrams.hopeless, price=price)
         return found

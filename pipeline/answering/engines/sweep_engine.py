@@ -216,13 +216,20 @@ class SweepEngine:
 
     def _sweeps(self, rates: Rates) -> float:
         """About how many sweeps in floats it takes, of which those modulo a prime take several."""
+        if not self._primes:
+            return 1.0
+        slower = rates.cells_per_second / residue_rates(rates).cells_per_second
+        return 1.0 + slower * self._primes
+
+    @cached_property
+    def _primes(self) -> int:
+        """Modulo how many primes a count is expected to be swept after its first sweep."""
         bits = sum(map(math.log2, self.asking.network.dims))
         if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
-            return 1.0
+            return 0
         from ...queries.counting import most_primes
 
-        slower = rates.cells_per_second / residue_rates(rates).cells_per_second
-        return 1.0 + slower * min(most_primes(bits * math.log(2)), expected_primes(self.asking.network))
+        return min(most_primes(bits * math.log(2)), expected_primes(self.asking.network))
 
     @property
     def _wide_cells(self) -> int:

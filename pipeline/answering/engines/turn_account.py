@@ -214,7 +214,9 @@ class TurnAccount:
             return 0.0
         first = lengths.first_seconds
         if lengths.part:
-            planned = cheapest is not None and cheapest.price.certainty == "planned"
+            # they take the tree of a sweep that is planned anyway
+            swept = cheapest is not None and cheapest.offer.engine == SWEEP
+            planned = swept and cheapest is not None and cheapest.price.certainty == "planned"
             if cheapest is None or not planned or cheapest.price.seconds < lengths.from_seconds or self.racing:
                 return 0.0
             return lengths.part * cheapest.price.seconds

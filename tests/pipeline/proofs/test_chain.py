@@ -26,7 +26,7 @@ from bucketflow.pipeline.models.query import Method
 from bucketflow.pipeline.proofs import incumbent, portfolio, team, turns
 from bucketflow.pipeline.proofs.incumbent import Incumbent
 from bucketflow.pipeline.proofs.limits import Outcome, ProofLimits
-from bucketflow.pipeline.proofs.portfolio import Portfolio
+from bucketflow.pipeline.proofs.portfolio import Opening, Portfolio
 from bucketflow.pipeline.proofs.prover import Prover
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.prover_registry import ALL_PROVERS, CompiledLoop, Registered, using
@@ -252,6 +252,54 @@ def test_few_large_domains_are_searched_rather_than_represented() -> None:
     tried.suit((2,) * 1000)
     tried.closed = {"search": 0.9, "rows": 0.1}
     assert list(tried.shares(1.0))[:2] == [("search", 0.5), ("rows", 2.0)]
+
+
+def test_a_search_is_first_and_longest_until_an_assignment_is_known() -> None:
+    """What bounds closed is no part of a gap that has no upper end."""
+    tried = _turns(closed={"clusters": 0.9, "search": 0.0})
+    tried.suit((2,) * 1000, found=False)
+    assert dict(tried.shares(1.0))["clusters"] == 1.0
+    assert next(tried.shares(1.0)) == ("search", 2.0)
+    tried.suit((2,) * 1000)
+    assert next(tried.shares(1.0)) == ("clusters", 2.0)
+
+
+def test_what_finds_the_first_assignment_goes_on_at_once() -> None:
+    network = CostNetwork((2, 2), (CostTable((0, 1), np.array([[5.0, 4.0], [3.0, 9.0]])),))
+    tried = Portfolio(network, None, "auto", ProofLimits(1 << 30))
+    known = tried.incumbent
+    lower = known.lower
+    known.offer((0, 0))
+    assert known.closed_since(lower, None) == 1.0
+    tried.turns.closed["search"] = 1.0
+    assert tried.team.ends_soon("search", 1.0)
+
+
+def test_diagrams_try_below_an_assignment_before_anything_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a moment, and again while that closes much of the gap."""
+    tried = Portfolio(hard_network(), None, "auto", ProofLimits(1 << 30))
+    opening, known, glances = Opening(tried.team), tried.incumbent, []
+    closed = iter([0.5, 0.01])
+
+    def attempt(name: str, seconds: float) -> bool:
+        glances.append((name, len(known.order)))
+        return True
+
+    monkeypatch.setattr(tried.team, "attempt", attempt)
+    monkeypatch.setattr(known, "closed_since", lambda *_: next(closed))
+    opening._glance_by_diagrams()
+    assert glances == []  # there is no cut-off below which they would be small
+    known.offer((0,) * len(known.small.dims))
+    opening._glance_by_diagrams()
+    assert glances == [("diagram", len(known.small.dims))] * 2
+    assert known.order == ()
+
+
+def hard_network() -> CostNetwork:
+    """Pairs of twelve variables."""
+    rng = np.random.default_rng(1)
+    pairs = [(x, y) for y in range(12) for x in range(y)]
+    return CostNetwork((3,) * 12, tuple(CostTable(p, rng.integers(1, 99, (3, 3)).astype(float)) for p in pairs))
 
 
 def test_turns_that_took_too_long_are_made_up_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,19 @@ def test_turns_go_on_where_the_last_one_ended(monkeypatch: pytest.MonkeyPatch) -
     assert found.value == bucketflow.solve(model, "count", method="dense").value
 
 
+def test_a_count_has_a_price_once_its_sum_in_floats_is_there() -> None:
+    """What is left becomes less from turn to turn, and nothing is told of the first sum."""
+    model = grid(4, 12, 3, "forbids")
+    engine, told, found = diagrams(model, "count"), [], None
+    while found is None:
+        found = engine.run(2000.0)
+        told += [engine._sums.most * engine._sums.totals[0, 0].edges if engine._sums and engine._sums.most else 0]
+        assert (engine.seconds_left < math.inf) == bool(told[-1])
+    assert told[0] == 0
+    assert told[-2] > 0
+    assert found.value == bucketflow.solve(model, "count", method="dense").value
+
+
 @pytest.mark.parametrize(("part", "waits"), [(0.0, False), (1.0, True)])
 def test_what_waits_for_a_turn_takes_a_small_part_of_the_memory(part: float, waits: bool) -> None:
     engine = diagrams(grid(4, 5, 2, "markov"), "partition", kept_part=part)

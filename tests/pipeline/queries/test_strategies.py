@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from math import inf, log2
+from math import inf, log, log2
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.question_sizes import is_whole
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.orders.depth_first import sweep_cells
+from bucketflow.pipeline.queries.counting import most_primes
 from tests.models import grid
 from tests.strategies import NEVER_QUICK, solve_by
 
@@ -269,6 +270,28 @@ def test_a_count_of_more_primes_than_expected_is_priced_again() -> None:
     first, last = [turn for turn in found.tried if turn.engine == SWEEP]
     assert first.ended.endswith(f"{expected} were expected")
     assert last.ended == "answered"
+
+
+def test_clauses_of_a_gate_exclude_assignments_together() -> None:
+    """Of 60 conjunctions of eight inputs half of the assignments are left each; as if independent, a tenth."""
+    names, functions = [], []
+    for gate in range(60):
+        inputs = [f"x{gate}-{k}" for k in range(8)]
+        names += [f"y{gate}", *inputs]
+        functions += [([f"y{gate}", name], np.array([[0, 0], [9, 0]])) for name in inputs]
+        last = np.zeros((2,) * 9, np.int64)
+        last[(0, *(1,) * 8)] = 9
+        functions.append(([f"y{gate}", *inputs], last))
+    model = bucketflow.Model.build("cost", dict.fromkeys(names, 2), functions, top=9)
+    assert expected_primes(question_of(model, "count").reduced[0]) >= most_primes(479 * log(2))
+
+
+def test_rows_wait_for_a_sweep_that_is_planned_though_another_engine_is_cheaper() -> None:
+    bids = {"diagrams": UNKNOWN, "rows": UNKNOWN, "sweep": planned(40.0)}
+    account = TurnAccount.of(strategy("count", Wishes(), **bids))
+    assert account._length(account.standings[ROWS]) > 0.0
+    account.reprice("diagrams", planned(20.0))
+    assert account._length(account.standings[ROWS]) == 0.0
 
 
 def test_prices_become_better_once_as_much_was_spent() -> None:
