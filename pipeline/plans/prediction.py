@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 #: A core of 2023 with CPython 3.11, as ``calibrate`` measures it; what it measures elsewhere scales all figures here.
 REFERENCE = Rates(1.4e9, 20e9, 23e9, 9.5e-6, fresh_bytes_per_second=2e9)
+# Cells of a step on a GPU from which its launches are counted one by one; rates of all steps know nothing of its axes.
+_LAUNCHES_COUNTED = 1 << 25
 # Both sweeps of large tables on a GPU, beside one core of the same machine.
 CORES_OF_A_DEVICE = 100
 
@@ -210,7 +212,11 @@ def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
     """Predict one lowered step by today's prices: what begins it, and its loops or the memory's pace."""
     work = lowered_work(lowered)
     if isinstance(rates, KernelRates):
-        return costs.step_seconds(work, rates, itemsize)
+        if lowered.cells < _LAUNCHES_COUNTED or lowered.product is not None:
+            return costs.step_seconds(work, rates, itemsize)
+        from ...tasks.gpu.tiling.device_lowering import launched_seconds
+
+        return rates.step_seconds + launched_seconds(lowered)
     rates, slowness = _measured(rates), _slowness(rates)
     if work.cells <= SMALL_CELLS:
         loops = (_SMALL_CELL + _SMALL_TABLE_CELL * work.tables) * work.cells / rates.cells_per_second

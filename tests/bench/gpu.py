@@ -115,9 +115,13 @@ def tables_of(step: Lowered) -> list[Any]:
 
 def time_step(step: Lowered, repeats: int = 7) -> float:
     """Seconds of one step on tables of its own."""
+    return time_run(gpu.prepare(step), step, repeats)
+
+
+def time_run(prepared: gpu.DeviceRun, step: Lowered, repeats: int = 7) -> float:
+    """Seconds of the launches of one step on tables of its own."""
     tables = tables_of(step)
     out = cp.empty(step.out_cells, step.semiring.dtype)
-    prepared = gpu.prepare(step)
     return seconds(lambda: prepared(tables, out), repeats)
 
 

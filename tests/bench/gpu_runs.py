@@ -37,12 +37,13 @@ from bucketflow.pipeline.machine.resources import Resources
 from bucketflow.pipeline.options import Options
 from bucketflow.pipeline.plans.plan import Plan
 from bucketflow.pipeline.plans.planner import Planner
+from bucketflow.pipeline.plans.prediction import step_seconds
 from bucketflow.pipeline.plans.problem import PlanOptions
 from bucketflow.pipeline.queries.arithmetic import arithmetic_for
 from bucketflow.pipeline.results.result import Result
 from bucketflow.pipeline.runs.run import Run
 from bucketflow.pipeline.runs.slices import slice_states
-from bucketflow.pipeline.trees.costs import gpu_rates, lowered_seconds
+from bucketflow.pipeline.trees.costs import gpu_rates
 from bucketflow.pipeline.trees.memory import step_bytes
 
 #: Longer runs are two slices.
@@ -235,7 +236,7 @@ def print_steps(prepared: Prepared, dtype: str, ceilings: Ceilings) -> float:
     for seconds, step in sorted(spent, key=lambda s: -s[0])[:8]:
         if seconds < 0.05 * whole:
             break
-        predicted, floor = lowered_seconds(step, rates, plan.itemsize), ceilings.floor(plan, step, dtype)
+        predicted, floor = step_seconds(step.lowered, rates, plan.itemsize), ceilings.floor(plan, step, dtype)
         print(
             f"   {seconds * 1e3:9.3f} ms, {seconds / predicted:5.1f} x predicted, {seconds / floor:6.1f} x floor, "
             f"{step.lowered.cells / seconds / 1e12:7.3f} Tcells/s  {described(step)}"

@@ -11,15 +11,20 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from math import log2
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
 from typing import Final
 
-from bucketflow.pipeline.trees.costs import gpu_rates, lowered_seconds
+from bucketflow.pipeline.plans.prediction import step_seconds
+from bucketflow.pipeline.trees.costs import gpu_rates
 from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, StepFamily, drawn_steps
+from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.lowering import Lowered
 from bucketflow.tasks.steps.semiring import SUM_PRODUCT, min_plus
 from bucketflow.tasks.steps.step import Step
@@ -57,13 +62,29 @@ class Timed:
         return self.seconds / self.floor
 
 
-def timed(dtype: str, step: Step, floor: float) -> Timed:
-    """Run a step on tables of its own."""
+def predicted(lowered: Lowered) -> float:
+    """Return what plans say that a step takes."""
+    return step_seconds(lowered, gpu_rates(lowered.semiring), lowered.semiring.itemsize)
+
+
+def prepared(steps: Sequence[Step]) -> list[tuple[float, Callable[[], float]]]:
+    """Lower and compile steps on all cores; return for each what is predicted, and what measures it."""
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
+        passes = list(pool.map(device_step, [step.lowered for step in steps], chunksize=1))
+        seconds = list(pool.map(predicted, [step.lowered for step in steps], chunksize=1))
     import gpu
 
-    lowered = step.lowered
-    predicted = lowered_seconds(step, gpu_rates(lowered.semiring), lowered.semiring.itemsize)
-    return Timed(dtype, step, gpu.time_step(lowered, 3), floor, predicted)
+    from bucketflow.tasks.gpu.kernels import compile_waiting
+
+    runs = [
+        gpu.gpu.DeviceRun(made, step.lowered.semiring, step.lowered.out_cells)
+        for made, step in zip(passes, steps, strict=True)
+    ]
+    compile_waiting()
+    return [
+        (each, partial(gpu.time_run, run, step.lowered, 3))
+        for each, run, step in zip(seconds, runs, steps, strict=True)
+    ]
 
 
 def moved_bytes(step: Lowered) -> int:
@@ -96,38 +117,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*", metavar="FAMILY", help="those whose names begin so")
     parser.add_argument("--count", type=int, default=8, help="steps of each family")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, nargs="+", default=[0], dest="seeds", help="one or several")
     parser.add_argument("--least", type=float, default=26.0, help="log2 of the fewest cells")
     parser.add_argument("--largest", type=float, default=31.0, help="log2 of the most cells")
     parser.add_argument("--shown", type=int, default=3, help="slow steps of a family to print")
     parser.add_argument("--plan", action="store_true", help="lower only")
     chosen = parser.parse_args()
     names = [name for name in STEP_FAMILIES if not chosen.families or name.startswith(tuple(chosen.families))]
+    steps = {(seed, name): _first(name, seed, chosen) for seed in chosen.seeds for name in names}
     if chosen.plan:
         from gpu_runs import described
 
-        for name in names:
-            for dtype, step in _first(name, chosen):
+        for (_, name), each in steps.items():
+            for dtype, step in each:
                 print(f"{name:28s} {dtype:7s} 2^{log2(step.lowered.cells):.1f}  {described(step)}")
         return
     from gpu_runs import measured_ceilings
 
     ceilings = measured_ceilings()
     print(f"copy {ceilings.copy / 1e12:.2f} TB/s", flush=True)
-    everything = list[Timed]()
-    for name in names:
+    ready = iter(prepared([step for each in steps.values() for _, step in each]))
+    everything: dict[int, list[Timed]] = {seed: [] for seed in chosen.seeds}
+    for (seed, name), each in steps.items():
         found = []
-        for dtype, step in _first(name, chosen):
+        for dtype, step in each:
             floor = max(step.lowered.cells / ceilings.cells[dtype], moved_bytes(step.lowered) / ceilings.copy)
-            found.append(timed(dtype, step, floor))
+            seconds, measure = next(ready)
+            found.append(Timed(dtype, step, measure(), floor, seconds))
         print_family(name, found, chosen.shown)
-        everything += found
-    print_family("all", everything, 0)
+        everything[seed] += found
+    for seed, found in everything.items():
+        print_family(f"all of seed {seed}", found, 0)
 
 
-def _first(name: str, chosen: argparse.Namespace) -> list[tuple[str, Step]]:
+def _first(name: str, seed: int, chosen: argparse.Namespace) -> list[tuple[str, Step]]:
     """Draw as many steps of a family as were asked for."""
-    steps = drawn(STEP_FAMILIES[name], chosen.least, chosen.largest, chosen.seed)
+    steps = drawn(STEP_FAMILIES[name], chosen.least, chosen.largest, seed)
     return [next(steps) for _ in range(chosen.count)]
 
 

@@ -4,7 +4,7 @@ throughput: time relative to the same plan in memory, with the page cache holdin
 transfers cost, beside raw writing and reading. bound: planned bytes per second without a page cache, beside the rate
 of the disk itself measured in the same folder. growth: time against the size of the largest table at a fixed
 budget. faults: what a run survives. rows: what one by rows survives, and marginals. All these by default. gpu: what
-one by rows through a GPU survives; stand-in: the same where the cores stand in for it.
+one by rows through a GPU survives.
 
 The models are complete graphs of binary costs: their buckets are one large table and ever smaller ones, so work
 and bytes are proportional to the largest table; grids with four states have many large tables.
@@ -106,12 +106,7 @@ def main() -> None:
             console.print(*disk_bound(folder, options.table, options.sample))
         if "growth" in options.parts:
             console.print(*growth(folder, options.cells, options.memory))
-    cases = {
-        "faults": ["dense"],
-        "rows": ["rows", "marginals by rows"],
-        "gpu": ["rows on a GPU"],
-        "stand-in": ["rows on a stand-in"],
-    }
+    cases = {"faults": ["dense"], "rows": ["rows", "marginals by rows"], "gpu": ["rows on a GPU"]}
     for part, kinds in cases.items():
         for kind in kinds if part in options.parts else ():
             console.print(run_faults(options.faults, kind, options.first, options.jobs))

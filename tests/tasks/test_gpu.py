@@ -15,6 +15,7 @@ from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.launch import prepared_launch
 from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
 from bucketflow.tasks.gpu.tiling.device_lowering import launched_step
+from bucketflow.tasks.gpu.tiling.passes import BrickPass
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
 from bucketflow.tasks.learnt.learnt_launches import RULES
 from bucketflow.tasks.steps.lowering import Lowered, lower
@@ -166,7 +167,7 @@ def check_bricks(step: Lowered) -> None:
             brick_most_blocks=blocks,
         ):
             passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
-        assert any(isinstance(each, gpu_lowering.BrickPass) for each in passes.passes)
+        assert any(isinstance(each, BrickPass) for each in passes.passes)
         run_passes = gpu.DeviceRun(passes, step.semiring, step.out_cells)
         once = run_passes(on_device)
         poisoned = cupy.full(step.out_cells, 77, step.semiring.dtype)
@@ -175,6 +176,27 @@ def check_bricks(step: Lowered) -> None:
             np.testing.assert_allclose(once.get(), expected, rtol=1e-12, atol=1e-12)
         else:
             np.testing.assert_array_equal(once.get(), expected)
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_sums_of_some_inputs_come_first(semiring: Semiring, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    sizes = {v: int(rng.choice([2, 3, 4, 16])) for v in range(9)}
+    scopes = [tuple(int(v) for v in rng.permutation(9)[: rng.integers(3, 7)]) for _ in range(5)]
+    held = sorted({v for scope in scopes for v in scope}.difference(scopes[0][:2]))
+    step = lower(scopes, tuple(held), sizes, semiring.dtype, semiring)
+    tables = tables_for(step)
+    with TilingPolicy.using(
+        inner_sum_least_cells=1, inner_sum_share=1e9, inner_sum_price=1e9, inner_sum_ratio=0, brick_least_cells=1
+    ):
+        passes = gpu_lowering.launched_step.__wrapped__(step, RULES)
+    found = gpu.DeviceRun(passes, step.semiring, step.out_cells)([cupy.asarray(t) for t in tables]).get()
+    expected = run(step, tables)
+    if step.semiring.dtype == "float64":
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(found, expected)
 
 
 # Axes of a step by number: sizes, the output, the inputs. Values that differ by rows, by columns, by both and by

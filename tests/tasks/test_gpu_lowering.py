@@ -257,6 +257,45 @@ def test_random_steps(data: st.DataObject) -> None:
     check(drawn_step(data))
 
 
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_sums_of_some_inputs_come_first(data: st.DataObject) -> None:
+    """Whether that pays or not; of several eliminated axes in turn."""
+    with TilingPolicy.using(
+        inner_sum_least_cells=1,
+        inner_sum_share=math.inf,
+        inner_sum_price=math.inf,
+        inner_sum_ratio=0,
+        brick_least_cells=data.draw(st.sampled_from([1 << 6, 1 << 25])),
+        brick_join_least_cells=data.draw(st.sampled_from([1 << 6, 1 << 19])),
+        brick_least_output_cells=1 << 4,
+    ):
+        check(drawn_step(data))
+
+
+def test_what_lacks_the_eliminated_states_is_multiplied_in_afterwards() -> None:
+    """A matrix product times a function of its rows and columns: not a product, but one and a join."""
+    sizes = {0: 1 << 9, 1: 1 << 9, 2: 1 << 12}
+    first, *others = device_step(lower([(0, 2), (1, 2), (0, 1)], (0, 1), sizes, "float64", MIN_PLUS)).passes
+    assert isinstance(first, ProductPass)
+    assert first.output > 2
+    assert all(not isinstance(each, ProductPass) for each in others)
+    # nothing is summed first where all inputs have what is eliminated
+    passes = device_step(lower([(0, 2), (1, 2), (0, 1, 2)], (0, 1), sizes, "float64", MIN_PLUS)).passes
+    assert all(each.output == -1 for each in passes)
+
+
+@pytest.mark.parametrize(("first", "second"), [(7, 3), (3, 5), (9, 1)])
+def test_bricks_write_long_runs_where_these_begin_within_a_sector(first: int, second: int) -> None:
+    """Short ones took up to four times as long."""
+    sizes = {0: 64, 1: 64, 2: 44, 3: 25, 4: second, 5: first, 6: 4}
+    scopes = [(6, 5, 0, 1), (6, 4, 2, 3), (0, 3, 6), (5, 1, 2)]
+    lowered = lower(scopes, (0, 1, 2, 3, 4, 5), sizes, "float64", min_plus("float64", 4))
+    (brick,) = (each.brick for each in device_step(lowered).passes if isinstance(each, BrickPass))
+    run = min(axis.out for axis in brick.bricks) * 8
+    assert run >= 256 or run % 32 == 0
+
+
 @settings(max_examples=10, deadline=None)
 @given(data=st.data())
 @pytest.mark.parametrize("launch", [name for name in TILE_LAUNCHES if name != RULES])
@@ -495,7 +534,9 @@ def test_of_several_bricks_the_one_that_is_predicted_to_take_least_is_taken() ->
 def step_seconds(step: DeviceStep, lowered: Lowered) -> float:
     """Predicted seconds of all passes, as they are compared."""
     assert any(isinstance(each, BrickPass) for each in step.passes)
-    return passes_seconds(step.passes, lowered.input_cells, step.temporaries, lowered.semiring.itemsize)
+    return passes_seconds(
+        step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring.itemsize
+    )
 
 
 @pytest.mark.parametrize("gone", [6, 10])
@@ -506,6 +547,8 @@ def test_bricks_have_places_for_many_eliminated_axes_of_two_states(gone: int) ->
     scopes = [tuple(int(v) for v in rng.permutation(30)[:16]) for _ in range(3)]
     missing = tuple(v for v in names if not any(v in scope for scope in scopes))
     held = tuple(names[gone:])
-    step = device_step(lower([*scopes, missing], held, dict.fromkeys(names, 2), "int16", min_plus("int16", 4)))
+    with TilingPolicy.using(inner_sum_least_cells=1 << 40):
+        lowered = lower([*scopes, missing], held, dict.fromkeys(names, 2), "int16", min_plus("int16", 4))
+        step = launched_step.__wrapped__(lowered, RULES)
     (brick,) = (each.brick for each in step.passes if isinstance(each, BrickPass))
     assert math.prod(brick.states) >= 4

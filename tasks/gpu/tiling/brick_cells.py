@@ -81,7 +81,9 @@ def count(parts: Iterable[BrickAxis]) -> int:
 class BrickCells:
     """Cells of every axis in the brick so far."""
 
-    def __init__(self, axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> None:
+    def __init__(
+        self, axes: Sequence[Axis], itemsize: int, room: int, parts: int, line_bytes: int = NOMINAL.line_bytes
+    ) -> None:
         policy = TilingPolicy.current()
         self.axes = axes
         self.parts = parts
@@ -104,7 +106,7 @@ class BrickCells:
         self.sector = NOMINAL.sector_bytes // itemsize
         # A thread holds 32 words of sums, or 16 of two words each.
         self.most_cells = {2: 64, 4: 32}.get(itemsize, 16)
-        self.along_output()
+        self.along_output(line_bytes // itemsize)
 
     def grow(self) -> None:
         """Take what is wanted of all axes."""
@@ -116,8 +118,10 @@ class BrickCells:
         self.grow_to(self.gone, policy.brick_states_after)
 
     def broken(self) -> list[int]:
-        """Numbers of the largest inputs of which it reads less than whole sectors."""
-        return [k for k in range(len(self.large)) if self.run(k) < self.sector][:2]
+        """Numbers of the largest inputs of which it reads less than whole sectors; of far ones, than whole lines."""
+        far, line = TilingPolicy.current().far_bytes // self.itemsize, NOMINAL.line_bytes // self.itemsize
+        large = enumerate(self.sizes)
+        return [k for k, cells in large if self.run(k) < (line if cells > far else self.sector)][:2]
 
     def run(self, k: int) -> int:
         """Neighbouring cells of a large input that are in the brick together."""
@@ -143,8 +147,8 @@ class BrickCells:
                 break
         return self._fits()
 
-    def along_output(self) -> None:
-        """Take the columns, and with the threads whole lines of the output."""
+    def along_output(self, line: int) -> None:
+        """Take the columns, and with the threads so many neighbouring cells of the output, about."""
         most = VECTOR_BYTES // self.itemsize
         for i in self.kept:
             axis = self.axes[i]
@@ -159,7 +163,7 @@ class BrickCells:
         self.most_rows = min(MAX_ROWS, self.most_cells // self.columns_cells)
         # Columns of another axis may hold more than these.
         self.most_kept = MAX_THREADS * max(self.columns_cells * self.most_rows, min(self.most_cells, _OTHER_CELLS))
-        line, run = NOMINAL.line_bytes // self.itemsize, 1
+        run = 1
         for i in self.kept:
             size = self.axes[i].size
             if run >= line:
@@ -169,6 +173,7 @@ class BrickCells:
             run *= wanted
             if wanted < size:
                 break
+        self.ragged = run % self.sector > 0
         self.lines = {i: n for i, n in enumerate(self.cells) if n > 1}
 
     def _splits(self, i: int) -> bool:

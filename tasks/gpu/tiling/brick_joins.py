@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations
 from typing import Final
 
@@ -51,7 +51,7 @@ def worth_a_copy(axes: Sequence[Axis], shape: BrickShape, t: int, itemsize: int)
     return cells * policy.brick_reorder_ratio <= others + written
 
 
-def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[list[int]] | None:
+def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: float) -> list[list[int]] | None:
     """Put inputs into groups to be joined before, where that saves work.
 
     Parameters
@@ -61,6 +61,8 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[lis
     shape : BrickShape
     most : int
         Inputs that one launch takes.
+    loads : float
+        Work of a cell of a join, in loads from shared memory.
 
     Returns
     -------
@@ -70,7 +72,7 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[lis
     policy = TilingPolicy.current()
     sizes = [axis.size for axis in axes]
     masks, price, cells_of = axis_masks(axes, len(axes[0].strides)), _prices(shape), cells_by_mask(sizes)
-    of_cell = policy.brick_join_loads * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
+    of_cell = loads * count(shape.columns + shape.rows + shape.inner + shape.outer) / math.prod(sizes)
 
     @cache
     def saved(one: int, other: int) -> float:
@@ -102,6 +104,7 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int) -> list[lis
     return [members for _, members in groups]
 
 
+@lru_cache(maxsize=16)
 def _prices(shape: BrickShape) -> Callable[[int], float]:
     """Rate what an input with some axes costs a thread: its loads in all states, and its share of the copy."""
     policy = TilingPolicy.current()

@@ -155,7 +155,7 @@ def kind(axes: Sequence[Axis], shape: BrickShape, t: int) -> tuple[bool, bool, b
     return holds(shape.rows), holds(shape.columns), count(shape.inner) == 1 or holds(shape.inner)
 
 
-def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> Brick | None:
+def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int, *, along_output: bool = False) -> Brick | None:
     """Lay out a brick: slices in shared memory, their copies, and the order of bricks.
 
     Parameters
@@ -166,6 +166,8 @@ def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> Brick | N
         What each axis of a brick is for.
     itemsize : int
         Bytes of a cell.
+    along_output : bool
+        Whether bricks that are neighbours in the output follow each other, whatever else that costs.
 
     Returns
     -------
@@ -186,7 +188,7 @@ def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int) -> Brick | N
         piece = _slice(axes, shape, outer, t, start, itemsize)
         slices.append(piece)
         start += piece.cells
-    bricks, run = _in_order([a for a in outer if a.out], [piece.cells for piece in slices])
+    bricks, run = _in_order([a for a in outer if a.out], [piece.cells for piece in slices], along_output)
     far = sum(piece.far_items for piece in slices)
     copies = max(len(piece.near) + len(piece.far) for piece in slices)
     if threads < NOMINAL.warp or start * itemsize > SHARED_BYTES or far > MAX_FAR or copies > MAX_COPIES:
@@ -223,7 +225,7 @@ def _places(axes: Sequence[Axis], parts: Parts) -> list[int]:
     return places
 
 
-def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, ...], int]:
+def _in_order(outer: Sequence[Axis], cells: Sequence[int], along_output: bool) -> tuple[tuple[Axis, ...], int]:
     """Order the axes of bricks, slowest first; return them, and how many bricks a block takes one after another.
 
     Fast are those that large slices lack: what one brick has read, the next one finds in shared memory, and those
@@ -235,7 +237,8 @@ def _in_order(outer: Sequence[Axis], cells: Sequence[int]) -> tuple[tuple[Axis, 
     def same(axis: Axis) -> int:
         return sum([n for stride, n in zip(axis.strides, cells, strict=True) if not stride])
 
-    bricks = tuple(sorted(outer, key=lambda a: (same(a), -a.out)))
+    first = min([axis.out for axis in outer], default=0) if along_output else 0
+    bricks = tuple(sorted(outer, key=lambda a: (a.out == first, same(a), -a.out)))
     count = math.prod([a.size for a in bricks])
     run, lacking = 1, set(range(len(cells)))
     for axis in reversed(bricks):

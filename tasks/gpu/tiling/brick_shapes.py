@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations, product
+from typing import Final
 
 from .brick_cells import (
     MAX_ROWS,
@@ -19,8 +20,11 @@ from .brick_cells import (
     least_factor,
 )
 from .device_limits import NOMINAL
-from .streams import VECTOR_BYTES, Axis, divisor
+from .streams import VECTOR_BYTES, Axis
 from .tiling_policy import TilingPolicy
+
+_LINES: Final = 4, 8
+"""Lines of the output, about, that a brick takes together where these do not begin with a sector."""
 
 
 def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], parts: int) -> Iterator[BrickShape]:
@@ -43,6 +47,11 @@ def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], p
         usual = _BrickUses(axes, itemsize, room, parts)
         usual.grow()
         grown = [usual]
+        if searched and usual.ragged:
+            for lines in _LINES:
+                longer = _BrickUses(axes, itemsize, room, parts, lines * NOMINAL.line_bytes)
+                longer.grow()
+                grown.append(longer)
         if searched and number % 2 == 0:
             for k, line in product(usual.broken(), (NOMINAL.sector_bytes, NOMINAL.line_bytes)):
                 other = _BrickUses(axes, itemsize, room, parts)
@@ -59,8 +68,10 @@ def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], p
 class _BrickUses(BrickCells):
     """The cells of a brick, and what they are for."""
 
-    def __init__(self, axes: Sequence[Axis], itemsize: int, room: int, parts: int) -> None:
-        super().__init__(axes, itemsize, room, parts)
+    def __init__(
+        self, axes: Sequence[Axis], itemsize: int, room: int, parts: int, line_bytes: int = NOMINAL.line_bytes
+    ) -> None:
+        super().__init__(axes, itemsize, room, parts, line_bytes)
         self.known_rows: dict[tuple[tuple[int, int], ...], tuple[int, list[int]]] = {}
 
     def shape(self) -> BrickShape | None:
@@ -156,7 +167,8 @@ class _BrickUses(BrickCells):
             if run >= self.sector or self.cells[i] == 1:
                 break
             if i in share:
-                together = divisor(share[i], self.sector // run)
+                wanted = -(-self.sector // run)
+                together = next(d for d in range(min(wanted, share[i]), share[i] + 1) if share[i] % d == 0)
                 free[i] //= together
                 run *= together
         return free

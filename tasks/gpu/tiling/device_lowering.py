@@ -11,55 +11,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Final
+from functools import lru_cache, partial
 
 from ...learnt.learnt_launches import RULES, launch_of
+from ...steps.axes import Axes
 from ...steps.lowering import Lowered
-from ...steps.products import Product
+from ...steps.products import Product, as_product
 from ...steps.semiring import Semiring
-from .brick_cells import BrickShape
-from .brick_joins import brick_groups, brick_order, worth_a_copy
-from .brick_layout import MAX_PLACES, kind, lay_out, with_partial
-from .brick_shapes import brick_shapes
-from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
-from .pass_axes import (
-    FEW_INPUTS,
-    MAX_INPUTS,
-    as_axes,
-    axis_masks,
-    cells_by_mask,
-    fused,
-    in_partial_sums,
-    join_cells,
-    join_groups,
-    ordered,
-    output_order,
-    partial_axes,
-    partial_sums,
-    row_major,
-    small_groups,
-)
+from .nested_sums import InnerSum, inner_sums
+from .pass_axes import as_axes, fused, ordered, row_major
+from .pass_builder import PassBuilder
 from .pass_prices import passes_seconds
-from .passes import (
-    BrickPass,
-    BucketPass,
-    DeviceStep,
-    JoinPass,
-    Pass,
-    ProductPass,
-    RowsPass,
-    StreamPass,
-    device_step_of,
-)
-from .streams import Axis, divisor, stream_tiles
+from .passes import DeviceStep, ProductPass, device_step_of
+from .streams import Axis, divisor
 from .tile_launches import TILE_LAUNCHES, TileLaunch
 from .tiling_policy import TilingPolicy
-
-# Axes of a brick: those of places, columns and rows; only where that is too many places for the kernel are fewer tried.
-_MOST_PARTS: Final = MAX_PLACES + 8
-# Bricks that are compared at most.
-_COMPARED: Final = 12
 
 
 def device_step(lowered: Lowered) -> DeviceStep:
@@ -77,8 +43,17 @@ def launched_step(lowered: Lowered, launch: str) -> DeviceStep:
     return found if found.workspace_cells <= ruled.workspace_cells else ruled
 
 
+@lru_cache(maxsize=4096)
+def launched_seconds(lowered: Lowered) -> float:
+    """Predict a step by the launches of the rules: within a factor of two for nearly all that are no products."""
+    step = launched_step(lowered, RULES)
+    return passes_seconds(
+        step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring.itemsize
+    )
+
+
 def _device_step(lowered: Lowered, launch: TileLaunch) -> DeviceStep:
-    builder = _PassBuilder(lowered, launch)
+    builder = _StepBuilder(lowered, launch)
     axes = as_axes(lowered.axes)
     inputs = list(range(len(lowered.input_cells)))
     product = lowered.product
@@ -86,9 +61,9 @@ def _device_step(lowered: Lowered, launch: TileLaunch) -> DeviceStep:
     if product is not None and (
         _worth_tiles(axes, product, lowered.semiring) if wanted == "rules" else wanted == "always"
     ):
-        builder.product(axes, product)
+        builder.product(axes, product, inputs)
     else:
-        builder.eliminate(axes, inputs)
+        builder.contract(axes, inputs)
     return device_step_of(len(inputs), builder.passes, builder.temporaries)
 
 
@@ -107,291 +82,61 @@ def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> 
     )
 
 
-class _PassBuilder:
-    """Collects passes and temporaries."""
+class _StepBuilder(PassBuilder):
+    """Collects the passes of a whole step: products, and sums inside of it."""
 
-    def __init__(self, lowered: Lowered, launch: TileLaunch) -> None:
-        self.launch = launch
-        self.itemsize = lowered.semiring.itemsize
-        self.inputs = len(lowered.input_cells)
-        self.cells = lowered.input_cells
-        self.output = -1
-        self.passes: list[Pass] = []
-        self.temporaries: list[int] = []
-
-    def temporary(self, cells: int) -> int:
-        """Number a new temporary."""
-        self.temporaries.append(cells)
-        return self.inputs + len(self.temporaries) - 1
-
-    def eliminate(self, axes: list[Axis], inputs: list[int]) -> None:
-        """Add the passes of a step that is no product, or of what is left of one."""
-        if self.bricks(axes, inputs) or self.bucket(axes, inputs):
-            return
-        if len(inputs) > FEW_INPUTS:
-            axes, inputs = self.merged(axes, inputs)
-            if self.bricks(axes, inputs):
-                return
-        self.stream(axes, inputs)
-
-    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int], least: int = 0) -> bool:
-        """Add a launch of bricks, and the joins before it; return whether that is worth it.
-
-        ``least``: cells of the join from which it is, if other than usual.
-        """
+    def contract(self, axes: list[Axis], inputs: list[int]) -> bool:
+        """Add the passes of a step: of all inputs at once, or with a part of it summed first if that takes less."""
         policy = TilingPolicy.current()
-        axes = fused(axes)
-        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        least = (least or policy.brick_least_cells) * (1 if len(inputs) > FEW_INPUTS else 4)
-        wanted = self.launch.bricks
-        if len(inputs) < 2 or wanted == "never" or (wanted == "rules" and cells < least):
-            return False
-        if out_cells < policy.brick_least_output_cells:
-            return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
-        compared = 1 if cells < policy.brick_compared_cells else 2 if len(inputs) > MAX_INPUTS else _COMPARED
-        return any(
-            self.cheapest_bricks(axes, inputs, out_cells, parts, compared) for parts in (_MOST_PARTS, MAX_PLACES)
-        )
-
-    def cheapest_bricks(
-        self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, parts: int, compared: int
-    ) -> bool:
-        """Add those of some bricks, of parts of so many axes, that take least with the joins before them."""
-        passes, temporaries = len(self.passes), len(self.temporaries)
-        found = list[tuple[float, list[Pass], list[int]]]()
-        for shape in brick_shapes(axes, self.itemsize, self.launch.brick_shares, parts):
-            if not self.bricks_in(axes, inputs, out_cells, shape):
-                continue
-            added, tables = self.passes[passes:], self.temporaries[temporaries:]
-            price = passes_seconds(added, self.cells, self.temporaries, self.itemsize) if compared > 1 else 0.0
-            found.append((price, added, tables))
-            del self.passes[passes:], self.temporaries[temporaries:]
-            if len(found) == compared:
-                break
-        if not found:
-            return False
-        _, added, tables = min(found, key=lambda each: each[0])
-        self.passes += added
-        self.temporaries += tables
+        if self.launch.inner == "never" or math.prod([a.size for a in axes]) < policy.inner_sum_least_cells:
+            return self.eliminate(axes, inputs)
+        inner = inner_sums(axes, len(inputs))
+        if not inner:
+            return self.eliminate(axes, inputs)
+        plain = self.priced(partial(self.eliminate, axes, inputs))
+        ways = [self.priced(partial(self.nested, axes, inputs, each)) for each in inner]
+        found = min([way for way in ways if way], key=lambda each: each[0])
+        self.add(plain if plain and found[0] > plain[0] * policy.inner_sum_price else found)
         return True
 
-    def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
-        """Add bricks that leave many partial sums of each cell, and what adds these up."""
-        policy = TilingPolicy.current()
-        ours, sums = in_partial_sums(
-            axes, partial_sums(axes, len(inputs), depth // policy.brick_summed_cells), sums_last=True
-        )
-        if sums * out_cells < policy.brick_least_output_cells:
-            return False
-        output, self.output = self.output, self.temporary(sums * out_cells)
-        table, found = self.output, self.bricks(ours, inputs)
-        self.output = output
-        if found:
-            self.eliminate([Axis(sums, (1,), 0), *([Axis(out_cells, (sums,), 1)] if out_cells > 1 else [])], [table])
+    def nested(self, axes: list[Axis], inputs: list[int], inner: InnerSum) -> bool:
+        """Add the passes of a sum inside of a step, and those of what is left."""
+        held = [axes[i] for i in inner.held]
+        places = dict(zip(inner.held, row_major(held), strict=True))
+        ours = [
+            Axis(axes[i].size, tuple([axes[i].strides[t] for t in inner.members]), places.get(i, 0))
+            for i in (*inner.gone, *inner.held)
+        ]
+        output, self.output = self.output, self.temporary(math.prod([a.size for a in held]))
+        least, self.brick_least = self.brick_least, TilingPolicy.current().brick_join_least_cells
+        self.part(fused(ours), [inputs[t] for t in inner.members])
+        table, self.output = self.output, output
+        others = [t for t in range(len(inputs)) if t not in inner.members]
+        left = [
+            Axis(a.size, (*[a.strides[t] for t in others], places.get(i, 0)), a.out)
+            for i, a in enumerate(axes)
+            if i not in inner.gone
+        ]
+        self.contract(fused(left), [*(inputs[t] for t in others), table])
+        self.brick_least = least
+        return True
+
+    def part(self, axes: list[Axis], inputs: list[int]) -> None:
+        """Add the passes of a sum inside of a step: a product where it is one."""
+        strides = tuple(zip(*[a.strides for a in axes], strict=True))
+        ours = Axes(tuple([a.size for a in axes]), strides, tuple([a.out for a in axes]))
+        product = as_product(ours, self.semiring) if self.launch.products != "never" else None
+        if product is not None and _worth_tiles(axes, product, self.semiring):
+            self.product(axes, product, inputs)
         else:
-            del self.temporaries[table - self.inputs :]
-        return found
+            self.contract(axes, inputs)
 
-    def bricks_in(self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, shape: BrickShape) -> bool:
-        """Try it with bricks of a shape."""
-        groups = brick_groups(axes, shape, MAX_INPUTS)
-        if groups is None:
-            return False
-        axes, copies = with_partial(axes, shape, out_cells)
-        passes, temporaries = len(self.passes), len(self.temporaries)
-        order = brick_order(axes, shape)
-        tables = self.joined(axes, [[(inputs[t], [a.strides[t] for a in axes]) for t in g] for g in groups], order)
-        for k, group in enumerate(groups):
-            if len(group) == 1 and worth_a_copy(axes, shape, group[0], self.itemsize):
-                tables[k] = self.streamed(axes, [tables[k]], order)
-        columns = zip(*(strides for _, strides in tables), strict=True)
-        axes = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
-        by_kind = sorted(range(len(tables)), key=lambda t: kind(axes, shape, t))
-        axes = [replace(axis, strides=tuple(axis.strides[t] for t in by_kind)) for axis in axes]
-        brick = lay_out(axes, shape, self.itemsize)
-        if brick is None:
-            del self.passes[passes:], self.temporaries[temporaries:]
-            return False
-        output = self.temporary(copies * out_cells) if copies > 1 else self.output
-        self.passes.append(BrickPass(tuple(tables[t][0] for t in by_kind), output, brick))
-        if copies > 1:
-            self.eliminate([Axis(copies, (out_cells,), 0), Axis(out_cells, (1,), 1)], [output])
-        return True
-
-    def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
-        """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
-        return self.grouped(axes, inputs, join_groups(axes, len(inputs)), output_order(axes))
-
-    def joined(
-        self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
-    ) -> list[Table]:
-        """Join each group of tables into one, in an order of axes if given; small joins share launches."""
-        policy = TilingPolicy.current()
-        found: list[Table] = []
-        small: list[BucketJoin] = []
-        for group in groups:
-            if len(group) == 1:
-                found.append(group[0])
-                continue
-            group = self.reduced(axes, group, order)
-            table = self.join_in_bricks(axes, group, order) if len(group) <= MAX_INPUTS else None
-            if table is not None:
-                found.append(table)
-                continue
-            ours, strides = joint(axes, group, order)
-            cells = math.prod(a.size for a in ours)
-            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > policy.cellwise_join_cells else None
-            join = BucketJoin(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
-            if bucket is None and (cells > policy.streamed_join_cells or not one_launch([join])):
-                found.append(self.streamed(axes, group, order))
-                continue
-            found.append((self.temporary(cells), strides))
-            if bucket is not None:
-                self.passes.append(BucketPass(join.inputs, join.output, bucket))
-            elif one_launch([*small, join]):
-                small.append(join)
-            else:
-                self.passes.append(JoinPass(tuple(small)))
-                small = [join]
-        if small:
-            self.passes.append(JoinPass(tuple(small)))
-        return found
-
-    def reduced(self, axes: Sequence[Axis], group: list[Table], order: Sequence[int] | None) -> list[Table]:
-        """Join those of some tables first whose joins are small beside that of all; and so many that a launch takes."""
-        small = small_groups([axis.size for axis in axes], [strides for _, strides in group])
-        if len(small) < len(group):
-            group = self.joined(axes, [[group[t] for t in members] for members in small], order)
-        if len(group) > TABLES:
-            group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)], order)
-        return group
-
-    def streamed(self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None = None) -> Table:
-        """Join large tables, in bricks or a few at a time; or copy one into an order of axes."""
-        table, left = self.join_some(axes, members, order)
-        return self.streamed(axes, [table, *left], order) if left else table
-
-    def join_some(
-        self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None
-    ) -> tuple[Table, list[Table]]:
-        """Join the first tables, as many as one launch takes; return the result, and what is left."""
-        for count in range(min(len(members), MAX_INPUTS), FEW_INPUTS, -1):
-            table = self.join_in_bricks(axes, members[:count], order)
-            if table is not None:
-                return table, members[count:]
-        return self.join_in_stream(axes, members[:FEW_INPUTS], order), members[FEW_INPUTS:]
-
-    def join_in_stream(self, axes: Sequence[Axis], few: list[Table], order: Sequence[int] | None) -> Table:
-        """Add a launch that streams over a few tables."""
-        ours, strides = joint(axes, few, order)
-        table = self.temporary(math.prod(a.size for a in ours))
-        stream = stream_tiles(ours, len(few), self.itemsize)
-        self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
-        return table, strides
-
-    def join_in_bricks(self, axes: Sequence[Axis], several: list[Table], order: Sequence[int] | None) -> Table | None:
-        """Add a launch of bricks that joins tables: what streams would write and read again stays on the chip."""
-        ours, strides = joint(axes, several, order)
-        table = self.temporary(math.prod(a.size for a in ours))
-        output, self.output = self.output, table
-        least = TilingPolicy.current().brick_join_least_cells
-        found = self.bricks(ours, [number for number, _ in several], least)
-        self.output = output
-        if found:
-            return table, strides
-        del self.temporaries[table - self.inputs :]
-        return None
-
-    def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
-        """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
-        policy = TilingPolicy.current()
-        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        few, wanted = len(inputs) <= FEW_INPUTS, self.launch.buckets
-        unfit = out_cells > policy.bucket_output_cells or (few and not self.reused(axes, inputs))
-        if wanted == "never" or (wanted == "rules" and unfit):
-            return False
-        passes, temporaries = len(self.passes), len(self.temporaries)
-        axes, inputs = self.packed(axes, inputs)
-        bucket = bucket_tiles(axes, len(inputs), self.itemsize)
-        crowded = bucket is None or bucket.share > (policy.crowded_share / 2 if few else policy.crowded_share)
-        large = cells >= policy.crowded_cells[0] and out_cells >= policy.crowded_cells[1]
-        if bucket is None or (wanted == "rules" and crowded and large):
-            del self.passes[passes:], self.temporaries[temporaries:]
-            return False
-        table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
-        self.passes.append(BucketPass(tuple(inputs), table, bucket))
-        if bucket.parts > 1:
-            self.passes.append(RowsPass((table,), self.output, out_cells, bucket.parts))
-        return True
-
-    def reused(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
-        """Whether few inputs are worth shared memory: read many times over, or so small that launches count."""
-        policy = TilingPolicy.current()
-        cells, depth = math.prod(a.size for a in axes), math.prod(a.size for a in axes if not a.out)
-        tables = range(len(inputs))
-        if (
-            depth >= policy.bucket_least_reads
-            and sum(join_cells(axes, [t]) for t in tables) * policy.bucket_least_reads <= cells
-        ):
-            return True
-        return cells < policy.bucket_output_cells and bool(partial_axes(axes, len(inputs))[0])
-
-    def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
-        """Join small inputs, those that enlarge the join least, until one launch takes what is left."""
-        policy = TilingPolicy.current()
-        entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
-        if len(inputs) <= TABLES and sum(entries) <= policy.bucket_stride_share * ENTRIES:
-            return axes, inputs
-        masks, cells = axis_masks(axes, len(inputs)), cells_by_mask([axis.size for axis in axes])
-        left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
-        members = [left.pop(0)]
-        joined, over = (
-            masks[members[0]],
-            sum(entries[t] for t in left) - (policy.bucket_stride_share * ENTRIES - len(axes)),
-        )
-        while len(left) > 1 and (len(left) >= TABLES or over > 0):
-            member = min(left, key=lambda t: cells(joined | masks[t]))
-            left.remove(member)
-            members.append(member)
-            joined |= masks[member]
-            over -= entries[member]
-        return self.grouped(axes, inputs, [*([t] for t in left), members])
-
-    def grouped(
-        self,
-        axes: Sequence[Axis],
-        inputs: Sequence[int],
-        groups: Sequence[Sequence[int]],
-        order: Sequence[int] | None = None,
-    ) -> tuple[list[Axis], list[int]]:
-        """Join groups of inputs; return the axes with the strides of the results, and the numbers of these."""
-        members = [[(inputs[t], [a.strides[t] for a in axes]) for t in group] for group in groups]
-        tables = self.joined(axes, members, order)
-        columns = zip(*(strides for _, strides in tables), strict=True)
-        merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
-        return merged, [number for number, _ in tables]
-
-    def stream(self, axes: list[Axis], inputs: Sequence[int]) -> None:
-        """Add streaming passes; partial sums first where the output alone would leave the device idle."""
-        axes = fused(axes)
-        parts, rows_last = partial_axes(axes, len(inputs))
-        if not parts:
-            self.passes.append(StreamPass(tuple(inputs), self.output, stream_tiles(axes, len(inputs), self.itemsize)))
-            return
-        kept_cells = math.prod(a.size for a in axes if a.out)
-        ours, summed_cells = in_partial_sums(axes, parts, sums_last=rows_last)
-        table = self.temporary(kept_cells * summed_cells)
-        self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
-        if rows_last:
-            self.passes.append(RowsPass((table,), self.output, kept_cells, summed_cells))
-        else:
-            again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
-            self.eliminate(again, [table])
-
-    def product(self, axes: list[Axis], product: Product) -> None:
+    def product(self, axes: list[Axis], product: Product, inputs: Sequence[int]) -> None:
         """Add a product of two factors, each joined first where it has several inputs."""
-        columns = {i: [a.strides[i] for a in axes] for i in range(self.inputs)}
-        left, right = (self.factor(axes, columns, factor) for factor in (product.left, product.right))
+        columns = {number: [a.strides[t] for a in axes] for t, number in enumerate(inputs)}
+        left, right = (
+            self.factor(axes, columns, [inputs[t] for t in factor]) for factor in (product.left, product.right)
+        )
         groups = tuple(
             ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
             for group, key in ((product.batch, 0), (product.rows, 0), (product.columns, 2), (product.depth, 0))

@@ -16,7 +16,7 @@ from ...steps.policy import Policy
 from .brick_cells import MAX_THREADS, lanes
 from .brick_layout import Brick, BrickSlice
 from .device_limits import NOMINAL
-from .passes import BrickPass, Pass
+from .passes import BrickPass, Pass, ProductPass
 from .streams import VECTOR_BYTES
 from .tiling_policy import TilingPolicy
 
@@ -32,11 +32,13 @@ _BATCH: Final = 8
 class BrickRates(Policy):
     """What bricks cost, in cycles of a warp if not said otherwise.
 
-    Fitted to 1,160 launches of 120 steps on one H100 (``tests/bench/gpu_steps.py``), of which 94% take between half
-    and twice what they say.
+    Fitted to 832 launches of 240 steps on one H100 (``tests/bench/gpu_steps.py``), of which 94% take between two thirds
+    and one and a half times what they say.
 
     Parameters
     ----------
+    begin : float
+        What a block waits for before its first brick.
     stage, slice : float
         A stage of a brick, and a slice that it copies.
     item, spread : float
@@ -55,45 +57,57 @@ class BrickRates(Policy):
         Of a multiprocessor in a second.
     read_bytes, written_bytes : float
         Of the device's memory in a second.
+    far_run : float
+        Bytes that could be read while neighbouring cells are, besides them, for each doubling of a far table.
     partial_sector : float
-        Sectors written whole that take as long as one that is written in part.
+        Share of a sector that a store takes more which does not fill it.
+    ragged_run, broken_line : float
+        Bytes that could be written while neighbouring cells are, besides them, that begin or end within a sector; and
+        within a line.
+    run_beside : float
+        Share of that where the next brick goes on there.
     """
 
-    stage: float = 23.0
+    begin: float = 9400.0
+    stage: float = 22.6
     slice: float = 2.8
-    item: float = 2.3
-    spread: float = 4.5
-    read_sector: float = 1.24
-    stored_round: float = 2.05
-    load: float = 4.5
-    arithmetic: float = 1.44
-    store: float = 35.0
-    issue: float = 3.0
-    most_issued: float = 3.4
-    wait: float = 3700.0
-    wait_ahead: float = 450.0
-    wait_batch: float = 820.0
+    item: float = 2.5
+    spread: float = 4.2
+    read_sector: float = 2.95
+    stored_round: float = 2.2
+    load: float = 4.8
+    arithmetic: float = 1.42
+    store: float = 12.0
+    issue: float = 3.7
+    most_issued: float = 3.6
+    wait: float = 3900.0
+    wait_ahead: float = 460.0
+    wait_batch: float = 350.0
     cycles: float = 1.7e9
-    read_bytes: float = 2.4e12
-    written_bytes: float = 2.0e12
-    partial_sector: float = 1.5
+    read_bytes: float = 2.55e12
+    written_bytes: float = 2.33e12
+    far_run: float = 16.0
+    partial_sector: float = 0.47
+    ragged_run: float = 230.0
+    broken_line: float = 58.0
+    run_beside: float = 0.52
 
 
 def passes_seconds(
-    passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], itemsize: int
+    passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], out_cells: int, itemsize: int
 ) -> float:
-    """Predict some passes of a step, given the cells of its tables; roughly those that are no launches of bricks.
-
-    What the step's output has is not known to a pass, and is the same in all ways to compute it.
-    """
+    """Predict some passes of a step, given the cells of its tables; roughly those that are no launches of bricks."""
     policy, total = TilingPolicy.current(), 0.0
-    cells = [*input_cells, *temporaries]
+    cells = [*input_cells, *temporaries, out_cells]
     for each in passes:
         if isinstance(each, BrickPass):
             total += brick_seconds(each.brick, itemsize)
             continue
-        moved = sum([cells[t] for t in (*each.reads, *each.writes) if t >= 0]) * itemsize
-        total += policy.launch_seconds + moved / policy.joined_bytes_per_second
+        moved = sum([cells[t] for t in (*each.reads, *each.writes)]) * itemsize
+        arithmetic = 0.0
+        if isinstance(each, ProductPass):
+            arithmetic = math.prod([a.size for group in each.groups for a in group]) / policy.product_cells_per_second
+        total += policy.launch_seconds + max(moved / policy.joined_bytes_per_second, arithmetic)
     return total
 
 
@@ -138,18 +152,21 @@ def brick_seconds(brick: Brick, itemsize: int) -> float:
         issued += times * _copied(piece, itemsize, rates)
         if piece.spread or piece.unit * itemsize < _WORD:
             batches += times * -(-piece.far_items // _BATCH)
-        cells = math.prod([a.size for a in axes if a.strides[t]]) * _cells(piece)
-        if cells * itemsize > NOMINAL.cached_bytes:
-            read += cells * itemsize * _overhead(piece, [a.strides[t] for a in axes if a.strides[t]], itemsize)
+        table = math.prod([a.size for a in axes if a.strides[t]]) * _cells(piece) * itemsize
+        if table > NOMINAL.cached_bytes:
+            far = rates.far_run * max(0.0, math.log2(table / TilingPolicy.current().far_bytes))
+            read += table * _overhead(piece, [a.strides[t] for a in axes if a.strides[t]], itemsize, far)
     shared, ahead = brick.shared_cells * itemsize, copied_ahead(brick, itemsize)
     blocks = max(
         1, min(wanted_blocks(brick, itemsize), NOMINAL.most_shared_bytes // (shared * (1 + ahead) + TABLES_BYTES))
     )
     each = min(NOMINAL.processors, brick.blocks)
     busy = issued * warps / min(rates.most_issued, blocks * warps / rates.issue)
-    waiting = (bricks * stages * (rates.wait_ahead if ahead else rates.wait) + batches * rates.wait_batch) / blocks
+    waiting = brick.blocks * rates.begin + bricks * stages * (rates.wait_ahead if ahead else rates.wait)
+    waiting = (waiting + batches * rates.wait_batch) / blocks
     written = bricks * _written(brick, itemsize, rates) / rates.written_bytes
-    return max((busy + waiting) / each / rates.cycles, read / rates.read_bytes + written)
+    taken = max((busy + waiting) / each / rates.cycles, read / rates.read_bytes + written)
+    return TilingPolicy.current().launch_seconds + taken
 
 
 def _computed(brick: Brick, itemsize: int, rates: BrickRates) -> float:
@@ -216,8 +233,8 @@ def _cells(piece: BrickSlice) -> int:
     return math.prod([c.size for c in piece.near + piece.far]) * piece.unit
 
 
-def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int) -> float:
-    """Bytes of the sectors that a copy touches, for each byte of its cells."""
+def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int, more: float) -> float:
+    """Bytes of the sectors that a copy touches, and so many more for each run of them, for each byte of its cells."""
     run, rest = piece.unit, list[int]()
     for copy in sorted(piece.near + piece.far, key=lambda c: c.source):
         if not rest and copy.source == run:
@@ -226,17 +243,33 @@ def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int) -> float:
             rest.append(copy.source)
     nbytes, sector = run * itemsize, NOMINAL.sector_bytes
     aligned = all(step * itemsize % sector == 0 for step in (*outer, *rest))
-    return (-(-nbytes // sector) * sector if aligned else nbytes + sector - itemsize) / nbytes
+    return (more + (-(-nbytes // sector) * sector if aligned else nbytes + sector - itemsize)) / nbytes
 
 
 def _written(brick: Brick, itemsize: int, rates: BrickRates) -> float:
-    """Bytes of the sectors that a brick writes, those written in part counted as several."""
+    """Bytes that a brick writes, with what sectors and lines that are written in part take more."""
     width = lanes(brick.columns) if brick.vectors else 1
     at = _first(brick.places[: brick.ends[0]], brick.out_places)
     covered = Counter((c + k) * itemsize // NOMINAL.sector_bytes for c in at for k in range(width))
     whole = NOMINAL.sector_bytes // itemsize
-    sectors = sum([1.0 if cells >= whole else rates.partial_sector for cells in covered.values()])
-    return brick.threads * brick.rows * brick.columns / (len(at) * width) * sectors * NOMINAL.sector_bytes
+    cells = brick.threads * brick.rows * brick.columns
+    stored = cells / (len(at) * width) * sum([count < whole for count in covered.values()])
+    total = cells * itemsize + stored * NOMINAL.sector_bytes * rates.partial_sector
+    run = written_run(brick)
+    if run * itemsize % NOMINAL.line_bytes:
+        ends = rates.ragged_run if ragged(brick, itemsize) else rates.broken_line
+        total += cells / run * ends * (rates.run_beside if brick.bricks[-1].out == run else 1.0)
+    return total
+
+
+def written_run(brick: Brick) -> int:
+    """Return how many neighbouring cells of the output a brick writes."""
+    return min([axis.out for axis in brick.bricks], default=NOMINAL.line_bytes)
+
+
+def ragged(brick: Brick, itemsize: int) -> bool:
+    """Whether what a brick writes begins and ends within a sector."""
+    return written_run(brick) * itemsize % NOMINAL.sector_bytes > 0
 
 
 def _first(sizes: Sequence[int], steps: Sequence[int]) -> list[int]:

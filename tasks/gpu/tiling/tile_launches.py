@@ -17,7 +17,8 @@ class TileLaunch:
 
     Parameters
     ----------
-    products, bricks, buckets : str
+    products, bricks, buckets, inner : str
+        ``inner``: sums inside of a step, of some inputs before the others are multiplied in.
     brick_shares : tuple of float
         Shares of the shared memory that the large inputs of a brick may take, in the order in which they are tried or
         compared: smaller bricks leave room for more blocks on a multiprocessor.
@@ -27,6 +28,7 @@ class TileLaunch:
     bricks: Use = "rules"
     buckets: Use = "rules"
     brick_shares: tuple[float, ...] = (0.75, 0.45, 0.3, 0.2, 0.1)
+    inner: Use = "rules"
 
 
 _SMALL: Final = (0.3, 0.2, 0.1)
@@ -39,6 +41,7 @@ TILE_LAUNCHES: Final = {
     "buckets": TileLaunch("never", "never", "always"),
     "no buckets": TileLaunch(buckets="never"),
     "no bricks": TileLaunch(bricks="never"),
+    "all at once": TileLaunch(inner="never"),
     "streams": TileLaunch("never", "never", "never"),
 }
 """The launch space of a step; the rules' launch is first. Passes that come out alike are one launch."""

@@ -43,12 +43,17 @@ class TilingPolicy(Policy):
         Cells of a join from which bricks pay where streaming would need joins before; elsewhere four times as
         many.
     brick_join_least_cells : int
-        The same of joins before a step, which are otherwise made by launches of buckets.
+        The same of joins before a step, which are otherwise made by launches of buckets, and of what is left of a step
+        when a part of it was summed first.
     launch_seconds, joined_bytes_per_second : float
-        What a launch takes that is none of bricks; and what it reads and writes in a second.
+        What a launch takes at least; and what one that is none of bricks reads and writes in a second.
+    product_cells_per_second : float
+        Cells that a product takes in a second, about.
     brick_compared_cells, brick_searched_cells : int
         Cells of a join from which a large and a small brick are compared; and several, and those that begin with lines
-        of inputs: choosing one takes as long as some 10^8 cells.
+        of inputs, or with longer ones of the output.
+    far_bytes : int
+        Bytes of a table from which reading short runs of it takes longer.
     brick_usual_columns : int
         Neighbours in the output from which no other columns are tried.
     brick_store_loads : float
@@ -123,8 +128,10 @@ class TilingPolicy(Policy):
         Bricks of a launch, about, below which the elimination is cut into partial sums.
     brick_join_most_cells : int
         Inputs whose join has more cells are not joined before bricks read them.
-    brick_join_loads : float
+    brick_join_loads : tuple of float
         Work of a cell of such a join, in loads from shared memory.
+    brick_joined_cells : int
+        Cells of a step of many inputs from which fewer and more of them are joined too; else by the first figure alone.
     brick_copy_loads : float
         Work of a cell of a slice, in loads from shared memory.
     brick_reorder_saved_reads : float
@@ -150,9 +157,19 @@ class TilingPolicy(Policy):
         Share of a tile that must be filled for parts of axes to be taken.
     stream_blocks : int
         Blocks that keep a large device busy to the end: several for each place on a multiprocessor.
+    inner_sum_least_cells : int
+        Cells of a step from which a part of its inputs is summed first, a table of its own.
+    inner_sum_share : float
+        Share of a step's cells that is left at most by that.
+    inner_sum_price : float
+        Share of the price that is left at most by that.
+    inner_sum_ratio : int
+        Such a table has at most one in this many cells of a step's other tables: it takes memory beside them.
+    inner_sum_cell : float
+        What writing such a table and reading it takes for each of its cells, in cells of a step.
     """
 
-    cellwise_join_cells: int = 1 << 14
+    cellwise_join_cells: int = 1 << 18
     bucket_output_cells: int = 1 << 20
     bucket_least_reads: int = 8
     crowded_share: float = 0.5
@@ -164,11 +181,13 @@ class TilingPolicy(Policy):
     product_busy_tiles: int = 4 * NOMINAL.processors
     product_piece_states: int = 64
     brick_least_cells: int = 1 << 25
-    brick_join_least_cells: int = 1 << 22
-    launch_seconds: float = 5e-6
-    joined_bytes_per_second: float = 0.3e12
+    brick_join_least_cells: int = 1 << 20
+    launch_seconds: float = 6e-6
+    joined_bytes_per_second: float = 0.7e12
+    product_cells_per_second: float = 4e12
     brick_compared_cells: int = 1 << 28
-    brick_searched_cells: int = 1 << 30
+    brick_searched_cells: int = 1 << 28
+    far_bytes: int = 1 << 30
     brick_usual_columns: int = 4
     brick_store_loads: float = 18.0
     brick_least_output_cells: int = 1 << 16
@@ -203,7 +222,8 @@ class TilingPolicy(Policy):
     brick_run_bricks: int = 16
     brick_least_blocks: int = 2 * NOMINAL.processors
     brick_join_most_cells: int = 1 << 26
-    brick_join_loads: float = 40.0
+    brick_join_loads: tuple[float, float, float] = (40.0, 20.0, 160.0)
+    brick_joined_cells: int = 1 << 32
     brick_copy_loads: float = 4.0
     brick_reorder_saved_reads: float = 16.0
     brick_reorder_launch_reads: int = 1 << 25
@@ -216,3 +236,8 @@ class TilingPolicy(Policy):
     product_deep_ratio: int = 8
     product_full_share: float = 0.9
     stream_blocks: int = 16 * NOMINAL.processors
+    inner_sum_least_cells: int = 1 << 28
+    inner_sum_share: float = 0.7
+    inner_sum_price: float = 0.9
+    inner_sum_ratio: int = 2
+    inner_sum_cell: float = 16.0

@@ -31,7 +31,6 @@ import bucketflow
 from bucketflow.storage import ledger
 from tests.pipeline.rows.sparse import ring
 
-_ROOT = Path(__file__).parents[3]
 WIDTH, STATES, SHARE = 9, 4, 8
 #: Groups of variables with so many joint states, and a budget in which their tables do not fit.
 ROWS, _ROWS_BYTES = 250, 9_000_000
@@ -41,22 +40,13 @@ _DRIVER = (
     "import bucketflow.pipeline.answering.placement as a; a.TASK_SECONDS = 1e-4; "
     "from bucketflow.pipeline.cli.main import main; main()"
 )
-#: Lets a process take the cores for a GPU.
-_STAND_IN = (
-    "import pytest; from tests.device_stand_in import device; _there = device(pytest.MonkeyPatch()); "
-    "_there.__enter__(); "
-)
 _PATIENCE = 180.0
 _TMPFS_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Case:
-    """What every trial runs.
-
-    ``options`` are those of the command line besides the budget, ``shows`` has the answer, and each process does first
-    what ``before`` says.
-    """
+    """What every trial runs; ``options`` are those of the command line besides the budget, ``shows`` has the answer."""
 
     model: Path
     memory_bytes: int
@@ -67,7 +57,6 @@ class Case:
     title: str = "a run"
     command: str = "solve"
     shows: str = "value"
-    before: str = ""
 
 
 @dataclass
@@ -93,17 +82,15 @@ class Trial:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         """Start the run in the background."""
-        driver = self.case.before + _DRIVER
-        command = [sys.executable, "-c", driver, self.case.command, str(self.case.model), "--json", *self.case.options]
+        command = [sys.executable, "-c", _DRIVER, self.case.command, str(self.case.model), "--json", *self.case.options]
         command += ["--fit", "spill", "--memory", f"{self.case.memory_bytes}B"]
         command += ["--workdir", str(self.run), *more]
-        return subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def resume(self) -> subprocess.CompletedProcess[str]:
         """Continue the run to its end."""
-        driver = self.case.before + "from bucketflow.pipeline.cli.main import main; main()"
-        command = [sys.executable, "-c", driver, "resume", str(self.run), "--json"]
-        return subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_PATIENCE)
+        command = [sys.executable, "-m", "bucketflow", "resume", str(self.run), "--json"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE)
 
     def wait(self, process: subprocess.Popen[str]) -> None:
         """Wait until a random number of chunks is done, or the run ends."""
@@ -368,11 +355,6 @@ def make_rows_gpu_case(folder: Path) -> Case:
     return replace(case, options=(*case.options, "--gpus", "1"), title="a run by rows through a GPU")
 
 
-def make_rows_stand_in_case(folder: Path) -> Case:
-    """The same where the cores stand in for the GPU."""
-    return replace(make_rows_gpu_case(folder), before=_STAND_IN, title="a run by rows through a stand-in for a GPU")
-
-
 def make_rows_marginals_case(folder: Path) -> Case:
     """The same for least costs of every state."""
     path, run = _ring(folder), folder / "whole"
@@ -397,7 +379,6 @@ CASES: Mapping[str, Callable[[Path], Case]] = {
     "dense": make_case,
     "rows": make_rows_case,
     "rows on a GPU": make_rows_gpu_case,
-    "rows on a stand-in": make_rows_stand_in_case,
     "marginals by rows": make_rows_marginals_case,
 }
 

@@ -25,7 +25,6 @@ from bucketflow.tasks.boxes import device_stores, row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, row_box_phases, run_row_box, sizes_within
 from bucketflow.tasks.gpu.arrays import is_device
-from bucketflow.tasks.gpu.memory import Pinned
 from bucketflow.tasks.rows.host import HostRows
 from bucketflow.tasks.steps.row_policy import RowPolicy
 from tests.device_stand_in import RealDevice, StandIn, device, real_device
@@ -254,20 +253,6 @@ def test_what_a_box_needs_is_read_before_it_is_joined(
     model = ring(60, groups=4)
     assert stored(model).value == bucketflow.solve(model, representation="rows").value
     assert ahead[0] > 10
-
-
-def test_what_is_read_ahead_fits_the_memory(place: Any, in_boxes: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    held, take = list[int](), Pinned.take
-
-    def noted(blocks: Pinned, nbytes: int) -> Any:
-        found = take(blocks, nbytes)
-        held.append(blocks.held_bytes)
-        return found
-
-    monkeypatch.setattr(Pinned, "take", noted)
-    model = ring(80, groups=4)
-    assert stored(model).value == bucketflow.solve(model, representation="rows").value
-    assert TINY // 20 < max(held) < TINY
 
 
 def test_boxes_travel_to_workers_without_what_is_on_the_device(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:

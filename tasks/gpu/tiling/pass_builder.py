@@ -1,0 +1,350 @@
+"""Passes of eliminations and joins on a GPU: buckets, bricks or streams, and the joins before them. Pure: no values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import product
+from typing import Final
+
+from ...steps.lowering import Lowered
+from .brick_cells import BrickShape
+from .brick_joins import brick_groups, brick_order, worth_a_copy
+from .brick_layout import MAX_PLACES, kind, lay_out, with_partial
+from .brick_shapes import brick_shapes
+from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
+from .pass_axes import (
+    FEW_INPUTS,
+    MAX_INPUTS,
+    axis_masks,
+    cells_by_mask,
+    fused,
+    in_partial_sums,
+    join_cells,
+    join_groups,
+    output_order,
+    partial_axes,
+    partial_sums,
+    small_groups,
+)
+from .pass_prices import brick_seconds, passes_seconds, ragged
+from .passes import BrickPass, BucketPass, JoinPass, Pass, RowsPass, StreamPass
+from .streams import Axis, stream_tiles
+from .tile_launches import TileLaunch
+from .tiling_policy import TilingPolicy
+
+# Axes of a brick: those of places, columns and rows; only where that is too many places for the kernel are fewer tried.
+_MOST_PARTS: Final = MAX_PLACES + 8
+# Bricks that are compared at most.
+_COMPARED: Final = 16
+
+Priced = tuple[float, list[Pass], list[int]]
+"""Seconds of some passes, these, and the cells of their temporaries."""
+
+
+class PassBuilder:
+    """Collects passes and temporaries."""
+
+    def __init__(self, lowered: Lowered, launch: TileLaunch) -> None:
+        self.launch = launch
+        self.semiring = lowered.semiring
+        self.itemsize = lowered.semiring.itemsize
+        self.inputs = len(lowered.input_cells)
+        self.cells = lowered.input_cells
+        self.out_cells = lowered.out_cells
+        self.output = -1
+        self.passes: list[Pass] = []
+        self.temporaries: list[int] = []
+        self.brick_least = TilingPolicy.current().brick_least_cells
+
+    def temporary(self, cells: int) -> int:
+        """Number a new temporary."""
+        self.temporaries.append(cells)
+        return self.inputs + len(self.temporaries) - 1
+
+    def priced(self, way: Callable[[], bool]) -> Priced | None:
+        """Say what passes a way to compute something adds, and their price, without adding them; None if it cannot."""
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        if not way():
+            return None
+        added, tables = self.passes[passes:], self.temporaries[temporaries:]
+        price = passes_seconds(added, self.cells, self.temporaries, self.out_cells, self.itemsize)
+        del self.passes[passes:], self.temporaries[temporaries:]
+        return price, added, tables
+
+    def add(self, found: Priced) -> None:
+        """Add the passes of a way that was priced when as many were there."""
+        self.passes += found[1]
+        self.temporaries += found[2]
+
+    def eliminate(self, axes: list[Axis], inputs: list[int]) -> bool:
+        """Add the passes of a step that is no product, or of what is left of one; there always are some."""
+        if self.bricks(axes, inputs) or self.bucket(axes, inputs):
+            return True
+        if len(inputs) > FEW_INPUTS:
+            axes, inputs = self.merged(axes, inputs)
+            if self.bricks(axes, inputs):
+                return True
+        self.stream(axes, inputs)
+        return True
+
+    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int], least: int = 0) -> bool:
+        """Add a launch of bricks, and the joins before it; return whether that is worth it.
+
+        ``least``: cells of the join from which it is, if other than usual.
+        """
+        policy = TilingPolicy.current()
+        axes = fused(axes)
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        least = (least or self.brick_least) * (1 if len(inputs) > FEW_INPUTS else 4)
+        wanted = self.launch.bricks
+        if len(inputs) < 2 or wanted == "never" or (wanted == "rules" and cells < least):
+            return False
+        if out_cells < policy.brick_least_output_cells:
+            return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
+        compared = 1 if cells < policy.brick_compared_cells else 2 if len(inputs) > MAX_INPUTS else _COMPARED
+        return any(
+            self.cheapest_bricks(axes, inputs, out_cells, parts, compared) for parts in (_MOST_PARTS, MAX_PLACES)
+        )
+
+    def cheapest_bricks(
+        self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, parts: int, compared: int
+    ) -> bool:
+        """Add those of some bricks, of parts of so many axes, that take least with the joins before them."""
+        policy, found = TilingPolicy.current(), list[Priced]()
+        loads: tuple[float, ...] = policy.brick_join_loads
+        shapes = brick_shapes(axes, self.itemsize, self.launch.brick_shares, parts)
+        if compared == 1:
+            return any(self.bricks_in(axes, inputs, out_cells, shape, loads[0]) for shape in shapes)
+        if len(inputs) <= MAX_INPUTS or math.prod([a.size for a in axes]) < policy.brick_joined_cells:
+            loads = loads[:1]
+        for shape, each in product(shapes, loads):
+            way = self.priced(partial(self.bricks_in, axes, inputs, out_cells, shape, each))
+            if way is not None:
+                found.append(way)
+            if len(found) == compared * len(loads):
+                break
+        if not found:
+            return False
+        self.add(min(found, key=lambda each: each[0]))
+        return True
+
+    def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
+        """Add bricks that leave many partial sums of each cell, and what adds these up."""
+        policy = TilingPolicy.current()
+        ours, sums = in_partial_sums(
+            axes, partial_sums(axes, len(inputs), depth // policy.brick_summed_cells), sums_last=True
+        )
+        if sums * out_cells < policy.brick_least_output_cells:
+            return False
+        output, self.output = self.output, self.temporary(sums * out_cells)
+        table, found = self.output, self.bricks(ours, inputs)
+        self.output = output
+        if found:
+            self.eliminate([Axis(sums, (1,), 0), *([Axis(out_cells, (sums,), 1)] if out_cells > 1 else [])], [table])
+        else:
+            del self.temporaries[table - self.inputs :]
+        return found
+
+    def bricks_in(
+        self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, shape: BrickShape, loads: float
+    ) -> bool:
+        """Try it with bricks of a shape, and joins before them of cells that take so many loads."""
+        groups = brick_groups(axes, shape, MAX_INPUTS, loads)
+        if groups is None:
+            return False
+        axes, copies = with_partial(axes, shape, out_cells)
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        order = brick_order(axes, shape)
+        tables = self.joined(axes, [[(inputs[t], [a.strides[t] for a in axes]) for t in g] for g in groups], order)
+        for k, group in enumerate(groups):
+            if len(group) == 1 and worth_a_copy(axes, shape, group[0], self.itemsize):
+                tables[k] = self.streamed(axes, [tables[k]], order)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        axes = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        by_kind = sorted(range(len(tables)), key=lambda t: kind(axes, shape, t))
+        axes = [replace(axis, strides=tuple(axis.strides[t] for t in by_kind)) for axis in axes]
+        brick = lay_out(axes, shape, self.itemsize)
+        if brick is None:
+            del self.passes[passes:], self.temporaries[temporaries:]
+            return False
+        if ragged(brick, self.itemsize):
+            beside = lay_out(axes, shape, self.itemsize, along_output=True)
+            brick = min(brick, beside or brick, key=lambda each: brick_seconds(each, self.itemsize))
+        output = self.temporary(copies * out_cells) if copies > 1 else self.output
+        self.passes.append(BrickPass(tuple(tables[t][0] for t in by_kind), output, brick))
+        if copies > 1:
+            self.eliminate([Axis(copies, (out_cells,), 0), Axis(out_cells, (1,), 1)], [output])
+        return True
+
+    def merged(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join inputs in groups until one pass takes them; return the axes with the strides of what is left."""
+        return self.grouped(axes, inputs, join_groups(axes, len(inputs)), output_order(axes))
+
+    def joined(
+        self, axes: Sequence[Axis], groups: Sequence[list[Table]], order: Sequence[int] | None = None
+    ) -> list[Table]:
+        """Join each group of tables into one, in an order of axes if given; small joins share launches."""
+        policy = TilingPolicy.current()
+        found: list[Table] = []
+        small: list[BucketJoin] = []
+        for group in groups:
+            if len(group) == 1:
+                found.append(group[0])
+                continue
+            group = self.reduced(axes, group, order)
+            table = self.join_in_bricks(axes, group, order) if len(group) <= MAX_INPUTS else None
+            if table is not None:
+                found.append(table)
+                continue
+            ours, strides = joint(axes, group, order)
+            cells = math.prod(a.size for a in ours)
+            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > policy.cellwise_join_cells else None
+            join = BucketJoin(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
+            if bucket is None and (cells > policy.streamed_join_cells or not one_launch([join])):
+                found.append(self.streamed(axes, group, order))
+                continue
+            found.append((self.temporary(cells), strides))
+            if bucket is not None:
+                self.passes.append(BucketPass(join.inputs, join.output, bucket))
+            elif one_launch([*small, join]):
+                small.append(join)
+            else:
+                self.passes.append(JoinPass(tuple(small)))
+                small = [join]
+        if small:
+            self.passes.append(JoinPass(tuple(small)))
+        return found
+
+    def reduced(self, axes: Sequence[Axis], group: list[Table], order: Sequence[int] | None) -> list[Table]:
+        """Join those of some tables first whose joins are small beside that of all; and so many that a launch takes."""
+        small = small_groups([axis.size for axis in axes], [strides for _, strides in group])
+        if len(small) < len(group):
+            group = self.joined(axes, [[group[t] for t in members] for members in small], order)
+        if len(group) > TABLES:
+            group = self.joined(axes, [group[i : i + TABLES] for i in range(0, len(group), TABLES)], order)
+        return group
+
+    def streamed(self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None = None) -> Table:
+        """Join large tables, in bricks or a few at a time; or copy one into an order of axes."""
+        table, left = self.join_some(axes, members, order)
+        return self.streamed(axes, [table, *left], order) if left else table
+
+    def join_some(
+        self, axes: Sequence[Axis], members: list[Table], order: Sequence[int] | None
+    ) -> tuple[Table, list[Table]]:
+        """Join the first tables, as many as one launch takes; return the result, and what is left."""
+        for count in range(min(len(members), MAX_INPUTS), FEW_INPUTS, -1):
+            table = self.join_in_bricks(axes, members[:count], order)
+            if table is not None:
+                return table, members[count:]
+        return self.join_in_stream(axes, members[:FEW_INPUTS], order), members[FEW_INPUTS:]
+
+    def join_in_stream(self, axes: Sequence[Axis], few: list[Table], order: Sequence[int] | None) -> Table:
+        """Add a launch that streams over a few tables."""
+        ours, strides = joint(axes, few, order)
+        table = self.temporary(math.prod(a.size for a in ours))
+        stream = stream_tiles(ours, len(few), self.itemsize)
+        self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
+        return table, strides
+
+    def join_in_bricks(self, axes: Sequence[Axis], several: list[Table], order: Sequence[int] | None) -> Table | None:
+        """Add a launch of bricks that joins tables: what streams would write and read again stays on the chip."""
+        ours, strides = joint(axes, several, order)
+        table = self.temporary(math.prod(a.size for a in ours))
+        output, self.output = self.output, table
+        least = TilingPolicy.current().brick_join_least_cells
+        found = self.bricks(ours, [number for number, _ in several], least)
+        self.output = output
+        if found:
+            return table, strides
+        del self.temporaries[table - self.inputs :]
+        return None
+
+    def bucket(self, axes: list[Axis], inputs: list[int]) -> bool:
+        """Add one launch that joins and eliminates, if it is worth it; and one that adds up its partial sums."""
+        policy = TilingPolicy.current()
+        cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
+        few, wanted = len(inputs) <= FEW_INPUTS, self.launch.buckets
+        unfit = out_cells > policy.bucket_output_cells or (few and not self.reused(axes, inputs))
+        if wanted == "never" or (wanted == "rules" and unfit):
+            return False
+        passes, temporaries = len(self.passes), len(self.temporaries)
+        axes, inputs = self.packed(axes, inputs)
+        bucket = bucket_tiles(axes, len(inputs), self.itemsize)
+        crowded = bucket is None or bucket.share > (policy.crowded_share / 2 if few else policy.crowded_share)
+        large = cells >= policy.crowded_cells[0] and out_cells >= policy.crowded_cells[1]
+        if bucket is None or (wanted == "rules" and crowded and large):
+            del self.passes[passes:], self.temporaries[temporaries:]
+            return False
+        table = self.output if bucket.parts == 1 else self.temporary(bucket.parts * out_cells)
+        self.passes.append(BucketPass(tuple(inputs), table, bucket))
+        if bucket.parts > 1:
+            self.passes.append(RowsPass((table,), self.output, out_cells, bucket.parts))
+        return True
+
+    def reused(self, axes: Sequence[Axis], inputs: Sequence[int]) -> bool:
+        """Whether few inputs are worth shared memory: read many times over, or so small that launches count."""
+        policy = TilingPolicy.current()
+        cells, depth = math.prod(a.size for a in axes), math.prod(a.size for a in axes if not a.out)
+        tables = range(len(inputs))
+        if (
+            depth >= policy.bucket_least_reads
+            and sum(join_cells(axes, [t]) for t in tables) * policy.bucket_least_reads <= cells
+        ):
+            return True
+        return cells < policy.bucket_output_cells and bool(partial_axes(axes, len(inputs))[0])
+
+    def packed(self, axes: list[Axis], inputs: list[int]) -> tuple[list[Axis], list[int]]:
+        """Join small inputs, those that enlarge the join least, until one launch takes what is left."""
+        policy = TilingPolicy.current()
+        entries = [sum(a.strides[t] > 0 for a in axes) for t in range(len(inputs))]
+        if len(inputs) <= TABLES and sum(entries) <= policy.bucket_stride_share * ENTRIES:
+            return axes, inputs
+        masks, cells = axis_masks(axes, len(inputs)), cells_by_mask([axis.size for axis in axes])
+        left = sorted(range(len(inputs)), key=lambda t: cells(masks[t]))
+        members = [left.pop(0)]
+        joined, over = (
+            masks[members[0]],
+            sum(entries[t] for t in left) - (policy.bucket_stride_share * ENTRIES - len(axes)),
+        )
+        while len(left) > 1 and (len(left) >= TABLES or over > 0):
+            member = min(left, key=lambda t: cells(joined | masks[t]))
+            left.remove(member)
+            members.append(member)
+            joined |= masks[member]
+            over -= entries[member]
+        return self.grouped(axes, inputs, [*([t] for t in left), members])
+
+    def grouped(
+        self,
+        axes: Sequence[Axis],
+        inputs: Sequence[int],
+        groups: Sequence[Sequence[int]],
+        order: Sequence[int] | None = None,
+    ) -> tuple[list[Axis], list[int]]:
+        """Join groups of inputs; return the axes with the strides of the results, and the numbers of these."""
+        members = [[(inputs[t], [a.strides[t] for a in axes]) for t in group] for group in groups]
+        tables = self.joined(axes, members, order)
+        columns = zip(*(strides for _, strides in tables), strict=True)
+        merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
+        return merged, [number for number, _ in tables]
+
+    def stream(self, axes: list[Axis], inputs: Sequence[int]) -> None:
+        """Add streaming passes; partial sums first where the output alone would leave the device idle."""
+        axes = fused(axes)
+        parts, rows_last = partial_axes(axes, len(inputs))
+        if not parts:
+            self.passes.append(StreamPass(tuple(inputs), self.output, stream_tiles(axes, len(inputs), self.itemsize)))
+            return
+        kept_cells = math.prod(a.size for a in axes if a.out)
+        ours, summed_cells = in_partial_sums(axes, parts, sums_last=rows_last)
+        table = self.temporary(kept_cells * summed_cells)
+        self.passes.append(StreamPass(tuple(inputs), table, stream_tiles(fused(ours), len(inputs), self.itemsize)))
+        if rows_last:
+            self.passes.append(RowsPass((table,), self.output, kept_cells, summed_cells))
+        else:
+            again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
+            self.eliminate(again, [table])
