@@ -336,8 +336,8 @@ def _replayed(event: dict[str, Any]) -> bool:
 _GROUPS = {
     "Question": (
         *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "entropy"),
-        *("mutual", "conditional", "voi", "conflict", "samples", "temperature", "steps", "lag", "suffixes"),
-        *("best", "within", "all_optimal", "no_check"),
+        *("mutual", "conditional", "voi", "relevant", "sensitivity", "conflict", "derivatives", "samples"),
+        *("temperature", "steps", "lag", "suffixes", "best", "within", "diverse", "all_optimal", "no_check"),
     ),
     PROOF: (*options_in(PROOF), "no_prune", "z"),
     **{group: options_in(group) for group in (PLAN, BUDGET)},

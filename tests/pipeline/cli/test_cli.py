@@ -240,6 +240,14 @@ def test_lines_fit_eighty_columns(monkeypatch: pytest.MonkeyPatch, odd: Path) ->
     assert "eliminates " in in_process("plan", "grid")
 
 
+@pytest.mark.parametrize("command", ["solve", "marginals", "plan", "submit", "bound"])
+def test_what_is_asked_stands_under_question(command: str) -> None:
+    """Under the last heading are files and forms of the answer alone."""
+    others = in_process(command, "--help").partition("\nOptions:\n")[2]
+    allowed = {"--json", "--out", "--uai-out", "--graph", "-h,"}
+    assert {line.split()[0] for line in others.splitlines() if line.startswith("  -")} <= allowed
+
+
 def test_where_preparation_answers_no_engine_is_offered() -> None:
     assert in_process("plan", "diagnosis", "--query", "partition").splitlines() == [
         "Nothing is left to eliminate: preprocessing gives the answer."
