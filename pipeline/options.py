@@ -77,7 +77,8 @@ class Options:
         if self.tasks == "steps" and not (self.remote or self.workers or self.gpus is not None):
             raise ModelError("tasks 'steps' are sent to a Dask cluster; give workers, a scheduler, a client or gpus")
         if self.dashboard and (self.remote or not self.workers):
-            raise ModelError("the dashboard is that of workers started here; a running scheduler serves its own")
+            started = "the dashboard is that of workers started here"
+            raise ModelError(f"{started}: give workers; a running scheduler serves its own")
 
     def without_gpus(self) -> Options:
         """The same on CPUs alone; steps are no tasks of their own where there is nobody else to send them to."""

@@ -29,6 +29,7 @@ from .row_trials import in_slices, room_for, work_of
 from .run_folder import RunFolder, check_space, resumable, used_bytes
 
 if TYPE_CHECKING:
+    from ..plans.plan import Plan
     from ..results.posteriors import Marginals
 
 # Below this, one thread is done before others have started.
@@ -160,6 +161,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
         run = replace(run_of(prepared, pool, progress), folder=folder, note=notes.append)
         if run.kept_bytes is not None and run.planned is not None and folder is not None:
             open_tables(pool, (folder / TABLES).absolute(), run.told)
+            notes += _none_kept(run.planned, run.kept_bytes)
         found = _ANSWERS[prepared.question.query](run, prepared.question)
         work = work_of(prepared, run.room)
         found = replace(found, rows_work=work, dask=dask_work(pool, prepared.plan, resources))
@@ -167,6 +169,12 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Path | None,
     seconds = {"plan": prepared.seconds, "run": spent, **found.seconds}
     found = replace(found, plan=prepared.plan, seconds=seconds, peak_rss_bytes=peak_rss_bytes(), notes=tuple(notes))
     return prepared.question.told(found)
+
+
+def _none_kept(plan: Plan, least: int) -> Iterator[str]:
+    """Say where no table is large enough to be kept."""
+    if not (plan.spill or plan.rows_stored or plan.kept_tables_bytes(least)):
+        yield f"no table takes {format_bytes(least)}: none is kept"
 
 
 def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> Run[Any]:

@@ -94,6 +94,13 @@ def test_marginals_keep_messages_of_both_ways(tmp_path: Path) -> None:
         assert values / values.sum() == pytest.approx(found[name], rel=1e-9), variable
 
 
+def test_where_no_table_is_large_enough_a_note_says_so(tmp_path: Path) -> None:
+    model, told = grid(5, 5, 4), "no table takes 1 GB: none is kept"
+    assert told in bucketflow.solve(model, workdir=tmp_path / "none", keep_tables="1GB").notes
+    assert told not in bucketflow.solve(model, workdir=tmp_path / "some", keep_tables=200).notes
+    assert told in bucketflow.marginals(model, workdir=tmp_path / "neither", keep_tables="1GB", maximum=True).notes
+
+
 def test_only_large_tables_are_kept(tmp_path: Path) -> None:
     model = grid(5, 5, 4)
     bucketflow.solve(model, workdir=tmp_path / "run", keep_tables=200)
