@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from time import perf_counter
 from typing import Any
 
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool
 from ..compiling import counts_compiling
-from ..errors import InternalError, ModelError, checks_keywords
+from ..errors import BudgetError, InternalError, ModelError, checks_keywords
 from ..machine.resources import Resources
 from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
 from ..options import Options, checked_order, parse_size
+from ..plans.planning_policy import PlanningPolicy
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
+from ..trees.costs import Rates
 from .agent import constant_of
 from .network import SimulatedNetwork
 from .pseudo_tree import CHEAPEST, pseudo_parents
@@ -90,16 +93,32 @@ def dpop(
         None if memory is None else parse_size(memory),
         options.seed,
         threads,
-        resources.gpu_count > 0,
-        SimulatedNetwork(latency) if bandwidth is None else SimulatedNetwork(latency, bandwidth),
+        network=SimulatedNetwork(latency) if bandwidth is None else SimulatedNetwork(latency, bandwidth),
     )
     if not dcop.model.dims:
         raise ModelError("the problem has no variables for agents to own")
-    planned = plan_dcop(dcop, asked, resources.memory_bytes)
+    planned = _soon_done(dcop, asked, resources) if resources.device_sleeps else None
+    notes: tuple[str, ...] = ()
+    if planned is not None:
+        resources = resources.without_devices()
+        notes = ("gpus had no effect: the CPU takes less for all joins than to start a device",)
+    else:
+        planned = plan_dcop(dcop, replace(asked, device=resources.gpu_count > 0), resources.memory_bytes)
     begun = perf_counter()
     with _pool(resources) as pool:
         ran = run_dcop(planned, pool)
-    return _result(planned, ran, {"plan": begun - start, "run": ran.seconds})
+    found = _result(planned, ran, {"plan": begun - start, "run": ran.seconds})
+    return replace(found, notes=(*found.notes, *notes))
+
+
+def _soon_done(dcop: Dcop, asked: AgentOptions, resources: Resources) -> Planned | None:
+    """Plan for this machine's cores; None where that does not fit, or starting a device may take less."""
+    try:
+        planned = plan_dcop(dcop, asked, resources.host_bytes)
+    except BudgetError:
+        return None
+    seconds = planned.joined_cells / Rates().cells_per_second
+    return None if planned.bounded or seconds > PlanningPolicy.current().device_loading_seconds else planned
 
 
 def _pool(resources: Resources) -> AbstractContextManager[Pool]:

@@ -151,6 +151,12 @@ class Planned:
         return all(plan.exact for plan in self.plans.values())
 
     @property
+    def joined_cells(self) -> int:
+        """Cells of all joins, each made once, and of what is matched."""
+        plans = self.plans.values()
+        return sum(plan.matched_cells + sum([step.lowered.cells for step in plan.steps]) for plan in plans)
+
+    @property
     def table_bytes(self) -> int:
         """Bytes of all tables in one process: functions, what steps make, and the largest of that once more, with a
         mask of what is forbidden; where parts of buckets are matched, what the largest agent computes with.

@@ -151,12 +151,22 @@ class Task:
         spent = self.known.spent
         seconds = None if spent < _FIRST_SECONDS else _ORDER_SHARE * spent
         resources = Resources(replace(self.resources.asked, order_time=seconds, representation="dense"))
-        try:
-            prepared = prepare(question_of(model_of(network, upper), "optimum"), resources)
-        except (BudgetError, NotCompiledError):
-            return None
-        elimination = _Elimination(network, prepared, self.enough, self.helpers)
-        return elimination if elimination.seconds <= self.left else None
+        question = question_of(model_of(network, upper), "optimum")
+
+        def planned(where: Resources, most_seconds: float) -> _Elimination | None:
+            try:
+                prepared = prepare(question, where)
+            except (BudgetError, NotCompiledError):
+                return None
+            found = _Elimination(network, prepared, self.enough, self.helpers)
+            return found if found.seconds <= most_seconds else None
+
+        if resources.device_sleeps:
+            # planning for a device starts it
+            here = planned(resources.without_devices(), min(self.left, POLICY.device_start_seconds))
+            if here is not None:
+                return here
+        return planned(resources, self.left)
 
     @property
     def left(self) -> float:

@@ -25,6 +25,7 @@ from ..models.checks import integer
 from ..models.findings import check_log10
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
+from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
 from ..results.bounds import Bounds, Number
@@ -100,7 +101,7 @@ def bound(
     check_tables(network, resources.host_bytes)
     seconds = math.inf if z is not None and time is None else _SECONDS if time is None else time
     notes: tuple[str, ...] = ()
-    if z is not None and resources.device_sleeps and _most_seconds(network, z) < StrategyPolicy().device_start_seconds:
+    if resources.device_sleeps and _most_seconds(network, z, resources) < StrategyPolicy().device_start_seconds:
         resources = resources.without_devices()
         notes = ("gpus had no effect: the CPU takes less for mini-buckets than to start a device",)
     ladder = Ladder(_question(network, fixed, _means(resources, network)), resources, start, seconds)
@@ -113,10 +114,16 @@ def bound(
     return _finished(replace(found, rounds=rounds, notes=(*found.notes, *notes)), asked, start, planned)
 
 
-def _most_seconds(network: Network, z: int) -> float:
-    """Return the most that mini-buckets of so many variables take on a core: there are fewer than parts of buckets."""
-    largest = math.prod(sorted(network.dims)[-z:])
-    return (len(network.scopes) + len(network.dims)) * largest / Rates().cells_per_second
+def _most_seconds(network: Network, z: int | None, resources: Resources) -> float:
+    """Return the most that mini-buckets of so many variables take on a core: there are fewer than parts of buckets.
+
+    Without a number they grow until they are whole buckets, if they are in time and memory.
+    """
+    if z is None:
+        cells = sweep_cells(network.dims, network.scopes, resources.asked.seed)
+    else:
+        cells = (len(network.scopes) + len(network.dims)) * math.prod(sorted(network.dims)[-z:])
+    return cells / Rates().cells_per_second
 
 
 def _check(model: Model, query: str, z: int | None, time: float | None) -> None:

@@ -93,6 +93,28 @@ class CaseProgram:
         """Predict the time of some cases on one device."""
         return cases * self.program.records.factors / CompiledPolicy.current().device_factors_per_second
 
+    def devices(self, cases: int, most: int, begun: int) -> int:
+        """Return on how many devices of this process some cases are predicted to be done first, of so many at most.
+
+        Parameters
+        ----------
+        begun : int
+            Devices that were used before; others have to be started.
+        """
+        start = CompiledPolicy.current().device_start_seconds
+
+        def seconds(devices: int) -> float:
+            blocks = -(-cases // self._block_size(cases, devices))
+            reading = blocks * self._reading_seconds
+            return self.seconds(cases) / min(devices, blocks) + reading + (start if devices > begun else 0.0)
+
+        return min(range(1, most + 1), key=seconds)
+
+    @property
+    def _reading_seconds(self) -> float:
+        """What naming the answers of a block takes, of which threads do one at a time."""
+        return CompiledPolicy.current().device_reading_seconds * len(self._targets)
+
     def spread(self, cases: Cases, common: Array, pool: Pool, read: Read[T]) -> Iterator[T]:
         """Answer cases block by block, in their order, on the devices of a pool.
 
@@ -122,7 +144,8 @@ class CaseProgram:
     def _block_size(self, cases: int, devices: int) -> int:
         """Choose the cases of a task, in whole groups."""
         policy = CompiledPolicy.current()
-        least = int(policy.device_block_seconds / max(self.seconds(1), 1e-9))
+        shortest = max(policy.device_block_seconds, devices * self._reading_seconds)
+        least = int(shortest / max(self.seconds(1), 1e-9))
         wanted = max(-(-cases // (devices * policy.device_blocks)), least, 1)
         wanted = min(wanted, policy.answer_bytes // (8 * self.program.answer_cells) + 1)
         group = self.program.records.group
@@ -284,18 +307,16 @@ class GpuPropagation:
                 assert answer is not None
                 return read(block, replace(answer, totals=answer.totals + log_scale))
 
-            with self._pool(resources, program.seconds(cases.count)) as pool:
+            with self._pool(resources, program, cases.count) as pool:
                 yield from program.spread(cases, likelihoods, pool, added)
 
         return spread
 
-    def _pool(self, resources: Resources, seconds: float) -> AbstractContextManager[Pool]:
-        """Return the workers of a cluster, or threads for the devices here: as many as are worth their start."""
+    def _pool(self, resources: Resources, program: CaseProgram, cases: int) -> AbstractContextManager[Pool]:
+        """Return the workers of a cluster, or threads for as many devices here as pay."""
         if resources.asked.remote:
             return DaskPools(resources)
-        pays = seconds > CompiledPolicy.current().device_start_seconds
-        count = resources.gpu_count
-        return nullcontext(DeviceThreads(count if pays else min(count, begun_devices())))
+        return nullcontext(DeviceThreads(program.devices(cases, resources.gpu_count, begun_devices())))
 
     def _program_for(self, targets: tuple[Target, ...], cases: int) -> CaseProgram:
         """Return a program that answers these targets and no others for many cases; the last one is remembered.

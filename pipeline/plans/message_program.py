@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -86,25 +86,44 @@ def message_program(
     ModelError
         If a step joins more tables than a block of threads has room for, or tables are too large to count.
     """
-    results, roots = [plan.results[t] for t in targets], plan.tree.roots
+    results = [plan.results[t] for t in targets]
     asked = tuple(hosts.items()), tuple(results)
     tables, operations, cells_of = _DESCRIBED.of((plan,), asked, lambda: _described(plan, hosts, results))
-    exponents = dict.fromkeys(leaves.values, 0)
+    exponents = [0] * len(leaves.values)
     if leaves.law == "sum_product":
-        exponents = dict(zip(leaves.values, least_exponents(list(leaves.values.values())), strict=True))
-    constants = {table: Constant(cells, exponents[tables.leaf_of(table)]) for table, cells in cells_of.items()}
+        exponents = least_exponents(list(leaves.values.values()))
+
+    def made() -> MessageProgram:
+        of_leaf = dict(zip(leaves.values, exponents, strict=True))
+        constants = {table: Constant(cells, of_leaf[tables.leaf_of(table)]) for table, cells in cells_of.items()}
+        return _program(plan, tables, operations, constants, hosts, targets, leaves.law, group)
+
+    more = *asked, tuple(targets), tuple(leaves.values), tuple(exponents), leaves.law, group
+    return replace(_PROGRAMS.of((plan,), more, made), log_scale=leaves.log_scale)
+
+
+def _program(
+    plan: Plan,
+    tables: _Tables,
+    operations: Sequence[Operation],
+    constants: Mapping[int, Constant],
+    hosts: Mapping[int, int],
+    targets: Sequence[Target],
+    law: Law,
+    group: int,
+) -> MessageProgram:
+    """Describe a plan's messages; leaves are not divided by anything."""
+    results, roots = [plan.results[t] for t in targets], plan.tree.roots
     findings = {tables.findings + v: plan.tree.dims[v] for v in hosts}
     try:
-        kept = *results, *roots
-        more = tuple(constants.items()), tuple(findings.items()), kept, group
-        records = _RECORDS.of((plan,), more, lambda: records_of(operations, constants, findings, kept, group=group))
+        records = records_of(operations, constants, findings, (*results, *roots), group=group)
     except ValueError as error:
         raise ModelError(str(error)) from None
     if records.shared_bytes > NOMINAL.most_shared_bytes:
         most = max(len(op.inputs) for op in operations)
         raise ModelError(f"a step joins {most} tables; propagation on a GPU takes about 300 at most")
     scaled: list[int] = []
-    if leaves.law == "sum_product":
+    if law == "sum_product":
         scaled += [op.table for op in operations if op.table in tables.hosting]
         scaled += [step.node for step in plan.up if step.node not in roots]
     return MessageProgram(
@@ -114,8 +133,8 @@ def message_program(
         targets=_places(records, results, [math.prod(plan.tree.dims[v] for v in t) for t in targets]),
         scaled=np.array([records.numbers[table] for table in scaled], dtype=np.uint32),
         roots=np.array([records.slab_at[root] for root in roots], dtype=np.uint32),
-        log_scale=leaves.log_scale,
-        law=leaves.law,
+        log_scale=0.0,
+        law=law,
     )
 
 
@@ -191,7 +210,7 @@ def _described(plan: Plan, hosts: Mapping[int, int], results: Collection[int]) -
 _Described = tuple[_Tables, list[Operation], dict[int, int]]
 # Describing thousands of steps takes far longer than running them.
 _DESCRIBED: Final[Remembered[_Described]] = Remembered()
-_RECORDS: Final[Remembered[MessageRecords]] = Remembered()
+_PROGRAMS: Final[Remembered[MessageProgram]] = Remembered()
 
 
 def _needed_operations(plan: Plan, results: Collection[int]) -> list[Operation]:

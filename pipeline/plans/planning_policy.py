@@ -23,6 +23,8 @@ class PlanningPolicy(Policy):
         What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
     device_start_seconds : float
         The same where GPUs of this machine have processes of their own, which are started first.
+    device_loading_seconds : float
+        Loading a device's libraries and kernels in this process.
     device_link_bytes_per_second : float
         What passes between a GPU and the host: tables that a part on a GPU leaves for others, or for the way back.
     device_tasks : int
@@ -38,6 +40,7 @@ class PlanningPolicy(Policy):
     part_seconds: float = 0.05
     start_seconds: float = 0.5
     device_start_seconds: float = 5.0
+    device_loading_seconds: float = 1.0
     device_link_bytes_per_second: float = 20e9
     device_tasks: int = 64
     further_search_seconds: float = 0.05

@@ -140,11 +140,16 @@ class Network:
     @cached_property
     def uniform(self) -> dict[int, NDArray[np.float64]]:
         """For each variable of the model that is not left: every state that is possible equally likely."""
-        tables = {}
-        for v, dim in enumerate(self.model.dims):
-            if v not in self.local:
-                tables[v] = np.zeros(dim)
-                tables[v][self.domains[v]] = 1.0 / len(self.domains[v])
+        outside = [v for v in range(len(self.model.dims)) if v not in self.local]
+        sizes = np.array([self.model.dims[v] for v in outside], np.int64)
+        flat = np.repeat(1.0 / sizes, sizes)
+        tables, start = dict[int, NDArray[np.float64]](), 0
+        for v, size in zip(outside, sizes.tolist(), strict=True):
+            tables[v] = table = flat[start : start + size]
+            if len(self.domains[v]) < size:
+                table[:] = 0.0
+                table[self.domains[v]] = 1.0 / len(self.domains[v])
+            start += size
         return tables
 
     @cached_property

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ....tasks.steps.policy import Policy
+from ...plans.planning_policy import PlanningPolicy
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,7 @@ class StrategyPolicy:
     least_planning_seconds: float = 0.3
     most_planning_seconds: float = 20.0
     short_sweep_seconds: float = 60.0
-    device_start_seconds: float = 1.0
+    device_start_seconds: float = PlanningPolicy().device_loading_seconds
     table_cell_seconds: float = 2e-8
     race_from_seconds: float = 3.0
     race_most_seconds: float = 60.0

@@ -10,7 +10,7 @@ from typing import Final
 from ...steps.axes import Axes
 from ..device_policy import DevicePolicy
 from ..tiling.device_limits import NOMINAL
-from .tiles import LINE_CELLS, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles
+from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles
 
 HEAD_WORDS: Final = 24
 INPUT_WORDS: Final = 5
@@ -131,7 +131,9 @@ def layout_of(
     )
 
     def tiles_of(op: Operation) -> Tiles:
-        return message_tiles(op.axes, wanted, CaseGroup(group, tuple([i not in constants for i in op.inputs])))
+        # of one case it does not matter what varies, and its lanes were chosen for the time of all items
+        cases = NO_GROUP if group == 1 else CaseGroup(group, tuple([i not in constants for i in op.inputs]))
+        return message_tiles(op.axes, wanted, cases)
 
     tiles = {op.table: tiles_of(op) for op in operations}
     slab_at, constant_at, pieces_at, slab, fixed = {}, {}, {}, 0, 0

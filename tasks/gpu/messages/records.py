@@ -91,21 +91,25 @@ def records_of(
     rows = [writer.record(op) for op in operations]
     levels, urgency = _chains(operations, tiles)
     order = sorted(range(len(operations)), key=lambda n: -urgency[n])
-    items = [
-        (*rows[n], tile, piece)
-        for n in order
-        for tile in range(tiles[operations[n].table].count)
-        for piece in range(tiles[operations[n].table].pieces)
-    ]
     return MessageRecords(
         **{field.name: getattr(layout, field.name) for field in fields(layout)},
         words=np.array(writer.words, dtype=np.uint32),
-        items=np.array(items, dtype=np.uint32).reshape(-1, 4),
+        items=_items([rows[n] for n in order], [tiles[operations[n].table] for n in order]),
         numbers=writer.numbers,
         shared_bytes=4 * writer.shared_words,
         levels=levels,
         factors=_factors(operations),
     )
+
+
+def _items(records: Sequence[tuple[int, int]], shapes: Sequence[Tiles]) -> NDArray[np.uint32]:
+    """Return an item for each piece of each tile of some steps, with first word and length of its record."""
+    places = np.array(records, np.int64).reshape(-1, 2)
+    pieces = np.array([shape.pieces for shape in shapes], np.int64)
+    counts = pieces * np.array([shape.count for shape in shapes], np.int64)
+    steps = np.repeat(np.arange(len(shapes)), counts)
+    tile, piece = np.divmod(np.arange(len(steps)) - np.repeat(np.cumsum(counts) - counts, counts), pieces[steps])
+    return np.column_stack((places[steps], tile, piece)).astype(np.uint32)
 
 
 def _factors(operations: Sequence[Operation]) -> int:
@@ -195,15 +199,17 @@ def least_exponents(tables: Sequence[NDArray[Any]]) -> list[int]:
     """Return the exponent of the least positive entry of each table, 0 if it has none."""
     policy = DevicePolicy.current()
     least = np.full(len(tables), np.inf)
-    small = [k for k, table in enumerate(tables) if 0 < table.size <= policy.least_entry_cells]
+    sizes = [table.size for table in tables]
+    small = [k for k, size in enumerate(sizes) if 0 < size <= policy.least_entry_cells]
     for first in range(0, len(small), policy.least_entry_tables):
         some = small[first : first + policy.least_entry_tables]
-        flat = np.concatenate([tables[k].reshape(-1) for k in some])
-        starts = np.cumsum([0, *[tables[k].size for k in some[:-1]]])
+        flat = np.concatenate([tables[k] for k in some], axis=None)
+        starts = np.cumsum([0, *[sizes[k] for k in some[:-1]]])
         least[some] = np.minimum.reduceat(np.where(flat > 0.0, flat, np.inf), starts)
-    for k, table in enumerate(tables):
-        if table.size > policy.least_entry_cells:
-            least[k] = table.min(where=table > 0.0, initial=np.inf)
+    for k, size in enumerate(sizes):
+        if size > policy.least_entry_cells:
+            least[k] = tables[k].min(where=tables[k] > 0.0, initial=np.inf)
     exponents = np.frexp(least)[1] - 1
     exponents[np.isinf(least)] = 0
-    return [int(exponent) for exponent in exponents]
+    found: list[int] = exponents.tolist()
+    return found

@@ -139,17 +139,18 @@ def _at_once(inputs: int) -> int:
 def _lanes_for(axes: Axes, group: CaseGroup) -> Tiles:
     """Choose the lanes of a step, with all its highs in one piece."""
     work = axes.cells * len(axes.strides) * group.cases
-    candidates = _small(axes, group) if work <= DevicePolicy.current().message_small_cells else _large(axes, group)
-    return min(candidates, key=_cost)
+    if work <= DevicePolicy.current().message_small_cells:
+        return _small(axes, group)
+    return min(_large(axes, group), key=_cost)
 
 
-def _small(axes: Axes, group: CaseGroup) -> Iterator[Tiles]:
+def _small(axes: Axes, group: CaseGroup) -> Tiles:
     """A step of one block: outputs side by side, and enough lows that no thread has many."""
     outs, eliminated = _groups(axes, len(axes.strides), group)
     highs, lows = _highs_and_lows(eliminated, len(axes.strides))
     lanes = min(cells_of(outs), THREADS)
     wanted = -(-cells_of(eliminated) // DevicePolicy.current().message_short_states)
-    yield _lanes(outs, highs, lows, lanes, min(THREADS // lanes, cells_of(lows), wanted), True)
+    return _lanes(outs, highs, lows, lanes, min(THREADS // lanes, cells_of(lows), wanted), True)
 
 
 def _large(axes: Axes, group: CaseGroup) -> Iterator[Tiles]:
@@ -223,13 +224,24 @@ def _cost(tiles: Tiles) -> float:
 
 def _lines(tiles: Tiles) -> list[int]:
     """Lines that the first warp touches in each table."""
-    threads = np.arange(min(NOMINAL.warp, tiles.lanes_out * tiles.lanes_low))
-    if tiles.out_fast:
-        out, low = threads % tiles.lanes_out, threads // tiles.lanes_out
-    else:
-        out, low = threads // tiles.lanes_low, threads % tiles.lanes_low
-    where = offsets_of(tiles.outs, out) + offsets_of(tiles.lows, low)
-    return [len(set(column.tolist())) for column in where.T // LINE_CELLS]
+    out, low = _first_warp(tiles.lanes_out, tiles.lanes_low, tiles.out_fast)
+    where = _first_offsets(tiles.outs)[out] + _first_offsets(tiles.lows)[low]
+    return [len(set(column)) for column in (where // LINE_CELLS).T.tolist()]
+
+
+@lru_cache(maxsize=1 << 12)
+def _first_warp(lanes_out: int, lanes_low: int, out_fast: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the outputs and the lows of the threads of the first warp."""
+    threads = np.arange(min(NOMINAL.warp, lanes_out * lanes_low))
+    if out_fast:
+        return threads % lanes_out, threads // lanes_out
+    return threads // lanes_low, threads % lanes_low
+
+
+@lru_cache(maxsize=1 << 8)
+def _first_offsets(axes: tuple[Axis, ...]) -> NDArray[np.int64]:
+    """Return where the cells lie that a warp begins with: many shapes of lanes are weighed for the same axes."""
+    return offsets_of(axes, np.arange(NOMINAL.warp))
 
 
 def offsets_of(axes: Sequence[Axis], cells: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -225,7 +225,31 @@ def test_a_device_that_runs_out_of_memory_gets_smaller_blocks(monkeypatch: pytes
     assert np.concatenate([block["x5"] for block in blocks]) == pytest.approx(expected["x5"], rel=1e-12)
 
 
-@CompiledPolicy.using(device_block_seconds=0.0, device_start_seconds=0.0)
+@pytest.mark.parametrize(
+    ("seconds", "reading", "begun", "expected"),
+    [
+        (8.0, 0.0, 1, 4),
+        (0.5, 0.0, 1, 1),  # further devices take longer to start than they save
+        (0.5, 0.0, 2, 2),
+        (0.5, 0.0, 4, 4),
+        (0.5, 10.0, 4, 1),  # all that more blocks add is done by one thread at a time
+    ],
+)
+def test_as_many_devices_are_used_as_pay(seconds: float, reading: float, begun: int, expected: int) -> None:
+    compiled, cases = bucketflow.compile(ring(), gpus=1), 4096
+    assert compiled.device is not None
+    program = compiled.device._program_for(tuple(compiled.plan.results), cases)
+    rate = cases * program.program.records.factors / seconds
+    with CompiledPolicy.using(
+        device_factors_per_second=rate,
+        device_start_seconds=0.5,
+        device_reading_seconds=reading,
+        device_block_seconds=0.0,
+    ):
+        assert program.devices(cases, 4, begun) == expected
+
+
+@CompiledPolicy.using(device_block_seconds=0.0, device_start_seconds=0.0, device_reading_seconds=0.0)
 def test_devices_of_this_process_share_the_cases(monkeypatch: pytest.MonkeyPatch) -> None:
     together, lock = threading.Barrier(3), threading.Lock()
     used: list[int] = []

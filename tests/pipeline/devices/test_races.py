@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from math import inf
@@ -17,8 +18,10 @@ from bucketflow import BudgetError, Model, Result
 from bucketflow.pipeline.answering.engines import sweep_engine
 from bucketflow.pipeline.answering.engines.strategy_policy import TurnLengths
 from bucketflow.pipeline.answering.optimum import Task
+from bucketflow.pipeline.answering.question import Question
 from bucketflow.pipeline.answering.question_sizes import spare_bytes
 from bucketflow.pipeline.answering.sums import DiagramSum
+from bucketflow.pipeline.options import Options, ProofOptions
 from tests.device_stand_in import StandIn
 from tests.device_stand_in import device as stand_in
 from tests.models import grid
@@ -280,3 +283,34 @@ def test_a_run_directory_keeps_to_the_cores_that_it_was_planned_for(
         found = bucketflow.solve(model, "partition", gpus=1, workdir=folder)
         assert found.log10 == pytest.approx(log10, rel=1e-12)
     assert asleep == []
+
+
+@pytest.mark.parametrize("states", [2, 5])
+def test_bounds_that_close_soon_start_no_device(states: int, asleep: list[str]) -> None:
+    model = grid(3, 3, 2) if states == 2 else grid(12, 12, states)
+    found = bucketflow.bound(model, time=0.2, gpus=1)
+    assert found.lower is not None
+    assert (asleep == []) == (states == 2)
+    assert any("to start a device" in note for note in found.notes) == (states == 2)
+    if states == 2:
+        expected = bucketflow.bound(model)
+        assert (found.lower, found.upper, found.status) == (expected.lower, expected.upper, "optimal")
+
+
+@pytest.mark.parametrize("asked", [{}, {"z": 2}, {"memory": "4B"}])
+def test_agents_whose_joins_are_small_start_no_device(asked: dict[str, Any], asleep: list[str]) -> None:
+    model, small = grid(3, 3, 2), "memory" not in asked
+    found, expected = bucketflow.dpop(model, gpus=1, **asked), bucketflow.dpop(model, **asked)
+    assert (found.value, found.status) == (expected.value, expected.status)
+    assert (asleep == []) == small  # how often messages are sent again is not known before
+    assert any("to start a device" in note for note in found.notes) == small
+
+
+@pytest.mark.parametrize("states", [2, 5])
+def test_an_elimination_of_what_was_prepared_starts_no_device(states: int, asleep: list[str]) -> None:
+    model = grid(3, 3, 2) if states == 2 else grid(12, 12, states)
+    question, options = Question(model, "optimum"), Options(gpus=1)
+    task = Task.of(question, options, ProofOptions(), time.perf_counter())
+    found = task.elimination(task.costs, None)
+    assert found is not None
+    assert (asleep == [], found.prepared.plan.device) == (states == 2, states == 5)
