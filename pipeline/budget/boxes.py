@@ -2,6 +2,9 @@
 
 A box fixes some variables of the stage's output; inside, the stage is an ordinary sweep. What the fixed variables
 do not occur in is read or computed again in every box, so those that occur in most of the stage are fixed first.
+
+Where no such box fits, or much is done again, boxes may fix variables that the stage eliminates as well: each box
+writes its share of the output, which is as large as what it is a share of, and the reader adds the shares up.
 """
 
 from __future__ import annotations
@@ -156,6 +159,8 @@ class StageMaker:
         Bytes per second, to weigh reading against computing.
     way_back : WayBack, optional
         What has to fit too where beliefs are asked for.
+    shares : bool
+        Whether boxes may fix variables that their stage eliminates.
     """
 
     planner: Planner
@@ -163,6 +168,7 @@ class StageMaker:
     layouts: Sequence[tuple[int, ...]]
     disk_rate: float
     way_back: WayBack | None = None
+    shares: bool = False
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
@@ -243,18 +249,21 @@ class StageMaker:
         work = {n: self.seconds([self.step(n)]) for n in nodes}
         reading = {i: self.whole[i] / self.disk_rate for i in inputs}
         joined = {n: tree.joined[n - tree.n_leaves] for n in nodes}
-        own = tree.scopes[head] if head >= 0 else frozenset().union(*joined.values())
+        scope = tree.scopes[head] if head >= 0 else frozenset[int]()
+        own = frozenset().union(*joined.values()) if head < 0 or self.shares else scope
         total = sum(work.values()) + sum(reading.values())
 
         divided, share = dict.fromkeys(own, 0.0), BudgetPolicy.current().repeated_share
         for each, seconds in ((joined, work), ({i: tree.scopes[i] for i in inputs}, reading)):
-            for n, scope in each.items():
-                for v in scope & own:
+            for n, variables in each.items():
+                for v in variables & own:
                     divided[v] += seconds[n]
+        sharing = 2 * self.whole[head] / self.disk_rate if head >= 0 else 0.0
 
-        def order(v: int) -> tuple[float, bool, int]:
-            repeated = total - divided[v]
-            return repeated if repeated > share * total else 0.0, v not in preferred, self.rank[v]
+        def order(v: int) -> tuple[float, bool, bool, int]:
+            shared = head >= 0 and v not in scope
+            repeated = total - divided[v] + (sharing if shared else 0.0)
+            return repeated if repeated > share * total else 0.0, shared, v not in preferred, self.rank[v]
 
         return sorted((v for v in own if dims[v] > 1), key=order)
 
@@ -303,7 +312,7 @@ class StageMaker:
             moving = max(moving, inside[head] + 2 * self.tables.inside(tuple(chunked))[head])
         peak = computing + moving
         if self.planner.options.decode:
-            fixed = tuple(self.tree.scopes[head]) if head >= 0 else boxed
+            fixed = tuple({*self.tree.scopes[head], *boxed}) if head >= 0 else boxed
             peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
         if self.way_back is not None:
             peak += self.way_back.result_bytes

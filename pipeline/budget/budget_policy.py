@@ -58,6 +58,9 @@ class BudgetPolicy(Policy):
         More boxes than this cost more to keep account of than they save.
     repeated_share : float
         Work and reading that this share of a stage repeats do not decide about the order of its variables.
+    shares_beyond : float
+        Boxes that are predicted to take so many times what the whole plan does are compared with boxes that write
+        shares of their output: 75-26-5 on two cards of 1 GB is predicted 0.05 s without them and 0.03 with.
     chunk_share, chunk_bytes : int, tuple of int
         A chunk goes through memory whole when it is compressed, so it is one part of so many of the budget, and a file
         of its own, so it is not a very small one: bytes at least and at most.
@@ -96,6 +99,7 @@ class BudgetPolicy(Policy):
     margin_bytes: int = 1 << 20
     most_boxes: int = 1 << 16
     repeated_share: float = 0.02
+    shares_beyond: float = 1.5
     chunk_share: int = 32
     chunk_bytes: tuple[int, int] = (1 << 20, 1 << 26)
     spread_seconds: float = 0.5

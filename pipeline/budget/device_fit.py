@@ -196,7 +196,10 @@ def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float)
         spread.rounds(stage) * sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in stage.steps)
         for stage in spill.stages
     )
-    moving, link = spill.moving_seconds / cards, spill.read_bytes * (cards - 1) // cards
+    # threads of one process keep account of boxes and chunks one after the other; cards copy at the same time
+    copying = (spill.read_bytes + spill.written_bytes) / spill.disk_rate
+    moving = spill.moving_seconds - copying * (1 - 1 / cards)
+    link = spill.read_bytes * (cards - 1) // cards
     spread = replace(spread, moving_seconds=moving, link_bytes=link, seconds=compute + moving, disk_rate=rate)
     return replace(plan, peak_bytes=peak + -(-spill.disk_bytes // cards) + chunk, spill=spread)
 

@@ -36,7 +36,7 @@ from math import prod
 
 from ..errors import BudgetError
 from ..plans.plan import Plan
-from ..plans.planner import Planner
+from ..plans.planner import Planner, planning_seconds
 from ..plans.problem import UNLIMITED_BYTES, sliced_dims
 from ..plans.stages import Spill, Stage, Stored
 from ..plans.two_way_steps import Numbering, choose_readings
@@ -84,9 +84,31 @@ def plan_spill(
         planner = planner.with_options(decode=False)
     cutter = Cutter(StageMaker(planner, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
     stored = planner.options.stages
-    stages = cutter.best() if stored is None else cutter.as_before(stored)
+    stages = _cheapest_stages(cutter, whole) if stored is None else cutter.as_before(stored)
     spill = cutter.priced(stages, disk_rate() if callable(disk_rate) else disk_rate)
     return replace(whole, spill=spill, peak_bytes=spill.peak_bytes, cuts=frozenset())
+
+
+def _cheapest_stages(cutter: Cutter, whole: Plan) -> tuple[Stage, ...]:
+    """Cut a plan into boxes of outputs and, where those do not fit or do much again, into boxes that make shares."""
+    planner = cutter.boxing.planner
+    if planner.options.kept:  # draws and rankings walk down by what is at the heads
+        return cutter.best()
+    sharing = Cutter(replace(cutter.boxing, shares=True), cutter.nodes)
+    try:
+        stages = cutter.best()
+    except BudgetError:
+        return sharing.best()
+    rate = cutter.boxing.disk_rate
+    seconds = cutter.priced(stages, rate).seconds
+    enough = seconds <= BudgetPolicy.current().shares_beyond * whole.seconds
+    if enough or not planner.effort.allows(planning_seconds(whole), seconds):
+        return stages
+    try:
+        others = sharing.best()
+    except BudgetError:
+        return stages
+    return others if sharing.priced(others, rate).seconds < seconds else stages
 
 
 @dataclass(frozen=True)
@@ -268,13 +290,17 @@ class Cutter:
     def tables(self, up: Sequence[Stage], order: Sequence[Stage]) -> dict[int, Stored]:
         """The tables between stages: those at the heads, and what comes from above some of them.
 
-        A variable that the boxes of a stage fix but that the head of a stage below does not have makes as many shares
-        of the message to that head as it has states.
+        A variable that the boxes of a stage fix but that its head does not have makes as many shares of the head's
+        table as it has states, and as many of the message to the head of a stage below that does not have it.
         """
         tree, dims = self.boxing.tree, self.boxing.tree.dims
         wide = {s.head: tuple(v for v in self.boxing.layouts[s.head] if dims[v] > 1) for s in up if s.head >= 0}
         chunked = {stage.head: stage.chunked for stage in up}
-        tables = {head: Stored(f"msg_{head}", axes, chunked[head]) for head, axes in wide.items()}
+        boxed = {stage.head: stage.boxed for stage in up}
+        tables = {}
+        for head, axes in wide.items():
+            shared = tuple(v for v in boxed[head] if v not in tree.scopes[head])
+            tables[head] = Stored(f"msg_{head}", (*shared, *axes), chunked[head] | {*shared}, shared)
         number = Numbering(len(tree.scopes))
         for stage in order:
             for table in filter(number.is_down, stage.outputs):

@@ -43,7 +43,7 @@ class Stage:
     steps : tuple of Step
         Lowered for the sizes inside a box.
     boxed : tuple of int
-        Variables that a box fixes; of the head's scope, except in the stage at the roots.
+        Variables that a box fixes; those that the head does not have make shares of its table.
     inputs : tuple of int
         Stored tables that it reads, by their numbers.
     outputs : mapping of int to int

@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import islice, product
 from typing import Any
 
+import numpy as np
+
 from ...tasks.boxes.codecs import root_table
 from ...tasks.boxes.stores import picked
 from ...tasks.steps.step import Step
@@ -53,8 +55,20 @@ def _states(boxes: BoxRun[Any], best: int) -> dict[int, int]:
     assignment = dict(next(islice(ends(boxes), best, None))[0])
     for stage in reversed(boxes.spill.stages):
         scope = boxes.run.plan.tree.scopes[stage.head] if stage.head >= 0 else tuple(assignment)
-        assignment |= _decoded_stage(boxes, stage, {v: assignment[v] for v in scope})
+        fixed = {v: assignment[v] for v in scope}
+        assignment |= _decoded_stage(boxes, stage, fixed | _best_share(boxes, stage.head, fixed))
     return assignment
+
+
+def _best_share(boxes: BoxRun[Any], head: int, fixed: Mapping[int, int]) -> dict[int, int]:
+    """Return the states of the share that a head's least cost is in, where its boxes wrote shares; nothing elsewhere."""
+    shared = boxes.spill.tables[head].shared if head >= 0 else ()
+    if not shared:
+        return {}
+    spec = boxes.specs[head]
+    costs = picked(boxes.store, spec, boxes.receipts.at(spec, fixed), fixed)
+    place = np.unravel_index(int(costs.argmin()), [boxes.spill.dims[v] for v in shared])
+    return dict(zip(shared, map(int, place), strict=True))
 
 
 def _decoded_stage(boxes: BoxRun[Any], stage: Stage, fixed: Mapping[int, int]) -> dict[int, int]:
@@ -78,8 +92,18 @@ def swept_stage(
     program = replace(run.program(stage.steps, ()), dims=spill.dims)
     tables = dict(program.restricted_leaves(fixed))
     for head in stage.inputs:
-        spec = boxes.specs[head]
-        tables[head] = picked(boxes.store, spec, boxes.receipts.at(spec, fixed), fixed)
+        tables[head] = _picked_sum(boxes, head, fixed)
     steps = tuple(lowered_step(s.node, s.inputs, s.input_axes, s.axes, sizes, problem) for s in stage.steps)
     kept = program.again(steps, tables).run(keep=[s.node for s in steps], threads=run.threads)
     return steps, {**tables, **kept}, sizes
+
+
+def _picked_sum(boxes: BoxRun[Any], head: int, fixed: Mapping[int, int]) -> Any:
+    """Return the cells of a head's table at some states, its shares added up."""
+    spec, shared = boxes.specs[head], boxes.spill.tables[head].shared
+    total = None
+    for states in product(*(range(boxes.spill.dims[v]) for v in shared)):
+        at = {**fixed, **dict(zip(shared, states, strict=True))}
+        share = picked(boxes.store, spec, boxes.receipts.at(spec, at), at)
+        total = share if total is None else boxes.codec.added(total, share)
+    return total

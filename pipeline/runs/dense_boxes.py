@@ -83,10 +83,14 @@ class BoxRun(Generic[T]):
                 shape=tuple(dims[v] for v in table.axes),
                 chunked=table.chunked,
                 dtype=self.run.problem.semiring.dtype,
-                attributes=self.run.told_of(number, table.axes),
+                attributes=self.run.told_of(number, table.axes) | self._told_shares(table.shared),
             )
             for number, table in self.spill.tables.items()
         }
+
+    def _told_shares(self, shared: tuple[int, ...]) -> dict[str, Any]:
+        """What an array says of axes along which its entries have to be added up."""
+        return {"shares": self.run.names(shared)} if shared else {}
 
     @cached_property
     def found(self) -> dict[int, TableSpec]:

@@ -81,6 +81,27 @@ def test_tables_over_several_cards_give_the_same_answer(
     assert max(there.peaks) <= budget
 
 
+@pytest.mark.parametrize("cards", [4, 8])
+@pytest.mark.parametrize(
+    ("query", "kind"), [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "forbids")]
+)
+def test_cards_reduce_parts_of_what_a_step_eliminates_where_no_box_of_its_output_fits(
+    query: str, kind: str, cards: int, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
+    in_force(BudgetPolicy, **{**SMALL, "chunk_bytes": (1 << 8, 1 << 10)})
+    model = grid(4, 5, 3, kind)
+    free = bucketflow.solve(model, query)
+    with device(monkeypatch, cards=cards) as there:
+        plan = bucketflow.plan(model, query, gpus=1, tree="refined")
+        assert plan is not None
+        budget = 2 * SLOTS * (model.nbytes + plan.peak_bytes // 2 + SMALL["margin_bytes"])
+        found = bucketflow.solve(model, query, gpus=cards, tree="refined", fit="spread", gpu_memory=budget)
+    assert any(table.shared for table in spread_spill(found).tables.values())
+    agree(found, free)
+    assert sum(peak > 0 for peak in there.peaks) > 1
+    assert max(there.peaks) <= budget
+
+
 def test_peers_and_the_host_give_the_same_bits(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     in_force(BudgetPolicy, **SMALL)
     model, found = grid(4, 6, 5, "markov"), []

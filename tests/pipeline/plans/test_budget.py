@@ -214,7 +214,7 @@ def test_a_small_limit_leaves_something(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("query", ["optimum", "marginals"])
-@pytest.mark.parametrize("beside", [-850_000, 1_000, 9_000])
+@pytest.mark.parametrize("beside", [-850_000, 0, 1_000])
 def test_a_refusal_to_spill_says_what_is_left_for_a_box_and_how_much_is_enough(query: str, beside: int) -> None:
     """Not that a step of one cell needs a megabyte, which is the margin."""
     model = grid(7, 7, 4, "markov" if query == "marginals" else "cost")

@@ -60,6 +60,60 @@ def test_spilling_gives_the_same_answer(query: str, kind: str, tree: str) -> Non
             assert spilled.log10 == pytest.approx(free.log10, rel=1e-12)
 
 
+SHARES: dict[str, Any] = {"margin_bytes": 1 << 8, "chunk_bytes": (1 << 10, 1 << 12), "stored_runs": ()}
+
+
+def shared_axes(result: bucketflow.Result) -> int:
+    """How many variables make shares of tables on the way up."""
+    assert result.plan is not None
+    assert result.plan.spill is not None
+    return sum(len(table.shared) for table in result.plan.spill.tables.values())
+
+
+@pytest.mark.parametrize(
+    ("query", "kind", "shape", "tree", "part"),
+    [
+        ("optimum", "cost", (4, 4, 4), "bucket", 12),
+        ("partition", "markov", (5, 5, 2), "refined", 9),
+        ("partition", "steep", (5, 5, 2), "refined", 16),
+        ("count", "forbids", (5, 5, 2), "refined", 16),
+    ],
+)
+def test_boxes_that_no_cut_of_their_outputs_makes_fit_write_shares(
+    query: str, kind: str, shape: tuple[int, int, int], tree: str, part: int, in_force: InForce, tmp_path: Path
+) -> None:
+    in_force(BudgetPolicy, **SHARES)
+    model = grid(*shape, kind)
+    free = bucketflow.solve(model, query, tree=tree)
+    assert free.plan is not None
+    memory = model.nbytes + free.plan.peak_bytes // part + SHARES["margin_bytes"]
+    options: dict[str, Any] = {"tree": tree, "fit": "spill", "memory": memory, "workdir": tmp_path / "run"}
+    found = bucketflow.solve(model, query, **options)
+    assert shared_axes(found) > 0
+    assert found.plan is not None
+    assert found.plan.peak_bytes <= memory
+    assert (found.status, found.value) == (free.status, free.value)
+    if free.log10 is not None:
+        assert found.log10 == pytest.approx(free.log10, rel=1e-12)
+
+
+def test_lost_shares_are_computed_again_before_decoding(tmp_path: Path, in_force: InForce) -> None:
+    in_force(BudgetPolicy, **SHARES)
+    model = grid(4, 4, 4)
+    plan = bucketflow.plan(model, tree="bucket")
+    assert plan is not None
+    memory = model.nbytes + plan.peak_bytes // 12 + SHARES["margin_bytes"]
+    options: dict[str, Any] = {"tree": "bucket", "fit": "spill", "memory": memory, "workdir": tmp_path / "run"}
+    first = bucketflow.solve(model, **options)
+    assert shared_axes(first) > 0
+    files = sorted((tmp_path / "run" / "tables").glob("msg_*/c.*"))
+    for path in files[::3]:
+        path.unlink()
+    again = bucketflow.solve(model, **options)
+    assert (again.value, again.assignment) == (first.value, first.assignment)
+    assert sorted((tmp_path / "run" / "tables").glob("msg_*/c.*")) == files
+
+
 def test_spilled_peak_is_within_the_budget() -> None:
     model = grid(10, 10, 4, "markov")
     limit = budget(model, "partition", 2)
