@@ -5,7 +5,8 @@ its writer or its reader fixes, so both touch whole chunks only: one writer a ch
 steps, only few tables have to be stored: with none at all the boxes are slices.
 
 A grid of 3 x 6 variables of eight states in half of the memory that its plan needs: a few stages, named by the node
-whose table they write (-1: the roots), each run once for every state of one variable.
+whose table they write (-1: the roots), each run once for every state of one variable. The first stage eliminates its
+variable: its boxes write shares.
 
 >>> from bucketflow.pipeline.plans.problem import Problem
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
@@ -19,13 +20,14 @@ whose table they write (-1: the roots), each run once for every state of one var
 >>> spill = plan_spill(within, whole, disk_rate=DISK_RATE).spill
 >>> for stage in spill.stages:
 ...     stage.head, stage.boxed, spill.boxes(stage)
-(30, (4,), 8)
+(30, (3,), 8)
 (33, (7,), 8)
-(36, (10,), 8)
-(37, (12,), 8)
+(37, (10,), 8)
 (-1, (14,), 8)
+>>> spill.tables[30].shared
+(3,)
 >>> spill.states(spill.stages[0], 5)
-{4: 5}
+{3: 5}
 """
 
 from __future__ import annotations
@@ -108,7 +110,7 @@ def _cheapest_stages(cutter: Cutter, whole: Plan) -> tuple[Stage, ...]:
         others = sharing.best()
     except BudgetError:
         return stages
-    return others if sharing.priced(others, rate).seconds < seconds else stages
+    return others if BudgetPolicy.current().close * sharing.priced(others, rate).seconds < seconds else stages
 
 
 @dataclass(frozen=True)

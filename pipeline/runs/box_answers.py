@@ -61,7 +61,7 @@ def _states(boxes: BoxRun[Any], best: int) -> dict[int, int]:
 
 
 def _best_share(boxes: BoxRun[Any], head: int, fixed: Mapping[int, int]) -> dict[int, int]:
-    """Return the states of the share that a head's least cost is in, where its boxes wrote shares; nothing elsewhere."""
+    """Return the states of the share that a head's least cost is in; nothing where its boxes wrote no shares."""
     shared = boxes.spill.tables[head].shared if head >= 0 else ()
     if not shared:
         return {}
