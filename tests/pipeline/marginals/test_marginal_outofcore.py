@@ -115,6 +115,21 @@ def test_many_boxes(kind: str, in_force: InForce) -> None:
     assert tasks > 50
 
 
+@pytest.mark.parametrize("maximum", [False, True])
+def test_boxes_that_fix_what_their_stage_eliminates(maximum: bool, in_force: InForce) -> None:
+    """Their shares of tables are added up on both ways."""
+    model = grid(4, 4, 4, "markov")
+    whole = bucketflow.marginals(model, tree="bucket", maximum=maximum)
+    assert whole.plan is not None
+    in_force(BudgetPolicy, margin_bytes=1 << 8, chunk_bytes=(1 << 10, 1 << 12), stored_runs=())
+    memory = model.nbytes + whole.plan.peak_bytes // 8 + (1 << 8)
+    found = bucketflow.marginals(model, tree="bucket", maximum=maximum, fit="spill", memory=memory)
+    same(found, whole, rel=1e-12)
+    assert found.plan is not None
+    assert found.plan.spill is not None
+    assert any(table.shared and table.name.startswith("msg_") for table in found.plan.spill.tables.values())
+
+
 def test_only_children_end_stages(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
     """What comes from above an only child is what its parent sees, but stored in the axes of its own table."""
     found = Planner.tree
