@@ -35,8 +35,8 @@ class ProverPolicy(Policy):
     diagram_glance_seconds, diagram_glance_share, diagram_glance_cells : float
         CPU seconds that diagrams try after the first of these searches that leaves an assignment, again while that
         closes this part of the gap (a fiftieth took 5% more of ten linkage networks), in networks of at most so many
-        cells, as others take as long to be laid out:
-        pedigree50 took 1.3 CPU-s, of which 0.07 are enough for diagrams, and 0.8 now.
+        cells, as others take as long to be laid out: pedigree50 took 1.2 CPU-s, of which 0.07 are enough for diagrams,
+        and 0.7 now.
     glance_most_cells : int
         Networks of more cells are not laid out for a short search.
     settled_cells : int
