@@ -190,6 +190,8 @@ class PassBuilder:
         policy = TilingPolicy.current()
         found: list[Table] = []
         small: list[BucketJoin] = []
+        large = math.prod(a.size for a in axes) >= policy.cellwise_large_cells
+        cellwise = policy.cellwise_join_cells_of_large if large else policy.cellwise_join_cells
         for group in groups:
             if len(group) == 1:
                 found.append(group[0])
@@ -201,7 +203,7 @@ class PassBuilder:
                 continue
             ours, strides = joint(axes, group, order)
             cells = math.prod(a.size for a in ours)
-            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > policy.cellwise_join_cells else None
+            bucket = bucket_tiles(ours, len(group), self.itemsize) if cells > cellwise else None
             join = BucketJoin(tuple(number for number, _ in group), self.inputs + len(self.temporaries), ours)
             if bucket is None and (cells > policy.streamed_join_cells or not one_launch([join])):
                 found.append(self.streamed(axes, group, order))

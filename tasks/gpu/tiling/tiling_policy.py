@@ -14,8 +14,11 @@ class TilingPolicy(Policy):
 
     Parameters
     ----------
-    cellwise_join_cells : int
-        A join of more cells is computed in blocks, where a launch of buckets exists for it.
+    cellwise_join_cells, cellwise_join_cells_of_large : int
+        A join of more cells is computed in blocks, where a launch of buckets exists for it. The second number is that
+        of joins before a large step; runs of small steps were slower with it.
+    cellwise_large_cells : int
+        Cells of a step that is large.
     bucket_output_cells : int
         Outputs of more cells are streamed, not summed up in buckets.
     bucket_least_reads : int
@@ -169,7 +172,9 @@ class TilingPolicy(Policy):
         What writing such a table and reading it takes for each of its cells, in cells of a step.
     """
 
-    cellwise_join_cells: int = 1 << 18
+    cellwise_join_cells: int = 1 << 14
+    cellwise_join_cells_of_large: int = 1 << 18
+    cellwise_large_cells: int = 1 << 26
     bucket_output_cells: int = 1 << 20
     bucket_least_reads: int = 8
     crowded_share: float = 0.5
