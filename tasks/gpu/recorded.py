@@ -91,7 +91,7 @@ class RecordedSweep:
         """Sweep, given tables of the host and the device; return those that are kept.
 
         None where a table is not where it was expected, or not aligned as launches want it, or where the device has no
-        room for all in one piece.
+        room for all in one piece, or for what outlasts the sweep beside it.
         """
         given = [tables[node].data.ptr for node in self._given]
         staged = [tables[node] for node in self._staged]
@@ -99,6 +99,7 @@ class RecordedSweep:
             return None
         try:
             place = arrays.block(self.nbytes)
+            live = {node: arrays.empty(self._cells[node], self.dtype) for node in self._others}
         except MemoryError as error:
             if out_of_memory(error):
                 return None
@@ -107,7 +108,6 @@ class RecordedSweep:
         if staged:
             leaves = self._packing.packed(staged)
             to_device(leaves, cp.ndarray(leaves.size, leaves.dtype, place + self._first))
-        live = {node: arrays.empty(self._cells[node], self.dtype) for node in self._others}
         where = first, *given, *[table.data.ptr for table in live.values()]
         with self._lock:
             if where != self._where:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from ..steps.caches import Remembered
 from ..steps.lowering import Lowered
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
-from .program import Program
+from .program import Freed, Program
 from .scaled import Scaled, SumProduct, as_logs, centred, from_logs
 from .sweep import Algebra, OnTable, Plain, StepReport, freed_tables, steps_are_timed, sweep
 
@@ -42,6 +42,29 @@ _RECORDS: Final[Remembered[RecordedSweep | None]] = Remembered(8)
 
 _LARGE_BYTES: Final = 1 << 24
 """Larger results of a slice are not kept in page-locked memory."""
+
+
+class _Asked(NamedTuple):
+    """What a sweep is asked for.
+
+    Parameters
+    ----------
+    kept : collection of int
+        Tables that are returned.
+    others : collection of int
+        Those of them that outlast the rest, and have memory of their own.
+    threads : int
+    on_table : callable, optional
+        See `sweep`.
+    decoded : bool
+        Whether the tables are decoded on the device, by kernels that are compiled with the others.
+    """
+
+    kept: Collection[int]
+    others: Collection[int]
+    threads: int
+    on_table: OnTable | None
+    decoded: bool = False
 
 
 class DevicePlaces:
@@ -193,19 +216,14 @@ class DeviceProgram(Program[T]):
         return self._staged(super().leaves_at(states, nodes))
 
     def swept(
-        self,
-        steps: Sequence[Step],
-        tables: Mapping[int, T],
-        freed: Sequence[tuple[int, ...]],
-        *,
-        threads: int = 1,
-        on_table: OnTable | None = None,
+        self, steps: Sequence[Step], tables: Mapping[int, T], freed: Freed, threads: int, on_table: OnTable | None
     ) -> dict[int, T]:
-        """Sweep some steps for the outputs; return every table that was not dropped."""
-        found = self._repeated(steps, dict(tables), self.outputs, (), threads, on_table, False)
+        """Sweep some steps; return the outputs, and hold nothing else."""
+        asked = _Asked(self.outputs, (), threads, on_table)
+        found = self._repeated(steps, dict(tables), asked)
         if found is None:
-            found = sweep(steps, self._staged(tables), self.algebra, freed, threads=threads, on_table=on_table)
-        return found
+            return super().swept(steps, self._staged(tables), freed, threads, on_table)
+        return {node: found[node] for node in self.outputs}
 
     def step_here(self, position: int, states: Mapping[int, int], made: Mapping[int, T]) -> T:
         """Return what a step makes of tables of the host, on the host; it runs where it does in a sweep of all steps.
@@ -252,76 +270,52 @@ class DeviceProgram(Program[T]):
         Steps of the CPU come first: none waits for one of the device, which gets all that it reads in one copy.
         """
         kept, others = {*keep, *self.outputs}, () if keep else self.outputs
-        decoded = bool(keep) and isinstance(self.algebra, DevicePlain)
+        asked = _Asked(kept, others, threads, on_table, decoded=bool(keep) and isinstance(self.algebra, DevicePlain))
         with portable_errors():
             tables: dict[int, Any] = {**self.leaves, **(messages or {})}
-            live = self._repeated(self.steps, tables, kept, others, threads, on_table, decoded)
+            live = self._repeated(self.steps, tables, asked)
             if live is None:
-                live = self._swept_once(tables, kept, others, threads, on_table, decoded)
+                live = self._swept_once(tables, asked)
         found = {node: live[node] for node in kept if node in live}
         return {node: fetch(table) for node, table in found.items()} if self.fetched else found
 
-    def _swept_once(
-        self,
-        tables: dict[int, Any],
-        kept: Collection[int],
-        others: Collection[int],
-        threads: int,
-        on_table: OnTable | None,
-        decoded: bool,
-    ) -> dict[int, Any]:
+    def _swept_once(self, tables: dict[int, Any], asked: _Asked) -> dict[int, Any]:
         """Sweep step by step; return all tables that were not dropped."""
-        self.compile_kernels(decoded)
+        self.compile_kernels(asked.decoded)
         here = [step for step in self.steps if step.node not in self._nodes_there]
-        tables = self._staged(tables | self._made_here(here, tables, kept, threads, on_table))
+        tables = self._staged(tables | self._made_here(here, tables, asked))
         # what is kept for decoding goes with the block, results would hold it
-        algebra, freed = self._with_room(self._steps_there, kept, others)
-        return sweep(self._steps_there, tables, algebra, freed, threads=threads, on_table=on_table)
+        algebra, freed = self._with_room(self._steps_there, asked.kept, asked.others)
+        return sweep(self._steps_there, tables, algebra, freed, threads=asked.threads, on_table=asked.on_table)
 
-    def _made_here(
-        self,
-        steps: Sequence[Step],
-        tables: Mapping[int, Any],
-        kept: Collection[int],
-        threads: int,
-        on_table: OnTable | None,
-    ) -> dict[int, Any]:
+    def _made_here(self, steps: Sequence[Step], tables: Mapping[int, Any], asked: _Asked) -> dict[int, Any]:
         """Run steps of the CPU; return what is kept of theirs, or read on the device."""
-        wanted = [step.node for step in steps if step.node in kept or step.node in self._read_there]
+        wanted = [step.node for step in steps if step.node in asked.kept or step.node in self._read_there]
         dropped = freed_tables(steps, wanted)
-        made = sweep(steps, tables, self.algebra, dropped, threads=threads, on_table=on_table)
+        made = sweep(steps, tables, self.algebra, dropped, threads=asked.threads, on_table=asked.on_table)
         return {node: made[node] for node in wanted}
 
-    def _repeated(
-        self,
-        steps: Sequence[Step],
-        tables: dict[int, Any],
-        kept: Collection[int],
-        others: Collection[int],
-        threads: int,
-        on_table: OnTable | None,
-        decoded: bool,
-    ) -> dict[int, Any] | None:
+    def _repeated(self, steps: Sequence[Step], tables: dict[int, Any], asked: _Asked) -> dict[int, Any] | None:
         """Sweep by launches that are recorded; None where each step has to be run for itself."""
-        if not self._repeats(on_table):
+        if not self._repeats(asked.on_table):
             return None
         there: Sequence[Step] = [step for step in steps if step.node in self._nodes_there]
-        record = self._recorded(there, tables, kept, others, decoded) if there else None
+        record = self._recorded(there, tables, asked) if there else None
         if record is None:
             return None
         if record.runs >= DevicePolicy.current().repeated_sweeps and np.dtype(record.dtype).kind == "i":
             # launches that are made once take less than NumPy's small steps, and integers are the same anywhere
-            whole = self._recorded(steps, tables, kept, others, decoded)
+            whole = self._recorded(steps, tables, asked)
             there, record = (there, record) if whole is None else (steps, whole)
         if len(there) < len(steps):
             here = [step for step in steps if step.node not in self._nodes_there]
-            tables = tables | self._made_here(here, tables, kept, threads, on_table)
+            tables = tables | self._made_here(here, tables, asked)
         live = record.run(tables)
         if live is None:
             return None
-        if on_table is not None:
+        if asked.on_table is not None:
             for step in there:
-                on_table(step, None)
+                asked.on_table(step, None)
         return tables | live
 
     def _repeats(self, on_table: OnTable | None) -> bool:
@@ -330,14 +324,7 @@ class DeviceProgram(Program[T]):
         told = on_table is None or isinstance(on_table, StepReport)
         return told and isinstance(algebra, DevicePlain) and not steps_are_timed()
 
-    def _recorded(
-        self,
-        steps: Sequence[Step],
-        tables: Mapping[int, Any],
-        kept: Collection[int],
-        others: Collection[int],
-        decoded: bool,
-    ) -> RecordedSweep | None:
+    def _recorded(self, steps: Sequence[Step], tables: Mapping[int, Any], asked: _Asked) -> RecordedSweep | None:
         """Return the launches of a sweep that ran before, or make them; None where they cannot be repeated."""
         algebra: Any = self.algebra
         places, semiring = algebra.places, algebra.semiring
@@ -345,12 +332,14 @@ class DeviceProgram(Program[T]):
 
         def described() -> RecordedSweep | None:
             runs = {step.node: places.prepared(step) for step in steps}
-            self.compile_kernels(decoded)
+            self.compile_kernels(asked.decoded)
             if len(runs) < len(steps) or not all(run.repeats for run in runs.values()):
                 return None
-            return RecordedSweep(steps, runs, freed_tables(steps, kept), kept, others, given, semiring)
+            return RecordedSweep(
+                steps, runs, freed_tables(steps, asked.kept), asked.kept, asked.others, given, semiring
+            )
 
-        more = frozenset(kept), frozenset(others), given, cupy().cuda.Device().id, decoded
+        more = frozenset(asked.kept), frozenset(asked.others), given, cupy().cuda.Device().id, asked.decoded
         return _RECORDS.of(steps, more, described)
 
     def run_slices(

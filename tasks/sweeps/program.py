@@ -17,6 +17,9 @@ from .sweep import Algebra, OnTable, Plain, freed_tables, sweep
 
 T = TypeVar("T")
 
+Freed = Sequence[tuple[int, ...]]
+"""For each step the tables that are dropped after it."""
+
 # Hundreds of small tables are sent several times faster as one; large ones are better not copied.
 _PACKED_CELLS: Final = 1 << 21
 
@@ -84,16 +87,11 @@ class Program(Generic[T]):
         return lambda states: self.leaves_at(states, nodes)
 
     def swept(
-        self,
-        steps: Sequence[Step],
-        tables: Mapping[int, T],
-        freed: Sequence[tuple[int, ...]],
-        *,
-        threads: int = 1,
-        on_table: OnTable | None = None,
+        self, steps: Sequence[Step], tables: Mapping[int, T], freed: Freed, threads: int, on_table: OnTable | None
     ) -> dict[int, T]:
-        """Sweep some steps for the outputs; return every table that was not dropped."""
-        return sweep(steps, tables, self.algebra, freed, threads=threads, on_table=on_table)
+        """Sweep some steps; return the outputs, and hold nothing else."""
+        live = sweep(steps, tables, self.algebra, freed, threads=threads, on_table=on_table)
+        return {node: live[node] for node in self.outputs}
 
     def part(self, steps: Sequence[Step], outputs: tuple[int, ...] = ()) -> Program[T]:
         """Return a program of some of the steps, with only the leaf tables that they read."""
@@ -180,9 +178,8 @@ class Program(Generic[T]):
             freed = freed_tables(rest, self.outputs) if first else self.freed
             leaves_of = self.sliced_leaves(varying, one.keys())
             for states in chain((one,), slices):
-                tables = {**shared, **leaves_of(states)}
-                live = self.swept(rest, tables, freed, threads=threads, on_table=on_table)
-                yield {node: live[node] for node in self.outputs}
+                # nothing of a slice is held here while the next one is swept
+                yield self.swept(rest, {**shared, **leaves_of(states)}, freed, threads, on_table)
 
 
 class ProgramOwner(Protocol):

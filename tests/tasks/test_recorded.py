@@ -17,7 +17,8 @@ from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
 from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import device_sweep
 from bucketflow.tasks.sweeps.device_sweep import device_program
-from bucketflow.tasks.sweeps.sweep import StepReport
+from bucketflow.tasks.sweeps.program import Program
+from bucketflow.tasks.sweeps.sweep import Plain, StepReport
 
 from ..device_stand_in import StandIn, device
 from ..programs import branch_program, chain_program
@@ -74,8 +75,15 @@ def test_steps_are_reported_and_tables_that_are_wanted_are_there() -> None:
         np.testing.assert_array_equal(tables[node], table)
 
 
-def test_slices_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def sliced_chain() -> Program[Any]:
+    """A chain whose slices fix the last variable."""
     program = chain_program(COSTS)
+    inner = {v: 1 if v == 7 else n for v, n in enumerate(program.dims)}
+    steps = [make_step(s.node, s.inputs, s.input_axes, s.axes, inner, COSTS) for s in program.steps]
+    return program.again(tuple(steps), program.leaves)
+
+
+def test_slices_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
     runs = list[int]()
     real = device_sweep.RecordedSweep.run
 
@@ -84,15 +92,22 @@ def test_slices_repeat_them(monkeypatch: pytest.MonkeyPatch) -> None:
         return real(self, tables)
 
     monkeypatch.setattr(device_sweep.RecordedSweep, "run", counted)
-    states = [{7: state} for state in range(8)]
-    inner = tuple(1 if v == 7 else n for v, n in enumerate(program.dims))
-    steps = [make_step(s.node, s.inputs, s.input_axes, s.axes, dict(enumerate(inner)), COSTS) for s in program.steps]
-    sliced = program.again(tuple(steps), program.leaves)
+    states, sliced = [{7: state} for state in range(8)], sliced_chain()
     expected = list(sliced.run_slices(states))
     found = list(device_program(sliced, fetched=True).run_slices(states))
     assert len(runs) == len(states)
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one[program.outputs[0]], other[program.outputs[0]])
+        np.testing.assert_array_equal(one[sliced.outputs[0]], other[sliced.outputs[0]])
+
+
+@pytest.mark.parametrize("count", [2, 8])
+def test_slices_take_one_block_in_turn(count: int, place: StandIn) -> None:
+    program = sliced_chain()
+    assert len([*device_program(program, fetched=True).run_slices([{7: 0}])]) == 1
+    alone = place.peaks[0]
+    for _ in device_program(program, fetched=True).run_slices([{7: state} for state in range(count)]):
+        assert place.held[0] == 0
+    assert place.peaks[0] == alone
 
 
 @pytest.mark.parametrize("semiring", [COSTS, min_plus("float64", 4)], ids=lambda s: s.dtype)
@@ -114,6 +129,16 @@ def test_where_one_piece_is_too_large_each_step_finds_its_own(place: StandIn) ->
     place.largest_table_bytes = max(step.lowered.out_cells for step in program.steps) * 2
     (found,) = device_program(program, fetched=True).run().values()
     np.testing.assert_array_equal(found, program.run()[program.outputs[0]])
+
+
+def test_where_a_result_has_no_room_beside_the_rest_each_step_finds_its_own(place: StandIn) -> None:
+    step = make_step(2, (0, 1), ((0,), (1,)), (0, 1), {0: 64, 1: 64}, COSTS)
+    leaves = {node: np.arange(64, dtype=np.int16) for node in range(2)}
+    program = Program((step,), leaves, {0: (0,), 1: (1,)}, (2,), (64, 64), Plain(COSTS))
+    place.largest_table_bytes, place.patience = leaves[0].nbytes * 32, 1
+    (found,) = device_program(program, fetched=True).run().values()
+    assert place.refused == 1
+    np.testing.assert_array_equal(found, program.run()[2])
 
 
 @given(st.lists(st.integers(1, 400), max_size=20))
