@@ -167,7 +167,8 @@ def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolE
         function, *args = nodes[key].call(key)
         task = _ThreadTask(key, _phases(function, args))
         before = None
-        if beside is not None and writing is not None and not has_room(beside, key, writing.key):
+        # where nothing computes, what writes had its room counted when it did
+        if writing is not None and not has_room(beside or writing, key, writing.key):
             before = writing.transfer
         task.transfer = other.submit(copy_context().run, task.advance, before)
         return task

@@ -5,9 +5,8 @@ Both hand out host arrays from which and to which the device copies at the link'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
 from math import prod
@@ -60,31 +59,26 @@ class BufferedFiles(ChunkFiles):
                 for receipt in receipts:
                     outs.append(values[place(spec, receipt.chunk, states, first)])
                     files.append(self._file(spec, receipt))
-            with closing(self._read(files)) as chunks:  # nobody fills a buffer any more
-                for file, out in zip(chunks, outs, strict=True):
-                    _send(file.buffer[within(file.spec, states)], out)
+            for file, out in zip(self._read(files), outs, strict=True):
+                _send(file.buffer[within(file.spec, states)], out)
         finally:
             _wait()
-            for file in files:
-                BUFFERS.give(_block(file.buffer))
+            _give_back(files)
 
     def _file(self, spec: TableSpec, receipt: Receipt) -> _File:
         """Return a file that is to be read."""
         return _File(spec, receipt, _room(BUFFERS, spec, rounded=True))
 
-    def _read(self, files: Sequence[_File]) -> Generator[_File, None, None]:
+    def _read(self, files: Sequence[_File]) -> Iterator[_File]:
         """Read and check files, large ones several at a time; yield each as soon as those before are there."""
         if sum(file.buffer.nbytes for file in files[1:]) >= BoxPolicy.current().least_shared_read_bytes:
             self._begin(files)
-        try:
-            for file in files:
-                if file.reading is None:
-                    read_chunk(self.folder, file.spec, file.receipt, file.buffer)
-                else:
-                    file.reading.result()
-                yield file
-        finally:
-            wait([file.reading for file in files if file.reading is not None])
+        for file in files:
+            if file.reading is None:
+                read_chunk(self.folder, file.spec, file.receipt, file.buffer)
+            else:
+                file.reading.result()
+            yield file
 
     def _begin(self, files: Iterable[_File]) -> None:
         """Let threads read files."""
@@ -137,6 +131,13 @@ class _File:
     reading: Future[None] | None = None
 
 
+def _give_back(files: Sequence[_File]) -> None:
+    """Give the buffers of files back, once no thread fills them any more."""
+    wait([file.reading for file in files if file.reading is not None])
+    for file in files:
+        BUFFERS.give(_block(file.buffer))
+
+
 @dataclass(frozen=True)
 class BegunFiles(BufferedFiles):
     """Chunk files of which some are being read; each is handed out once.
@@ -154,9 +155,7 @@ class BegunFiles(BufferedFiles):
 
     def close(self) -> None:
         """Give the buffers back that nobody has asked for; those of others stay."""
-        wait([file.reading for file in self.files.values() if file.reading is not None])
-        while self.files:
-            BUFFERS.give(_block(self.files.popitem()[1].buffer))
+        _give_back([self.files.pop(key) for key in [*self.files]])
 
 
 class HostTables(ProcessStore):

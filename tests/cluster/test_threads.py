@@ -92,3 +92,20 @@ def test_two_transfers_go_on_together_where_there_is_room_for_both(room: int) ->
     nodes = {i: Node(set(), lambda i: (task, i), moving_bytes=1, room_bytes=room) for i in range(8)}
     assert sorted(SerialPool().run_graph(nodes)) == [(i, i) for i in range(8)]
     assert most[0] <= room
+
+
+def test_what_had_no_room_beside_a_computation_waits_for_its_end_to_be_written() -> None:
+    begun, early = threading.Event(), list[bool]()
+
+    def task(number: int) -> Generator[None, None, int]:
+        if number == 1:
+            begun.set()
+        yield
+        yield
+        if number == 0:
+            early.append(begun.wait(0.2))
+        return number
+
+    nodes = {i: Node(set(), lambda i: (task, i), moving_bytes=2, room_bytes=1) for i in range(2)}
+    assert sorted(SerialPool().run_graph(nodes)) == [(0, 0), (1, 1)]
+    assert early == [False]

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from pathlib import Path
-from threading import get_ident
+from threading import Timer, get_ident
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from bucketflow import Model
 from bucketflow.cluster.pool import in_a_row
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.runs import row_boxes
+from bucketflow.storage.spec import Receipt, TableSpec
 from bucketflow.tasks.boxes import device_stores, row_box
 from bucketflow.tasks.boxes.box_policy import BoxPolicy
 from bucketflow.tasks.boxes.row_box import RowBoxes, row_box_phases, run_row_box, sizes_within
@@ -221,6 +222,32 @@ def test_a_run_that_is_stopped_in_any_phase_goes_on(
     found = stored(model, workdir=tmp_path)
     assert found.value == bucketflow.solve(model, representation="rows").value
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_buffers_are_given_back_when_no_thread_fills_them(
+    place: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = TableSpec("rows", (0, 1), ("x", "y"), (2, 8), frozenset([0]), "int32")
+    receipts = [Receipt("rows", (chunk, 0), 32, 0, 0.0, 0, {}) for chunk in range(2)]
+    store, reading, held = device_stores.BegunFiles(tmp_path), Future[None](), list[bool]()
+    begun = device_stores._File(spec, receipts[0], device_stores._room(device_stores.BUFFERS, spec), reading)
+    store.files[receipts[0].key] = begun
+    monkeypatch.setattr(device_stores, "stored_table", lambda _, spec: spec)
+    give = device_stores.BUFFERS.give
+
+    def noted(block: Any) -> None:
+        held.append(reading.done())
+        give(block)
+
+    def refused(*_: Any, **__: Any) -> Any:
+        Timer(0.05, reading.set_result, [None]).start()
+        raise MemoryError
+
+    monkeypatch.setattr(device_stores.BUFFERS, "give", noted)
+    monkeypatch.setattr(device_stores, "_room", refused)
+    with pytest.raises(MemoryError):
+        store.load(spec, np.zeros((2, 8), np.int32), receipts, {})
+    assert held == [True]
 
 
 def test_what_a_box_needs_is_read_before_it_is_joined(
