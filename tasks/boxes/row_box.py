@@ -280,17 +280,23 @@ class _Box(Generic[T]):
     work: dict[str, Any] = field(default_factory=dict)
 
     def begun(self) -> ChunkFiles:
-        """Begin to read the inputs, unless they are more than a box may read; return where they are loaded from."""
-        files, nbytes, store = [], 0, self.boxes.store
+        """Begin to read the inputs, unless they are more than a box may read; return where they are loaded from.
+
+        Chunks whole lie in the host's memory: those beyond twice what a box may read are read when they are loaded.
+        """
+        files, nbytes, whole, store = [], 0, 0, self.boxes.store
         assert isinstance(store, BufferedFiles)
         for runs in self.boxes.stored.values():
             for run in runs:
                 chunks = run.chunks_within(self.ranges)
                 # of those at both ends a part is within the ranges
-                nbytes += max(len(chunks) - 2, 0) * run.chunk_rows * run.row_bytes
-                files += [
-                    (spec, [run.receipts[chunk][which] for chunk in chunks]) for which, spec in enumerate(run.specs)
-                ]
+                each = run.chunk_rows * run.row_bytes
+                nbytes += max(len(chunks) - 2, 0) * each
+                whole += len(chunks) * each
+                if whole <= 2 * self.boxes.read_bytes:
+                    files += [
+                        (spec, [run.receipts[chunk][which] for chunk in chunks]) for which, spec in enumerate(run.specs)
+                    ]
         return store.begun(files if nbytes <= self.boxes.read_bytes else ())
 
     def made(self, store: ChunkFiles, threads: int) -> T:

@@ -282,6 +282,24 @@ def test_what_a_box_needs_is_read_before_it_is_joined(
     assert ahead[0] > 10
 
 
+def test_no_more_is_read_ahead_than_twice_what_a_box_may_read(
+    place: Any, in_boxes: None, in_force: InForce, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many runs there are of whose chunks a part is within the ranges."""
+    in_force(BoxPolicy, memory_first=False, receipt_bytes=50, run_bytes=100, device_chunk_part=1, device_input_part=64)
+    begun, ahead = row_box._Box.begun, list[float]()
+
+    def noted(box: Any) -> Any:
+        found = begun(box)
+        ahead.append(sum(file.buffer.nbytes for file in found.files.values()) / box.boxes.read_bytes)
+        return found
+
+    monkeypatch.setattr(row_box._Box, "begun", noted)
+    model = ring(60, groups=4)
+    assert stored(model).value == bucketflow.solve(model, representation="rows").value
+    assert max(ahead) <= 2.25  # buffers are up to an eighth longer
+
+
 def test_boxes_travel_to_workers_without_what_is_on_the_device(place: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker that died after it wrote its receipts: its boxes, sent again, are there already."""
 
