@@ -71,7 +71,7 @@ def devices(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(each, "DeviceMessages", Watched)
     monkeypatch.setattr(placement, "TASK_SECONDS", 0.0)
     monkeypatch.setattr(Watched, "used", Counter())
-    with CompiledPolicy.using(device_block_seconds=0.0):
+    with CompiledPolicy.using(device_block_seconds=0.0, device_reading_seconds=0.0):
         yield
 
 

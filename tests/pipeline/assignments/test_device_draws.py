@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model, ModelError, sample
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
-from tests.device_stand_in import device
+from tests.device_stand_in import device, real_device
 from tests.models import bayes_models, grid, markov_models
 
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,12 +68,13 @@ def test_a_device_draws_what_the_host_draws(model: Model, hard: bool, soft: bool
 @given(st.one_of(bayes_models(), markov_models()), st.booleans(), st.booleans(), st.integers(1, 333), st.integers(0, 9))
 @SLOW
 def test_a_gpu_draws_what_the_host_draws(model: Model, hard: bool, soft: bool, n: int, seed: int) -> None:
-    checked(model, hard, soft, n, seed)
+    with pytest.MonkeyPatch.context() as patch, real_device(patch):
+        checked(model, hard, soft, n, seed)
 
 
 @GPU
-def test_a_gpu_draws_large_networks() -> None:
-    with drawn_there(walked_draws_there=1 << 12):
+def test_a_gpu_draws_large_networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    with real_device(monkeypatch), drawn_there(walked_draws_there=1 << 12):
         same_draws(grid(7, 7, 4, "markov"), 10_001, seed=1 << 40)
         same_draws(bucketflow.load("satellite"), 5000, temperature=float("inf"))
         wide = Model.build("markov", {"a": 40_000, "b": 2}, [(("a", "b"), np.arange(80_000.0).reshape(40_000, 2))])
