@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ...tasks.boxes.box import added_shares
 from ...tasks.boxes.codecs import root_table
 from ...tasks.boxes.stores import picked
 from ...tasks.steps.step import Step
@@ -101,9 +102,8 @@ def swept_stage(
 def _picked_sum(boxes: BoxRun[Any], head: int, fixed: Mapping[int, int]) -> Any:
     """Return the cells of a head's table at some states, its shares added up."""
     spec, shared = boxes.specs[head], boxes.spill.tables[head].shared
-    total = None
-    for states in product(*(range(boxes.spill.dims[v]) for v in shared)):
-        at = {**fixed, **dict(zip(shared, states, strict=True))}
-        share = picked(boxes.store, spec, boxes.receipts.at(spec, at), at)
-        total = share if total is None else boxes.codec.added(total, share)
-    return total
+
+    def read(at: Mapping[int, int]) -> Any:
+        return picked(boxes.store, spec, boxes.receipts.at(spec, at), at)
+
+    return added_shares(boxes.codec, shared, boxes.spill.dims, fixed, read)

@@ -8,7 +8,7 @@ no memory for is done in parts, which fix further variables: what they share is 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
@@ -181,13 +181,25 @@ def _lowered(program: Program[T], part: States) -> Program[T]:
 def read_part(box: Box[T], node: int, receipts: Receipts, states: States, *, there: bool) -> T:
     """Read the part of an input that agrees with ``states``, adding up its shares, to the host or to a device."""
     shared, spec = box.shared.get(node, ()), box.inputs[node]
-    total = None
-    for combination in product(*(range(box.program.dims[v]) for v in shared)):
-        at = {**states, **dict(zip(shared, combination, strict=True))}
-        share = _read_chunks(box, spec, receipts[spec.name], at, there)
-        total = share if total is None else box.codec.added(total, share)
-    assert total is not None
+
+    def read(at: States) -> T:
+        return _read_chunks(box, spec, receipts[spec.name], at, there)
+
+    total = added_shares(box.codec, shared, box.program.dims, states, read)
     return box.codec.settled(total) if shared else total
+
+
+def added_shares(
+    codec: Codec[T], shared: Sequence[int], sizes: Sequence[int], states: States, read: Callable[[States], T]
+) -> T:
+    """Add up the shares of a table, one for each joint state of some variables; without any it has one share."""
+    total = None
+    for combination in product(*(range(sizes[v]) for v in shared)):
+        share = read({**states, **dict(zip(shared, combination, strict=True))})
+        total = share if total is None else codec.added(total, share)
+        del share  # what is read next has its place
+    assert total is not None
+    return total
 
 
 def _read_chunks(box: Box[T], spec: TableSpec, receipts: Sequence[Receipt], states: States, there: bool) -> T:

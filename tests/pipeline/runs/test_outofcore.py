@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from weakref import ref
 
+import numpy as np
 import pytest
 
 import bucketflow
@@ -24,6 +27,9 @@ from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.machine import disk, resources
 from bucketflow.pipeline.runs import dense_boxes
 from bucketflow.storage import ledger
+from bucketflow.tasks.boxes import box
+from bucketflow.tasks.boxes.codecs import PlainCodec
+from bucketflow.tasks.steps.semiring import MIN_PLUS
 from tests.killing import killing_one, stopped
 from tests.memory import traced_boxes
 from tests.models import grid
@@ -112,6 +118,26 @@ def test_lost_shares_are_computed_again_before_decoding(tmp_path: Path, in_force
     again = bucketflow.solve(model, **options)
     assert (again.value, again.assignment) == (first.value, first.assignment)
     assert sorted((tmp_path / "run" / "tables").glob("msg_*/c.*")) == files
+
+
+def test_a_share_is_gone_before_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    shares, alive = list[ref[Any]](), list[int]()
+
+    def read(_: Any, spec: Any, receipts: Any, at: Mapping[int, int], there: bool) -> Any:
+        alive.append(sum(share() is not None for share in shares))
+        found = np.full(3, 9 - at[0])
+        shares.append(ref(found))
+        return found
+
+    monkeypatch.setattr(box, "_read_chunks", read)
+    told: Any = SimpleNamespace(
+        shared={7: (0,)},
+        inputs={7: SimpleNamespace(name="msg")},
+        program=SimpleNamespace(dims=(4,)),
+        codec=PlainCodec(MIN_PLUS),
+    )
+    assert box.read_part(told, 7, {"msg": []}, {}, there=False).tolist() == [6, 6, 6]
+    assert alive == [0, 1, 1, 1]
 
 
 def test_spilled_peak_is_within_the_budget() -> None:
