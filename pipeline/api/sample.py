@@ -47,6 +47,9 @@ _WALK_BYTES = 12
 _EVALUATED = 8
 # Numbers of draws that only tell how many are kept begin here.
 _PILOT = 1 << 40
+# With it the worse have exp(-1e7) of an optimum's chance at most: of fewer than ten million variables none is drawn. A
+# power of two, so that its products with costs are exact, and all optima as likely.
+_MOST_WEIGHT = float(1 << 24)
 
 
 @checks_keywords
@@ -171,11 +174,11 @@ def _weight(model: Model, temperature: float | None) -> float:
         raise ModelError("a cost network is drawn from at a temperature: give one, infinity for all that is allowed")
     try:
         fits = float(temperature) > 0
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         fits = False
     if not fits:
         raise ModelError(f"the temperature is {temperature!r}; it must be a number above 0, or infinity")
-    return 10.0**-model.decimals / float(temperature)
+    return min(10.0**-model.decimals / float(temperature), _MOST_WEIGHT)
 
 
 @dataclass

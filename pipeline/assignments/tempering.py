@@ -32,8 +32,8 @@ def kept_shares(totals: Array, weight: float, wanted: float, last: int) -> Array
     last : int
         The greatest cost allowed.
     """
-    over = totals.astype(np.float64) - last
-    return np.where(over <= 0, np.exp((weight - wanted) * np.minimum(over, 0.0)), 0.0)
+    over = totals - last  # as integers: floats do not hold costs above 2**53
+    return np.where(over <= 0, np.exp((weight - wanted) * np.minimum(over, 0).astype(np.float64)), 0.0)
 
 
 def colder_weight(wanted: float, last: int, scale: float, totals_of: Callable[[float], Array]) -> tuple[float, bool]:

@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,27 @@ def test_a_bound_leaves_what_is_at_least_as_good(model: Model, bound: int, tempe
     found = sample(model, 2000, temperature=temperature, upper_bound=bound, seed=3)
     assert {tuple(row) for row in found.states.tolist()} <= {*kept}
     assert joint_deviation(found.states, kept, model.dims) < FAR
+
+
+def test_bounds_are_exact_where_floats_hold_no_such_costs() -> None:
+    """Of pairs that cost 2**56 + 2 or one more, which is the same float."""
+    names, unit = [f"v{i}" for i in range(12)], 2**55 + 1
+    pair = (("v0", "v1"), np.array([[0, 0], [0, 1]]))
+    model = Model.build("cost", dict.fromkeys(names, 2), [*[((n,), np.array([0, unit])) for n in names], pair])
+    states = sample(model, 10_000, temperature=math.inf, upper_bound=2 * unit).states
+    assert states.sum(axis=1).max() == 2
+    assert not (states[:, 0] & states[:, 1]).any()
+
+
+@pytest.mark.parametrize("temperature", [5e-324, 3e-20])
+def test_at_the_lowest_temperatures_optima_are_drawn_alike(temperature: float) -> None:
+    """Weights overflow, or are so large that rounding would tell optima from each other."""
+    names, height = "abcd", np.random.default_rng(0).integers(0, 1000, (4, 3))
+    pairs = [((names[k], names[k + 1]), 1000 + height[k][:, None] - height[k + 1]) for k in range(3)]
+    ends = [(("a",), 1000 - height[0]), (("d",), height[3]), (("b",), [0, 0, 1])]
+    found = sample(Model.build("cost", dict.fromkeys(names, 3), [*pairs, *ends]), DRAWS, temperature=temperature)
+    optima = dict.fromkeys(product(range(3), range(2), range(3), range(3)), 1.0)
+    assert joint_deviation(found.states, optima, (3,) * 4) < FAR
 
 
 def test_bounds_are_in_the_units_of_the_file(tmp_path: Path) -> None:
