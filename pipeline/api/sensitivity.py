@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..answering.question import Findings, split_evidence
 from ..errors import ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
+from ..models.bayesian_networks import EVEN
 from ..models.model import Function, Model
 from ..options import Keywords
 from ..results.asked import AskedOf
@@ -17,6 +18,7 @@ from ..results.parameter_slopes import LinearFunction, Sensitivity
 from .marginals import marginals
 
 Array = NDArray[np.float64]
+_NO_SHARES = "not all tables are distributions: where a parameter changes, nothing else does"
 
 
 @checks_keywords
@@ -33,7 +35,8 @@ def sensitivity(
     A posterior is a quotient of two functions that are linear in a parameter (Castillo, Gutiérrez and Hadi 1997; Coupé
     and van der Gaag 2002); the derivatives of the probability of the evidence, without and with the state, give both,
     for all parameters at once. In a Bayesian network the other probabilities of a parameter's distribution change in
-    proportion, or alike where they are all 0, so that it stays one; in a Markov network nothing else changes.
+    proportion, or alike where they are all 0, so that it stays one; in a Markov network nothing else changes, nor in
+    one whose tables are no distributions, which ``check=False`` allows.
 
     Parameters
     ----------
@@ -72,15 +75,19 @@ def sensitivity(
     named: dict[str, Any] = {model.names[v]: finding for v, finding in (hard | soft).items()}
     told = marginals(model, evidence={**named, variable: given}, query_vars=[], derivatives=True, **options)
     joints, evidences = dict[int, LinearFunction](), dict[int, LinearFunction]()
-    for f, function in enumerate(model.functions):
-        if f not in free.derivatives or max(function.scope) >= len(model.own_names):
-            continue
+    own_functions = {
+        f: function
+        for f, function in enumerate(model.functions)
+        if f in free.derivatives and max(function.scope) < len(model.own_names)
+    }
+    shares = model.kind == "bayes" and all(_is_distribution(model, function) for function in own_functions.values())
+    for f, function in own_functions.items():
         own, with_state = ((each.families[f], each.derivatives[f]) for each in (free, told))
         if posterior > 0.0:
             both = tuple(posterior * part for part in with_state)
         else:
             both = tuple(_above_rounding(whole, part) for whole, part in zip(own, with_state, strict=True))
-        evidences[f], joints[f] = (_linear(model, function, *parts) for parts in (own, both))
+        evidences[f], joints[f] = (_linear(model, function, shares, *parts) for parts in (own, both))
     return Sensitivity(
         model,
         variable,
@@ -88,8 +95,8 @@ def sensitivity(
         posterior,
         joints,
         evidences,
-        model.kind == "bayes",
-        free.notes,
+        shares,
+        (*free.notes, *((_NO_SHARES,) if model.kind == "bayes" and not shares else ())),
         AskedOf.of(model, hard, soft),
     )
 
@@ -100,15 +107,25 @@ def _above_rounding(whole: Array, part: Array) -> Array:
     return np.where(left > 1e-12 * whole, left, 0.0)
 
 
-def _linear(model: Model, function: Function, beliefs: Array, derivatives: Array) -> LinearFunction:
+def _is_distribution(model: Model, function: Function) -> bool:
+    """Whether the entries of a table are probabilities of its child."""
+    if function.child is None:
+        return False
+    sums = function.dense(model.dims).sum(axis=function.scope.index(function.child))
+    return bool((np.abs(sums - 1.0) <= EVEN).all())
+
+
+def _linear(model: Model, function: Function, shares: bool, beliefs: Array, derivatives: Array) -> LinearFunction:
     """Return a probability as a function of each entry of a table.
 
     Parameters
     ----------
+    shares : bool
+        Whether entries are probabilities, whose distributions stay such.
     beliefs, derivatives : ndarray, an axis for each variable of the scope
         Of the probability: what has each entry, and that over the entry.
     """
-    if model.kind != "bayes" or function.child is None:
+    if not shares or function.child is None:
         return LinearFunction(_others(beliefs.reshape(-1)).reshape(beliefs.shape), derivatives, np.zeros_like(beliefs))
     axis = function.scope.index(function.child)
     belief, derived, values = (

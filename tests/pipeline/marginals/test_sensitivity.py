@@ -97,6 +97,16 @@ def test_a_state_that_is_impossible_may_become_possible() -> None:
     check(model, found, {"b": 1}, [0.0, 0.5, 1.0], 100)
 
 
+def test_tables_that_are_no_distributions_are_taken_as_they_are() -> None:
+    tables = [(("a",), [0.5, 0.7]), (("a", "b"), [[0.3, 0.3], [1.0, 2.0]])]
+    model = Model.build("bayes", {"a": 2, "b": 2}, tables, check=False)
+    found = sensitivity(model, "a", 0, evidence={"b": 1})
+    assert found.notes == ("not all tables are distributions: where a parameter changes, nothing else does",)
+    for each in found.ranked():
+        assert each.posterior_at(each.value) == pytest.approx(found.posterior)
+    check(replace(model, kind="markov"), found, {"b": 1}, [0.0, 0.25, 3.0], 100)
+
+
 def test_where_the_evidence_becomes_impossible_the_posterior_is_undefined() -> None:
     tables = [(("a",), [0.5, 0.5]), (("a", "b"), [[0.5, 0.5], [1.0, 0.0]])]
     model = Model.build("bayes", {"a": 2, "b": 2}, tables)
