@@ -152,7 +152,7 @@ def _sampler(
         return _Sampler(question, question.reduced[0], options, n)
     weight = _weight(model, temperature)
     question = question_of(_below(model, upper_bound), "count", evidence).chained
-    return _Sampler(question, _network(question, weight), options, n, weight, weight)
+    return _Sampler(question, _network(question, weight), options, n, weight, weight, upper_bound=upper_bound)
 
 
 def _network(question: Question, weight: float) -> Network:
@@ -195,6 +195,8 @@ class _Sampler:
         Of costs; None for probabilities.
     wanted : float or None
         The weight that is asked for, which is no more than that of the draws; see :func:`.colder_weight`.
+    upper_bound : number, optional
+        That was given.
     held : bool
         Whether memory holds all draws, which it does not where they are written as they are made.
     """
@@ -205,6 +207,7 @@ class _Sampler:
     n: int
     weight: float | None = None
     wanted: float | None = None
+    upper_bound: float | int | str | None = None
     tried: int = 0
     notes: tuple[str, ...] = ()
     held: bool = True
@@ -260,6 +263,7 @@ class _Sampler:
     @property
     def _impossible(self) -> ModelError:
         given = "with this evidence " if self.question.hard or self.question.soft else ""
+        given += "" if self.upper_bound is None else f"within the bound {self.upper_bound} "
         return ModelError(f"no assignment is possible {given}(the sum over all is 0): there is nothing to draw from")
 
     @cached_property

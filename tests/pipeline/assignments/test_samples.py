@@ -269,7 +269,7 @@ def test_a_bound_leaves_what_is_at_least_as_good(model: Model, bound: int, tempe
     exact = boltzmann(model, {}, temperature)
     kept = {states: weight for states, weight in exact.items() if (model.cost(states) or 0) <= bound}
     if not kept:
-        with pytest.raises(ModelError, match="no assignment is possible"):
+        with pytest.raises(ModelError, match=f"no assignment is possible within the bound {bound} "):
             sample(model, 10, temperature=temperature, upper_bound=bound)
         return
     found = sample(model, 2000, temperature=temperature, upper_bound=bound, seed=3)
