@@ -182,7 +182,7 @@ class _Build(Generic[P]):
             if not term.factors:
                 right -= coefficient
                 continue
-            variable, values = self._product(term.factors)
+            variable, values = self._product(given.at, term.factors)
             added = coefficient * values.astype(object)
             weights[variable] = weights[variable] + added if variable in weights else added
         scope = [v for v, own in weights.items() if any(own)]
@@ -200,8 +200,16 @@ class _Build(Generic[P]):
         elif not holds:
             self.parts.add(Function((), np.array(cost)))
 
-    def _product(self, factors: tuple[Factor, ...]) -> tuple[int, NDArray[np.int64]]:
-        """Return a variable whose states are a product of others, and the number that each of its states means."""
+    def _product(self, at: P, factors: tuple[Factor, ...]) -> tuple[int, NDArray[np.int64]]:
+        """Return a variable whose states are a product of others, and the number that each of its states means.
+
+        Raises
+        ------
+        FormatError
+            If numbers of states are too long for 64 bits.
+        """
+        if math.prod([max(map(abs, self.draft.domains[name])) for name, _ in factors]) >= 10**_MOST_DIGITS:
+            raise self.draft.refuse(at, f"products below 10^{_MOST_DIGITS}", "greater ones")
         if len({name for name, _ in factors}) == 1:
             values = np.prod([self._values(factor) for factor in factors], axis=0)
             return self.index[factors[0][0]], values

@@ -20,6 +20,8 @@ _TOKEN = re.compile(
 _COMMENT = re.compile(rb"^[ \t]*\*[^\n]*", re.MULTILINE)
 _HEADER = re.compile(r"\*\s*#variable=\s*(\d+)")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
+# As of 1e3, which may be meant for 1 times a variable e3.
+_EXPONENT = re.compile(r"[eE]\d+\Z")
 _VARIABLE = re.compile(r"~?[A-Za-z_]\S*")
 _NUMBERED = re.compile(r"x([1-9]\d*)")
 _TERM_BYTES = 512
@@ -80,6 +82,8 @@ class _OpbReader:
                 at += 1
             if at == start:
                 return found, at
+            if not factors and (name := _EXPONENT.search(tokens.peek(at - 1))):
+                raise tokens.fail(at - 1, f"a variable after a number, with a space before it if it is {name[0]}")
             tokens.allowance.take(_TERM_BYTES, "its terms")
             found.append(LinearTerm(coefficient, tuple(factors)))
 

@@ -125,6 +125,10 @@ def test_sums_of_too_many_values_are_refused_with_their_number(read: Read) -> No
         ("min: 9500000000000000000 ;\n+1 x1 >= 1 ;", "costs of at most 18 digits"),
         ("[5000000000000000000] +1 x1 >= 1 ;\n[1] -1 x1 >= 0 ;", "costs of at most 18 digits"),
         ("min: " + "900000000000000000 x1 " * 6 + ";", "costs of at most 18 digits"),
+        (
+            "min: +1 e1 ;\n+1e1 +1 e2 >= 1 ;",
+            "a variable after a number, with a space before it if it is e1, found '+1e1'",
+        ),
         ("min: 9.5 x1 0.000000000000000001 x2 ;", "costs of at most 18 digits (here with 18 decimals)"),
     ],
 )
@@ -199,6 +203,14 @@ def test_what_is_wrong_with_an_lp_is_said(read: Read, old: str, new: str, line: 
         read(LP.replace(old, new), "a.lp")
     assert told in str(caught.value)
     assert caught.value.line == line + (new == "Maximal")
+
+
+@pytest.mark.parametrize("term", ["x * y", "x ^ 2"])
+def test_products_that_64_bits_do_not_hold_are_refused(read: Read, term: str) -> None:
+    """The least of them is 0 modulo 2**64."""
+    bounds = f"{2**32} <= x <= {2**32 + 1}\n{2**32} <= y <= {2**32 + 1}"
+    with pytest.raises(FormatError, match=r":3: expected products below 10\^18"):
+        read(f"Minimize x + y\nSubject To\n [ {term} ] <= 5\nBounds\n{bounds}\nGeneral\nx y\nEnd\n", "a.lp")
 
 
 @pytest.mark.parametrize("count", [4, -4])
