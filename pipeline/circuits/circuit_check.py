@@ -9,14 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import combinations
+from itertools import accumulate, combinations
+from operator import mul
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..api.solve import solve
-from ..errors import ModelError, checks_keywords
+from ..errors import BudgetError, ModelError, checks_keywords
 from ..models.cases import Cases
 from ..models.function import Function
 from ..models.model import Model, checked_model
@@ -258,48 +259,73 @@ def zero_boxes(function: Function, dims: Sequence[int]) -> list[Box]:
 
     States behind which the zeros are the same are one set; the variables are taken from the first to the last and the
     other way round, whatever makes fewer boxes.
+
+    Raises
+    ------
+    BudgetError
+        If there are too many of them.
     """
     sizes = tuple([dims[v] for v in function.scope])
     if function.rows is None:
         rows, zeros_listed = np.argwhere(function.values == 0), True
     else:
         zeros_listed = function.default != 0
-        rows = function.rows[(function.values == 0) == zeros_listed].astype(np.int64)
+        rows = function.rows[(function.values == 0) == zeros_listed]
         rows = rows[np.lexsort(rows.T[::-1])]
-    boxes = _boxes(rows, sizes, zeros_listed)
-    if len(boxes) < 2:
+    most = CircuitPolicy.current().box_entries // max(len(sizes), 1)
+    boxes = _boxes(rows, sizes, zeros_listed, most)
+    if boxes is not None and len(boxes) < 2:
         return boxes
     turned = rows[np.lexsort(rows.T), ::-1]
-    others = _boxes(turned, sizes[::-1], zeros_listed)
-    return [box[::-1] for box in others] if len(others) < len(boxes) else boxes
+    others = _boxes(turned, sizes[::-1], zeros_listed, most if boxes is None else len(boxes) - 1)
+    if others is not None:
+        return [box[::-1] for box in others]
+    if boxes is None:
+        raise BudgetError(
+            f"{len(rows):,} assignments that a function of {len(sizes):,} variables lists leave zeros in more than "
+            f"{most:,} boxes, which are not looked for in a circuit"
+        )
+    return boxes
 
 
-def _boxes(rows: Array, sizes: tuple[int, ...], inside: bool) -> list[Box]:
-    """Return boxes of what is listed, or of what is not; rows are distinct and in order."""
-    if len(rows) == (math.prod(sizes) if inside else 0):
-        return [tuple([np.ones(size, np.bool_) for size in sizes])]
-    if not sizes or not len(rows):
-        return []
-    differ = (rows != rows[0]).any(axis=0)
-    if not differ[0]:
-        return _behind_equal(rows, sizes, inside, int(differ.argmax()) if differ.any() else len(sizes))
+def _boxes(rows: Array, sizes: tuple[int, ...], inside: bool, most: int) -> list[Box] | None:
+    """Return boxes of what is listed, or of what is not; None if they are more; rows are distinct and in order."""
+    every = [np.ones(size, np.bool_) for size in sizes]
+    cells = [*accumulate(reversed(sizes), mul, initial=1)][::-1]
+    found: list[Box] = []
+    waiting: list[tuple[Box, Array]] = [((), rows)]
+    while waiting:
+        before, rows = waiting.pop()
+        first = len(before)
+        if len(rows) == (cells[first] if inside else 0):
+            found.append((*before, *every[first:]))
+        elif first < len(sizes) and len(rows):
+            differ = (rows != rows[0]).any(axis=0)
+            if differ[0]:
+                parts = _split(rows, sizes[first], inside)
+                waiting += [((*before, states), rest) for states, rest in reversed(parts)]
+                continue
+            # clauses may have thousands of variables in one state
+            equal = int(differ.argmax()) if differ.any() else len(sizes) - first
+            single = [np.arange(sizes[first + k]) == rows[0, k] for k in range(equal)]
+            if not inside:
+                other = [k for k in range(equal) if sizes[first + k] > 1]
+                found += [(*before, *single[:k], ~single[k], *every[first + k + 1 :]) for k in other]
+            waiting.append(((*before, *single), rows[:, equal:]))
+        if len(found) > most:
+            return None
+    return found
+
+
+def _split(rows: Array, size: int, inside: bool) -> list[tuple[Array, Array]]:
+    """Return sets of states of the first variable, and what is listed behind all states of a set."""
     groups: dict[bytes | None, tuple[Array, Array]] = {}
     for own in np.split(rows, np.flatnonzero(np.diff(rows[:, 0])) + 1):
         rest = np.ascontiguousarray(own[:, 1:])
-        groups.setdefault(rest.tobytes(), (np.zeros(sizes[0], np.bool_), rest))[0][own[0, 0]] = True
+        groups.setdefault(rest.tobytes(), (np.zeros(size, np.bool_), rest))[0][own[0, 0]] = True
     if not inside and (unlisted := ~np.logical_or.reduce([states for states, _ in groups.values()])).any():
         groups[None] = unlisted, rows[:0, 1:]
-    return [(states, *box) for states, rest in groups.values() for box in _boxes(rest, sizes[1:], inside)]
-
-
-def _behind_equal(rows: Array, sizes: tuple[int, ...], inside: bool, equal: int) -> list[Box]:
-    """Return the boxes of rows whose first states are the same: clauses may have thousands of them."""
-    single = [np.arange(size) == state for size, state in zip(sizes[:equal], rows[0], strict=False)]
-    found = [(*single, *box) for box in _boxes(rows[:, equal:], sizes[equal:], inside)]
-    if not inside:
-        every = [np.ones(size, np.bool_) for size in sizes]
-        found += [(*single[:k], ~single[k], *every[k + 1 :]) for k in range(equal) if sizes[k] > 1]
-    return found
+    return [*groups.values()]
 
 
 def _violations(graph: CircuitGraph, model: Model, zeros: list[tuple[int, list[Box]]], most: int) -> list[str]:

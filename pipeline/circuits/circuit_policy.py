@@ -45,6 +45,8 @@ class CircuitPolicy(Policy):
         Joins of orders that are compared for a device grow by this factor.
     worse_orders : int
         So many orders after the best one that are no better end the comparison.
+    box_entries : int
+        Sets of states in the boxes of a function's zeros: 256 MB of references.
     checked_draws, least_draws : int
         Assignments that a check draws from a circuit and evaluates on the model: so many, or as many as are evaluated
         together, and no fewer than those.
@@ -65,5 +67,6 @@ class CircuitPolicy(Policy):
     device_cells_per_second: float = 4e10
     wider_joins: int = 4
     worse_orders: int = 3
+    box_entries: int = 1 << 25
     checked_draws: int = 16
     least_draws: int = 2

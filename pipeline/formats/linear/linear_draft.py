@@ -200,7 +200,7 @@ class _Build(Generic[P]):
         elif not holds:
             self.parts.add(Function((), np.array(cost)))
 
-    def _product(self, at: P, factors: tuple[Factor, ...]) -> tuple[int, NDArray[np.int64]]:
+    def _product(self, place: P, factors: tuple[Factor, ...]) -> tuple[int, NDArray[np.int64]]:
         """Return a variable whose states are a product of others, and the number that each of its states means.
 
         Raises
@@ -209,7 +209,7 @@ class _Build(Generic[P]):
             If numbers of states are too long for 64 bits.
         """
         if math.prod([max(map(abs, self.draft.domains[name])) for name, _ in factors]) >= 10**_MOST_DIGITS:
-            raise self.draft.refuse(at, f"products below 10^{_MOST_DIGITS}", "greater ones")
+            raise self.draft.refuse(place, f"products below 10^{_MOST_DIGITS}", "greater ones")
         if len({name for name, _ in factors}) == 1:
             values = np.prod([self._values(factor) for factor in factors], axis=0)
             return self.index[factors[0][0]], values

@@ -82,8 +82,8 @@ class _OpbReader:
                 at += 1
             if at == start:
                 return found, at
-            if not factors and (name := _EXPONENT.search(tokens.peek(at - 1))):
-                raise tokens.fail(at - 1, f"a variable after a number, with a space before it if it is {name[0]}")
+            if not factors and (exponent := _EXPONENT.search(tokens.peek(at - 1))):
+                raise tokens.fail(at - 1, f"a variable after a number, with a space before it if it is {exponent[0]}")
             tokens.allowance.take(_TERM_BYTES, "its terms")
             found.append(LinearTerm(coefficient, tuple(factors)))
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import bucketflow
-from bucketflow import Model
+from bucketflow import BudgetError, Model
 from bucketflow.pipeline.circuits.circuit_check import zero_boxes
+from bucketflow.pipeline.circuits.circuit_policy import CircuitPolicy
 from bucketflow.pipeline.models.function import Function
 
 
@@ -59,6 +62,27 @@ def test_rows_over_thousands_of_variables() -> None:
     two = np.repeat(clause, 2, axis=0)
     two[1, [10, 2990]] = 1
     assert len(zero_boxes(Function(many, np.ones(2), two, 0.0), dims)) > 2990
+
+
+def test_rows_that_differ_in_hundreds_of_variables() -> None:
+    """Each splits what is left of them: one step down for each variable."""
+    dims, single = (2,) * 600, np.eye(600, dtype=np.uint8)
+    boxes = zero_boxes(Function(tuple(range(600)), np.zeros(600), single, 1.0), dims)
+    assert sorted(tuple(mask[1] for mask in box) for box in boxes) == sorted(map(tuple, (single == 1).tolist()))
+
+
+def test_too_many_boxes_are_refused() -> None:
+    """Where one of some variables is 1, nearly all other pairs are a box."""
+    function, dims = Function(tuple(range(30)), np.ones(30), np.eye(30, dtype=np.uint8), 0.0), (2,) * 30
+    boxes = zero_boxes(function, dims)
+    assert sum(math.prod(int(mask.sum()) for mask in box) for box in boxes) == 2**30 - 30
+    with CircuitPolicy.using(box_entries=30 * len(boxes)):
+        assert len(zero_boxes(function, dims)) == len(boxes)
+    with (
+        CircuitPolicy.using(box_entries=30 * len(boxes) - 1),
+        pytest.raises(BudgetError, match="30 assignments that a function of 30 variables lists leave zeros in more"),
+    ):
+        zero_boxes(function, dims)
 
 
 def test_what_a_circuit_allows_is_named_by_states_that_the_function_forbids() -> None:
