@@ -22,6 +22,10 @@ class RankingPolicy(Policy):
         CPU seconds of a search, where no time was given and nothing else is left to try.
     optimum_times : float
         Where no sweep fits, a search goes on for so many times what the optimum took, if that is more.
+    first_turn_seconds : float
+        Wall seconds of the tree search before Russian dolls search, too; each turn takes twice as long as the last one.
+    clusters_share : float
+        Clusters of a mesh shift costs before a search for at most this part of its time; 0.1 to 0.6 s on UAI grids.
     near_most : int
         Assignments near the best ones, a variable changed, are looked at before a search, near so many of them.
     most_counted : int
@@ -37,6 +41,8 @@ class RankingPolicy(Policy):
     swept_seconds: float = 2.0
     patience_seconds: float = 60.0
     optimum_times: float = 10.0
+    first_turn_seconds: float = 0.25
+    clusters_share: float = 0.25
     near_most: int = 32
     most_counted: int = 1 << 16
     passed_most: int = 1000

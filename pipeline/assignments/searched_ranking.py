@@ -12,18 +12,21 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import heapify, heappop, heappush, heapreplace, nsmallest
 from itertools import count
 from typing import Any
 
 import numpy as np
 
-from ..cost_networks.cost_network import CostTable, States, cost_network
-from ..cost_networks.preparation import prepare
+from ..cost_networks.cost_network import CostNetwork, CostTable, States, cost_network
+from ..cost_networks.preparation import PreparedNetwork, prepare
 from ..errors import BudgetError, InternalError, format_bytes
 from ..orders.depth_first import depth_first_order
 from ..preprocessing.preprocess import Network, full_states
 from ..proofs.provers.branch_and_bound import EverySearch, search_bytes
+from ..proofs.provers.clusters import EveryClusterBounds, is_mesh
+from ..proofs.provers.russian_dolls import RussianDolls, doll_bytes
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from .ranking_policy import RankingPolicy
 
@@ -72,7 +75,7 @@ class SearchedRanking:
     _listed: set[States] = field(default_factory=set)
     _least: list[Any] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=count)
-    _search: EverySearch | None = None
+    _searches: list[EverySearch | RussianDolls] = field(default_factory=list)
     _restored: Callable[[States], States] = tuple
     _spent: float = 0.0
     _finished: bool = False
@@ -83,6 +86,7 @@ class SearchedRanking:
         self.costs, self.units = cost_network(self.network)
         self.best: Any = self.worth(self.optimum)
         self.why_open = ""
+        self._turn_seconds = RankingPolicy.current().first_turn_seconds
         if self.best is None:
             raise InternalError("the optimum is forbidden")
 
@@ -91,7 +95,7 @@ class SearchedRanking:
         """What the next assignment is worth at least, as far as is proved."""
         if self._finished:
             return math.inf
-        return self.best if self._search is None else max(self.best, self._at_least(self._search.lower))
+        return max([self.best, *(self._at_least(search.lower) for search in self._searches)])
 
     @property
     def next_known(self) -> Any:
@@ -165,7 +169,7 @@ class SearchedRanking:
         if self._cut is not None and self._cut <= self.best:
             return  # as many as are asked for are as good as the optimum
         started, upper = time.perf_counter(), self._upper
-        prepared = prepare(self.costs, upper, keep_all=True)
+        prepared = self._prepared(upper)
         network, self._restored = prepared.network, prepared.network.restored
         if not prepared.feasible:
             self._finished = True
@@ -173,10 +177,33 @@ class SearchedRanking:
             self._take(self._restored(()))
             self._finished = True
         else:
-            self._need(search_bytes(network), "the tables of a search")
-            order = depth_first_order(network.dims, network.scopes, seed=self.seed)
-            self._search = EverySearch(network, order, upper)
+            self._lay_out(network, upper)
         self._spent += time.perf_counter() - started
+
+    def _prepared(self, upper: int | None) -> PreparedNetwork:
+        """Make the network smaller; in a mesh again once clusters shifted costs, as their bound is far better."""
+        prepared = prepare(self.costs, upper, keep_all=True)
+        network = prepared.network
+        if upper is None or not (prepared.feasible and network.dims and is_mesh(network)):
+            return prepared
+        until = time.perf_counter() + RankingPolicy.current().clusters_share * self.seconds
+        bounds = EveryClusterBounds(network, upper)
+        bounds.memory_bytes = self.memory_bytes
+        bounds.run(lambda: time.perf_counter() >= until, lambda lower, total: None, lambda states: None)
+        sharp = bounds.sharpened
+        if sharp is None or search_bytes(sharp) > self.memory_bytes:
+            return prepared
+        return prepare(sharp, upper, keep_all=True)
+
+    def _lay_out(self, network: CostNetwork, upper: int | None) -> None:
+        """Lay out a tree search, and below a cut-off Russian dolls, which prove what it does not, where they can."""
+        nbytes = search_bytes(network)
+        self._need(nbytes, "the tables of a search")
+        order = depth_first_order(network.dims, network.scopes, seed=self.seed)
+        self._searches = [EverySearch(network, order, upper)]
+        if upper is not None and nbytes + doll_bytes(network) <= self.memory_bytes:
+            dolls = RussianDolls(network, upper, every=True)
+            self._searches += [dolls] if dolls.possible else []
 
     def _look_near(self, most: int) -> None:
         """Take what differs from one of the best in one variable, for a cut-off to begin with."""
@@ -207,16 +234,25 @@ class SearchedRanking:
     # The search.
 
     def _go_on(self) -> bool:
-        """Search until something more has a rank; False where time or memory is over."""
-        search, started = self._search, time.perf_counter()
-        if search is None:
+        """Search in turns, each longer, until something more has a rank; False where time or memory is over."""
+        if not self._searches:
             return False
-        until = started + self.seconds - self._spent
-        search.memory_bytes = max(self.memory_bytes - self._held_bytes, 0)
-        search.learn(self._upper)
-        search.run(lambda: self._is_ready() or time.perf_counter() >= until, on_states=self._met)
-        self._finished = search.finished
-        now = time.perf_counter()
+        now = started = time.perf_counter()
+        until, idle = started + self.seconds - self._spent, 0
+        while not (self._finished or self._is_ready() or idle == len(self._searches) or now >= until):
+            search = self._searches[0]
+            end = until if len(self._searches) == 1 else min(until, now + self._turn_seconds)
+            others = sum(other.nbytes for other in self._searches[1:])
+            search.memory_bytes = max(self.memory_bytes - self._held_bytes - others, 0)
+            search.learn(self._upper)
+            search.run(partial(self._is_ready_or_late, end), on_states=self._met)
+            self._finished = search.finished
+            now = time.perf_counter()
+            if not (self._finished or self._is_ready()):
+                # one that ends early has no memory to go on with
+                idle = idle + 1 if now < end else 0
+                self._turn_seconds *= 1 if idle else 2
+                self._searches.append(self._searches.pop(0))
         self._spent += now - started
         if self._finished or self._is_ready():
             return True
@@ -224,13 +260,16 @@ class SearchedRanking:
         return False
 
     def _met(self, states: States) -> None:
-        """Take what the search found, and let it look only for what is asked for still."""
-        if self._take(self._restored(states)) and self._search is not None:
-            self._search.learn(self._upper)
+        """Take what a search found, and let it look only for what is asked for still."""
+        if self._take(self._restored(states)):
+            self._searches[0].learn(self._upper)
 
     def _is_ready(self) -> bool:
         """Whether nothing that is open can be worth less than the best of what was found."""
         return bool(self._found) and bool(self._found[0][0] <= self.open_from)
+
+    def _is_ready_or_late(self, end: float) -> bool:
+        return self._is_ready() or time.perf_counter() >= end
 
     def _take(self, states: States) -> bool:
         """Take an assignment, if it is allowed and asked for; return whether it is new."""

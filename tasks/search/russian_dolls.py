@@ -21,8 +21,9 @@ from ..compiler.jit import njit
 #: Forbidden; two of them can be added.
 FAR = 1 << 60
 #: The first variable of the doll, the one to decide, decisions that were made, the length of the trail and of what it
-#: saved, the cut-off, whether something was found, and what later variables have risen at least, all together.
-DOLL, AT, NODES, TRAIL, SAVED, UPPER, FOUND, RISEN, NUMBERS = range(9)
+#: saved, the cut-off, whether something was found, what later variables have risen at least, all together, and 1 if
+#: everything below the cut-off is wanted.
+DOLL, AT, NODES, TRAIL, SAVED, UPPER, FOUND, RISEN, EVERY, NUMBERS = range(10)
 
 
 class DollState(NamedTuple):
@@ -193,6 +194,8 @@ def begin_doll(s: Any, x: int, upper: int) -> None:
 def explore(s: Any, nodes: int) -> bool:
     """Search on for so many decisions; True once the doll is finished: its best costs the cut-off if one was found.
 
+    Where EVERY is set, it also returns with each that is found, the cut-off stays, and the next call goes on after it.
+
     Parameters
     ----------
     s : DollState
@@ -220,9 +223,13 @@ def explore(s: Any, nodes: int) -> bool:
         if not decide(s, x, a) or reaches(s, x + 1, cost, numbers[UPPER]):
             continue
         if x == n - 1:
-            numbers[UPPER], numbers[FOUND] = cost, 1
+            numbers[FOUND] = 1
             for y in range(numbers[DOLL], n):
                 s.best[y] = s.states[y]
+            if numbers[EVERY]:
+                numbers[AT] = x
+                return False
+            numbers[UPPER] = cost
             continue
         x += 1
         enter(s, x, cost)

@@ -241,6 +241,14 @@ class ClusterBounds(ShiftedBounds):
             self._sharpened = self._sharpened or replace(self._shifted, constant=int(sweeps.constant))
 
 
+class EveryClusterBounds(ClusterBounds):
+    """The same where every assignment below the cut-off is wanted: one that is found does not lower it."""
+
+    def offer(self, states: Integers, on_states: Callable[[States], None]) -> bool:
+        """Take nothing; a search of the sharpened network finds all."""
+        return False
+
+
 class _Sweeps:
     """Clusters of one size, and the costs that were shifted to them."""
 

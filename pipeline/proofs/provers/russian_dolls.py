@@ -159,6 +159,14 @@ class RussianDolls:
     Variables are decided in the reverse of their order in the network, so that each doll has one more of the first.
     Their order in files is often that of time or place, of which no elimination order knows.
 
+    Parameters
+    ----------
+    network : CostNetwork
+    upper : int or None
+        Exclusive; None for no limit.
+    every : bool
+        Whether every assignment below the cut-off is told, each once and in no order, instead of the best one.
+
     Attributes
     ----------
     memory_bytes
@@ -171,8 +179,8 @@ class RussianDolls:
 
     memory_bytes: float = math.inf
 
-    def __init__(self, network: CostNetwork, upper: int | None) -> None:
-        self.lower = network.least
+    def __init__(self, network: CostNetwork, upper: int | None, every: bool = False) -> None:
+        self.lower, self._every = network.least, every
         self._network, self._upper, self._pace = network, upper, 1
         self._order, self._doll = range(len(network.dims))[::-1], len(network.dims) - 1
         self._states: States | None = None
@@ -189,6 +197,11 @@ class RussianDolls:
     def hopeless(self) -> bool:
         """Whether functions have costs of their own."""
         return not self.possible
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing below the cut-off is left."""
+        return self._finished
 
     @property
     def nbytes(self) -> int:
@@ -216,13 +229,18 @@ class RussianDolls:
         on_bounds: OnBounds = lambda lower, total: None,
         on_states: Callable[[States], None] = lambda states: None,
     ) -> Outcome:
-        """Go on until the proof is complete or ``stop`` says so; bounds are told after each doll, states in the end."""
+        """Go on until the proof is complete or ``stop`` says so; bounds are told after each doll."""
+        from ....tasks.search.russian_dolls import FOUND
+
         while self.possible and not (self._finished or stop()):
             if not self._begun:
                 self._begin()
             if self._explore():
                 self._end()
                 on_bounds(self.lower, None)
+            elif self._met:
+                self._state.numbers[FOUND] = 0
+                on_states(self._best())
         if not self._finished:
             return Outcome(self.lower)
         if self._states is None:
@@ -238,10 +256,27 @@ class RussianDolls:
         return max(self._upper - self._constant, 0)
 
     def _begin(self) -> None:
-        from ....tasks.search.russian_dolls import begin_doll
+        from ....tasks.search.russian_dolls import EVERY, FOUND, UPPER, begin_doll
 
         begin_doll(self._state, self._doll, self._room())
         self._begun = True
+        if self._every and self._doll == 0:
+            # what the best of the last doll grew to is met again
+            numbers = self._state.numbers
+            numbers[EVERY], numbers[FOUND], numbers[UPPER] = 1, 0, self._room()
+
+    @property
+    def _met(self) -> bool:
+        """Whether exploring ended with one of all that are wanted."""
+        from ....tasks.search.russian_dolls import EVERY, FOUND
+
+        return bool(self._state.numbers[EVERY] and self._state.numbers[FOUND])
+
+    def _best(self) -> States:
+        """The best, or the last one that was found."""
+        states = np.empty(len(self._order), dtype=np.int64)
+        states[list(self._order)] = self._state.best
+        return tuple(states.tolist())
 
     def _explore(self) -> bool:
         """Explore some nodes; True once the doll is finished."""
@@ -252,7 +287,7 @@ class RussianDolls:
         taken = time.process_time() - start
         if taken > ProverPolicy.current().dolls_look_seconds:
             self._pace = max(1, self._pace // 2)
-        elif not finished:
+        elif not (finished or self._met):
             self._pace *= 2
         return bool(finished)
 
@@ -269,9 +304,7 @@ class RussianDolls:
             return
         self.lower = max(self.lower, self._constant + least)
         if self._doll == 0:
-            states = np.empty(len(self._order), dtype=np.int64)
-            states[list(self._order)] = self._state.best
-            self._states, self._finished = tuple(states.tolist()), True
+            self._states, self._finished = self._best(), True
         self._doll -= 1
 
 

@@ -19,9 +19,13 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import BudgetError, Model, ModelError, best
 from bucketflow.pipeline.answering.question import question_of
+from bucketflow.pipeline.assignments import searched_ranking
 from bucketflow.pipeline.assignments.ranking_policy import RankingPolicy
 from bucketflow.pipeline.assignments.searched_ranking import SearchedRanking
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.cost_networks.preparation import prepare
+from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
+from bucketflow.pipeline.proofs.provers.branch_and_bound import EverySearch
 from bucketflow.pipeline.queries.arithmetic import optimum_arithmetic
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, grid, markov_models
@@ -53,6 +57,44 @@ def test_costs_in_order_each_once(model: Model, m: int, hard: bool, search: bool
     chosen = [states_of(each.assignment, model) for each in found]
     assert len({*chosen}) == len(chosen)
     assert [exact[states] for states in chosen] == [each.value for each in found]
+
+
+@pytest.mark.parametrize("tree", [True, False])
+@given(model=cost_models(), m=st.integers(1, 30), within=st.sampled_from([None, 0, 4]))
+@SLOW
+def test_dolls_list_the_same_with_a_tree_search_and_without(
+    tree: bool, model: Model, m: int, within: int | None
+) -> None:
+    exact = sorted(costs(model, {}).values())
+    expected = exact if within is None else [cost for cost in exact if cost <= exact[0] + within]
+    # a tree search that never goes on, as one whose memory is used up, or one that has turns from the first moment
+    with pytest.MonkeyPatch.context() as patch, ProverPolicy.using(dolls_soft_share=1.0):
+        if not tree:
+            patch.setattr(EverySearch, "run", lambda search, stop, on_states: None)
+        with searched(first_turn_seconds=1e-7):
+            found = [*best(model, m, within=within, time=60.0)]
+    assert [each.value for each in found] == expected[:m]
+    assert len({states_of(each.assignment, model) for each in found}) == len(expected[:m])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mesh_is_searched_once_clusters_have_shifted_its_costs(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    names, rng, prepared = [f"x{i}" for i in range(49)], np.random.default_rng(seed), list[Any]()
+    neighbours = [(i, j) for i in range(49) for j in ((i + 7) % 49, i // 7 * 7 + (i + 1) % 7)]
+    pairs = [(names[i], names[j]) for i, j in neighbours]
+    tables = [(pair, np.exp(w * np.array([[1, -1], [-1, 1]]))) for pair in pairs for w in [rng.uniform(-3, 3)]]
+    tables += [((name,), np.exp(rng.uniform(-0.5, 0.5, 2))) for name in names]
+    model = Model.build("markov", dict.fromkeys(names, 2), tables)
+    swept = [*best(model, 60)]
+    monkeypatch.setattr(
+        searched_ranking, "prepare", lambda *given, **how: prepared.append(given) or prepare(*given, **how)
+    )
+    with searched():
+        found = [*best(model, 60)]
+    assert len(prepared) == 2
+    assert prepared[1][0].least > prepared[0][0].least
+    assert [each.log10 for each in found] == pytest.approx([each.log10 for each in swept], abs=1e-8)
+    assert len({states_of(each.assignment, model) for each in found}) == 60
 
 
 @given(cost_models(), st.integers(0, 6), st.booleans())

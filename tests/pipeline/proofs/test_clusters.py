@@ -18,7 +18,7 @@ from bucketflow.pipeline.proofs.limits import Outcome, ProofLimits
 from bucketflow.pipeline.proofs.portfolio import Portfolio
 from bucketflow.pipeline.proofs.prover_policy import ProverPolicy
 from bucketflow.pipeline.proofs.provers.cluster_choice import clusters, separators, short_cycles, without_contained
-from bucketflow.pipeline.proofs.provers.clusters import ClusterBounds, ClusterProver, is_mesh
+from bucketflow.pipeline.proofs.provers.clusters import ClusterBounds, ClusterProver, EveryClusterBounds, is_mesh
 from bucketflow.pipeline.proofs.provers.row_layers import ROUNDS, RowSearch
 from bucketflow.tasks.networks.clusters import separators_of
 from bucketflow.tasks.networks.flat import flatten
@@ -176,6 +176,23 @@ def test_rows_search_what_clusters_sharpened() -> None:
     assert searched.total == plain.total
     assert searched.states is not None
     assert network.total(searched.states) == plain.total
+
+
+@pytest.mark.parametrize("rank", [1, 40, 400])
+@pytest.mark.parametrize("seed", range(3))
+@ProverPolicy.using(cluster_gap_share=0.0)
+def test_all_totals_below_a_cut_off_stay_where_every_one_is_wanted(seed: int, rank: int) -> None:
+    network = spins(3, 4, seed=seed, largest=1 << 40)
+    totals = {states: network.total(states) for states in product(range(2), repeat=12)}
+    upper = int(sorted(totals.values())[rank]) + 1
+    bounds = EveryClusterBounds(network, upper)
+    bounds.memory_bytes = 1 << 28
+    assert run(bounds) == []
+    sharp = bounds.sharpened
+    assert sharp is not None
+    assert sharp.least > network.least
+    for states, total in totals.items():
+        assert sharp.total(states) == total if total < upper else sharp.total(states) >= upper
 
 
 def test_small_costs_have_fractions_that_rows_do_not_take() -> None:

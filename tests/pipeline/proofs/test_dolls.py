@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +74,29 @@ def test_searches_go_on_where_they_stopped(network: CostNetwork, pieces: int, be
     else:
         assert not outcome.feasible
         assert all(lower <= least for lower in told)
+
+
+@settings(deadline=None)
+@given(cost_networks(), st.integers(1, 9), st.integers(0, 3), st.booleans())
+def test_every_assignment_below_a_cut_off_that_may_fall(
+    network: CostNetwork, above: int, lower: int, one: bool
+) -> None:
+    totals = {states: network.total(states) for states in product(*map(range, network.dims))}
+    least = min(totals.values(), default=math.inf)
+    upper = int(least if least < math.inf else 7) + above
+    dolls, found = RussianDolls(network, upper, every=True), list[tuple[int, ...]]()
+
+    def met(states: tuple[int, ...]) -> None:
+        found.append(states)
+        dolls.learn(upper - lower)
+
+    while not dolls.finished:
+        most = len(found) + (1 if one else 10_000)
+        dolls.run(lambda most=most: len(found) >= most, on_states=met)
+    assert dolls.lower >= upper - lower or not found
+    assert max(Counter(found).values(), default=1) == 1
+    assert {states for states, total in totals.items() if total < upper - lower} <= {*found}
+    assert all(totals[states] < (upper - lower if i else upper) for i, states in enumerate(found))
 
 
 def hard_network(seed: int, n: int = 12) -> CostNetwork:
