@@ -359,14 +359,18 @@ class DeviceProgram(Program[T]):
                 varying = self.steps[self.variant_from :]
                 algebra, _ = self._with_room(varying, self.outputs, self.outputs)
                 inner = self if algebra is self.algebra else replace(self, algebra=algebra)
-            for outputs in Program.run_slices(inner, slices, threads=threads, on_table=on_table, shared=shared):
-                coming = fetching(outputs)
-                del outputs
+            try:
+                for outputs in Program.run_slices(inner, slices, threads=threads, on_table=on_table, shared=shared):
+                    coming = fetching(outputs)
+                    del outputs
+                    if before is not None:
+                        yield before()
+                    before = coming
                 if before is not None:
                     yield before()
-                before = coming
-            if before is not None:
-                yield before()
+            finally:
+                # who leaves early gives memory back that a copy may be on its way to
+                cupy().cuda.get_current_stream().synchronize()
 
 
 def fetching(tables: Mapping[int, T]) -> Callable[[], dict[int, T]]:

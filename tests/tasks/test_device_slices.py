@@ -12,7 +12,7 @@ from bucketflow.tasks.steps.step import Step, make_step
 from bucketflow.tasks.sweeps.device_sweep import device_program
 from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.sweep import Plain
-from tests.device_stand_in import device
+from tests.device_stand_in import _Stream, device
 
 DIMS = (12, 12, 3)
 
@@ -40,3 +40,14 @@ def test_a_slice_is_launched_before_the_results_of_the_last_are_waited_for(monke
             steps.append(len(launched))
     assert found == expected
     assert steps == [4, 6, 6]
+
+
+def test_who_leaves_early_waits_for_what_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    waited = list[int]()
+    with device(monkeypatch, least_cells=1):
+        monkeypatch.setattr(_Stream, "synchronize", lambda _: waited.append(1))
+        slices: Any = device_program(program(), fetched=True).run_slices([{2: state} for state in range(3)])
+        next(slices)
+        waited.clear()
+        slices.close()
+    assert waited
