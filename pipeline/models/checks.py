@@ -25,6 +25,10 @@ class Checked(tuple[Function, ...]):
     fits: tuple[tuple[int, ...], str]
     read_only: bool = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Say nothing of arrays, which can be written to in a copy."""
+        return {"fits": self.fits}
+
 
 def fitting(kind: Kind, dims: tuple[int, ...], functions: Iterable[Function]) -> Checked:
     """Return functions that fit domains and a kind as they were made, values and dtypes too."""

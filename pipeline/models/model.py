@@ -186,6 +186,9 @@ class Model:
         ):
             object.__setattr__(self, name, value)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, functions=read_only(state["functions"]))
+
     @classmethod
     @checks_keywords
     def build(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -204,7 +206,9 @@ def test_arrays_of_a_model_cannot_be_written_to(tmp_path: Path) -> None:
     built = Model.build("markov", {"a": 2, "b": 2}, [(("a", "b"), table), (("a", "b"), rows, [2.0], 1.0)])
     given = Model("markov", ("a", "b"), (2, 2), (None, None), (Function((0, 1), table), Function((0, 1), table)))
     (path := tmp_path / "clauses.cnf").write_text("p cnf 3 2\n1 -2 0\n2 3 0\n")
-    for model in (built, given, replace(built, name="other"), bucketflow.load(path), bucketflow.load("satellite")):
+    copies = copy.copy(built), copy.deepcopy(built), pickle.loads(pickle.dumps(built))
+    others = replace(built, name="other"), bucketflow.load(path), bucketflow.load("satellite")
+    for model in (built, given, *copies, *others):
         for function in model.functions:
             with pytest.raises(ValueError, match="read-only"):
                 function.values[...] = 0
