@@ -88,6 +88,11 @@ def sensitivity(
         else:
             both = tuple(_above_rounding(whole, part) for whole, part in zip(own, with_state, strict=True))
         evidences[f], joints[f] = (_linear(model, function, shares, *parts) for parts in (own, both))
+    notes = list(free.notes)
+    if model.kind == "bayes" and not shares:
+        notes.append(_NO_SHARES)
+    if hidden := sum(max(function.scope, default=0) >= len(model.own_names) for function in model.functions):
+        notes.append(f"parameters of {hidden:,} table{'s' * (hidden > 1)} over hidden variables are left out")
     return Sensitivity(
         model,
         variable,
@@ -96,7 +101,7 @@ def sensitivity(
         joints,
         evidences,
         shares,
-        (*free.notes, *((_NO_SHARES,) if model.kind == "bayes" and not shares else ())),
+        tuple(notes),
         AskedOf.of(model, hard, soft),
     )
 

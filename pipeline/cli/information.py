@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Command
+from .options import Command, print_notes
 
 if TYPE_CHECKING:
     from ..compiled.compiled import Compiled
@@ -68,6 +68,8 @@ def print_information(
         hard, soft = split_evidence(model, evidence)
         compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
         found = _found(compiled, asked)
+    if told is not None:
+        print_notes(told.notes, model.notes)
     if as_json:
         found |= {} if told is None else {"sensitivity": told.to_dict()}
         click.echo(json.dumps({"status": "ok", **found}, allow_nan=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -157,3 +158,16 @@ def test_the_command_prints_parameters() -> None:
     shown = json.loads(CliRunner().invoke(main, [*asked, "--json"]).stdout)
     assert shown["sensitivity"]["count"] == len(shown["sensitivity"]["parameters"])
     assert [each["finding"] for each in shown["relevant_findings"]["findings"]] == ["Storm"]
+
+
+def test_the_command_says_what_the_answer_is_without(tmp_path: Path) -> None:
+    """Tables that are no distributions, and those of hidden variables."""
+    (path := tmp_path / "half.uai").write_text("BAYES\n2\n2 2\n2\n1 0\n2 0 1\n2\n.5 .7\n4\n.3 .7 .9 .1\n")
+    found = CliRunner().invoke(main, ["marginals", str(path), "--no-check", "--sensitivity", "x0=1"])
+    assert "note: not all tables are distributions: where a parameter changes, nothing else does" in found.stderr
+    assert "sensitivity of P(x0=1) = 0.583333 to 6 parameters" in found.stdout
+    tables = [(("a",), [0.5, 0.5]), (("a", "b"), [[0.5, 0.5], [1.0, 0.0]]), (("b", "c"), [[0.5, 0.5], [0.1, 0.9]])]
+    model = replace(Model.build("bayes", dict.fromkeys("abc", 2), tables), hidden=1, summed="c")
+    told = sensitivity(model, "a", 0, evidence={"b": 0})
+    assert len(told) == 6
+    assert told.notes == ("parameters of 1 table over hidden variables are left out",)
