@@ -64,7 +64,7 @@ def solving(command: Command) -> Command:
     return planning(command, (*VALUES, SAMPLE), "; or independent samples of assignments")
 
 
-def many_asked(options: dict[str, Any]) -> dict[str, Any]:
+def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:
     """Take what is asked of many assignments out of a command's options.
 
     Raises
@@ -96,9 +96,9 @@ def many_asked(options: dict[str, Any]) -> dict[str, Any]:
     if query == SAMPLE:
         asked["upper_bound"] = options.pop("upper_bound")
     proving = [name for name in options_for("proving") if name != ("upper_bound" if query == SAMPLE else "time")]
-    proof = [name for name in proving if options.pop(name) != OPTION_ROWS[name].default]
-    if proof:
-        raise click.UsageError(f"--{OPTION_ROWS[proof[0]].flag} is for one optimum or sum, not for {what}")
+    flags = [OPTION_ROWS[name].flag for name in proving if options.pop(name) != OPTION_ROWS[name].default]
+    if flags := [*flags, *["no-prune"] * no_prune]:
+        raise click.UsageError(f"--{flags[0]} is for one optimum or sum, not for {what}")
     return asked
 
 

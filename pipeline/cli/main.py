@@ -98,7 +98,7 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..api.progress import progress_lines
     from ..options import Options, ProofOptions
 
-    many = many_asked(options)
+    many = many_asked(options, no_prune)
     out = many["out"] if [*many] == ["out"] else None
     model, read_seconds = load(file, options, as_json)
     if many and not out:

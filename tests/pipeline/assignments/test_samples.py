@@ -402,6 +402,10 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_drawn(
         (["diagnosis", "--query", "sample", "--samples", "3"], "needs --samples and --out"),
         (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.txt"], "use .csv, .jsonl or .parquet"),
         (
+            ["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--no-prune"],
+            "--no-prune is for one optimum or sum, not for samples",
+        ),
+        (
             ["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--gap", "1"],
             "--gap is for one optimum",
         ),
