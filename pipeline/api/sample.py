@@ -119,8 +119,9 @@ def sample(
     with planning_line(progress, "drawing"):
         states = sampler.drawn() if out is None else sampler.written(out)
     seconds = {"plan": planned - start, "run": time.perf_counter() - planned}
+    drawn = sampler.question.model
     found = Samples(
-        sampler.question.model,
+        drawn if drawn.top == model.top else replace(drawn, top=model.top),
         states,
         sampler.options.seed,
         sampler.tried,
@@ -129,6 +130,7 @@ def sample(
         seconds,
         peak_rss_bytes(),
         written=0 if out is None else n,
+        upper_bound=upper_bound,
     )
     found = replace(found, notes=(*found.notes, *kept_notes(prepared, sampler.options), *sampler.notes))
     return sampler.question.told(found)

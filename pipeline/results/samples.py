@@ -44,6 +44,8 @@ class Samples(Shown, Answered):
     notes : tuple of str
     written : int
         Draws that are in a file instead.
+    upper_bound : number or None
+        That all are at least as good as, where one was given.
     asked : AskedOf or None
         The model and the evidence that were asked.
     """
@@ -58,6 +60,7 @@ class Samples(Shown, Answered):
     peak_rss_bytes: int = 0
     notes: tuple[str, ...] = ()
     written: int = 0
+    upper_bound: float | int | str | None = None
     asked: AskedOf | None = None
 
     @property
@@ -101,6 +104,7 @@ class Samples(Shown, Answered):
             "seed": self.seed,
             "variables": len(self.names),
             **({} if self.temperature is None else {"temperature": str(self.temperature)}),
+            **({} if self.upper_bound is None else {"upper_bound": str(self.upper_bound)}),
             "plan": plan_dict(self.plan),
             "seconds": {k: round(v, 6) for k, v in self.seconds.items()},
             "peak_rss_bytes": self.peak_rss_bytes,

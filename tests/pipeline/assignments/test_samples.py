@@ -309,6 +309,8 @@ def test_bounds_are_in_the_units_of_the_file(tmp_path: Path) -> None:
     found = sample(model, 500, temperature=math.inf, upper_bound="1.9")
     worths = {str(model.evaluate(dict(zip(model.names, row, strict=True))).value) for row in found.states.tolist()}
     assert worths == {"1.9", "2.6", "2.7", "2.9"}
+    assert found.to_dict()["upper_bound"] == "1.9"
+    assert found.model.top == model.top
 
 
 @pytest.mark.parametrize(
