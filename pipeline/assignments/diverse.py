@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -75,8 +74,12 @@ class DiverseAssignments:
                 yield each
             else:
                 return
-        for _ in count():
-            found = self.solve(self._constrained([each.assignment for each in chosen]))
+        model, constraints = self.model, 0
+        allowance = Allowance(model.name or "the model", self.memory_bytes)
+        while True:
+            model = self._constrained(model, [each.assignment for each in chosen[constraints:]], allowance)
+            constraints = len(chosen)
+            found = self.solve(model)
             if found is None:
                 return
             if not self._is_distant(found.assignment, chosen):
@@ -91,10 +94,9 @@ class DiverseAssignments:
             for each in reversed(chosen)
         )
 
-    def _constrained(self, assignments: Sequence[Assignment]) -> Model:
-        """Return the network in which all that is too near to some assignments is forbidden."""
-        model = self.model
-        parts = Decomposition([*model.dims], FORBIDDEN, Allowance(model.name or "the model", self.memory_bytes))
+    def _constrained(self, model: Model, assignments: Sequence[Assignment], allowance: Allowance) -> Model:
+        """Return a network in which all that is too near to some assignments is forbidden, too."""
+        parts = Decomposition([*model.dims], FORBIDDEN, allowance)
         for assignment in assignments:
             values = [model.state_index(v, assignment[model.names[v]]) for v in self.order]
             add_diverse(parts, tuple(self.order), {"values": values, "distance": self.least})

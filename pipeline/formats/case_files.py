@@ -13,10 +13,10 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from ...cluster.version import install_hint
 from ..errors import FormatError, ModelError, writing
 from ..models.cases import CaseMarginals, Cases, states_of
 from ..models.findings import finding_vector, likelihood
+from ..models.frames import need_pyarrow
 from ..models.model import Model
 from ..written_files import whole_file
 
@@ -166,11 +166,10 @@ _TEXT: dict[str, Callable[[TextIO, Model, str], Write]] = {".csv": _csv_writer, 
 
 @contextmanager
 def _parquet(path: str | PathLike[str], partial: Path, model: Model, row: str) -> Iterator[Write]:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError:
-        raise ModelError(f"writing .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl") from None
+    need_pyarrow()
+    import pyarrow
+    from pyarrow import parquet
+
     count = 0
     opened: list[Any] = []
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 from numpy.typing import NDArray
 
-from ...cluster.version import install_hint
 from ..errors import ModelError, writing
+from ..models.frames import need_pyarrow
 from ..models.model import Model
 from ..written_files import whole_file, whole_text
 
@@ -63,8 +62,8 @@ def checked_ending(path: str | PathLike[str]) -> str:
     suffix = Path(path).suffix.lower()
     if suffix != _PARQUET and suffix not in _WRITERS:
         raise ModelError(f"cannot write samples to {str(path)!r}; use .csv, .jsonl or .parquet")
-    if suffix == _PARQUET and find_spec("pyarrow") is None:
-        raise ModelError(f"writing .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl")
+    if suffix == _PARQUET:
+        need_pyarrow()
     return suffix
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from ...cluster.version import install_hint
+from ..errors import ModelError
 
 
 def imported_pandas() -> Any:
@@ -22,6 +24,18 @@ def imported_pandas() -> Any:
     except ImportError:
         raise ImportError(f"data frames need pandas: {install_hint('frames')}") from None
     return pandas
+
+
+def need_pyarrow() -> None:
+    """Refuse to write Parquet without pyarrow.
+
+    Raises
+    ------
+    ModelError
+        If it is not installed; the extra ``frames`` brings it.
+    """
+    if find_spec("pyarrow") is None:
+        raise ModelError(f"writing .parquet needs pyarrow ({install_hint('frames')}); or use .csv or .jsonl")
 
 
 class Answered:

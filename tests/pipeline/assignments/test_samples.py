@@ -389,7 +389,7 @@ def test_the_command_writes_parquet(name: str, tmp_path: Path, monkeypatch: pyte
 def test_parquet_without_pyarrow_is_refused_before_anything_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bucketflow.pipeline.formats.sample_files.find_spec", lambda name: None)
+    monkeypatch.setattr("bucketflow.pipeline.models.frames.find_spec", lambda name: None)
     path = tmp_path / "a.parquet"
     code, _, said = run("diagnosis", "--query", "sample", "--samples", "20", "--out", str(path))
     assert code == 2
