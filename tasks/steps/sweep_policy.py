@@ -36,6 +36,11 @@ class SweepPolicy(Policy):
         Walks that take a core less stay on the host, where their tables are made.
     tries_a_draw : int
         Draws that are made for one that stays below the greatest cost allowed, before it is refused.
+    sliced_cells : int
+        Leaf tables of at most so many cells are cut into slices all at once: of larger ones a copy takes longer than
+        Python does, and places would take more memory than they do.
+    slices_one_by_one : int
+        Slices whose tables are taken one by one: to find all places takes as long as four of them.
     pilot_draws : int
         Draws that tell how many of a temperature are kept, where only those below a cost are wanted.
     enough_kept : float
@@ -58,6 +63,8 @@ class SweepPolicy(Policy):
     walked_a_second: int = 20_000_000
     least_walk_seconds: float = 0.2
     tries_a_draw: int = 1000
+    sliced_cells: int = 1 << 12
+    slices_one_by_one: int = 4
     pilot_draws: int = 256
     enough_kept: float = 0.25
     tempering_sweeps: int = 20

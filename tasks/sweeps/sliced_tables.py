@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.sweep_policy import SweepPolicy
 from .sweep import restrict
 
 Array = NDArray[Any]
-
-# Of larger tables a copy takes longer than Python does, and places would take more memory than they do.
-_SMALL_CELLS: Final = 1 << 12
-# Slices whose tables are taken one by one: to find all places takes as long as four of them.
-_BEFORE: Final = 4
 
 
 class SlicedTables:
@@ -47,8 +43,8 @@ class SlicedTables:
 
     def _find_places(self) -> None:
         """Find where the cells of small tables are, from now on taken at once."""
-        tables = self._tables
-        small = [n for n, table in tables.items() if type(table) is np.ndarray and table.size <= _SMALL_CELLS]
+        tables, most = self._tables, SweepPolicy.current().sliced_cells
+        small = [n for n, table in tables.items() if type(table) is np.ndarray and table.size <= most]
         if not small or len({tables[n].dtype for n in small}) > 1:
             return
         chosen = set(small)
@@ -79,7 +75,7 @@ class SlicedTables:
 
     def at(self, states: Mapping[int, int]) -> dict[int, Any]:
         """Return the tables of a slice, flat."""
-        if self._taken == _BEFORE:
+        if self._taken == SweepPolicy.current().slices_one_by_one:
             self._find_places()
         self._taken += 1
         found = {n: restrict(self._tables[n], self._axes[n], self._sizes, states) for n in self._others}

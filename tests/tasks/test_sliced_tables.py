@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.tasks.sweeps import sliced_tables
+from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps.sliced_tables import SlicedTables
 from bucketflow.tasks.sweeps.sweep import restrict
 
@@ -28,9 +27,7 @@ def sliced(draw: st.DrawFn) -> tuple[dict[int, Any], dict[int, tuple[int, ...]],
 @given(sliced(), st.integers(0, 99), st.sampled_from([1, 8, 1 << 12]))
 def test_each_is_that_of_its_table(drawn: Any, seed: int, small: int) -> None:
     tables, axes, sizes, variables = drawn
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sliced_tables, "_SMALL_CELLS", small)
-        patch.setattr(sliced_tables, "_BEFORE", 2)
+    with SweepPolicy.using(sliced_cells=small, slices_one_by_one=2):
         slices, rng = SlicedTables(tables, axes, sizes, variables), np.random.default_rng(seed)
         for _ in range(5):
             states = {v: int(rng.integers(sizes[v])) for v in variables}
