@@ -398,7 +398,14 @@ def _decode_kernel(semiring: Semiring) -> Callable[..., None]:
             dtype = {"tables": "u8", "joint": "i8"}.get(name, "i4")
             return [int(n) for n in _read(record, name, dtype, first, last)]
 
-        for step in range(int(record["first"]), int(record["last"])):
+        begin, end = int(record["first"]), int(record["last"])
+        assert 0 < grid[0] <= end - begin
+        taken = _read(record, "taken", "u4", 0, 1)
+        assert taken[0] == 0
+        taken += np.uint32(end - begin + grid[0])
+        for item, step in enumerate(ints("item_step", begin, end), begin):
+            if item + 1 < ints("first_item", step + 1, step + 2)[0]:
+                continue  # the last item of a step compares what all of them found
             first, last = ints("first_input", step, step + 2)
             found = ints("found", *ints("first_found", step, step + 2))
             sizes = [ints("sizes", v, v + 1)[0] for v in found]
@@ -412,7 +419,9 @@ def _decode_kernel(semiring: Semiring) -> Callable[..., None]:
                     if v < 0:
                         strides[~v] = stride
                     elif size > 1:
-                        at += ints("states", v, v + 1)[0] * stride
+                        (state,) = ints("states", v, v + 1)
+                        assert 0 <= state < size
+                        at += state * stride
                     stride *= size
                 reach = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
                 cells = (ctypes.c_ubyte * (reach + total.itemsize)).from_address(at)

@@ -31,9 +31,10 @@ class DevicePolicy(Policy):
     decode_joint_states : int
         Steps with more joint states are left to the caller: they take long, and may be decoded variable by
         variable.
-    decode_alone_states, decode_alone_cells : int
-        Steps with more joint states, and more cells of all inputs at these, have a launch of their own, of many
-        blocks: a single block takes about a nanosecond for each cell, a launch ten microseconds.
+    decode_item_cells, decode_item_states : int
+        Cells of all inputs of a step that a block looks at at a time, or joint states, if these are more.
+    decode_step_items : int
+        Most items of a step for each block that there may be.
     decode_host_bytes : int
         Most bytes of the host's tables that go to the device once more, where a sweep has freed its memory.
     decode_blocks : int
@@ -98,8 +99,9 @@ class DevicePolicy(Policy):
     cublas_least_cells: int = 64
     product_small_stage_bytes: int = 12 << 10
     decode_joint_states: int = 1 << 22
-    decode_alone_states: int = 1 << 9
-    decode_alone_cells: int = 1 << 14
+    decode_item_cells: int = 1 << 12
+    decode_item_states: int = 1 << 8
+    decode_step_items: int = 4
     decode_host_bytes: int = 1 << 22
     decode_blocks: int = 4
     decode_workspace_bytes: int = 1 << 22
