@@ -21,7 +21,8 @@ from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays
 from .device_policy import DevicePolicy
-from .kernels import Kernel, kernel, processors
+from .kernels import Kernel, cupy, kernel, processors
+from .memory import to_device
 
 Array = NDArray[Any]
 States = dict[int, int]
@@ -206,7 +207,7 @@ class DecodeRecords:
         joint, inputs = self.described["joint"], np.diff(self.inputs)
         each = np.maximum(policy.decode_item_cells // inputs, policy.decode_item_states)
         most = policy.decode_step_items * blocks
-        counts = np.minimum(-(-joint // each), most)
+        counts: Array = np.minimum(-(-joint // each), most)
         counts[self.left_to_caller] = 0
         return counts
 
@@ -234,13 +235,9 @@ class _Found:
         read = [tables[n] for n in records.read]
         on_host = np.array([type(table) is np.ndarray for table in read], bool)
         values = [table for table in read if type(table) is np.ndarray]
-        (copied,) = arrays.upload([np.concatenate([np.zeros(1, semiring.dtype), *values], axis=None)])
-        ends = np.cumsum([semiring.itemsize, *[v.nbytes for v in values[:-1]]]) + copied.data.ptr
-        addresses = np.empty(len(read), np.uint64)
-        addresses[on_host] = ends[: len(values)]
-        addresses[~on_host] = [table.data.ptr for table in read if type(table) is not np.ndarray]
         parts: dict[str, Array] = {
-            "tables": addresses[records.reads],
+            "values": np.concatenate([np.zeros(1, semiring.dtype), *values], axis=None),
+            "tables": np.zeros(len(records.nodes), np.uint64),
             **records.described,
             "sizes": np.array(sizes, np.int32),
             "item_step": np.repeat(np.arange(len(items), dtype=np.int32), items),
@@ -249,13 +246,22 @@ class _Found:
             "ended": np.zeros(len(items), np.uint32),
             "taken": np.zeros(1 + len(records.left_to_caller), np.uint32),
         }
-        copies = dict(zip(parts, arrays.upload(list(parts.values())), strict=True))
+        at, block = arrays.side_by_side([*parts.values()])
+        there = cupy().asarray(block).data
+        places = dict(zip(parts, [there + place for place in at], strict=True))
+        begins = np.cumsum([semiring.itemsize, *[value.nbytes for value in values[:-1]]], dtype=np.uint64)
+        addresses = np.empty(len(read), np.uint64)
+        addresses[on_host] = begins[: len(values)] + np.uint64(places["values"].ptr)
+        addresses[~on_host] = [table.data.ptr for table in read if type(table) is not np.ndarray]
+        listed = addresses[records.reads]
+        to_device(listed, cupy().ndarray(len(listed), np.uint64, places["tables"]))
         lines = self._blocks * records.line if records.line > _SHARED_LINES else 1
         room = arrays.empty(lines, "int64"), arrays.empty(max(1, self._ends[-1]) * _PART_BYTES, "uint8")
-        self._records, self._states, self._held = records, copies["states"], (tables, copied, copies, room)
+        self._states = cupy().ndarray(len(sizes), np.int32, places["states"])
+        self._records, self._held = records, (tables, there, listed, room)
         self._record = np.zeros((), _RECORD)
-        for name, copy in copies.items():
-            self._record[name] = copy.data.ptr
+        for name in places.keys() & _RECORD.fields.keys():  # type: ignore[union-attr]
+            self._record[name] = places[name].ptr
         self._record["offsets"], self._record["parts"] = room[0].data.ptr, room[1].data.ptr
         self._record["line"] = records.line
         self._record["bound"] = int(semiring.zero) if semiring.saturates else 0

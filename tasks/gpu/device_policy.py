@@ -17,9 +17,10 @@ class DevicePolicy(Policy):
     step_least_cells : int
         A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables
         are copied and a kernel launched; above, the CPU's kernels would have to be compiled for few steps.
-    repeated_sweeps : int
-        After so many sweeps of the same steps small ones follow to the device too: choosing their launches takes about
-        eight times as long as NumPy takes for them.
+    small_step_cells : int
+        Steps that have no launch of their own, and at most this many cells, are in launches of several small ones.
+    small_lane_cells : int
+        Cells of all inputs that a lane of such a launch reads, about.
     own_block_bytes : int
         Tables from this size on get a block of the pool of their own; smaller ones share blocks.
     far_cells : int
@@ -93,7 +94,8 @@ class DevicePolicy(Policy):
     """
 
     step_least_cells: int = SMALL_CELLS
-    repeated_sweeps: int = 8
+    small_step_cells: int = 1 << 16
+    small_lane_cells: int = 1 << 6
     own_block_bytes: int = 1 << 25
     far_cells: int = 1 << 32
     cublas_least_cells: int = 64

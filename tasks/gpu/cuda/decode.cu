@@ -42,29 +42,6 @@ __device__ __forceinline__ Best better(Best a, Best b) {
     return second ? b : a;
 }
 
-// The states of a joint state in fields of as many bits as they need, found once for all inputs: an array of them would
-// be memory of its own for each thread that the device can hold. Joint states of a launch have far fewer than 64 bits.
-__device__ __forceinline__ u64 fields(unsigned cell, const int* size, const int* shift, int many) {
-    u64 found = 0;
-    for (int l = many - 1; l >= 0; l--) {
-        const unsigned above = cell / size[l];
-        found |= (u64)(cell - above * size[l]) << shift[l];
-        cell = above;
-    }
-    return found;
-}
-
-// Where the cell of an input lies at a joint state.
-__device__ __forceinline__ i64 place(const i64* line, u64 states, const int* shift, int many) {
-    i64 at = line[0];
-    for (int l = 0; l < many; l++) {
-        const i64 stride = line[1 + l];
-        const u64 below = l ? (1ull << (shift[l - 1] - shift[l])) - 1 : ~0ull;
-        at += (i64)(states >> shift[l] & below) * stride;
-    }
-    return at;
-}
-
 // The best of all threads' bests, in thread 0.
 __device__ Best best_of_block(Best mine) {
     __shared__ Best warps[THREADS / WARP];
@@ -141,11 +118,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
         const int width = many + 1;
         if (threadIdx.x < many) size[threadIdx.x] = d.sizes[found[threadIdx.x]];
         __syncthreads();
-        if (threadIdx.x < many) {
-            int bits = 0;
-            for (int l = threadIdx.x + 1; l < many; l++) bits += 32 - __clz(size[l] - 1);
-            shift[threadIdx.x] = bits;
-        }
+        fill_shifts(shift, size, many);
         i64* const lines = inputs * width <= LINES ? near : d.offsets + blockIdx.x * d.line;
         for (int i = threadIdx.x / WARP; i < inputs; i += THREADS / WARP)
             fill_line(d, first + i, size, lines + (i64)i * width, width);
@@ -161,8 +134,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
             for (int k = threadIdx.x; k < cells * inputs; k += THREADS) {
                 const int i = k / cells;
                 const u64 states = fields((unsigned)(begin + k % cells), size, shift, many);
-                const i64 at = place(lines + (i64)i * width, states, shift, many);
-                values[k] = ((const T*)d.tables[first + i])[at];
+                const i64* const line = lines + (i64)i * width;
+                values[k] = ((const T*)d.tables[first + i])[line[0] + distance(line + 1, states, shift, many)];
             }
             __syncthreads();
         }
@@ -175,7 +148,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
                 const u64 states = fields((unsigned)(begin + k), size, shift, many);
 #pragma unroll 4
                 for (int i = 0; i < inputs; i++) {
-                    const i64 at = place(lines + (i64)i * width, states, shift, many);
+                    const i64* const line = lines + (i64)i * width;
+                    const i64 at = line[0] + distance(line + 1, states, shift, many);
                     sum = times(sum, ((const T*)d.tables[first + i])[at], d.bound);
                 }
             }
