@@ -13,8 +13,7 @@ from .device_policy import DevicePolicy
 from .kernels import Launch, block_shared_bytes, kernel
 from .stream_launch import bound_of
 from .tiling.brick_cells import MAX_ROWS, SHARED_BYTES
-from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, Brick
-from .tiling.pass_prices import TABLES_BYTES, copied_ahead, residents
+from .tiling.brick_layout import MAX_COPIES, MAX_OUTER, MAX_PLACES, TABLES_BYTES, Brick, residents
 from .tiling.passes import BrickPass
 
 _NARROW: Final = "int16"
@@ -38,7 +37,7 @@ def brick_launch(each: BrickPass, semiring: Semiring) -> Launch:
     narrow = semiring.dtype == _NARROW and brick.columns > 1
     constants["RESIDENT"] = residents(brick, semiring.itemsize)
     shared = brick.shared_cells * semiring.itemsize
-    ahead = 2 * shared <= block_shared_bytes() - TABLES_BYTES and copied_ahead(brick, semiring.itemsize)
+    ahead = brick.ahead and 2 * shared <= block_shared_bytes() - TABLES_BYTES
     shared *= 1 + ahead
     flags = {
         "CLAMP": semiring.saturates and not narrow and len(brick.slices) > semiring.max_inputs,

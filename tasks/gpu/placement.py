@@ -15,7 +15,6 @@ from ..steps.step import Step
 from . import arrays
 from .device_policy import DevicePolicy
 from .launch import DeviceRun
-from .small_steps import SmallRun
 
 _ALIGNED: Final = 512
 
@@ -153,7 +152,7 @@ class DeviceBlock:
 
 def room_for(
     steps: Sequence[Step],
-    runs: Mapping[int, DeviceRun] | Mapping[int, DeviceRun | SmallRun],
+    runs: Mapping[int, DeviceRun],
     freed: Sequence[Collection[int]],
     others: Collection[int],
     all_placed: bool = False,

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from itertools import combinations
-from typing import Final
 
 from .brick_cells import BrickShape, Parts, count
 from .brick_layout import taken_cells
@@ -14,8 +13,6 @@ from .device_limits import NOMINAL
 from .pass_axes import Group, axis_masks, cells_by_mask, join_cells, merge_smallest
 from .streams import Axis
 from .tiling_policy import TilingPolicy
-
-_JOIN_AXES: Final = 24
 
 
 def brick_order(axes: Sequence[Axis], shape: BrickShape) -> list[int]:
@@ -77,8 +74,6 @@ def brick_groups(axes: Sequence[Axis], shape: BrickShape, most: int, loads: floa
     @cache
     def saved(one: int, other: int) -> float:
         union = one | other
-        if max(cells_of(one), cells_of(other)) > policy.join_cells or union.bit_count() > _JOIN_AXES:
-            return -math.inf
         cells = cells_of(union)
         return (
             -math.inf

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from .brick_cells import MAX_STATES, SHARED_BYTES, BrickAxis, BrickShape, Parts, count, lanes
+from .brick_cells import MAX_STATES, MAX_THREADS, SHARED_BYTES, BrickAxis, BrickShape, Parts, count, lanes
 from .device_limits import NOMINAL
 from .streams import VECTOR_BYTES, Axis, divisor
 from .tiling_policy import TilingPolicy
@@ -17,6 +17,9 @@ MAX_PLACES: Final = 16
 MAX_COPIES: Final = 16
 MAX_FAR: Final = 256
 """Axes between bricks, within a brick and of a copy, and items of a table of copies; as in ``cuda/brick.cu``."""
+
+TABLES_BYTES: Final = 10 << 10
+"""Shared memory of a block of bricks besides its slices, with what the device keeps of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,8 @@ class Brick:
         Bricks that a block takes one after another; it shares the runs with other blocks.
     blocks
         Blocks of threads that share all bricks.
+    ahead
+        Whether the next slices are copied while these are computed from.
     """
 
     rows: int
@@ -113,6 +118,7 @@ class Brick:
     stages: tuple[Axis, ...]
     run: int
     blocks: int
+    ahead: bool = False
 
     @property
     def shared_cells(self) -> int:
@@ -214,6 +220,24 @@ def lay_out(axes: Sequence[Axis], shape: BrickShape, itemsize: int, *, along_out
         run=run,
         blocks=min(math.prod([a.size for a in bricks]) // run, TilingPolicy.current().brick_most_blocks),
     )
+
+
+def residents(brick: Brick, itemsize: int) -> int:
+    """Return for how many blocks of `MAX_THREADS` on a multiprocessor a thread's registers are limited.
+
+    Three where 80 registers hold the sums and what each input needs.
+    """
+    held = 1 if all(s.inner for s in brick.slices) else 2
+    sums = brick.rows * lanes(brick.columns) * itemsize // 4 * held
+    return 3 if sums + 6 * len(brick.slices) <= 60 else 2
+
+
+def held_blocks(brick: Brick, itemsize: int, copies: int = 1) -> int:
+    """Return how many of its blocks a multiprocessor holds at a time, with so many copies of their slices each."""
+    warps = -(-brick.threads // NOMINAL.warp)
+    registers = residents(brick, itemsize) * (MAX_THREADS // NOMINAL.warp) // warps
+    room = copies * brick.shared_cells * itemsize + TABLES_BYTES
+    return max(1, min(registers, NOMINAL.processor_shared_bytes // room))
 
 
 def _places(axes: Sequence[Axis], parts: Parts) -> list[int]:

@@ -24,6 +24,8 @@ class DeviceLimits:
         Shared memory of a block that every kernel may use without asking.
     most_shared_bytes
         Shared memory of a block that a kernel may ask for: less than the 227 KiB of data-centre GPUs since 2022.
+    processor_shared_bytes
+        Shared memory of a multiprocessor, which the blocks it holds share: that of data-centre GPUs since 2022.
     bank_row_bytes
         Bytes of one row of all banks of shared memory: cells that far apart collide.
     line_bytes
@@ -42,6 +44,7 @@ class DeviceLimits:
     registers: int = 1 << 16
     usual_shared_bytes: int = 48 << 10
     most_shared_bytes: int = 200_000
+    processor_shared_bytes: int = 228 << 10
     bank_row_bytes: int = 128
     line_bytes: int = 128
     sector_bytes: int = 32

@@ -5,7 +5,7 @@ Pure: no values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from .pass_axes import axis_masks, cells_by_mask
@@ -35,8 +35,8 @@ class InnerSum:
 def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
     """Find sums that may save much when they are made first, each a table of its own.
 
-    Two at most: the one that leaves fewest cells, if that is much, and that over all eliminated axes, which may be a
-    product. A table counts as so many cells more, for it is written and read again.
+    Three at most: the one that leaves fewest cells, if that is much, that over a single axis which does, and that over
+    all eliminated axes, which may be a product. A table counts as so many cells more, for it is written and read again.
 
     Parameters
     ----------
@@ -48,30 +48,36 @@ def inner_sums(axes: Sequence[Axis], inputs: int) -> list[InnerSum]:
     masks, cells = axis_masks(axes, inputs), cells_by_mask([axis.size for axis in axes])
     most = policy.inner_sum_share * cells((1 << len(axes)) - 1)
     tables = sum([cells(mask) for mask in masks]) + cells(sum([1 << i for i, axis in enumerate(axes) if axis.out]))
+
+    def priced(gone: frozenset[int]) -> tuple[float, float, int]:
+        """Cells of the sum over some axes and of what is left, and of its table as they are rated; its axes."""
+        dropped = sum([1 << i for i in gone])
+        union = _union([mask for mask in masks if mask & dropped])
+        table = union & ~dropped
+        left = _union([table, *(mask for mask in masks if not mask & dropped)])
+        written = policy.inner_sum_cell * cells(table)
+        return cells(union) + cells(left) + written, written, table
+
+    whole = frozenset([i for i, axis in enumerate(axes) if not axis.out])
     found = list[tuple[float, InnerSum]]()
-    sets = _candidates([i for i, axis in enumerate(axes) if not axis.out])
-    for gone in sets:
+    for gone in _candidates(whole, lambda some: priced(some)[0]):
         dropped = sum([1 << i for i in gone])
         members = tuple([t for t in range(inputs) if masks[t] & dropped])
-        if len(members) == inputs:
+        price, written, table = priced(gone)
+        if len(members) == inputs or cells(table) * policy.inner_sum_ratio > tables:
             continue
-        union = _union(masks[t] for t in members)
-        table = union & ~dropped
-        if cells(table) * policy.inner_sum_ratio > tables:
-            continue
-        left = _union([table, *(masks[t] for t in range(inputs) if t not in members)])
-        written = policy.inner_sum_cell * cells(table)
-        price = cells(union) + cells(left) + written
-        if price < most or (gone is sets[-1] and written < most):
+        if price < most or (gone == whole and written < most):
             held = sorted(
                 [i for i in range(len(axes)) if table >> i & 1], key=lambda i: (axes[i].out > 0, -axes[i].out)
             )
-            found.append((price, InnerSum(members, tuple(gone), tuple(held))))
+            found.append((price, InnerSum(members, tuple(sorted(gone)), tuple(held))))
     if not found:
         return []
-    best = min(found, key=lambda each: each[0])
-    whole = [each for each in found if each is not best and len(each[1].gone) == len(sets[-1])]
-    return [each for _, each in (best, *whole)]
+    found.sort(key=lambda each: each[0])
+    sums = [each for _, each in found]
+    single = [each for each in sums if len(each.gone) == 1][:1]
+    every = [each for each in sums if len(each.gone) == len(whole)]
+    return list(dict.fromkeys([sums[0], *single, *every]))
 
 
 def _union(masks: Iterable[int]) -> int:
@@ -81,6 +87,15 @@ def _union(masks: Iterable[int]) -> int:
     return union
 
 
-def _candidates(gone: list[int]) -> list[list[int]]:
-    """Sets of eliminated axes: each alone, and all."""
-    return [*([i] for i in gone if len(gone) > 1), gone] if gone else []
+def _candidates(gone: frozenset[int], price: Callable[[frozenset[int]], float]) -> list[frozenset[int]]:
+    """Sets of eliminated axes: each alone, with those that lower the price most one after another, and all."""
+    found = dict[frozenset[int], None]()
+    for axis in sorted(gone):
+        some, rated = frozenset([axis]), price(frozenset([axis]))
+        while some not in found:
+            found[some] = None
+            more = min(((price(some | {other}), other) for other in gone - some), default=None)
+            if more is None or more[0] >= rated:
+                break
+            rated, some = more[0], some | {more[1]}
+    return list(found | {gone: None}) if gone else []

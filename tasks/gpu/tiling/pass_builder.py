@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
-from itertools import product
 from typing import Final
 
 from ...steps.lowering import Lowered
 from .brick_cells import BrickShape
 from .brick_joins import brick_groups, brick_order, worth_a_copy
-from .brick_layout import MAX_PLACES, kind, lay_out, with_partial
+from .brick_layout import MAX_PLACES, with_partial
 from .brick_shapes import brick_shapes
+from .brick_ways import brick_of, brick_ways
 from .buckets import ENTRIES, TABLES, BucketJoin, Table, bucket_tiles, joint, one_launch
 from .pass_axes import (
     FEW_INPUTS,
@@ -29,7 +28,7 @@ from .pass_axes import (
     partial_sums,
     small_groups,
 )
-from .pass_prices import brick_seconds, passes_seconds, ragged
+from .pass_prices import passes_seconds
 from .passes import BrickPass, BucketPass, JoinPass, Pass, RowsPass, StreamPass
 from .streams import Axis, stream_tiles
 from .tile_launches import TileLaunch
@@ -104,7 +103,7 @@ class PassBuilder:
             return False
         if out_cells < policy.brick_least_output_cells:
             return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
-        compared = 1 if cells < policy.brick_compared_cells else 2 if len(inputs) > MAX_INPUTS else _COMPARED
+        compared = 1 if cells < policy.brick_compared_cells else _COMPARED
         return any(
             self.cheapest_bricks(axes, inputs, out_cells, parts, compared) for parts in (_MOST_PARTS, MAX_PLACES)
         )
@@ -113,23 +112,28 @@ class PassBuilder:
         self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, parts: int, compared: int
     ) -> bool:
         """Add those of some bricks, of parts of so many axes, that take least with the joins before them."""
-        policy, found = TilingPolicy.current(), list[Priced]()
-        loads: tuple[float, ...] = policy.brick_join_loads
-        shapes = brick_shapes(axes, self.itemsize, self.launch.brick_shares, parts)
-        if compared == 1:
-            return any(self.bricks_in(axes, inputs, out_cells, shape, loads[0]) for shape in shapes)
-        if len(inputs) <= MAX_INPUTS or math.prod([a.size for a in axes]) < policy.brick_joined_cells:
-            loads = loads[:1]
-        for shape, each in product(shapes, loads):
-            way = self.priced(partial(self.bricks_in, axes, inputs, out_cells, shape, each))
-            if way is not None:
-                found.append(way)
-            if len(found) == compared * len(loads):
+        policy, shares = TilingPolicy.current(), self.launch.brick_shares
+        if len(inputs) > MAX_INPUTS and compared > 1:
+            ways = brick_ways(axes, self.itemsize, shares, parts)
+            return any(self.bricks_in(axes, inputs, out_cells, way.shape, way.groups) for way in ways)
+        found = list[Priced]()
+        for shape in brick_shapes(axes, self.itemsize, shares, parts):
+            groups = brick_groups(axes, shape, MAX_INPUTS, policy.brick_join_loads[0])
+            if groups is None:
+                continue
+            way = partial(self.bricks_in, axes, inputs, out_cells, shape, groups)
+            if compared == 1:
+                if way():
+                    return True
+                continue
+            priced = self.priced(way)
+            if priced is not None:
+                found.append(priced)
+            if len(found) == compared:
                 break
-        if not found:
-            return False
-        self.add(min(found, key=lambda each: each[0]))
-        return True
+        if found:
+            self.add(min(found, key=lambda each: each[0]))
+        return bool(found)
 
     def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""
@@ -149,12 +153,14 @@ class PassBuilder:
         return found
 
     def bricks_in(
-        self, axes: Sequence[Axis], inputs: Sequence[int], out_cells: int, shape: BrickShape, loads: float
+        self,
+        axes: Sequence[Axis],
+        inputs: Sequence[int],
+        out_cells: int,
+        shape: BrickShape,
+        groups: Sequence[Sequence[int]],
     ) -> bool:
-        """Try it with bricks of a shape, and joins before them of cells that take so many loads."""
-        groups = brick_groups(axes, shape, MAX_INPUTS, loads)
-        if groups is None:
-            return False
+        """Try it with bricks of a shape, and joins of groups of inputs before them."""
         axes, copies = with_partial(axes, shape, out_cells)
         passes, temporaries = len(self.passes), len(self.temporaries)
         order = brick_order(axes, shape)
@@ -164,15 +170,11 @@ class PassBuilder:
                 tables[k] = self.streamed(axes, [tables[k]], order)
         columns = zip(*(strides for _, strides in tables), strict=True)
         axes = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
-        by_kind = sorted(range(len(tables)), key=lambda t: kind(axes, shape, t))
-        axes = [replace(axis, strides=tuple(axis.strides[t] for t in by_kind)) for axis in axes]
-        brick = lay_out(axes, shape, self.itemsize)
-        if brick is None:
+        made = brick_of(axes, shape, self.itemsize)
+        if made is None:
             del self.passes[passes:], self.temporaries[temporaries:]
             return False
-        if ragged(brick, self.itemsize):
-            beside = lay_out(axes, shape, self.itemsize, along_output=True)
-            brick = min(brick, beside or brick, key=lambda each: brick_seconds(each, self.itemsize))
+        brick, by_kind = made
         output = self.temporary(copies * out_cells) if copies > 1 else self.output
         self.passes.append(BrickPass(tuple(tables[t][0] for t in by_kind), output, brick))
         if copies > 1:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ...steps.policy import Policy
-from .brick_cells import MAX_THREADS, lanes
-from .brick_layout import Brick, BrickSlice
+from .brick_cells import lanes
+from .brick_layout import Brick, BrickSlice, held_blocks
 from .device_limits import NOMINAL
 from .passes import BrickPass, Pass, ProductPass
 from .streams import VECTOR_BYTES
 from .tiling_policy import TilingPolicy
 
-TABLES_BYTES: Final = 8 << 10
-"""Shared memory of a block of bricks besides its slices, about."""
 _WORD: Final = 4
 """Bytes that the device copies into shared memory by itself, at least."""
 _BATCH: Final = 8
@@ -111,36 +109,32 @@ def passes_seconds(
     return total
 
 
-def residents(brick: Brick, itemsize: int) -> int:
-    """Return for how many blocks of `MAX_THREADS` on a multiprocessor a thread's registers are limited.
-
-    Three where 80 registers hold the sums and what each input needs.
-    """
-    held = 1 if all(s.inner for s in brick.slices) else 2
-    sums = brick.rows * lanes(brick.columns) * itemsize // 4 * held
-    return 3 if sums + 6 * len(brick.slices) <= 60 else 2
-
-
-def wanted_blocks(brick: Brick, itemsize: int) -> int:
-    """Return how many of its blocks a multiprocessor would hold, were there shared memory for them."""
-    warps = -(-brick.threads // NOMINAL.warp)
-    registers = residents(brick, itemsize) * (MAX_THREADS // NOMINAL.warp) // warps
-    return min(registers, -(-brick.blocks // NOMINAL.processors))
-
-
-def copied_ahead(brick: Brick, itemsize: int) -> bool:
-    """Whether to copy the next slices while these are computed from: where as many blocks still run side by side."""
-    if brick.blocks == math.prod([a.size for a in (*brick.bricks, *brick.stages)]):
-        return False
-    room = 2 * brick.shared_cells * itemsize + TABLES_BYTES
-    return NOMINAL.most_shared_bytes // room >= wanted_blocks(brick, itemsize)
-
-
 def brick_seconds(brick: Brick, itemsize: int) -> float:
     """Predict a launch."""
+    return _seconds(brick, itemsize, _work(brick, itemsize))
+
+
+def resident(brick: Brick, itemsize: int) -> Brick:
+    """Return a brick with as many blocks as the device holds at a time, and copies ahead where that takes less.
+
+    What a block does before its first brick takes as long as many a brick.
+    """
+    options = list[Brick]()
+    for ahead in (False, True):
+        blocks = min(brick.blocks, NOMINAL.processors * held_blocks(brick, itemsize, 1 + ahead))
+        if not ahead or blocks < math.prod([a.size for a in (*brick.bricks, *brick.stages)]):
+            options.append(replace(brick, blocks=blocks, ahead=ahead))
+    work = _work(options[0], itemsize)
+    return min(options, key=lambda each: _seconds(each, itemsize, work))
+
+
+_Work = tuple[float, float, float, float]
+"""Cycles of a warp in all bricks, rounds in which copies wait for loads, and seconds of reading and of writing."""
+
+
+def _work(brick: Brick, itemsize: int) -> _Work:
     rates = BrickRates.current()
-    warps, stages = -(-brick.threads // NOMINAL.warp), math.prod([a.size for a in brick.stages])
-    bricks = math.prod([a.size for a in brick.bricks])
+    stages, bricks = math.prod([a.size for a in brick.stages]), math.prod([a.size for a in brick.bricks])
     issued = bricks * stages * (rates.stage + _computed(brick, itemsize, rates)) + bricks * rates.store * _stored(
         brick, itemsize
     )
@@ -156,17 +150,19 @@ def brick_seconds(brick: Brick, itemsize: int) -> float:
         if table > NOMINAL.cached_bytes:
             far = rates.far_run * max(0.0, math.log2(table / TilingPolicy.current().far_bytes))
             read += table * _overhead(piece, [a.strides[t] for a in axes if a.strides[t]], itemsize, far)
-    shared, ahead = brick.shared_cells * itemsize, copied_ahead(brick, itemsize)
-    blocks = max(
-        1, min(wanted_blocks(brick, itemsize), NOMINAL.most_shared_bytes // (shared * (1 + ahead) + TABLES_BYTES))
-    )
-    each = min(NOMINAL.processors, brick.blocks)
-    busy = issued * warps / min(rates.most_issued, blocks * warps / rates.issue)
-    waiting = brick.blocks * rates.begin + bricks * stages * (rates.wait_ahead if ahead else rates.wait)
-    waiting = (waiting + batches * rates.wait_batch) / blocks
     written = bricks * _written(brick, itemsize, rates) / rates.written_bytes
-    taken = max((busy + waiting) / each / rates.cycles, read / rates.read_bytes + written)
-    return TilingPolicy.current().launch_seconds + taken
+    return issued, batches, read / rates.read_bytes, written
+
+
+def _seconds(brick: Brick, itemsize: int, work: _Work) -> float:
+    rates, (issued, batches, read, written) = BrickRates.current(), work
+    warps, items = -(-brick.threads // NOMINAL.warp), math.prod([a.size for a in (*brick.bricks, *brick.stages)])
+    blocks = min(held_blocks(brick, itemsize, 1 + brick.ahead), -(-brick.blocks // NOMINAL.processors))
+    busy = issued * warps / min(rates.most_issued, blocks * warps / rates.issue)
+    waiting = brick.blocks * rates.begin + items * (rates.wait_ahead if brick.ahead else rates.wait)
+    waiting = (waiting + batches * rates.wait_batch) / blocks
+    each = min(NOMINAL.processors, brick.blocks)
+    return TilingPolicy.current().launch_seconds + max((busy + waiting) / each / rates.cycles, read + written)
 
 
 def _computed(brick: Brick, itemsize: int, rates: BrickRates) -> float:
@@ -229,14 +225,14 @@ def _copied(piece: BrickSlice, itemsize: int, rates: BrickRates) -> float:
 
 
 def _cells(piece: BrickSlice) -> int:
-    """Cells that a slice copies."""
-    return math.prod([c.size for c in piece.near + piece.far]) * piece.unit
+    """Cells that a slice reads; those that it has several times, for cells of a thread that share them, once."""
+    return math.prod([c.size for c in piece.near + piece.far if c.source]) * piece.unit
 
 
 def _overhead(piece: BrickSlice, outer: Sequence[int], itemsize: int, more: float) -> float:
     """Bytes of the sectors that a copy touches, and so many more for each run of them, for each byte of its cells."""
     run, rest = piece.unit, list[int]()
-    for copy in sorted(piece.near + piece.far, key=lambda c: c.source):
+    for copy in sorted([c for c in piece.near + piece.far if c.source], key=lambda c: c.source):
         if not rest and copy.source == run:
             run *= copy.size
         else:

@@ -55,6 +55,11 @@ class TilingPolicy(Policy):
     brick_compared_cells, brick_searched_cells : int
         Cells of a join from which a large and a small brick are compared; and several, and those that begin with lines
         of inputs, or with longer ones of the output.
+    brick_way_shapes, brick_way_rounds : int
+        Bricks that are compared for each choice of what is joined before them, where inputs are many; and how often
+        such a choice is made again for the best of them. Three times as many bricks win 2% and take twice as long.
+    brick_way_bytes_per_second : float
+        What the joins before bricks write in a second, about, as several ways are compared.
     far_bytes : int
         Bytes of a table from which reading short runs of it takes longer.
     brick_usual_columns : int
@@ -124,7 +129,8 @@ class TilingPolicy(Policy):
     brick_states_after : int
         Eliminated states that it takes after them, where there is room.
     brick_most_blocks : int
-        Most blocks of a launch of bricks: several for each place on a multiprocessor.
+        Most blocks of a launch of bricks, if the device holds so many at a time; and the fewest that are left where a
+        block takes several bricks that read the same.
     brick_run_bricks : int
         Most bricks that a block takes one after another.
     brick_least_blocks : int
@@ -132,9 +138,8 @@ class TilingPolicy(Policy):
     brick_join_most_cells : int
         Inputs whose join has more cells are not joined before bricks read them.
     brick_join_loads : tuple of float
-        Work of a cell of such a join, in loads from shared memory.
-    brick_joined_cells : int
-        Cells of a step of many inputs from which fewer and more of them are joined too; else by the first figure alone.
+        Work of a cell of such a join, in loads from shared memory: as of few inputs, and others that are compared where
+        there are many.
     brick_copy_loads : float
         Work of a cell of a slice, in loads from shared memory.
     brick_reorder_saved_reads : float
@@ -192,6 +197,9 @@ class TilingPolicy(Policy):
     product_cells_per_second: float = 4e12
     brick_compared_cells: int = 1 << 28
     brick_searched_cells: int = 1 << 28
+    brick_way_shapes: int = 2
+    brick_way_rounds: int = 2
+    brick_way_bytes_per_second: float = 1.6e12
     far_bytes: int = 1 << 30
     brick_usual_columns: int = 4
     brick_store_loads: float = 18.0
@@ -215,7 +223,7 @@ class TilingPolicy(Policy):
     bucket_large_ratio: int = 16
     bucket_merge_ratio: int = 16
     brick_counted_cells: int = 1 << 12
-    brick_counted_inputs: int = 6
+    brick_counted_inputs: int = 8
     brick_least_gain_share: float = 0.005
     brick_copy_reads: float = 0.5
     brick_copy_cycles: float = 8.0
@@ -226,9 +234,8 @@ class TilingPolicy(Policy):
     brick_most_blocks: int = 16 * NOMINAL.processors
     brick_run_bricks: int = 16
     brick_least_blocks: int = 2 * NOMINAL.processors
-    brick_join_most_cells: int = 1 << 26
+    brick_join_most_cells: int = 1 << 28
     brick_join_loads: tuple[float, float, float] = (40.0, 20.0, 160.0)
-    brick_joined_cells: int = 1 << 32
     brick_copy_loads: float = 4.0
     brick_reorder_saved_reads: float = 16.0
     brick_reorder_launch_reads: int = 1 << 25
