@@ -21,6 +21,7 @@ import pytest
 
 from bucketflow.cluster import gpus as cluster_gpu
 from bucketflow.tasks.cpu import dense
+from bucketflow.tasks.cpu.numpy_blocks import join, reduce
 from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu import decoding as gpu_decoding
 from bucketflow.tasks.gpu import gather as gpu_gather
@@ -28,6 +29,7 @@ from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu import peers as gpu_peers
 from bucketflow.tasks.gpu import recorded as gpu_recorded
+from bucketflow.tasks.gpu import small_steps as gpu_small_steps
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.rows import device as relations_device
 from bucketflow.tasks.rows import device_algebra as rows_device
@@ -221,6 +223,52 @@ class _Unowned(_Memory):
         self.owner = owner
 
 
+class SmallLaunch:
+    """What ``cuda/small.cu`` does, with its records."""
+
+    def __init__(self, semiring: Semiring, record: np.ndarray, _: Any, grid: int, threads: int) -> None:
+        assert threads == 256
+        assert record["bound"] == (semiring.zero if semiring.saturates else semiring.modulus)
+        self.semiring, self.items = semiring, range(int(record["first"]), int(record["first"]) + grid)
+
+    def run(self, places: Sequence[int], on_step: Callable[[], object]) -> None:
+        """Run the steps whose items these are; ``places`` are those of lists."""
+        tables, shapes, sizes, strides, steps = places
+        for item in self.items:
+            (step,) = _at(steps + 4 * item, 1, "i4").tolist()
+            itemsize = gpu_small_steps._SHAPE.itemsize
+            (d,) = _at(shapes + itemsize * step, itemsize, "u1").view(gpu_small_steps._SHAPE)
+            items = -(-int(d["cells"] * d["lanes"]) // 256)
+            assert d["lanes"] in (1, 2, 4, 8, 16, 32, 64, 128, 256)
+            assert 0 <= item - d["item"] < items
+            assert items <= len(self.items)
+            if item > d["item"]:
+                continue  # the first item does all
+            on_step()
+            axes, inputs, summed = int(d["axes"]), int(d["inputs"]), int(d["summed"])
+            shape = _at(sizes + 4 * int(d["axis"]), axes, "i4").tolist()
+            assert np.prod(shape[:summed]) == d["depth"]
+            assert np.prod(shape[summed:]) == d["cells"]
+            where = _at(tables + 8 * int(d["table"]), inputs + 1, "u8").tolist()
+            apart = _at(strides + 4 * int(d["stride"]), axes * (inputs + 1), "i4").reshape(inputs + 1, axes).tolist()
+            dtype = self.semiring.dtype
+            wide = [(n - 1, s) for n, s in zip(shape, apart[-1], strict=True)]
+            assert 1 + sum(n * s for n, s in wide) == d["cells"]
+            views = [
+                np.lib.stride_tricks.as_strided(
+                    _at(place, 1 + sum((n - 1) * s for n, s in zip(shape, own, strict=True)), dtype),
+                    shape,
+                    [s * np.dtype(dtype).itemsize for s in own],
+                )
+                for place, own in zip(where, apart, strict=True)
+            ]
+            joined = np.empty(shape, dtype)
+            join(self.semiring, views[:-1], joined)
+            out = _at(where[-1], int(d["cells"]), dtype).reshape(shape[summed:])
+            assert not any(apart[-1][:summed])
+            reduce(self.semiring, joined, tuple(range(summed)), out)
+
+
 class StandIn:
     """The device: how much memory it has, which tables it refuses, and how often.
 
@@ -305,6 +353,9 @@ class StandIn:
 
         def repeat() -> None:
             for lowered, places in launches:
+                if isinstance(lowered, SmallLaunch):
+                    lowered.run(places, self.on_step)
+                    continue
                 self.on_step()
                 cells = [*lowered.input_cells, lowered.out_cells]
                 *inputs, out = (_at(place, n, lowered.semiring.dtype) for place, n in zip(places, cells, strict=True))
@@ -356,6 +407,8 @@ def device(patch: pytest.MonkeyPatch, least_cells: int = 64, cards: int = 1, pee
     patch.setitem(sys.modules, "cupy", there.module())
     patch.setattr(gpu, "prepare", there.prepare)
     patch.setattr(gpu_recorded, "bound_launches", there.bound_launches)
+    patch.setattr(gpu_small_steps, "Launch", SmallLaunch)
+    patch.setattr(gpu_small_steps, "small_kernel", lambda semiring: semiring)
     patch.setattr(arrays, "empty", there.empty)
     patch.setattr(arrays, "free_pools", lambda: None)
     patch.setattr(gpu_kernels, "load_compiler", lambda: None)
@@ -398,7 +451,14 @@ def _decode_kernel(semiring: Semiring) -> Callable[..., None]:
             dtype = {"tables": "u8", "joint": "i8"}.get(name, "i4")
             return [int(n) for n in _read(record, name, dtype, first, last)]
 
-        for step in range(int(record["first"]), int(record["last"])):
+        begin, end = int(record["first"]), int(record["last"])
+        assert 0 < grid[0] <= end - begin
+        taken = _read(record, "taken", "u4", 0, 1)
+        assert taken[0] == 0
+        taken += np.uint32(end - begin + grid[0])
+        for item, step in enumerate(ints("item_step", begin, end), begin):
+            if item + 1 < ints("first_item", step + 1, step + 2)[0]:
+                continue  # the last item of a step compares what all of them found
             first, last = ints("first_input", step, step + 2)
             found = ints("found", *ints("first_found", step, step + 2))
             sizes = [ints("sizes", v, v + 1)[0] for v in found]
@@ -412,7 +472,9 @@ def _decode_kernel(semiring: Semiring) -> Callable[..., None]:
                     if v < 0:
                         strides[~v] = stride
                     elif size > 1:
-                        at += ints("states", v, v + 1)[0] * stride
+                        (state,) = ints("states", v, v + 1)
+                        assert 0 <= state < size
+                        at += state * stride
                     stride *= size
                 reach = sum((n - 1) * s for n, s in zip(sizes, strides, strict=True))
                 cells = (ctypes.c_ubyte * (reach + total.itemsize)).from_address(at)

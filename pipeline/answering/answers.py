@@ -11,7 +11,7 @@ from typing import Any
 from ..errors import InternalError
 from ..preprocessing.preprocess import fixed_value, full_states
 from ..results.result import Result
-from ..runs.decoding import decode_parts, sweep_and_decode
+from ..runs.decoding import begin_decoding, sweep_and_decode
 from ..runs.parts import sweep_parts
 from ..runs.run import TABLES, Run
 from ..runs.slices import slice_states, slices_of, sweep_groups
@@ -78,11 +78,12 @@ def _swept_optimum(run: Run[Any]) -> tuple[Any, dict[int, int], float] | None:
         total = run.arithmetic.total(decoded.roots)
         return None if total is None else (total, decoded.states, decoded.seconds)
     swept = sweep_parts(run, keep=True)
+    states_of = begin_decoding(run, swept)
     total = run.arithmetic.total([swept.tables[root] for root in plan.tree.roots])
     if total is None:
         return None
     start = time.perf_counter()
-    states = decode_parts(run, swept)
+    states = states_of()
     return total, states, time.perf_counter() - start
 
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.gpu.messages.layout import MOST_CELLS, Operation, layout_of
+from ...tasks.gpu.messages.layout import MOST_CELLS, MessageLayout, Operation, layout_of
 from ...tasks.gpu.messages.propagation import ANSWER_CELLS, MessageProgram
-from ...tasks.gpu.messages.records import Constant, MessageRecords, least_exponents, records_of
+from ...tasks.gpu.messages.records import MessageRecords, described, least_exponents
 from ...tasks.gpu.tiling.device_limits import NOMINAL
 from ...tasks.steps.axes import fuse
 from ...tasks.steps.caches import Remembered
@@ -86,51 +86,46 @@ def message_program(
     ModelError
         If a step joins more tables than a block of threads has room for, or tables are too large to count.
     """
-    results = [plan.results[t] for t in targets]
-    asked = tuple(hosts.items()), tuple(results)
-    tables, operations, cells_of = _DESCRIBED.of((plan,), asked, lambda: _described(plan, hosts, results))
+    asked = tuple(hosts.items()), tuple([plan.results[t] for t in targets])
+    drawn = _laid_out(plan, *asked, group)
     exponents = [0] * len(leaves.values)
     if leaves.law == "sum_product":
         exponents = least_exponents(list(leaves.values.values()))
 
     def made() -> MessageProgram:
-        of_leaf = dict(zip(leaves.values, exponents, strict=True))
-        constants = {table: Constant(cells, of_leaf[tables.leaf_of(table)]) for table, cells in cells_of.items()}
-        return _program(plan, tables, operations, constants, hosts, targets, leaves.law, group)
+        return _program(plan, drawn, dict(zip(leaves.values, exponents, strict=True)), hosts, targets, leaves.law)
 
     more = *asked, tuple(targets), tuple(leaves.values), tuple(exponents), leaves.law, group
-    return replace(_PROGRAMS.of((plan,), more, made), log_scale=leaves.log_scale)
+    return replace(_PROGRAMS.of(_parts(plan), more, made), log_scale=leaves.log_scale)
 
 
 def _program(
     plan: Plan,
-    tables: _Tables,
-    operations: Sequence[Operation],
-    constants: Mapping[int, Constant],
+    drawn: tuple[_Tables, MessageLayout],
+    exponents: Mapping[int, int],
     hosts: Mapping[int, int],
     targets: Sequence[Target],
     law: Law,
-    group: int,
 ) -> MessageProgram:
     """Describe a plan's messages; leaves are not divided by anything."""
-    results, roots = [plan.results[t] for t in targets], plan.tree.roots
-    findings = {tables.findings + v: plan.tree.dims[v] for v in hosts}
+    (tables, layout), results, roots = drawn, [plan.results[t] for t in targets], plan.tree.roots
     try:
-        records = records_of(operations, constants, findings, (*results, *roots), group=group)
+        least = {table: exponents[tables.leaf_of(table)] for table in layout.constant_at}
+        records = described(layout, least, [tables.findings + v for v in hosts])
     except ValueError as error:
         raise ModelError(str(error)) from None
     if records.shared_bytes > NOMINAL.most_shared_bytes:
-        most = max(len(op.inputs) for op in operations)
+        most = max(kind.inputs for kind in layout.kinds)
         raise ModelError(f"a step joins {most} tables; propagation on a GPU takes about 300 at most")
     scaled: list[int] = []
     if law == "sum_product":
-        scaled += [op.table for op in operations if op.table in tables.hosting]
+        scaled += [op.table for op in layout.operations if op.table in tables.hosting]
         scaled += [step.node for step in plan.up if step.node not in roots]
     return MessageProgram(
         records=records,
         constants={tables.leaf_of(table): at for table, at in records.constant_at.items()},
         findings={v: (records.slab_at[tables.findings + v], plan.tree.dims[v]) for v in hosts},
-        targets=_places(records, results, [math.prod(plan.tree.dims[v] for v in t) for t in targets]),
+        targets=_places(records, results, [math.prod([plan.tree.dims[v] for v in t]) for t in targets]),
         scaled=np.array([records.numbers[table] for table in scaled], dtype=np.uint32),
         roots=np.array([records.slab_at[root] for root in roots], dtype=np.uint32),
         log_scale=0.0,
@@ -140,13 +135,12 @@ def _program(
 
 def device_needs(plan: Plan) -> DeviceNeeds:
     """Return what a slice of a plan needs on a GPU."""
-    results = tuple(plan.results.values())
-    _, operations, constants = _described(plan, {}, results)
-    cells = [*constants.values(), *(step.lowered.out_cells for step in plan.steps)]
+    tree = plan.tree
+    cells = [*tree.cells[: tree.n_leaves], *[step.lowered.out_cells for step in plan.steps]]
     if max(cells, default=0) >= MOST_CELLS:
         return DeviceNeeds(8 * sum(cells), False)
-    layout = layout_of(operations, constants, {}, (*results, *plan.tree.roots))
-    answers = sum(math.prod(plan.tree.dims[v] for v in target) for target in plan.results) + ANSWER_CELLS
+    _, layout = _laid_out(plan, (), tuple(plan.results.values()))
+    answers = sum([math.prod([tree.dims[v] for v in target]) for target in plan.results]) + ANSWER_CELLS
     return DeviceNeeds(layout.fixed_bytes + layout.case_bytes(answers), layout.countable)
 
 
@@ -200,16 +194,28 @@ class _Tables:
             yield Operation(leaf, inputs, fuse([axes, *((v,) for v in variables)], axes, sizes))
 
 
-def _described(plan: Plan, hosts: Mapping[int, int], results: Collection[int]) -> _Described:
-    """Return the tables and operations of a plan, and the cells of its constants."""
-    tables = _Tables(plan, hosts)
-    operations = tables.operations(results)
-    return tables, operations, tables.constants(operations)
+def _laid_out(
+    plan: Plan, hosts: tuple[tuple[int, int], ...], results: tuple[int, ...], group: int = 1
+) -> tuple[_Tables, MessageLayout]:
+    """Return the tables of a plan and their places, which are found once for its price and its runs."""
+
+    def made() -> tuple[_Tables, MessageLayout]:
+        tables = _Tables(plan, dict(hosts))
+        operations = tables.operations(results)
+        findings = {tables.findings + v: plan.tree.dims[v] for v, _ in hosts}
+        constants = tables.constants(operations)
+        return tables, layout_of(operations, constants, findings, (*results, *plan.tree.roots), group=group)
+
+    return _LAID_OUT.of(_parts(plan), (hosts, results, group), made)
 
 
-_Described = tuple[_Tables, list[Operation], dict[int, int]]
+def _parts(plan: Plan) -> tuple[object, ...]:
+    """Return what messages follow from: copies of a plan with another price have the same."""
+    return plan.tree, plan.layouts, plan.up, plan.back
+
+
 # Describing thousands of steps takes far longer than running them.
-_DESCRIBED: Final[Remembered[_Described]] = Remembered()
+_LAID_OUT: Final[Remembered[tuple[_Tables, MessageLayout]]] = Remembered()
 _PROGRAMS: Final[Remembered[MessageProgram]] = Remembered()
 
 

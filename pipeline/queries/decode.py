@@ -6,7 +6,7 @@ that a step eliminated take the states that attain its output at the states alre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.gpu.decoding import decode_there, decodes
+from ...tasks.gpu.decoding import begin_there, decodes
 from ...tasks.rows.relation import Dense, Relation, Table, to_dense
 from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step, make_step
@@ -64,20 +64,37 @@ def decode(
     most : float
         What the inputs of each step are known to add up to, or less, at some of its states.
     """
+    begin_decode(steps, tables, sizes, semiring, assignment, compiled, room, most)()
+
+
+def begin_decode(
+    steps: Sequence[Step],
+    tables: Mapping[int, Array],
+    sizes: Sequence[int],
+    semiring: Semiring,
+    assignment: dict[int, int],
+    compiled: bool = True,
+    room: MemoryAccount | None = None,
+    most: float = inf,
+) -> Callable[[], None]:
+    """Begin to `decode` where the tables are on a device, which may be sweeping still; return what ends it."""
     best = [step for step in steps if step.lowered.semiring.name == semiring.name]
     if len(best) < len(steps):
         steps, tables = best, {i: tables[i] for step in best for i in step.inputs}
     if decodes(tables, semiring):
         best_of = partial(_best_of, tables=tables, sizes=sizes, semiring=semiring, assignment=assignment)
-        decode_there(steps, tables, sizes, semiring, assignment, partial(best_of, compiled=compiled, room=room))
-        return
-    tables = _near(tables)
-    for step in reversed(steps):
-        few = joint_worth(step, tables, sizes, semiring, assignment)
-        if few is not None:
-            assignment.update(few.best)
-        else:
-            assignment.update(_best_of(step, tables, sizes, semiring, assignment, compiled, room, most))
+        return begin_there(steps, tables, sizes, semiring, assignment, partial(best_of, compiled=compiled, room=room))
+
+    def end() -> None:
+        near = _near(tables)
+        for step in reversed(steps):
+            few = joint_worth(step, near, sizes, semiring, assignment)
+            if few is not None:
+                assignment.update(few.best)
+            else:
+                assignment.update(_best_of(step, near, sizes, semiring, assignment, compiled, room, most))
+
+    return end
 
 
 def _best_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -12,7 +12,7 @@ from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ..plans.problem import Problem, sliced_dims
 from ..plans.repricing import lowered_step
-from ..queries.decode import decode
+from ..queries.decode import begin_decode
 from .parts import Swept
 from .run import Run
 from .slices import Slices
@@ -32,17 +32,31 @@ class Decoded(Generic[T]):
     seconds: float
 
 
-def decode_parts(run: Run[T], swept: Swept[T]) -> dict[int, int]:
-    """Return the optimal states of all local variables, roots first."""
+def begin_decoding(run: Run[T], swept: Swept[T]) -> Callable[[], dict[int, int]]:
+    """Begin to decode where that is on a device; return what gives the optimal states of all local variables."""
+    if swept.made or run.plan.cuts:
+        return lambda: _decode_tasks(run, swept)
+    assignment = dict(run.states)
+    tables: Mapping[int, Any] = swept.tables
+    end = begin_decode(
+        run.plan.steps, tables, run.plan.tree.dims, run.problem.semiring, assignment, run.compiled, run.room
+    )
+
+    def states() -> dict[int, int]:
+        end()
+        return assignment
+
+    return states
+
+
+def _decode_tasks(run: Run[T], swept: Swept[T]) -> dict[int, int]:
+    """Decode in tasks beside the tables, roots first."""
     plan, sizes = run.plan, run.plan.tree.dims
     assignment = dict(run.states)
-    if swept.made and not plan.cuts:
+    if not plan.cuts:
         where = swept.programs[-1], sizes, assignment, run.problem, tuple(swept.made)
         found: Decoded[T] = run.pool.get(run.pool.submit(decode_swept, *where, *swept.made.values()))
         return found.states
-    if not plan.cuts:
-        decode(plan.steps, swept.tables, sizes, run.problem.semiring, assignment, run.compiled, run.room)  # type: ignore[arg-type]
-        return assignment
     ready = [-1]
     while ready:
         handles = []
@@ -114,10 +128,11 @@ def _decoded(
     fixed: Mapping[int, int],
     problem: Problem,
 ) -> Decoded[T]:
-    roots: list[Any] = [on_host(tables[node]) for node in program.outputs]
     states = dict(fixed)
-    start = time.perf_counter()
     choice: Representation | None = getattr(program.algebra, "choice", None)  # which algebras of rows have
     room = None if choice is None else choice.room
-    decode(steps, tables, sizes, problem.semiring, states, program.algebra.compiled, room)
+    end = begin_decode(steps, tables, sizes, problem.semiring, states, program.algebra.compiled, room)
+    roots: list[Any] = [on_host(tables[node]) for node in program.outputs]
+    start = time.perf_counter()
+    end()
     return Decoded(states, roots, time.perf_counter() - start)

@@ -36,12 +36,18 @@ class DeviceSweeps:
     def __init__(self, plan: Plan, leaves: Mapping[int, Any], arithmetic: Arithmetic[Any], memory_bytes: int) -> None:
         self._arithmetic, self._memory_bytes = arithmetic, memory_bytes
         self._targets: tuple[Target, ...] = tuple(plan.results)
-        self._host_bytes = plan.swept_bytes
+        self._plan: Plan | None = plan
+        self._swept_bytes = 0
         self._program = message_program(plan, self._leaves(leaves), {}, self._targets)
         self._device: DeviceMessages | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_device": None}
+        return {**self.__dict__, "_device": None, "_plan": None, "_swept_bytes": self._host_bytes}
+
+    @property
+    def _host_bytes(self) -> int:
+        """What a slice takes on the CPU."""
+        return self._swept_bytes if self._plan is None else self._plan.swept_bytes
 
     def swept(self, leaves: Mapping[int, Any]) -> tuple[Any, dict[Target, Any]] | None:
         """Return the total and the table of every target of a slice; None where the CPU has to.
@@ -80,10 +86,10 @@ class DeviceSweeps:
     def _check_host(self) -> None:
         """Refuse to leave a slice to the CPU where this machine has no memory for it."""
         free = default_memory_bytes()
-        if self._host_bytes > free:
+        if (needed := self._host_bytes) > free:
             raise BudgetError(
                 "products leave the range of doubles on the GPU, and on the CPU a slice needs "
-                f"{format_bytes(self._host_bytes)}, where {format_bytes(free)} is free; ask without --gpus"
+                f"{format_bytes(needed)}, where {format_bytes(free)} is free; ask without --gpus"
             )
 
     def _leaves(self, leaves: Mapping[int, Any]) -> DeviceLeaves:

@@ -117,13 +117,13 @@ def upload(tables: Sequence[Array]) -> list[Any]:
         packing = Packing([table.size for table in tables], kinds.pop())
         places, block = packing.places, packing.packed(tables).view(np.uint8)
     else:
-        places, block = _side_by_side(tables)
+        places, block = side_by_side(tables)
     there = cp.asarray(block).data
     return [new(t.size, t.dtype, there + place) for t, place in zip(tables, places, strict=True)]
 
 
-def _side_by_side(tables: Sequence[Array]) -> tuple[list[int], Array]:
-    """Put tables of any dtypes into one block of bytes; return where each begins, and the block."""
+def side_by_side(tables: Sequence[Array]) -> tuple[list[int], Array]:
+    """Put tables of any dtypes into one block of bytes; return the aligned places where each begins, and the block."""
     places: list[int] = []
     parts: list[Array] = []
     end = 0

@@ -6,7 +6,7 @@ each table that takes time, and the waits for tables of the device. Here the tab
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -21,7 +21,8 @@ from ..steps.semiring import Semiring
 from ..steps.step import Step
 from . import arrays
 from .device_policy import DevicePolicy
-from .kernels import Kernel, kernel, processors
+from .kernels import Kernel, cupy, kernel, processors
+from .memory import to_device
 
 Array = NDArray[Any]
 States = dict[int, int]
@@ -29,12 +30,19 @@ States = dict[int, int]
 _THREADS: Final = 256
 """Threads of a block; as in ``cuda/decode.cu``."""
 
+_SHARED_LINES: Final = 2048
+"""Entries of a step's lines that a block keeps in shared memory; as in ``cuda/decode.cu``."""
+
+_UNKNOWN: Final = -1
+"""What stands for a state that is not known yet."""
+
 _PART_BYTES: Final = 16
 
 _RECORD: Final = np.dtype(
     [
         *((name, "u8") for name in ("tables", "joint", "first_axis", "axes", "first_input", "first_found", "found")),
-        *((name, "u8") for name in ("sizes", "states", "offsets", "parts", "ended")),
+        *((name, "u8") for name in ("sizes", "item_step", "first_item", "states", "offsets", "parts")),
+        *((name, "u8") for name in ("ended", "taken")),
         ("line", "i8"),
         ("bound", "i8"),
         ("first", "i4"),
@@ -56,15 +64,17 @@ def decodes(tables: Mapping[int, Any], semiring: Semiring) -> bool:
     }
 
 
-def decode_there(
+def begin_there(
     steps: Sequence[Step],
     tables: Mapping[int, Any],
     sizes: Sequence[int],
     semiring: Semiring,
     assignment: States,
     best_of: Callable[[Step], States],
-) -> None:
-    """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` eliminated.
+) -> Callable[[], None]:
+    """Begin to find a state of every variable that ``steps`` eliminated, behind all that was launched before.
+
+    Returns what waits for them and extends ``assignment`` (variable → state), in place.
 
     Parameters
     ----------
@@ -80,18 +90,22 @@ def decode_there(
         Finds the best states of a step with more joint states than `DevicePolicy` allows, where others have their
         states of ``assignment``.
     """
-    policy = DevicePolicy.current()
     fixed = frozenset(assignment)
     records = _RECORDS.of(steps, (tuple(sizes), fixed), lambda: DecodeRecords.of(steps, sizes, fixed))
     found = _Found(records, tables, sizes, semiring, assignment)
-    for first, last in records.launches():
-        if records.joint[first] > policy.decode_joint_states:
-            assignment.update(found.states(first))
-            assignment.update(best_of(records.steps[first]))
+    left = records.left_to_caller
+    ends = [*left, len(records.steps)]
+    found.launch(0, ends[0])
+
+    def end() -> None:
+        for step, last in zip(left, ends[1:], strict=True):
+            assignment.update(found.states(step))
+            assignment.update(best_of(records.steps[step]))
             found.replace(assignment)
-        else:
-            found.launch(first, last)
-    assignment.update(found.states(len(records.steps)))
+            found.launch(step + 1, last)
+        assignment.update(found.states(len(records.steps)))
+
+    return end
 
 
 @dataclass
@@ -115,7 +129,7 @@ class DecodeRecords:
     others : list of int
         Those of one state.
     line : int
-        Most entries that a block keeps of a step.
+        Most entries of the lines of a step, which say where its inputs lie.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -181,24 +195,21 @@ class DecodeRecords:
             "found": np.array(self.variables, np.int32),
         }
 
-    def alone(self, step: int) -> bool:
-        """Whether many blocks find the states of a step, in a launch of its own, or the caller does."""
-        policy, joint = DevicePolicy.current(), self.joint[step]
-        work = joint * (self.inputs[step + 1] - self.inputs[step])
-        large = joint > policy.decode_alone_states and work > policy.decode_alone_cells
-        return large or joint > policy.decode_joint_states
+    @property
+    def left_to_caller(self) -> list[int]:
+        """The steps that have more joint states than `DevicePolicy` allows."""
+        most = DevicePolicy.current().decode_joint_states
+        return [step for step, joint in enumerate(self.joint) if joint > most]
 
-    def launches(self) -> Iterator[tuple[int, int]]:
-        """Yield the first step of each launch, and that behind its last."""
-        first = 0
-        for step in range(len(self.joint)):
-            if self.alone(step):
-                if first < step:
-                    yield first, step
-                yield step, step + 1
-                first = step + 1
-        if first < len(self.joint):
-            yield first, len(self.joint)
+    def items(self, blocks: int) -> Array:
+        """Return how many items each step has, whose joint states several of as many blocks look at side by side."""
+        policy = DevicePolicy.current()
+        joint, inputs = self.described["joint"], np.diff(self.inputs)
+        each = np.maximum(policy.decode_item_cells // inputs, policy.decode_item_states)
+        most = policy.decode_step_items * blocks
+        counts: Array = np.minimum(-(-joint // each), most)
+        counts[self.left_to_caller] = 0
+        return counts
 
 
 _RECORDS: Final[Remembered[DecodeRecords]] = Remembered()
@@ -216,32 +227,41 @@ class _Found:
         known: Mapping[int, int],
     ) -> None:
         policy = DevicePolicy.current()
+        self._blocks = processors() * policy.decode_blocks
+        if records.line > _SHARED_LINES:
+            self._blocks = max(1, min(self._blocks, policy.decode_workspace_bytes // (8 * records.line)))
+        items = records.items(self._blocks)
+        self._ends: list[int] = [0, *items.cumsum().tolist()]
         read = [tables[n] for n in records.read]
         on_host = np.array([type(table) is np.ndarray for table in read], bool)
         values = [table for table in read if type(table) is np.ndarray]
-        (copied,) = arrays.upload([np.concatenate([np.zeros(1, semiring.dtype), *values], axis=None)])
-        ends = np.cumsum([semiring.itemsize, *[v.nbytes for v in values[:-1]]]) + copied.data.ptr
-        addresses = np.empty(len(read), np.uint64)
-        addresses[on_host] = ends[: len(values)]
-        addresses[~on_host] = [table.data.ptr for table in read if type(table) is not np.ndarray]
         parts: dict[str, Array] = {
-            "tables": addresses[records.reads],
+            "values": np.concatenate([np.zeros(1, semiring.dtype), *values], axis=None),
+            "tables": np.zeros(len(records.nodes), np.uint64),
             **records.described,
             "sizes": np.array(sizes, np.int32),
+            "item_step": np.repeat(np.arange(len(items), dtype=np.int32), items),
+            "first_item": np.array(self._ends, np.int32),
             "states": _states_array(known, len(sizes)),
-            "ended": np.zeros(1, np.uint32),
+            "ended": np.zeros(len(items), np.uint32),
+            "taken": np.zeros(1 + len(records.left_to_caller), np.uint32),
         }
-        copies = dict(zip(parts, arrays.upload(list(parts.values())), strict=True))
-        self._most = max(
-            1, min(processors() * policy.decode_blocks, policy.decode_workspace_bytes // (8 * records.line))
-        )
-        if not any(map(records.alone, range(len(records.joint)))):
-            self._most = 1
-        room = arrays.empty(self._most * records.line, "int64"), arrays.empty(self._most * _PART_BYTES, "uint8")
-        self._records, self._states, self._held = records, copies["states"], (tables, copied, copies, room)
+        at, block = arrays.side_by_side([*parts.values()])
+        there = cupy().asarray(block).data
+        places = dict(zip(parts, [there + place for place in at], strict=True))
+        begins = np.cumsum([semiring.itemsize, *[value.nbytes for value in values[:-1]]], dtype=np.uint64)
+        addresses = np.empty(len(read), np.uint64)
+        addresses[on_host] = begins[: len(values)] + np.uint64(places["values"].ptr)
+        addresses[~on_host] = [table.data.ptr for table in read if type(table) is not np.ndarray]
+        listed = addresses[records.reads]
+        to_device(listed, cupy().ndarray(len(listed), np.uint64, places["tables"]))
+        lines = self._blocks * records.line if records.line > _SHARED_LINES else 1
+        room = arrays.empty(lines, "int64"), arrays.empty(max(1, self._ends[-1]) * _PART_BYTES, "uint8")
+        self._states = cupy().ndarray(len(sizes), np.int32, places["states"])
+        self._records, self._held = records, (tables, there, listed, room)
         self._record = np.zeros((), _RECORD)
-        for name, copy in copies.items():
-            self._record[name] = copy.data.ptr
+        for name in places.keys() & _RECORD.fields.keys():  # type: ignore[union-attr]
+            self._record[name] = places[name].ptr
         self._record["offsets"], self._record["parts"] = room[0].data.ptr, room[1].data.ptr
         self._record["line"] = records.line
         self._record["bound"] = int(semiring.zero) if semiring.saturates else 0
@@ -250,9 +270,12 @@ class _Found:
 
     def launch(self, first: int, last: int) -> None:
         """Find the states of what some steps eliminated."""
-        self._record["first"], self._record["last"] = first, last
-        blocks = min(self._most, -(-self._records.joint[first] // _THREADS)) if self._records.alone(first) else 1
-        self._kernel((blocks,), (_THREADS,), (self._record,))
+        begin, end = self._ends[first], self._ends[last]
+        if begin == end:
+            return
+        self._record["first"], self._record["last"] = begin, end
+        self._kernel((min(self._blocks, end - begin),), (_THREADS,), (self._record,))
+        self._record["taken"] += np.uint64(4)  # each launch counts by itself
 
     def states(self, steps: int) -> States:
         """Return what the first steps found, with the variables of one state."""
@@ -271,7 +294,7 @@ def decode_kernel(semiring: Semiring) -> Kernel:
 
 
 def _states_array(known: Mapping[int, int], count: int) -> Array:
-    states = np.zeros(count, np.int32)
+    states = np.full(count, _UNKNOWN, np.int32)
     if known:
         states[list(known)] = list(known.values())
     return states

@@ -17,9 +17,10 @@ class DevicePolicy(Policy):
     step_least_cells : int
         A step on host tables goes to the device from here, unless it was measured: below, NumPy is done before tables
         are copied and a kernel launched; above, the CPU's kernels would have to be compiled for few steps.
-    repeated_sweeps : int
-        After so many sweeps of the same steps small ones follow to the device too: choosing their launches takes about
-        eight times as long as NumPy takes for them.
+    small_step_cells : int
+        Steps that have no launch of their own, and at most this many cells, are in launches of several small ones.
+    small_lane_cells : int
+        Cells of all inputs that a lane of such a launch reads, about.
     own_block_bytes : int
         Tables from this size on get a block of the pool of their own; smaller ones share blocks.
     far_cells : int
@@ -31,9 +32,10 @@ class DevicePolicy(Policy):
     decode_joint_states : int
         Steps with more joint states are left to the caller: they take long, and may be decoded variable by
         variable.
-    decode_alone_states, decode_alone_cells : int
-        Steps with more joint states, and more cells of all inputs at these, have a launch of their own, of many
-        blocks: a single block takes about a nanosecond for each cell, a launch ten microseconds.
+    decode_item_cells, decode_item_states : int
+        Cells of all inputs of a step that a block looks at at a time, or joint states, if these are more.
+    decode_step_items : int
+        Most items of a step for each block that there may be.
     decode_host_bytes : int
         Most bytes of the host's tables that go to the device once more, where a sweep has freed its memory.
     decode_blocks : int
@@ -92,14 +94,16 @@ class DevicePolicy(Policy):
     """
 
     step_least_cells: int = SMALL_CELLS
-    repeated_sweeps: int = 8
+    small_step_cells: int = 1 << 16
+    small_lane_cells: int = 1 << 6
     own_block_bytes: int = 1 << 25
     far_cells: int = 1 << 32
     cublas_least_cells: int = 64
     product_small_stage_bytes: int = 12 << 10
     decode_joint_states: int = 1 << 22
-    decode_alone_states: int = 1 << 9
-    decode_alone_cells: int = 1 << 14
+    decode_item_cells: int = 1 << 12
+    decode_item_states: int = 1 << 8
+    decode_step_items: int = 4
     decode_host_bytes: int = 1 << 22
     decode_blocks: int = 4
     decode_workspace_bytes: int = 1 << 22

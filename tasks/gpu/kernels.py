@@ -19,7 +19,12 @@ import numpy as np
 COMPILE_OPTIONS: Final = ("-std=c++17",)
 _LAWS: Final = {"min_plus": 0, "sum_product": 1, "log_sum": 2, "mod_sum_product": 3}
 _C_TYPES: Final = {"int16": "short", "int32": "int", "int64": "long long", "float32": "float", "float64": "double"}
-_HEADERS: Final = {"layer": ("compact.cuh",), "relations": ("compact.cuh",)}
+_HEADERS: Final = {
+    "decode": ("fields.cuh",),
+    "layer": ("compact.cuh",),
+    "relations": ("compact.cuh",),
+    "small": ("fields.cuh",),
+}
 _ADDRESS: Final = ctypes.c_void_p * 1
 _RECORD_BYTES: Final = 16
 """Bytes at multiples of which records begin."""

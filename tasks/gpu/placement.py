@@ -15,6 +15,7 @@ from ..steps.step import Step
 from . import arrays
 from .device_policy import DevicePolicy
 from .launch import DeviceRun
+from .small_steps import SmallRun
 
 _ALIGNED: Final = 512
 
@@ -152,7 +153,7 @@ class DeviceBlock:
 
 def room_for(
     steps: Sequence[Step],
-    runs: Mapping[int, DeviceRun],
+    runs: Mapping[int, DeviceRun] | Mapping[int, DeviceRun | SmallRun],
     freed: Sequence[Collection[int]],
     others: Collection[int],
     all_placed: bool = False,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .kernels import bound_launches, cupy
 from .launch import DeviceRun
 from .memory import out_of_memory, to_device
 from .placement import room_for
+from .small_steps import SmallRun, SmallSteps
 
 
 class RecordedSweep:
@@ -28,9 +30,11 @@ class RecordedSweep:
     Parameters
     ----------
     steps : sequence of Step
-        In execution order; each makes another table.
+        In execution order, the small ones first; each makes another table.
     runs : mapping
-        The launches of every step, by its node.
+        The launches of every step that has its own, by its node.
+    small : SmallSteps
+        The others.
     freed : sequence of collections
         For each step the tables that are dropped after it.
     kept : collection of int
@@ -53,6 +57,7 @@ class RecordedSweep:
         self,
         steps: Sequence[Step],
         runs: Mapping[int, DeviceRun],
+        small: SmallSteps,
         freed: Sequence[Collection[int]],
         kept: Collection[int],
         others: Collection[int],
@@ -61,7 +66,12 @@ class RecordedSweep:
     ) -> None:
         self.dtype = semiring.dtype
         self.runs = 0
-        room = room_for(steps, runs, freed, others, all_placed=True)
+        self._small = small
+        made_by: dict[int, DeviceRun | SmallRun] = {**runs, **small.runs}
+        together = len(small.steps)
+        if together:  # what they read is there until all of them are done
+            freed = [*[()] * (together - 1), [*chain.from_iterable(freed[:together])], *freed[together:]]
+        room = room_for(steps, made_by, freed, others, all_placed=True)
         nodes = [step.node for step in steps]
         made, cells = set(nodes), dict[int, int]()
         for step in steps:
@@ -71,13 +81,14 @@ class RecordedSweep:
         self._staged = [node for node in read if node not in given]
         self._packing = Packing([cells[node] for node in self._staged], semiring.dtype)
         self._first = -(-room.nbytes // arrays.PACKED) * arrays.PACKED
-        self._steps = [(runs[step.node], step.inputs, step.node) for step in steps]
-        places = [room.places.get(id(step), (None, None)) for step in steps]
-        self._outputs = {node: out for node, (out, _) in zip(nodes, places, strict=True) if out is not None}
-        self._workspaces = [place or 0 for _, place in places]
+        places = {step.node: room.places.get(id(step), (None, None)) for step in steps}
+        self._outputs = {node: out for node, (out, _) in places.items() if out is not None}
+        self._steps = [
+            (runs[step.node], step.inputs, step.node, places[step.node][1] or 0) for step in steps if step.node in runs
+        ]
         self._others = [node for node in nodes if node not in self._outputs]
         self._kept = [node for node in nodes if node in kept]
-        self._cells = {node: runs[node].cells for node in {*self._others, *self._kept}}
+        self._cells = {node: made_by[node].cells for node in {*self._others, *self._kept}}
         self._lock = threading.Lock()
         self._where: tuple[int, ...] = ()
         self._repeat: Callable[[], None] = bound_launches(())
@@ -126,10 +137,9 @@ class RecordedSweep:
         at |= {node: first + place for node, place in self._outputs.items()}
         leaves = first + self._first
         at |= {node: leaves + place for node, place in zip(self._staged, self._packing.places, strict=True)}
-        return bound_launches(
-            [
-                launch
-                for (run, inputs, node), workspace in zip(self._steps, self._workspaces, strict=True)
-                for launch in run.bound([at[i] for i in inputs], at[node], first + workspace)
-            ]
-        )
+        launches = [
+            launch
+            for run, inputs, node, workspace in self._steps
+            for launch in run.bound([at[i] for i in inputs], at[node], first + workspace)
+        ]
+        return bound_launches([*self._small.bound(at), *launches])

@@ -23,6 +23,7 @@ from ..gpu.kernels import compile_waiting, cupy
 from ..gpu.memory import portable_errors, to_host
 from ..gpu.placement import DeviceBlock, room_for
 from ..gpu.recorded import RecordedSweep
+from ..gpu.small_steps import SmallSteps, takes
 from ..steps.caches import Remembered
 from ..steps.lowering import Lowered
 from ..steps.semiring import LOG_SUM
@@ -299,22 +300,14 @@ class DeviceProgram(Program[T]):
         """Sweep by launches that are recorded; None where each step has to be run for itself."""
         if not self._repeats(asked.on_table):
             return None
-        there: Sequence[Step] = [step for step in steps if step.node in self._nodes_there]
-        record = self._recorded(there, tables, asked) if there else None
-        if record is None:
+        if self._nodes_there.isdisjoint([step.node for step in steps]):
             return None
-        if record.runs >= DevicePolicy.current().repeated_sweeps and np.dtype(record.dtype).kind == "i":
-            # launches that are made once take less than NumPy's small steps, and integers are the same anywhere
-            whole = self._recorded(steps, tables, asked)
-            there, record = (there, record) if whole is None else (steps, whole)
-        if len(there) < len(steps):
-            here = [step for step in steps if step.node not in self._nodes_there]
-            tables = tables | self._made_here(here, tables, asked)
-        live = record.run(tables)
+        record = self._recorded(steps, tables, asked)
+        live = None if record is None else record.run(tables)
         if live is None:
             return None
         if asked.on_table is not None:
-            for step in there:
+            for step in steps:
                 asked.on_table(step, None)
         return tables | live
 
@@ -331,13 +324,17 @@ class DeviceProgram(Program[T]):
         given = frozenset([node for node in self._read if node in tables and type(tables[node]) is not np.ndarray])
 
         def described() -> RecordedSweep | None:
-            runs = {step.node: places.prepared(step) for step in steps}
+            there = [step for step in steps if step.node in self._nodes_there]
+            here = [step for step in steps if step.node not in self._nodes_there]
+            runs = {step.node: places.prepared(step) for step in there}
+            small = SmallSteps(here, semiring)
             self.compile_kernels(asked.decoded)
-            if len(runs) < len(steps) or not all(run.repeats for run in runs.values()):
+            nodes = {*runs, *small.runs}
+            if len(nodes) < len(steps) or not (all(run.repeats for run in runs.values()) and all(map(takes, here))):
                 return None
-            return RecordedSweep(
-                steps, runs, freed_tables(steps, asked.kept), asked.kept, asked.others, given, semiring
-            )
+            ordered = [*small.steps, *there]
+            freed = freed_tables(ordered, asked.kept)
+            return RecordedSweep(ordered, runs, small, freed, asked.kept, asked.others, given, semiring)
 
         more = frozenset(asked.kept), frozenset(asked.others), given, cupy().cuda.Device().id, asked.decoded
         return _RECORDS.of(steps, more, described)

@@ -130,7 +130,9 @@ def test_kernels_of_one_type_compile(nvrtc: ctypes.CDLL) -> None:
     sources += [
         gpu_kernels.kernel_source("decode", "min_plus", dtype, CLAMP=1) for dtype in ("int16", "int32", "int64")
     ]
-    sources.append(gpu_kernels.kernel_source("decode", "min_plus", "float64"))
+    sources += [gpu_kernels.kernel_source("small", "min_plus", dtype, CLAMP=1) for dtype in ("int16", "int32", "int64")]
+    sources += [gpu_kernels.kernel_source(name, "min_plus", "float64") for name in ("decode", "small")]
+    sources.append(gpu_kernels.kernel_source("small", "mod_sum_product", "int64"))
     sources += [gpu_kernels.kernel_source("walk", "min_plus", dtype) for dtype in ("int16", "int32")]
     for source in sources:
         for architecture in (OLDEST, NEWEST):

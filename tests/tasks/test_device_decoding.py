@@ -22,8 +22,8 @@ from tests.device_stand_in import device
 from tests.policies import InForce
 
 SEMIRINGS = (min_plus("int16", 4), min_plus("int32", 2), min_plus("int64", 2), MIN_PLUS)
-# Joint states of a launch of its own, and of steps that are left to the host.
-LIMITS = ((1 << 12, 1 << 22), (16, 1 << 22), (4, 64), (8, 8), (0, 0))
+# Cells and joint states that a block looks at at a time, and joint states of steps that are left to the host.
+LIMITS = ((1 << 14, 256, 1 << 22), (64, 4, 1 << 22), (0, 1, 64), (16, 2, 8), (0, 1, 0))
 
 
 def sweep(seed: int, semiring: Semiring, variables: int) -> tuple[list[Step], dict[int, Any], tuple[int, ...]]:
@@ -94,14 +94,13 @@ def places() -> list[Any]:
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=lambda s: s.dtype)
 def test_a_device_finds_the_same(
-    monkeypatch: pytest.MonkeyPatch, in_force: InForce, limits: tuple[int, int], semiring: Semiring, where: Any
+    monkeypatch: pytest.MonkeyPatch, in_force: InForce, limits: tuple[int, int, int], semiring: Semiring, where: Any
 ) -> None:
-    with (
-        where(monkeypatch),
-        DevicePolicy.using(decode_alone_states=limits[0], decode_alone_cells=0, decode_joint_states=limits[1]),
-    ):
+    cells, least, most = limits
+    policy = DevicePolicy.using(decode_item_cells=cells, decode_item_states=least, decode_joint_states=most)
+    with where(monkeypatch), policy:
         for seed in range(6):
-            check(seed, semiring, in_force, limits[1])
+            check(seed, semiring, in_force, most)
 
 
 def test_what_is_not_decoded_there(monkeypatch: pytest.MonkeyPatch) -> None:

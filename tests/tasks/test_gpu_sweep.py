@@ -18,7 +18,7 @@ from bucketflow.tasks.steps.step import make_step
 from bucketflow.tasks.sweeps import device_sweep as gpu_sweep
 from bucketflow.tasks.sweeps.scaled import Scaled, from_logs, measured
 
-from ..programs import branch_program, chain_program
+from ..programs import chain_program
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
@@ -135,15 +135,3 @@ def test_slices_that_repeat_a_sweep_are_those_of_the_cpu() -> None:
     expected = list(sliced.run_slices(states))
     for one, other in zip(gpu_sweep.device_program(sliced, fetched=True).run_slices(states), expected, strict=True):
         np.testing.assert_array_equal(one[program.outputs[0]], other[program.outputs[0]])
-
-
-@pytest.mark.parametrize("semiring", [min_plus("int16", 4), mod_sum_product(2147483647)])
-def test_small_steps_that_follow_make_the_same_tables(semiring: Semiring) -> None:
-    steps = branch_program(semiring, 0).steps
-    for seed in range(4):
-        once = branch_program(semiring, seed)
-        once = once.again(steps, once.leaves)
-        with DevicePolicy.using(step_least_cells=64, repeated_sweeps=2):
-            found = gpu_sweep.device_program(once, fetched=True).run(keep=[2, 3])
-        for node, table in once.run(keep=[2, 3]).items():
-            np.testing.assert_array_equal(found[node], table)

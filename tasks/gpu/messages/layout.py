@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Final
 
 from ...steps.axes import Axes
@@ -35,6 +37,30 @@ class Operation:
     axes: Axes
 
 
+@dataclass(frozen=True, slots=True)
+class OperationKind:
+    """What operations with the same loops have in common: the loops, how they are cut into items, how many there are.
+
+    Most operations of a propagation are alike; what follows from their loops is worked out once.
+    """
+
+    axes: Axes
+    tiles: Tiles
+    count: int
+
+    @property
+    def inputs(self) -> int:
+        """Tables that each reads."""
+        return len(self.axes.strides)
+
+    @property
+    def words(self) -> int:
+        """Words of the record of each."""
+        tiles = self.tiles
+        axes = len(tiles.outs) + len(tiles.highs) + len(tiles.lows)
+        return HEAD_WORDS + INPUT_WORDS * self.inputs + (AXIS_WORDS + self.inputs) * axes
+
+
 @dataclass(frozen=True, eq=False)
 class MessageLayout:
     """The tables of a propagation, each with its place.
@@ -43,24 +69,26 @@ class MessageLayout:
     ----------
     operations
         In an order in which tables are made before they are read.
-    tiles
-        How each is cut into items.
+    kinds
+    kind_of
+        For each operation the number of its kind.
     constant_at
         For each constant table, its first cell among the constants.
     slab_at
         For each finding and each computed table, its first cell in the slab of a case; findings come first.
     pieces_at
-        For each computed table the first cell of what the pieces of its elimination add up to.
+        For each operation the first cell of what the pieces of its elimination add up to.
     finding_cells, slab_cells, constant_cells
     group
         Cases that are computed together; slabs are a multiple of it.
     """
 
     operations: Sequence[Operation]
-    tiles: Mapping[int, Tiles]
+    kinds: Sequence[OperationKind]
+    kind_of: Sequence[int]
     constant_at: Mapping[int, int]
     slab_at: Mapping[int, int]
-    pieces_at: Mapping[int, int]
+    pieces_at: Sequence[int]
     finding_cells: int
     slab_cells: int
     constant_cells: int
@@ -69,7 +97,7 @@ class MessageLayout:
     @cached_property
     def split_tiles(self) -> int:
         """Tiles whose elimination is cut into pieces."""
-        return sum(shape.count for shape in self.tiles.values() if shape.pieces > 1)
+        return sum(kind.count * kind.tiles.count for kind in self.kinds if kind.tiles.pieces > 1)
 
     @cached_property
     def control_words(self) -> int:
@@ -83,14 +111,14 @@ class MessageLayout:
     @cached_property
     def fixed_bytes(self) -> int:
         """Bytes on the device for any number of cases."""
-        items = sum(shape.count * shape.pieces for shape in self.tiles.values())
-        words = sum(record_words(self.tiles[op.table], len(op.inputs)) for op in self.operations)
+        items = sum(kind.count * kind.tiles.count * kind.tiles.pieces for kind in self.kinds)
+        words = sum(kind.count * kind.words for kind in self.kinds)
         return 8 * self.constant_cells + 4 * words + _ITEM_BYTES * items
 
     @cached_property
     def most_cells(self) -> int:
         """Cells of the largest table, or of the largest elimination."""
-        shapes = self.tiles.values()
+        shapes = [kind.tiles for kind in self.kinds]
         return max((max(s.outputs, cells_of(s.highs) * cells_of(s.lows)) for s in shapes), default=0)
 
     @property
@@ -126,17 +154,8 @@ def layout_of(
     group : int
         Cases that are computed together.
     """
-    wanted = item_seconds or (
-        _item_seconds(operations) if group == 1 else DevicePolicy.current().message_batch_item_seconds
-    )
-
-    def tiles_of(op: Operation) -> Tiles:
-        # of one case it does not matter what varies, and its lanes were chosen for the time of all items
-        cases = NO_GROUP if group == 1 else CaseGroup(group, tuple([i not in constants for i in op.inputs]))
-        return message_tiles(op.axes, wanted, cases)
-
-    tiles = {op.table: tiles_of(op) for op in operations}
-    slab_at, constant_at, pieces_at, slab, fixed = {}, {}, {}, 0, 0
+    kind_of, kinds = _kinds(operations, constants, group, item_seconds)
+    slab_at, constant_at, slab, fixed = {}, {}, 0, 0
     for table, cells in findings.items():
         slab_at[table] = slab
         slab += cells
@@ -144,17 +163,49 @@ def layout_of(
     for table, cells in constants.items():
         constant_at[table] = fixed
         fixed = _lined(fixed + cells)
-    first = set(results)
-    for table in (*results, *(op.table for op in operations if op.table not in first)):
+    numbers = {op.table: n for n, op in enumerate(operations)}
+    outputs = [_lined(kind.tiles.outputs // group) for kind in kinds]
+    for table in {**dict.fromkeys(results), **numbers}:
         slab_at[table] = slab
-        slab = _lined(slab + tiles[table].outputs // group)
-    for table, shape in tiles.items():
-        pieces_at[table] = slab
-        if shape.pieces > 1:
-            slab = _lined(slab + shape.pieces * shape.outputs // group)
+        slab += outputs[kind_of[numbers[table]]]
+    pieces = [_piece_cells(kind.tiles, group) for kind in kinds]
+    *pieces_at, slab = accumulate([pieces[k] for k in kind_of], initial=slab)
     return MessageLayout(
-        operations, tiles, constant_at, slab_at, pieces_at, finding_cells, slab, max(fixed, LINE_CELLS), group
+        operations, kinds, kind_of, constant_at, slab_at, pieces_at, finding_cells, slab, max(fixed, LINE_CELLS), group
     )
+
+
+def _kinds(
+    operations: Sequence[Operation], constants: Mapping[int, int], group: int, item_seconds: float | None
+) -> tuple[list[int], list[OperationKind]]:
+    """Return the kind of each operation and all kinds, cut into items."""
+    found: dict[tuple[Axes, tuple[bool, ...]], int] = {}
+    # steps that are alike mostly have the same object, which need not be compared
+    seen: dict[tuple[int, tuple[bool, ...]], int] = {}
+    kind_of = []
+    for op in operations:
+        # of one case it does not matter what varies, and its lanes were chosen for the time of all items
+        varies = tuple([i not in constants for i in op.inputs]) if group > 1 else ()
+        number = seen.get((id(op.axes), varies))
+        if number is None:
+            number = seen[id(op.axes), varies] = found.setdefault((op.axes, varies), len(found))
+        kind_of.append(number)
+    counts = Counter(kind_of)
+    wanted = item_seconds or (
+        _item_seconds([(axes, counts[k]) for (axes, _), k in found.items()])
+        if group == 1
+        else DevicePolicy.current().message_batch_item_seconds
+    )
+
+    def cut(axes: Axes, varies: tuple[bool, ...]) -> Tiles:
+        return message_tiles(axes, wanted, NO_GROUP if group == 1 else CaseGroup(group, varies))
+
+    return kind_of, [OperationKind(axes, cut(axes, varies), counts[k]) for (axes, varies), k in found.items()]
+
+
+def _piece_cells(tiles: Tiles, group: int) -> int:
+    """Cells of a case for what the pieces of an elimination add up to."""
+    return _lined(tiles.pieces * tiles.outputs // group) if tiles.pieces > 1 else 0
 
 
 def _lined(cells: int) -> int:
@@ -162,16 +213,13 @@ def _lined(cells: int) -> int:
     return -(-cells // LINE_CELLS) * LINE_CELLS
 
 
-def _item_seconds(operations: Sequence[Operation]) -> float:
-    """Items that are worth their waiting, and short enough that every block has several and no chain is long."""
+def _item_seconds(operations: Sequence[tuple[Axes, int]]) -> float:
+    """Items that are worth their waiting, and short enough that every block has several and no chain is long.
+
+    Takes the loops of operations, each with how many there are.
+    """
     policy = DevicePolicy.current()
     return max(
-        sum(busy_seconds(op.axes) for op in operations) / (_BLOCKS * policy.message_block_items),
+        sum(count * busy_seconds(axes) for axes, count in operations) / (_BLOCKS * policy.message_block_items),
         policy.message_item_seconds,
     )
-
-
-def record_words(shape: Tiles, inputs: int) -> int:
-    """Words of a step's record."""
-    axes = len(shape.outs) + len(shape.highs) + len(shape.lows)
-    return HEAD_WORDS + INPUT_WORDS * inputs + (AXIS_WORDS + inputs) * axes

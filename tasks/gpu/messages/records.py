@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..device_policy import DevicePolicy
 from ..tiling.streams import Axis
-from .layout import HEAD_WORDS, INPUT_WORDS, MessageLayout, Operation, layout_of, record_words
+from .layout import HEAD_WORDS, INPUT_WORDS, MessageLayout, Operation, OperationKind, layout_of
 from .tiles import CASE_STRIDE, LINE_CELLS, THREADS, UNROLLED_INPUTS, Tiles, cells_of, seconds_of
 
 CONSTANT, FINDING, COMPUTED = range(3)
@@ -81,110 +81,151 @@ def records_of(
     """
     cells = {table: constant.cells for table, constant in constants.items()}
     layout = layout_of(operations, cells, findings, results, item_seconds, group)
+    return described(layout, {table: constant.least_exponent for table, constant in constants.items()}, findings)
+
+
+def described(
+    layout: MessageLayout, least_exponents: Mapping[int, int], findings: Collection[int] = ()
+) -> MessageRecords:
+    """Describe a propagation that is laid out.
+
+    Parameters
+    ----------
+    layout : MessageLayout
+    least_exponents : mapping of int to int
+        Of each constant table; see `Constant`.
+    findings : collection of int
+        Tables that are written before every run.
+
+    Raises
+    ------
+    ValueError
+        If a table has more cells than a record counts.
+    """
     if not layout.countable:
         raise ValueError(
             f"tables of up to {layout.most_cells:.3g} cells; one of a propagation on a GPU has at most 2^31, "
             "and so have all of a group of cases"
         )
-    tiles = layout.tiles
-    writer = _Writer(layout, constants, findings)
-    rows = [writer.record(op) for op in operations]
-    levels, urgency = _chains(operations, tiles)
-    order = sorted(range(len(operations)), key=lambda n: -urgency[n])
+    kinds, operations = layout.kinds, layout.operations
+    kind_of = np.array(layout.kind_of, np.intp)
+    levels, urgency = _chains(layout)
+    order = np.argsort(-np.array(urgency), kind="stable")
+    lengths = np.array([kind.words for kind in kinds], np.int64)[kind_of]
+    starts = np.cumsum(lengths) - lengths
     return MessageRecords(
         **{field.name: getattr(layout, field.name) for field in fields(layout)},
-        words=np.array(writer.words, dtype=np.uint32),
-        items=_items([rows[n] for n in order], [tiles[operations[n].table] for n in order]),
-        numbers=writer.numbers,
-        shared_bytes=4 * writer.shared_words,
+        words=_words(layout, kind_of, starts, least_exponents, findings),
+        items=_items(starts[order], lengths[order], [kinds[k].tiles for k in kind_of[order].tolist()]),
+        numbers={op.table: n for n, op in enumerate(operations)},
+        shared_bytes=4 * max([_shared_places(kind, layout.group)[-1] for kind in kinds], default=0),
         levels=levels,
-        factors=_factors(operations),
+        factors=sum(kind.count * kind.axes.cells * kind.inputs for kind in kinds),
     )
 
 
-def _items(records: Sequence[tuple[int, int]], shapes: Sequence[Tiles]) -> NDArray[np.uint32]:
+def _items(starts: NDArray[np.int64], lengths: NDArray[np.int64], shapes: Sequence[Tiles]) -> NDArray[np.uint32]:
     """Return an item for each piece of each tile of some steps, with first word and length of its record."""
-    places = np.array(records, np.int64).reshape(-1, 2)
     pieces = np.array([shape.pieces for shape in shapes], np.int64)
     counts = pieces * np.array([shape.count for shape in shapes], np.int64)
     steps = np.repeat(np.arange(len(shapes)), counts)
     tile, piece = np.divmod(np.arange(len(steps)) - np.repeat(np.cumsum(counts) - counts, counts), pieces[steps])
-    return np.column_stack((places[steps], tile, piece)).astype(np.uint32)
+    return np.column_stack((starts[steps], lengths[steps], tile, piece)).astype(np.uint32)
 
 
-def _factors(operations: Sequence[Operation]) -> int:
-    return sum(op.axes.cells * len(op.inputs) for op in operations)
-
-
-def _chains(operations: Sequence[Operation], tiles: Mapping[int, Tiles]) -> tuple[int, list[float]]:
+def _chains(layout: MessageLayout) -> tuple[int, list[float]]:
     """Return the longest chain, and for each operation the time from its start to the end of all that need it."""
-    policy = DevicePolicy.current()
+    waiting, operations = DevicePolicy.current().message_waiting_seconds, layout.operations
+    seconds = [seconds_of(kind.tiles) for kind in layout.kinds]
     depth: dict[int, int] = {}
     for op in operations:
-        depth[op.table] = 1 + max((depth.get(i, 0) for i in op.inputs), default=0)
+        depth[op.table] = 1 + max([depth.get(i, 0) for i in op.inputs], default=0)
     after: dict[int, float] = {}
     urgency = [0.0] * len(operations)
     for n in range(len(operations) - 1, -1, -1):
         op = operations[n]
-        urgency[n] = after.get(op.table, 0.0) + policy.message_waiting_seconds + seconds_of(tiles[op.table])
+        urgency[n] = own = after.get(op.table, 0.0) + waiting + seconds[layout.kind_of[n]]
         for i in op.inputs:
-            after[i] = max(after.get(i, 0.0), urgency[n])
+            if after.get(i, 0.0) < own:
+                after[i] = own
     return max(depth.values(), default=0), urgency
 
 
-class _Writer:
-    """Appends records to a list of words."""
+# Words of a record's head that differ between operations of a kind.
+_NUMBER, _FIRST_SPLIT, _OUT, _PIECES = range(13, 17)
 
-    def __init__(self, layout: MessageLayout, constants: Mapping[int, Constant], findings: Mapping[int, int]) -> None:
-        self.words: list[int] = []
-        self.numbers = {op.table: n for n, op in enumerate(layout.operations)}
-        self.shared_words = 0
-        self._split_tiles = 0
-        self._layout, self._constants, self._findings = layout, constants, findings
 
-    def record(self, op: Operation) -> tuple[int, int]:
-        """Append a record; return its first word and its length."""
-        layout, shape, inputs = self._layout, self._layout.tiles[op.table], len(op.inputs)
-        axes = (*shape.outs, *shape.highs, *shape.lows)
-        axes_at = HEAD_WORDS + INPUT_WORDS * inputs
-        length = record_words(shape, inputs)
-        inputs_at = -(-length // 4) * 4
-        # inverses, starts, factors, ranges and bounds
-        low_at = inputs_at + 4 * inputs * layout.group + 2 * inputs + 4 * layout.group
-        lows = cells_of(shape.lows)
-        high_at = low_at + inputs * lows
-        start_at = high_at + inputs * shape.piece_highs
-        shared_words = start_at + (0 if inputs <= UNROLLED_INPUTS else inputs * THREADS)
-        self.shared_words = max(self.shared_words, shared_words)
-        split = shape.pieces > 1
-        head = (
-            *(inputs, shape.outputs, shape.tile, shape.pieces),
-            *(cells_of(shape.highs), shape.piece_highs, lows),
-            *(shape.lanes_out, shape.lanes_low, int(shape.out_fast)),
-            *(len(shape.outs), len(shape.highs), len(shape.lows)),
-            *(self.numbers[op.table], self._split_tiles if split else 0),
-            *(layout.slab_at[op.table] // LINE_CELLS, layout.pieces_at[op.table] // LINE_CELLS),
-            *(layout.group, shape.outputs // layout.group),
-            *(axes_at, inputs_at, low_at, high_at, start_at),
-        )
-        if split:
-            self._split_tiles += shape.count
-        start = len(self.words)
-        self.words += head
-        for i in op.inputs:
-            self.words += self._input(i)
-        for axis in axes:
-            self.words += _axis_words(axis, layout.slab_cells)
-        return start, length
+def _words(
+    layout: MessageLayout,
+    kind_of: NDArray[np.intp],
+    starts: NDArray[np.int64],
+    least_exponents: Mapping[int, int],
+    findings: Collection[int],
+) -> NDArray[np.uint32]:
+    """Write all records: those of a kind are the same but for where tables are, which is written for all at once."""
+    operations, kinds = layout.operations, layout.kinds
+    if not operations:
+        return np.zeros(0, np.uint32)
+    forms = [_form(kind, layout) for kind in kinds]
+    words = np.concatenate([forms[k] for k in layout.kind_of])
+    made = np.array([layout.slab_at[op.table] for op in operations], np.int64) // LINE_CELLS
+    counts = np.array([kind.tiles.count for kind in kinds], np.int64)[kind_of]
+    split = np.where(np.array([kind.tiles.pieces for kind in kinds])[kind_of] > 1, counts, 0)
+    numbers = np.arange(len(operations))
+    words[starts + _NUMBER] = numbers
+    words[starts + _FIRST_SPLIT] = np.where(split > 0, np.cumsum(split) - split, 0)
+    words[starts + _OUT] = made
+    words[starts + _PIECES] = np.array(layout.pieces_at, np.int64) // LINE_CELLS
+    # one line for each table that may be read
+    constants = np.tile(np.array([CONSTANT, 0, 0, 0, 0]), (len(least_exponents), 1))
+    constants[:, 2] = [layout.constant_at[table] // LINE_CELLS for table in least_exponents]
+    constants[:, 4] = [least & _WORD for least in least_exponents.values()]
+    found = np.tile(np.array([FINDING, 0, 0, 0, FINDING_EXPONENT & _WORD]), (len(findings), 1))
+    found[:, 2] = [layout.slab_at[table] for table in findings]
+    computed = np.stack([np.full_like(made, COMPUTED), numbers, made, counts, np.zeros_like(made)], axis=1)
+    lines = np.concatenate([constants, found, computed])
+    line_of = {op.table: n for n, op in enumerate(operations, len(constants) + len(found))}
+    line_of |= {table: n for n, table in enumerate(findings, len(constants))}
+    line_of |= {table: n for n, table in enumerate(least_exponents)}
+    read = [line_of[i] for op in operations for i in op.inputs]
+    inputs = np.array([kind.inputs for kind in kinds], np.int64)[kind_of]
+    before = np.arange(len(read)) - np.repeat(np.cumsum(inputs) - inputs, inputs)
+    at = np.repeat(starts, inputs) + HEAD_WORDS + INPUT_WORDS * before
+    words[at[:, np.newaxis] + np.arange(INPUT_WORDS)] = lines[read]
+    return words
 
-    def _input(self, table: int) -> tuple[int, ...]:
-        layout = self._layout
-        if table in self._constants:
-            least = self._constants[table].least_exponent
-            return CONSTANT, 0, layout.constant_at[table] // LINE_CELLS, 0, least & 0xFFFFFFFF
-        if table in self._findings:
-            return FINDING, 0, layout.slab_at[table], 0, FINDING_EXPONENT & 0xFFFFFFFF
-        return COMPUTED, self.numbers[table], layout.slab_at[table] // LINE_CELLS, layout.tiles[table].count, 0
+
+_WORD: Final = 0xFFFFFFFF
+
+
+def _shared_places(kind: OperationKind, group: int) -> tuple[int, int, int, int, int]:
+    """Return where a block has what belongs to inputs, offsets of lows and highs, and starts, and how many words."""
+    inputs, lows = kind.inputs, cells_of(kind.tiles.lows)
+    inputs_at = -(-kind.words // 4) * 4
+    # inverses, starts, factors, ranges and bounds
+    low_at = inputs_at + 4 * inputs * group + 2 * inputs + 4 * group
+    high_at = low_at + inputs * lows
+    start_at = high_at + inputs * kind.tiles.piece_highs
+    return inputs_at, low_at, high_at, start_at, start_at + (0 if inputs <= UNROLLED_INPUTS else inputs * THREADS)
+
+
+def _form(kind: OperationKind, layout: MessageLayout) -> NDArray[np.uint32]:
+    """Return the record of a kind of operations, with zeros for where tables are."""
+    shape, inputs, group = kind.tiles, kind.inputs, layout.group
+    axes = (*shape.outs, *shape.highs, *shape.lows)
+    words = [
+        *(inputs, shape.outputs, shape.tile, shape.pieces),
+        *(cells_of(shape.highs), shape.piece_highs, cells_of(shape.lows)),
+        *(shape.lanes_out, shape.lanes_low, int(shape.out_fast)),
+        *(len(shape.outs), len(shape.highs), len(shape.lows)),
+        *(0, 0, 0, 0),
+        *(group, shape.outputs // group),
+        *(HEAD_WORDS + INPUT_WORDS * inputs, *_shared_places(kind, group)[:-1]),
+        *[0] * (INPUT_WORDS * inputs),
+    ]
+    for axis in axes:
+        words += _axis_words(axis, layout.slab_cells)
+    return np.array(words, np.uint32)
 
 
 def _axis_words(axis: Axis, case_cells: int) -> tuple[int, ...]:

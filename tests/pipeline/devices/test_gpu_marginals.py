@@ -320,9 +320,18 @@ def test_what_a_plan_needs_is_what_its_program_takes() -> None:
 
 def test_what_was_asked_before_is_not_described_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """A description takes many times as long as the device."""
-    model = grid(5, 6, 3, "markov")
+    model, laid_out = grid(5, 6, 3, "markov"), 0
+    own = message_programs.layout_of
+
+    def counted(*given: Any, **more: Any) -> Any:
+        nonlocal laid_out
+        laid_out += 1
+        return own(*given, **more)
+
+    monkeypatch.setattr(message_programs, "layout_of", counted)
     first = bucketflow.marginals(model, gpus=1)
-    monkeypatch.setattr(message_programs, "records_of", lambda *_, **__: pytest.fail("described again"))
+    assert laid_out == 1, "a plan is priced by the layout that its run has"
+    monkeypatch.setattr(message_programs, "described", lambda *_, **__: pytest.fail("described again"))
     equal(bucketflow.marginals(model, gpus=1), first)
 
 
