@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...cluster.memory import peak_rss_bytes
 from ...tasks.steps.semiring import mod_sum_product
 from ..errors import BudgetError, InternalError
 from ..options import Options
-from ..orders.depth_first import depth_first_order, rearranged
+from ..orders.depth_first import cells_of_buckets, depth_first_order, rearranged
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value
 from ..queries.arithmetic import Arithmetic, arithmetic_for
@@ -29,6 +30,7 @@ from ..queries.counting import (
     prefix_sum,
     root_of_unity,
 )
+from ..queries.query_policy import QueryPolicy
 from ..results.proof import DiagramWork
 from ..results.result import Result
 from .counts import spectrum_of
@@ -110,7 +112,7 @@ class DiagramSum:
 
     @property
     def seconds_left(self) -> float:
-        """CPU seconds that the rest of a count is predicted to take; infinite until its sum in floats is there."""
+        """CPU seconds that the rest is predicted to take, of a count once its sum in floats is there; else infinite."""
         return math.inf if self._sums is None else self._sums.seconds_left
 
     @property
@@ -179,7 +181,8 @@ class DiagramSum:
                 self._sums = sums
             return None
         except NoRoomError:
-            self.failure, self.hopeless = "do not fit memory; give more --memory", True
+            dense = "are too large for memory, or hardly smaller than tables"
+            self.failure, self.hopeless = dense if limits else "do not fit memory; give more --memory", True
             return None
         except VanishedError:
             self.failure = "meet products that are too small for floats; run with --method dense"
@@ -251,12 +254,30 @@ class _Sums:
 
     @property
     def seconds_left(self) -> float:
-        """CPU seconds of the sums that are left, each predicted to make as many edges as the first, at its pace."""
+        """CPU seconds that are left: of a count those of its sums, as many edges each as the first; of one sum those of
+        the cells of its buckets, at its pace.
+        """
         if not self.most:
-            return math.inf
+            return self._seconds_of_one
         first = self.totals[0, 0].edges
         done = sum(each.edges for each in self.totals.values()) + sum(each.edges for each in self.opened.values())
         return self.seconds * max(self.most * first - done, 0) / max(done, 1)
+
+    @property
+    def _seconds_of_one(self) -> float:
+        """CPU seconds that are left of one sum; infinite where too little of it is done to tell."""
+        first, policy = self.opened.get((0, 0)), QueryPolicy.current()
+        if first is None or self.network.query == "count":
+            return math.inf
+        part = self._done[first.eliminated]
+        return policy.more_left * self.seconds * (1.0 - part) / part if part >= policy.telling_part else math.inf
+
+    @cached_property
+    def _done(self) -> list[float]:
+        """Which part of the cells of all buckets is joined once so many variables are eliminated."""
+        cells = cells_of_buckets(self.network.dims, self.network.scopes, self.order)
+        done = [*accumulate([cells[v] for v in self.order], initial=0.0)]
+        return [each / done[-1] for each in done]
 
     def work_done(self, total: Total) -> DiagramWork:
         """Describe what was done, from the first sum."""

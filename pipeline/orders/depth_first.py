@@ -82,9 +82,14 @@ def bucket_parents(
 
 def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> float:
     """Return how many cells the buckets of an order have together."""
+    return math.fsum(cells_of_buckets(dims, scopes, order))
+
+
+def cells_of_buckets(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> list[float]:
+    """Return how many cells the bucket of each variable has, at most 2**1000."""
     _, contexts = bucket_parents(len(dims), scopes, order)
     bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
-    return math.fsum(2.0 ** min(b, 1000.0) for b in bits)
+    return [2.0 ** min(b, 1000.0) for b in bits]
 
 
 def sweep_cells(

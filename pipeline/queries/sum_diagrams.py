@@ -36,7 +36,7 @@ class DiagramBudget:
     edges : float
         Of all joins.
     part : float
-        Edges of a join, as a part of its dense cells; a small join may have more.
+        Edges of a join, as a part of its dense cells; a small join may have more, and one that takes little of the run.
     stop : callable
         Whether to stop, asked after every million of edges.
     """
@@ -100,6 +100,8 @@ class SumElimination:
     ----------
     held : int
         Bytes of the diagrams that wait in buckets.
+    free : float
+        Edges that a join of this run may make, whatever part of its cells they are.
     """
 
     dims: Sequence[int]
@@ -108,6 +110,7 @@ class SumElimination:
     modulus: int = 0
     work: DiagramBudget = DiagramBudget(0)
     held: int = 0
+    free: float = 0.0
     edges: int = 0
     nodes: int = 0
     moved: int = 0
@@ -139,12 +142,17 @@ class SumElimination:
         StoppedError
             If it was told to stop.
         """
-        self.work = replace(work, edges=self.edges + work.edges)
+        self.work, self.free = replace(work, edges=self.edges + work.edges), QueryPolicy.current().free(work.edges)
         while self.possible and (self._has_table() or self.variable >= 0):
             self.possible = self._take(*self.table) if self.table else self._eliminate(self.buckets[self.variable])
         log = math.nan if self.modulus else math.fsum(self.logs) if self.possible else -math.inf
         residue = self.residue if self.possible and self.modulus else 0
         return Total(log, residue, self.moved * _ULP, self.edges, self.nodes)
+
+    @property
+    def eliminated(self) -> int:
+        """How many variables are eliminated."""
+        return len(self.dims) - 1 - self.variable
 
     def _has_table(self) -> bool:
         if self.table is None:
@@ -193,7 +201,7 @@ class SumElimination:
 
     def _own_edges(self, rows: float) -> int:
         """Edges of a join over 2**rows cells."""
-        return int(min(max(QueryPolicy.current().free_edges, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
+        return int(min(max(self.free, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
 
     def _kept(self, made: Factor) -> _Entry | None:
         """Account for what was made; None if it is 0 everywhere."""

@@ -41,6 +41,7 @@ from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
+from parts.instances import marginal_map_instances
 from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
@@ -336,16 +337,7 @@ def marginal_maps(seconds: float, only: str, jobs: int) -> None:
         task, name, best = line.split("\t")[:3]
         if task == "MMAP":
             known[name] = best
-    models = {
-        path.name.split(".uai")[0]: path
-        for path in sorted((folder / "uai").rglob("*.uai*"))
-        if "map" not in path.suffixes[-1]
-    }
-    asked = []
-    for queries in sorted((folder / "uai").glob("mmap_*/*map*")):
-        name = queries.name.split(".uai.map")[0].split(".map")[0]
-        if only in name:
-            asked.append((name, models.get(name.split(".Q0")[0]), queries))
+    asked = [each for each in marginal_map_instances(folder) if only in each[0]]
     print(f"{'instance':28s} {'status':9s} {'log10':>12s} {'at most':>12s} {'known':>8s} {'wall s':>7s}", flush=True)
     statuses: Counter[str] = Counter()
     context, cores = get_context("spawn"), sorted(os.sched_getaffinity(0))

@@ -1,11 +1,13 @@
 """The default beside every forced way: ``python tests/bench/regret.py [--only or_chain] [--sample 12] [--memory 8MB]``.
 
 Each question of the public instances is asked by default and by each way that can be asked for, each in a process of
-its own with a limit of seconds, and again where the first process had loops to compile. A way is stopped once it took
-longer than the default. Every answer is a line of JSON in ``--out``; what stands there is not asked again, so that a
-stopped bench goes on. The summary says how often the default took more than 1.5 times the best way and 0.3 s more, how
-often it gave no answer where a way did, and the geometric mean of default over best. ``--old FOLDER`` asks the default
-of another checkout (the folder that holds its ``bucketflow``) beside it, and the summary has a mean for both.
+its own with a limit of seconds, and again where the first process had loops to compile: 1,000 draws, the ten best
+assignments, twenty cases (as a batch, one by one, by a compiled model, by a circuit) and marginal MAP among them. A way
+is stopped once it took longer than the default. Every answer is a line of JSON in ``--out``; what stands there is not
+asked again, so that a stopped bench goes on. The summary says how often the default took more than 1.5 times the best
+way and 0.3 s more, how often it gave no answer where a way did, and the geometric mean of default over best. ``--old
+FOLDER`` asks the default of another checkout (the folder that holds its ``bucketflow``) beside it, and the summary has
+a mean for both.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from statistics import geometric_mean
 from threading import Lock
 from typing import Any, Literal
 
-from parts.instances import evidence_beside
+from parts.instances import evidence_beside, marginal_map_instances
 from parts.needs import data_folder
 from rich.console import Console
 from rich.table import Table
@@ -40,22 +42,40 @@ Seconds = Literal["cpu", "wall"]
 Question = tuple[Path, str, str | None, str | None]
 
 #: Suffixes of files that hold a model, before ``.gz`` and ``.xz``, and what is asked of them.
+_PROBABILITIES = ("optimum", "partition", "marginals", "max-marginals", "samples", "best", "cases")
+_COSTS = ("optimum", "count", "max-marginals", "best")
 _QUERIES: dict[str, tuple[str, ...]] = {
-    ".uai": ("optimum", "partition", "marginals"),
-    ".bif": ("optimum", "partition", "marginals"),
-    ".net": ("optimum", "partition", "marginals"),
-    ".wcsp": ("optimum", "count"),
-    ".cfn": ("optimum", "count"),
-    ".cnf": ("count",),
-    ".wcnf": ("optimum",),
+    ".uai": _PROBABILITIES,
+    ".erg": _PROBABILITIES,
+    ".bif": _PROBABILITIES,
+    ".net": _PROBABILITIES,
+    ".wcsp": _COSTS,
+    ".cfn": _COSTS,
+    ".cnf": ("count", "samples", "marginals", "cases"),
+    ".wcnf": ("optimum", "best"),
 }
 #: Options of each way by query; the default is first.
-_REPRESENTED: dict[str, dict[str, Any]] = {"by-rows": {"representation": "rows"}}
-_METHODS: dict[str, tuple[str, ...]] = {
-    "optimum": ("dense", "rows", "diagram", "search"),
-    "partition": ("dense", "diagram", "search"),
-    "count": ("dense", "diagram", "search"),
-    "marginals": (),
+_TABLES: dict[str, dict[str, Any]] = {"dense": {"representation": "dense"}, "by-rows": {"representation": "rows"}}
+_TREES: dict[str, dict[str, Any]] = {"min-fill": {"order": "min-fill"}, "buckets": {"tree": "bucket"}}
+_CIRCUIT: dict[str, dict[str, Any]] = {"circuit": {"by": "circuit"}}
+_COMPILED: dict[str, dict[str, Any]] = {"compiled": {"by": "compiled"}}
+
+
+def _methods(*names: str) -> dict[str, dict[str, Any]]:
+    return {name: {"method": name} for name in names}
+
+
+_BY_ROWS = {"by-rows": _TABLES["by-rows"]}
+_WAYS: dict[str, dict[str, dict[str, Any]]] = {
+    "optimum": _methods("dense", "rows", "diagram", "search") | _BY_ROWS,
+    "partition": _methods("dense", "diagram", "search") | _BY_ROWS,
+    "count": _methods("dense", "diagram", "search") | _BY_ROWS,
+    "mmap": _methods("dense"),
+    "marginals": _TABLES | _TREES | _COMPILED | _CIRCUIT,
+    "max-marginals": _TABLES | _TREES,
+    "samples": _TABLES | _TREES | _CIRCUIT,
+    "best": _TABLES | _TREES,
+    "cases": {"alone": {"by": "alone"}} | _COMPILED | _CIRCUIT,
 }
 #: A sweep of more cells, of the tree that a short search finds, is not waited for.
 _MOST_CELLS = 2.0**44
@@ -103,7 +123,8 @@ class Asked:
 
     def key(self, folder: Path, device: str) -> tuple[str, str, str, str]:
         """What a line is found again by."""
-        return str(self.path.relative_to(folder)), self.query, self.way, device
+        named = self.path if self.query != "mmap" else Path(str(self.evidence))
+        return str(named.relative_to(folder)), self.query, self.way, device
 
 
 def ways(query: str, device: Mapping[str, Any], old: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -111,25 +132,28 @@ def ways(query: str, device: Mapping[str, Any], old: str | None) -> Iterator[tup
     yield "default", {**device}
     if old is not None:
         yield "old", {**device}
-    if query == "marginals":
-        yield "dense", {"representation": "dense", **device}
-    for method in _METHODS[query]:
-        yield method, {"method": method, **device}
-    for name, options in _REPRESENTED.items():
+    for name, options in _WAYS[query].items():
         yield name, {**options, **device}
     if device:
         yield "host", {}
 
 
 def questions(folder: Path, only: Sequence[str]) -> list[Question]:
-    """Return every query of every file whose name has one of some texts in it, each with the evidence beside it."""
-    found = []
+    """Return every query of every file whose name has one of some texts in it, each with the evidence beside it.
+
+    That of marginal MAP is the file that names the variables to maximise over.
+    """
+    found = [
+        (path, "mmap", str(outer), None)
+        for name, path, outer in marginal_map_instances(folder)
+        if path is not None and (not only or any(text in f"{name} mmap" for text in only))
+    ]
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         plain = path.with_suffix("") if path.suffix in (".gz", ".xz") else path
         for query in _QUERIES.get(plain.suffix, ()):
             name = f"{path.relative_to(folder)} {query}"
             if not only or any(text in name for text in only):
-                found.append((path, query, evidence_beside(path) if plain.suffix == ".uai" else None, None))
+                found.append((path, query, evidence_beside(path) if plain.suffix in (".uai", ".erg") else None, None))
     return found
 
 
@@ -145,6 +169,7 @@ def some_of_each(chosen: Sequence[Question], count: int, rng: random.Random) -> 
 def run(asked: Asked, limit: float, clock: Seconds) -> dict[str, Any]:
     """Ask in a process of its own, which is killed with all that it started once the limit is over."""
     told: dict[str, Any] = {"path": str(asked.path), "query": asked.query, "evidence": asked.evidence, "way": asked.way}
+    told |= {"seconds": limit} if asked.query == "mmap" else {}
     told |= {"cpu_limit": limit} if clock == "cpu" else {}
     child = Path(__file__).parent / "parts" / "regret_child.py"
     command = [sys.executable, str(child), json.dumps({**told, "options": dict(asked.options)})]

@@ -173,6 +173,18 @@ def evidence_beside(path: Path) -> str | None:
     return None
 
 
+def marginal_map_instances(folder: Path) -> Iterator[tuple[str, Path | None, Path]]:
+    """Yield the name, the model and the file of outer variables of every instance of marginal MAP."""
+    models = {
+        path.name.split(".uai")[0]: path
+        for path in sorted((folder / "uai").rglob("*.uai*"))
+        if "map" not in path.suffixes[-1]
+    }
+    for outer in sorted((folder / "uai").glob("mmap_*/*map*")):
+        name = outer.name.split(".uai.map")[0].split(".map")[0]
+        yield name, models.get(name.split(".Q0")[0]), outer
+
+
 def parse_known(text: str) -> list[Reference]:
     """Read the manifest's known answers; names of further reference files are skipped."""
     matches = (_ENTRY.fullmatch(part.strip()) for part in text.split(";"))

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import resource
 import sys
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import bucketflow
@@ -22,6 +25,10 @@ from bucketflow.pipeline.trees.costs import tree_cost
 
 #: CPU seconds after the limit until the kernel ends the process for good.
 _DYING_SECONDS = 10
+#: What is swept for queries that have no sweep of their own.
+_SIZED = {"mmap": "partition", "samples": "partition", "best": "optimum", "cases": "marginals"}
+#: What is asked for: draws, assignments in order, cases of one model.
+_DRAWS, _LISTED, _CASES = 1000, 10, 20
 #: Nominal seconds of the search for a tree that says how many cells a sweep has.
 _SEARCHED_SECONDS = 1.0
 
@@ -43,7 +50,9 @@ def main() -> None:
 
 def _size(model: bucketflow.Model, asked: dict[str, Any]) -> dict[str, Any]:
     """Cells of the tree that a short search finds, and of the buckets of the order that it begins with."""
-    network, _ = question_of(model, asked["query"], asked["evidence"]).reduced
+    query = _SIZED.get(asked["query"], asked["query"])
+    evidence = None if asked["query"] in ("mmap", "cases") else asked["evidence"]
+    network, _ = question_of(model, query, evidence).reduced
     dims, scopes = network.dims, network.scopes
     if not scopes:
         return {"end": "sized", "cells": 0.0, "bucket_cells": 0.0}
@@ -56,17 +65,92 @@ def _size(model: bucketflow.Model, asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def _answer(model: bucketflow.Model, asked: dict[str, Any]) -> dict[str, Any]:
-    query, evidence, options = asked["query"], asked["evidence"], asked["options"]
+    options = {**asked["options"]}
     try:
-        if query == "marginals":
-            marginals = bucketflow.marginals(model, evidence=evidence, **options)
-            return {"end": "answered", "value": marginals.log10_evidence, **_turns(marginals)}
-        result = bucketflow.solve(model, query, evidence=evidence, **options)
+        return _ASKED.get(asked["query"], _one)(model, asked, options, options.pop("by", ""))
     except BucketflowError as error:
         return {"end": "refused", "why": str(error)[:200]}
+
+
+def _one(model: bucketflow.Model, asked: dict[str, Any], options: dict[str, Any], by: str) -> dict[str, Any]:
+    query = asked["query"]
+    if query == "mmap":
+        options = {**options, "maximize": asked["evidence"], "time": asked["seconds"]}
+    result = bucketflow.solve(model, query, evidence=None if query == "mmap" else asked["evidence"], **options)
     value = result.value if result.log10 is None else result.log10
     shown = "infeasible" if value is None else str(value) if query == "count" else float(value)
     return {"end": "answered" if result.status != "bounded" else "bounded", "value": shown, **_turns(result)}
+
+
+def _marginals(model: bucketflow.Model, asked: dict[str, Any], options: dict[str, Any], by: str) -> dict[str, Any]:
+    """All of them; the probability of the evidence, or what is best, is compared."""
+    evidence = asked["evidence"]
+    if by == "circuit":
+        made = bucketflow.circuit(model, evidence=evidence, **options)
+        made.marginals()
+        return {"end": "answered", "value": float(made.log10()[0])}
+    if by == "compiled":
+        found = _compiled(model, evidence, options).marginals()
+    else:
+        found = bucketflow.marginals(model, evidence=evidence, maximum=asked["query"] == "max-marginals", **options)
+    value = found.log10_evidence if found.log10_evidence is not None else found.value
+    return {"end": "answered", "value": "infeasible" if value is None else float(value), **_turns(found)}
+
+
+def _compiled(model: bucketflow.Model, evidence: str | None, options: dict[str, Any]) -> bucketflow.Compiled:
+    hard, soft = (question := question_of(model, "marginals", evidence)).hard, question.soft
+    found = bucketflow.compile(model, background=False, **options)
+    found.set_evidence({model.names[v]: state for v, state in {**soft, **hard}.items()})
+    return found
+
+
+def _samples(model: bucketflow.Model, asked: dict[str, Any], options: dict[str, Any], by: str) -> dict[str, Any]:
+    """A thousand draws, of costs at temperature 1; nothing is compared."""
+    if by == "circuit":
+        bucketflow.circuit(model, evidence=asked["evidence"], **options).sample(_DRAWS)
+        return {"end": "answered", "value": "drawn"}
+    found = bucketflow.sample(model, _DRAWS, evidence=asked["evidence"], **options)
+    return {"end": "answered", "value": "drawn", "compiled": found.seconds.get("compile", 0.0)}
+
+
+def _best(model: bucketflow.Model, asked: dict[str, Any], options: dict[str, Any], by: str) -> dict[str, Any]:
+    """What the last of ten is worth."""
+    found = bucketflow.best(model, _LISTED, evidence=asked["evidence"], **options)
+    worth = [each.value if each.log10 is None else each.log10 for each in found]
+    value = float(worth[-1]) if worth else "infeasible"
+    end = "answered" if found.unproved is None else "bounded"
+    return {"end": end, "value": value, "compiled": found.seconds.get("compile", 0.0)}
+
+
+def _cases(model: bucketflow.Model, asked: dict[str, Any], options: dict[str, Any], by: str) -> dict[str, Any]:
+    """All marginals given each of twenty cases, each the state of a variable of a draw of random states."""
+    chosen = random.Random(0).choices(range(len(model.names)), k=_CASES)
+    cases = [{model.names[v]: 0} for v in chosen]
+    if by == "circuit":
+        made = bucketflow.circuit(model, **options)
+        found = list(made.log10(cases))
+        made.marginals(cases)
+    elif by == "compiled":
+        found = list(bucketflow.compile(model, background=False, **options).marginals_batch(cases).log10_evidence)
+    elif by == "alone":
+        found = [bucketflow.marginals(model, evidence=case, **options).log10_evidence for case in cases]
+    else:
+        rows = [{"model": model, "query": "marginals", "evidence": case} for case in cases]
+        with TemporaryDirectory() as folder:
+            bucketflow.batch(rows, folder, **options)
+            lines = (Path(folder) / "results.jsonl").read_text().splitlines()
+            found = [json.loads(line)["answer"]["log10_evidence"] or -math.inf for line in lines]
+    return {"end": "answered", "value": float(sum(value for value in found if math.isfinite(value)))}
+
+
+#: How queries are asked that ``solve`` does not answer.
+_ASKED = {
+    "marginals": _marginals,
+    "max-marginals": _marginals,
+    "samples": _samples,
+    "best": _best,
+    "cases": _cases,
+}
 
 
 def _turns(found: Any) -> dict[str, Any]:

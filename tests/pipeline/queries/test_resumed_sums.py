@@ -17,6 +17,7 @@ from bucketflow import Model
 from bucketflow.pipeline.answering import sums
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.queries.query_policy import QueryPolicy
 from bucketflow.pipeline.queries.sum_diagrams import DiagramBudget, EdgesSpentError, SumElimination, Table
 from bucketflow.tasks.diagrams.sum_product import VanishedError
 from tests.models import grid
@@ -114,3 +115,26 @@ def test_a_table_that_raised_is_not_missing_in_the_next_turn(monkeypatch: pytest
         assert engine.run(math.inf) is None
         assert "too small for floats" in engine.failure
         assert engine.hopeless
+
+
+def test_one_sum_has_a_price_once_a_part_of_the_cells_is_joined() -> None:
+    """Nothing is told before, and less is left by cells from turn to turn."""
+    engine, part, found = diagrams(grid(4, 12, 2, "markov"), "partition"), [], None
+    while found is None:
+        found = engine.run(200.0)
+        if engine._sums is not None:
+            part.append(engine._sums._done[engine._sums.opened[0, 0].eliminated])
+            assert (engine.seconds_left < math.inf) == (part[-1] >= QueryPolicy.current().telling_part)
+    assert part == sorted(part)
+    assert part[0] < QueryPolicy.current().telling_part < part[-1] < 1.0
+    assert found.log10 == pytest.approx(bucketflow.solve(grid(4, 12, 2, "markov"), "partition", method="dense").log10)
+
+
+@pytest.mark.parametrize(("free_part", "hopeless"), [(0.25, False), (0.0, True)])
+def test_joins_that_take_little_of_a_turn_may_be_dense(free_part: float, hopeless: bool) -> None:
+    engine = diagrams(grid(4, 12, 2, "markov"), "partition")
+    engine.join_part = 1 / 16
+    with QueryPolicy.using(free_edges=1, free_part=free_part):
+        engine.run(4000.0)
+        engine.run(4000.0)
+    assert engine.hopeless == hopeless
