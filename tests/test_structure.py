@@ -41,6 +41,7 @@ FLOORS = {
             "queries",
             "machine",
             "runs",
+            "gates",
             "agents",
         ),
         *(

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from ...cluster.memory import peak_rss_bytes
 from ..errors import BudgetError, InternalError
 from ..options import Options
-from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value
-from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
+from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
 from ..results.proof import SearchWork
 from ..results.result import Result
 from .question import Question
@@ -22,29 +21,9 @@ from .question_sizes import spare_bytes
 
 if TYPE_CHECKING:
     from ...tasks.counting.count import Count, Counted
-    from ...tasks.counting.count_state import Clauses
 
-# Two orders take turns: one that clauses decide as well as the tree, and one of the tree alone.
-_SPREADS = (32.0, float(1 << 20))
 # Roundings of a sum of products, for each variable and each clause of weights: some on the way to its root.
 _ROUNDINGS = 8
-
-
-def formula_orders(formula: Formula, network: Network, seed: int, states_first: bool = False) -> list[Clauses]:
-    """Return the clauses in the orders whose searches take turns.
-
-    Parameters
-    ----------
-    formula : Formula
-    network : Network
-        What the formula says.
-    seed : int
-        Of the elimination order.
-    states_first : bool
-        Whether weights' own variables, which follow from states, are never decided.
-    """
-    order = min_fill_order(network.dims, network.scopes, seed)
-    return [formula.ordered(order, spread, states_first) for spread in _SPREADS]
 
 
 @dataclass

@@ -20,8 +20,10 @@ from ...tasks.steps.sweep_policy import SweepPolicy
 from ...tasks.sweeps.conditional_draws import uniform_numbers
 from ..answering.cut_offs import last_cost
 from ..answering.door import valued
+from ..answering.prepared import Prepared
 from ..answering.question import Findings, Question, question_of
 from ..assignments.device_drawing import TOGETHER, cells_there, device_walks, why_walked_here
+from ..assignments.draw_sources import DrawSource, draw_source, drawn_from_circuit
 from ..assignments.drawing import Drawing, Streams, draw_others, drawing_bytes, table_cells
 from ..assignments.kept_sums import BoltzmannSums, KeptSums
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept, with_room
@@ -30,6 +32,7 @@ from ..compiling import counts_compiling
 from ..errors import BudgetError, InternalError, ModelError, checks_keywords, format_bytes
 from ..formats.read import GivenModel
 from ..formats.sample_files import checked_ending, write_rows
+from ..gates.circuit import CircuitGraph
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import FORBIDDEN, Model
@@ -114,7 +117,7 @@ def sample(
     with planning_line(progress):
         sampler = _sampler(model, integer(n, "n", 0), evidence, temperature, upper_bound, Options(**options)).tempered
         sampler.held = out is None
-        prepared = sampler.prepared
+        source = sampler.source
     planned = time.perf_counter()
     with planning_line(progress, "drawing"):
         states = sampler.drawn() if out is None else sampler.written(out)
@@ -126,13 +129,14 @@ def sample(
         sampler.options.seed,
         sampler.tried,
         None if model.kind != "cost" else temperature,
-        prepared.plan,
+        None if source.prepared is None else source.prepared.plan,
         seconds,
         peak_rss_bytes(),
         written=0 if out is None else n,
         upper_bound=upper_bound,
     )
-    found = replace(found, notes=(*found.notes, *kept_notes(prepared, sampler.options), *sampler.notes))
+    kept = () if source.prepared is None else kept_notes(source.prepared, sampler.options)
+    found = replace(found, notes=(*found.notes, *kept, *source.notes, *sampler.notes))
     return sampler.question.told(found)
 
 
@@ -150,8 +154,8 @@ def _sampler(
         if temperature is not None or upper_bound is not None:
             what = "a temperature is" if temperature is not None else "bounds of samples are"
             raise ModelError(f"{what} for cost networks; probabilities are drawn as they are")
-        question = question_of(model, "partition", evidence).chained
-        return _Sampler(question, question.reduced[0], options, n)
+        whole = question_of(model, "partition", evidence)
+        return _Sampler(whole.chained, whole.chained.reduced[0], options, n, whole=whole)
     weight = _weight(model, temperature)
     question = question_of(_below(model, upper_bound), "count", evidence).chained
     return _Sampler(question, _network(question, weight), options, n, weight, weight, upper_bound=upper_bound)
@@ -201,6 +205,8 @@ class _Sampler:
         That was given.
     held : bool
         Whether memory holds all draws, which it does not where they are written as they are made.
+    whole : Question or None
+        The question without chains of functions; None of costs.
     """
 
     question: Question
@@ -213,6 +219,7 @@ class _Sampler:
     tried: int = 0
     notes: tuple[str, ...] = ()
     held: bool = True
+    whole: Question | None = None
 
     @property
     def columns(self) -> int:
@@ -237,19 +244,44 @@ class _Sampler:
         return table_cells(Resources(self.options).host_bytes)
 
     @cached_property
-    def prepared(self) -> Any:
+    def source(self) -> DrawSource:
+        """What draws are taken from."""
+        if self.whole is None or fixed_value(self.network) is None or not self.n:
+            return DrawSource(self.prepared)
+        found = draw_source(self.whole, self._options_beside, lambda: self.prepared)
+        if found.circuit is None:
+            return found
+        told = f"draws were made from a circuit of {found.circuit.nodes:,} nodes, which a search left"
+        return replace(found, notes=(*found.notes, told))
+
+    @property
+    def _room(self) -> int:
+        """Bytes of draws, and of making them."""
+        held = self.n if self.held else self.batch
+        room = self.columns * (held * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
+        if self.options.gpus is not None:
+            room += 8 * cells_there(Resources(self.options).host_bytes)
+        return room
+
+    @property
+    def _what(self) -> str:
+        return f"{self.n:,} samples of {self.columns:,} variables"
+
+    @property
+    def _options_beside(self) -> Options:
+        """Options whose memory is what draws leave."""
+        return with_room(self.options, self._room, self._what)
+
+    @cached_property
+    def prepared(self) -> Prepared:
         """The plan of the sweep, within the memory that draws leave."""
         arithmetic = KeptSums(self.network)
         if self.weight is not None:
             arithmetic = BoltzmannSums(self.network, weight=self.weight)
         if fixed_value(self.network) is None:
             raise self._impossible
-        what = f"{self.n:,} samples of {self.columns:,} variables"
-        held = self.n if self.held else self.batch
-        room = self.columns * (held * self.dtype.itemsize + self.batch * _WALK_BYTES) + drawing_bytes(self.cells)
-        if self.options.gpus is not None:
-            room += 8 * cells_there(Resources(self.options).host_bytes)
-        found = prepare_kept(self.question, self.network, arithmetic, with_room(self.options, room, what))
+        room = self._room
+        found = prepare_kept(self.question, self.network, arithmetic, self._options_beside)
         if found.plan is not None and (found.plan.slices > 1 or found.plan.spill is not None):
             more = max(self.n - self.batch, 0)
             self.batch += more  # slices, and boxes, are swept again for each batch
@@ -257,7 +289,7 @@ class _Sampler:
             if needed > (allowed := Resources(self.options).host_bytes):
                 parts = "boxes on disk" if found.plan.spill is not None else f"{found.plan.slices:,} slices"
                 raise BudgetError(
-                    f"{what} take {format_bytes(needed)} in {parts}, allowed "
+                    f"{self._what} take {format_bytes(needed)} in {parts}, allowed "
                     f"{format_bytes(allowed)}; ask for fewer, or give more memory"
                 )
         return found
@@ -322,6 +354,9 @@ class _Sampler:
 
     def _blocks(self, target: Array | None = None) -> Iterator[Array]:
         """Yield the draws, some at a time; those of a GPU are rows of the target, if there is one."""
+        if self.source.circuit is not None:
+            yield from self._from_circuit(self.source.circuit)
+            return
         with self._opened() as drawing:
             if drawing is not None and not drawing.feasible:
                 raise self._impossible
@@ -340,6 +375,16 @@ class _Sampler:
                 done += len(states)
                 self._verify_luck(done)
                 yield states
+
+    def _from_circuit(self, circuit: CircuitGraph) -> Iterator[Array]:
+        """Yield the draws from a circuit, some at a time."""
+        for states in drawn_from_circuit(circuit, self.n, self.options.seed):
+            if (states[0] < 0).all():
+                raise self._impossible
+            for row in states[: max(_EVALUATED - self.tried, 0)]:
+                self._evaluate(row)
+            self.tried += len(states)
+            yield states[:, : self.columns].astype(self.dtype)
 
     def _walks_there(self, drawing: Drawing | None) -> Any:
         """Return walks on a GPU if one was asked for and they pay; None where draws are made here."""

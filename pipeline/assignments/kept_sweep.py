@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ...tasks.rows.memory_account import RowsNoRoomError
+from ...tasks.rows.memory_account import RowsNoRoomError, TooMuchWorkError
 from ...tasks.steps.step import Step
 from ..answering.engines.strategy_policy import StrategyPolicy
 from ..answering.placement import pool_for, temporary_folder
@@ -141,7 +141,7 @@ def kept_tables(slices: Slices[T], sizes: tuple[int, ...], index: int, threads: 
     Raises
     ------
     BudgetError
-        If tables of rows do not fit.
+        If tables of rows do not fit, or their joins take longer than allowed.
     """
     program = slices.program
     states = slice_states(program.dims, slices.sliced, index)
@@ -155,6 +155,8 @@ def kept_tables(slices: Slices[T], sizes: tuple[int, ...], index: int, threads: 
         program.again(program.steps, leaves).run(threads=threads, on_table=keep)
     except RowsNoRoomError as error:
         raise no_room(error) from None
+    except TooMuchWorkError:
+        raise BudgetError("by rows it takes longer than allowed; representation rows goes on however long") from None
     if there:  # where large ones lie, too
         leaves = {node: _fetched(table) for node, table in leaves.items()}
     return SweptTables(program.steps, {**leaves, **made}, sizes, states)

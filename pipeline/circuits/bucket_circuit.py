@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from ...tasks.steps.semiring import SUM_PRODUCT
 from ..answering.prepared import local_order
+from ..gates.circuit import CircuitGraph
+from ..gates.circuit_leaves import CircuitMaker
+from ..gates.circuit_policy import CircuitPolicy
+from ..gates.gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
+from ..gates.node_tables import NodeTable, columns, grouped, joined, restricted, united
 from ..machine.resources import Resources
 from ..orders.min_fill import min_fill_order
 from ..orders.tree_search import TreeSearch
 from ..trees.tree import Tree, bucket_tree
-from .circuit import CircuitGraph
-from .circuit_leaves import CircuitMaker
-from .circuit_policy import CircuitPolicy
-from .gate_store import EDGE_BYTES, GATE_BYTES, NOTHING, GateStore, JoinTooLargeError, TurnOver
-from .node_tables import NodeTable, columns, grouped, joined, restricted, united
 
 Array = NDArray[Any]
 # Nominal seconds of a row are those of so many bytes for each factor more.

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from ..api.solve import solve
 from ..errors import BudgetError, ModelError, checks_keywords
+from ..gates.circuit import CircuitGraph
+from ..gates.circuit_policy import CircuitPolicy
 from ..models.cases import Cases
 from ..models.function import Function
 from ..models.model import Model, checked_model
-from .circuit import CircuitGraph
 from .circuit_model import Circuit
-from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
 Box = tuple[Array, ...]

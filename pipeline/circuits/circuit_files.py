@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import BucketflowError, FormatError, ModelError, writing
+from ..gates.circuit import CircuitGraph, CircuitVariables, Gates, pieces
+from ..gates.circuit_policy import CircuitPolicy
 from ..written_files import whole_file
-from .circuit import CircuitGraph, CircuitVariables, Gates, pieces
-from .circuit_policy import CircuitPolicy
 from .nnf_text import read_nnf
 
 Array = NDArray[Any]

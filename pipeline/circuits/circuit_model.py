@@ -15,13 +15,24 @@ from ...storage.scratch import scratch_folder
 from ..answering.question import Findings, split_evidence
 from ..errors import BucketflowError, ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
+from ..gates.circuit import CircuitGraph, CircuitLayer
+from ..gates.circuit_policy import CircuitPolicy
+from ..gates.evaluation import (
+    Picker,
+    best,
+    counted_by_residues,
+    drawn_by,
+    flows,
+    log_leaves,
+    log_values,
+    state_flows,
+    states_of,
+    walk_down,
+)
 from ..models.cases import CaseMarginals, Cases, cases_of
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, Options
-from .circuit import CircuitGraph, CircuitLayer
-from .circuit_policy import CircuitPolicy
-from .evaluation import Picker, best, counted_by_residues, drawn_by, flows, log_values, walk_down
 from .making import CircuitMethod, CircuitOrigin, made_circuit
 
 Array = NDArray[Any]
@@ -170,17 +181,13 @@ class Circuit:
 
     def marginals(self, cases: Any = None, *, gpus: int | None = None) -> CaseMarginals:
         """Return the posteriors of all variables in each case."""
-        graph, dims = self.graph, self.graph.variables.dims
+        graph = self.graph
         logs, parts = [np.zeros(0)], [np.zeros((graph.n_indicators, 0))]
         for at, values, _ in self._swept(cases, gpus):
             parts.append(at.on_host(flows(graph, at.layers, values, at.xp)[: graph.n_indicators]))
             logs.append(at.on_host(values[graph.root]))
         flow = np.concatenate(parts, axis=1)
-        tables = {}
-        for v, name in enumerate(self.model.own_names):
-            tables[name] = np.zeros((flow.shape[1], dims[v]))
-            own = np.flatnonzero(graph.indicators[0] == v)
-            tables[name][:, graph.indicators[1, own]] = flow[own].T
+        tables = {name: state_flows(graph, v, flow) for v, name in enumerate(self.model.own_names)}
         return CaseMarginals(self.model, tables, np.concatenate(logs) / _LN10)
 
     def derivatives(self, evidence: Any = None, *, gpus: int | None = None) -> dict[int, Array]:
@@ -254,12 +261,8 @@ class Circuit:
 
     def _states(self, at: _Arrays, values: Any, columns: int, pick: Picker) -> Array:
         """Walk down to one assignment for each column."""
-        graph, own = self.graph, len(self.model.own_names)
-        active = at.on_host(walk_down(graph, at.layers, values, columns, pick, at.xp))
-        leaves, cases = np.nonzero(active)
-        states = np.full((columns, len(graph.variables.dims)), -1, np.int64)
-        states[cases, graph.indicators[0, leaves]] = graph.indicators[1, leaves]
-        return states[:, :own]
+        active = at.on_host(walk_down(self.graph, at.layers, values, columns, pick, at.xp))
+        return states_of(self.graph, active)[:, : len(self.model.own_names)]
 
     def _swept(self, cases: Any, gpus: int | None, maximum: bool = False) -> Iterator[tuple[_Arrays, Any, int]]:
         """Yield the logarithms of all nodes for blocks of cases, and how many each has."""
@@ -267,28 +270,12 @@ class Circuit:
         read = Cases(1, {}) if cases is None else cases if isinstance(cases, Cases) else cases_of(self.model, cases)
         for start in range(0, read.count, block := self._block()):
             part = read.part(start, min(start + block, read.count))
-            leaves = at.xp.asarray(self._leaves(part))
+            leaves = at.xp.asarray(log_leaves(self.graph, part))
             yield at, log_values(self.graph, at.layers, leaves, maximum, at.xp), part.count
 
     def _block(self) -> int:
         """How many cases are evaluated together."""
         return max(1, CircuitPolicy.current().batch_bytes // (8 * self.graph.nodes))
-
-    def _leaves(self, cases: Cases) -> Array:
-        """Return the logarithms of all leaves in some cases."""
-        graph = self.graph
-        found = np.zeros((graph.n_leaves, cases.count))
-        for v, column in cases.columns.items():
-            own = np.flatnonzero(graph.indicators[0] == v)
-            states = graph.indicators[1, own][:, np.newaxis]
-            with np.errstate(divide="ignore"):
-                if column.ndim == 1:
-                    found[own] = np.where((column == states) | (column == -1), 0.0, -np.inf)
-                else:
-                    found[own] = np.log(column.T[states[:, 0]])
-        with np.errstate(divide="ignore"):
-            found[graph.n_indicators :] = np.log(graph.values)[:, np.newaxis]
-        return found
 
     def _arrays(self, gpus: int | None) -> _Arrays:
         """Return the array module, and the layers there: on a device they are copied once.

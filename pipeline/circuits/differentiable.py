@@ -21,6 +21,7 @@ from ...tasks.steps.semiring import SUM_PRODUCT
 from ..answering.question import Findings, split_evidence
 from ..errors import BudgetError, ModelError, format_bytes
 from ..formats.read import GivenModel, given_model
+from ..gates.circuit_policy import CircuitPolicy
 from ..machine.resources import Resources
 from ..models.model import Model
 from ..options import Options
@@ -30,7 +31,6 @@ from ..plans.planner import Planner
 from ..plans.problem import PlanOptions, Problem
 from ..trees.costs import Rates
 from ..trees.tree import bucket_tree
-from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
 Places = tuple[int, ...]

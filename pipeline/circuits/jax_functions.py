@@ -9,9 +9,9 @@ from ...cluster.version import install_hint
 from ..answering.question import Findings
 from ..errors import BucketflowError, checks_keywords
 from ..formats.read import GivenModel
+from ..gates.circuit_policy import CircuitPolicy
 from ..options import Keywords
 from ..trees.costs import Rates
-from .circuit_policy import CircuitPolicy
 from .differentiable import LogPartition, partition_in
 
 

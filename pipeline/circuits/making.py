@@ -11,16 +11,16 @@ from typing import Literal
 import numpy as np
 
 from ..errors import BudgetError, ModelError, format_bytes
+from ..gates.circuit import CircuitGraph
+from ..gates.circuit_leaves import CircuitMaker
+from ..gates.circuit_policy import CircuitPolicy
+from ..gates.stored_gates import StoredGates
+from ..gates.traced_circuit import TracedCircuit
 from ..models.model import Model
 from ..options import Options
 from ..preprocessing.preprocess import reduce_model
 from ..preprocessing.wide_tables import with_links
 from .bucket_circuit import BucketCircuit
-from .circuit import CircuitGraph
-from .circuit_leaves import CircuitMaker
-from .circuit_policy import CircuitPolicy
-from .stored_gates import StoredGates
-from .traced_circuit import TracedCircuit
 
 CircuitMethod = Literal["auto", "buckets", "search"]
 

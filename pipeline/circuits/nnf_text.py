@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, shorten
-from .circuit import CircuitGraph, CircuitVariables, Gates
+from ..gates.circuit import CircuitGraph, CircuitVariables, Gates
 
 Array = NDArray[Any]
 

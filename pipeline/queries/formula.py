@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...tasks.counting.count_state import Clauses, clauses_of, decided_first
 from ..models.model import Model
+from ..orders.min_fill import min_fill_order
 from ..preprocessing.consistency import allowed
 from ..preprocessing.leaf_rows import ListedCells, is_listed, rows_left
 from ..preprocessing.leaf_tables import restricted
@@ -28,6 +29,8 @@ Cube = Sequence[int]
 
 # Smaller weights might underflow.
 _LEAST_WEIGHT = 1e-150
+# Two orders take turns: one that clauses decide as well as the tree, and one of the tree alone.
+_SPREADS = (32.0, float(1 << 20))
 
 
 class UnfitError(Exception):
@@ -271,3 +274,20 @@ def _cubes(mask: Mask, most: int, apart: bool) -> Iterator[Cube]:
                 cube[axis] = state
         left[tuple(cube)] = False
         yield tuple([-1 if isinstance(state, slice) else state for state in cube])
+
+
+def formula_orders(formula: Formula, network: Network, seed: int, states_first: bool = False) -> list[Clauses]:
+    """Return the clauses in the orders whose searches take turns.
+
+    Parameters
+    ----------
+    formula : Formula
+    network : Network
+        What the formula says.
+    seed : int
+        Of the elimination order.
+    states_first : bool
+        Whether weights' own variables, which follow from states, are never decided.
+    """
+    order = min_fill_order(network.dims, network.scopes, seed)
+    return [formula.ordered(order, spread, states_first) for spread in _SPREADS]

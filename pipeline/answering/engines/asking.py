@@ -92,7 +92,7 @@ class Asking:
         by_rows = options.representation == "rows" and method == "auto"
         if by_rows and not effort.limited:
             return Wishes(SWEEP)
-        if self.question.asked is not None or self.is_trivial:
+        if self.is_trivial or query == "max-marginals" or (query == "marginals" and options.gpus is not None):
             return Wishes(SWEEP)
         plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
         if query == "optimum":

@@ -71,6 +71,12 @@ def _diagrams(asking: Asking, sweep: SweepEngine) -> Engine:
     return DiagramEngine(asking)
 
 
+def _circuit(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .circuit_engine import CircuitEngine
+
+    return CircuitEngine(asking)
+
+
 def _bounds(asking: Asking, sweep: SweepEngine) -> Engine:
     from .bounds_engine import BoundsEngine
 
@@ -90,6 +96,9 @@ ENGINES: Final = (
         WORKERS | PROOFS | _SEED,
     ),
     EngineKind("search", _SUMS, _search, "a search counted components once, in this process", _SEED, keeps_order=True),
+    EngineKind(
+        "circuit", frozenset(("marginals",)), _circuit, "a search was written out as a circuit, in this process", _SEED
+    ),
     EngineKind("diagrams", _SUMS, _diagrams, "decision diagrams were summed, in this process", _SEED),
     EngineKind(ROWS, _ALL, _rows, "rows were joined over the tree of a sweep, in this process", PLANNING),
     EngineKind(

@@ -40,6 +40,8 @@ _LENGTHS: Final = MappingProxyType(
     {
         # Of clauses: model counters prove most of what they ever prove in some tenths of a second.
         "search": TurnLengths(0.25),
+        # The same search, written out.
+        "circuit": TurnLengths(0.25),
         # 2.6 million edges.
         "diagrams": TurnLengths(0.25),
         # Joins of rows; more seldom paid on 25 public models.

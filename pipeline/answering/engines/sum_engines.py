@@ -31,7 +31,12 @@ def _unknown(module: str, function: str, compiling_seconds: float) -> EnginePric
     return EnginePrice(compiling_seconds=seconds_to_compile(module, function, compiling_seconds))
 
 
-def _late(seconds: float, stop: Stop) -> Stop:
+def searching_price() -> EnginePrice:
+    """Return what a search is known to take: compiling its loops."""
+    return _unknown(*_SEARCHING)
+
+
+def late_after(seconds: float, stop: Stop) -> Stop:
     """Return what ends a turn: another engine, or the clock on a slow machine."""
     until = time.thread_time() + _SLOWER * seconds
     return lambda: stop() or time.thread_time() > until
@@ -79,7 +84,7 @@ class SearchEngine(_SumEngine):
             return EnginePrice()
         if not self.search.suits:
             return "the model is neither clauses nor mostly zero"
-        return _unknown(*_SEARCHING) if self.diagrams.sums_all else "finite costs may add up to the top"
+        return searching_price() if self.diagrams.sums_all else "finite costs may add up to the top"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the search."""
@@ -90,7 +95,7 @@ class SearchEngine(_SumEngine):
             return self._forced()
         self.search.reserved_bytes = self.asking.reserved_bytes
         try:
-            found = self.search.run(_WORK_PER_SECOND * seconds, _late(seconds, stop))
+            found = self.search.run(_WORK_PER_SECOND * seconds, late_after(seconds, stop))
         except CountNoRoomError:
             return Unfinished("it does not fit memory", hopeless=True)
         return Unfinished("its work was done") if found is None else found
@@ -120,7 +125,7 @@ class DiagramEngine(_SumEngine):
             return self.diagrams.forced()
         self.diagrams.reserved_bytes = self.asking.reserved_bytes
         edges = _EDGES_PER_SECOND * seconds if math.isfinite(seconds) else math.inf
-        found = self.diagrams.run(edges, _late(seconds, stop))
+        found = self.diagrams.run(edges, late_after(seconds, stop))
         if found is None:
             # from the first sum on it is known what the others take: then it has a price, by which others have turns
             left = EnginePrice(self.diagrams.seconds_left, certainty="planned")

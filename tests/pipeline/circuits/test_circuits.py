@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 
 import bucketflow
 from bucketflow import BudgetError, Circuit, FormatError, Model, ModelError
-from bucketflow.pipeline.circuits.circuit import CircuitGraph
 from bucketflow.pipeline.circuits.circuit_files import write_circuit
-from bucketflow.pipeline.circuits.circuit_policy import CircuitPolicy
-from bucketflow.pipeline.circuits.evaluation import best, flows, log_values, walk_down
-from bucketflow.pipeline.circuits.stored_gates import StoredGates
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.gates.circuit import CircuitGraph
+from bucketflow.pipeline.gates.circuit_policy import CircuitPolicy
+from bucketflow.pipeline.gates.evaluation import best, flows, log_values, walk_down
+from bucketflow.pipeline.gates.stored_gates import StoredGates
 from bucketflow.pipeline.models.function import Function
 from bucketflow.pipeline.queries.query_policy import QueryPolicy
 from tests.models import assignments, bayes_models, brute_count, grid, markov_models
@@ -151,7 +151,7 @@ def test_gates_of_a_search_go_to_disk_where_they_do_not_fit(tmp_path: Path, monk
     model = written(f"p cnf {n} {len(lines)}\n" + "\n".join(lines), tmp_path / "random.cnf")
     whole = bucketflow.circuit(model, method="search")
     assert whole.graph.edges > 200
-    monkeypatch.setattr("bucketflow.pipeline.circuits.traced_circuit.EDGE_BYTES", 1 << 20)
+    monkeypatch.setattr("bucketflow.pipeline.gates.traced_circuit.EDGE_BYTES", 1 << 20)
     for name in ("stored.npz", "stored.nnf"):
         with pytest.raises(BudgetError, match=r"the circuit needs more than .* GB after .* allowed 64 MB"):
             bucketflow.circuit(model, method="search", memory="64MB")
@@ -165,7 +165,7 @@ def test_gates_of_a_search_go_to_disk_where_they_do_not_fit(tmp_path: Path, monk
             read = bucketflow.load_circuit(tmp_path / name)
             assert read.count() == whole.count()
             assert bucketflow.check_circuit(read).faults == ()
-    free = "bucketflow.pipeline.circuits.stored_gates.free_bytes"
+    free = "bucketflow.pipeline.gates.stored_gates.free_bytes"
     monkeypatch.setattr(free, lambda _: 1000)
     with (
         CircuitPolicy.using(stored_edges=5),
@@ -541,7 +541,7 @@ def test_disk_is_priced_before_it_is_filled(tmp_path: Path, monkeypatch: pytest.
     """After the first bucket it is known about how much all of them take."""
     written: list[int] = []
     monkeypatch.setattr(StoredGates, "append", lambda self, *block: written.append(len(block[1])))
-    monkeypatch.setattr("bucketflow.pipeline.circuits.stored_gates.free_bytes", lambda folder: 20_000)
+    monkeypatch.setattr("bucketflow.pipeline.gates.stored_gates.free_bytes", lambda folder: 20_000)
     with pytest.raises(BudgetError, match=r"expected to take [\d.]+ kB of disk, by \d+% of it, .* has 20 kB"):
         bucketflow.circuit(grid(4, 4, 3, "markov", seed=2), memory="60kB", out=tmp_path / "grid.npz")
     assert not written
@@ -556,7 +556,7 @@ def test_a_circuit_whose_gates_are_on_disk_may_be_impossible(tmp_path: Path) -> 
 
 
 def test_a_disk_without_room_is_told_before_gates_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bucketflow.pipeline.circuits.stored_gates.free_bytes", lambda _: 1000)
+    monkeypatch.setattr("bucketflow.pipeline.gates.stored_gates.free_bytes", lambda _: 1000)
     with (
         CircuitPolicy.using(disk_margin=math.inf),
         pytest.raises(BudgetError, match=r"of disk by now, of which .* has 1 kB left"),

@@ -172,7 +172,7 @@ def test_hopeless_joins_end_early() -> None:
     found = solve_by(DIAGRAMS, random_grid(11), "partition")
     assert found.plan is not None
     assert found.diagram is None
-    assert found.tried[-2].ended == "they do not fit memory; give more --memory"
+    assert found.tried[-2].ended == "they are too large for memory, or hardly smaller than tables"
 
 
 def exclusive(n: int) -> Model:

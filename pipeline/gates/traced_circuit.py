@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..answering.model_counting import formula_orders
 from ..errors import BudgetError, InternalError, format_bytes
 from ..machine.resources import Resources
-from ..queries.formula import Formula, UnfitError, formula_of, has_mixed_tables
+from ..queries.formula import Formula, UnfitError, formula_of, formula_orders, has_mixed_tables
 from .circuit import CircuitGraph, pieces, ranges
 from .circuit_leaves import CircuitMaker
 from .circuit_policy import CircuitPolicy

@@ -10,13 +10,16 @@ from collections.abc import Callable, Reversible, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..models.cases import Cases
 from ..queries.counting import combine, enough_primes
 from .circuit import CircuitGraph, CircuitLayer
 
 # Residues that a pass over the circuit finds together, of four bytes a node each.
 _PRIMES_TOGETHER = 6
 
+Array = NDArray[Any]
 Picker = Callable[[Any], Any]
 """Chooses one child for each row of logarithms, shape (sums, children)."""
 
@@ -143,6 +146,38 @@ def walk_down(
             children = children[xp.arange(len(rows)), pick(known)][:, np.newaxis]
         active[children, cases[:, np.newaxis]] = True
     return active[: circuit.n_indicators]
+
+
+def log_leaves(circuit: CircuitGraph, cases: Cases) -> Array:
+    """Return the logarithms of all leaves in some cases, shape (leaves, cases)."""
+    found = np.zeros((circuit.n_leaves, cases.count))
+    for v, column in cases.columns.items():
+        own = np.flatnonzero(circuit.indicators[0] == v)
+        states = circuit.indicators[1, own][:, np.newaxis]
+        with np.errstate(divide="ignore"):
+            if column.ndim == 1:
+                found[own] = np.where((column == states) | (column == -1), 0.0, -np.inf)
+            else:
+                found[own] = np.log(column.T[states[:, 0]])
+    with np.errstate(divide="ignore"):
+        found[circuit.n_indicators :] = np.log(circuit.values)[:, np.newaxis]
+    return found
+
+
+def state_flows(circuit: CircuitGraph, v: int, flow: Array) -> Array:
+    """Return the flows of a variable's states, shape (cases, states), of those of all indicators in each case."""
+    found = np.zeros((flow.shape[1], circuit.variables.dims[v]))
+    own = np.flatnonzero(circuit.indicators[0] == v)
+    found[:, circuit.indicators[1, own]] = flow[own].T
+    return found
+
+
+def states_of(circuit: CircuitGraph, active: Array) -> Array:
+    """Return the assignments whose indicators were walked to, shape (columns, variables); -1 where none was."""
+    leaves, columns = np.nonzero(active)
+    states = np.full((active.shape[1], len(circuit.variables.dims)), -1, np.int64)
+    states[columns, circuit.indicators[0, leaves]] = circuit.indicators[1, leaves]
+    return states
 
 
 def best(logs: Any) -> Any:

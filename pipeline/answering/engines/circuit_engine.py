@@ -1,0 +1,105 @@
+"""Marginals and draws from a circuit: the search that counts the clauses of a model, written out."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import numpy as np
+
+from ....cluster.memory import peak_rss_bytes
+from ...gates.circuit import CircuitGraph
+from ...gates.evaluation import flows, log_leaves, log_values, state_flows
+from ...gates.traced_circuit import TracedCircuit
+from ...models.cases import Cases
+from ...preprocessing.preprocess import reduce_model
+from ...results.posteriors import Marginals
+from .asking import Asking
+from .engine import Stop, Unfinished
+from .offers import Bid, Certainty
+from .sum_engines import late_after, searching_price
+
+#: Nominal seconds after which a turn looks whether it is to end.
+_LOOK_SECONDS: Final = 0.25
+
+
+@dataclass
+class CircuitEngine:
+    """A circuit of a model of clauses, or one that is mostly zero, made in turns.
+
+    Parameters
+    ----------
+    asking : Asking
+    worked : float
+        Nominal seconds of the turns so far.
+    """
+
+    asking: Asking
+    worked: float = 0.0
+
+    @cached_property
+    def making(self) -> TracedCircuit:
+        """The circuit as far as it is made, of all variables, with all evidence in it."""
+        question = self.asking.question
+        network = reduce_model(question.weighted, "partition", question.hard, range(len(question.model.dims)))
+        return TracedCircuit(network, self.asking.options)
+
+    def bid(self) -> Bid:
+        """Return what compiling takes, or why it cannot answer."""
+        question = self.asking.question
+        if question.asked is not None and (question.asked.joints or question.asked.families):
+            return "a circuit has the marginals of single variables"
+        if self.asking.folder is not None:
+            return "a circuit is made in memory, and leaves nothing in a run directory"
+        if question.model.kind == "cost" or question.model.summed:
+            return "a circuit is made of probabilities, over all variables"
+        return searching_price() if self.making.suits else "the model is neither clauses nor mostly zero"
+
+    def better_price(self, aim: Certainty) -> Bid:
+        """Return the same: nobody knows more."""
+        return self.bid()
+
+    def run(self, seconds: float, stop: Stop = bool) -> Marginals | Unfinished:
+        """Go on with the circuit, and sum it up once each way."""
+        made = self.made(seconds, stop)
+        return made if isinstance(made, Unfinished) else self._marginals(made)
+
+    def made(self, seconds: float, stop: Stop) -> CircuitGraph | Unfinished:
+        """Go on with the circuit.
+
+        Raises
+        ------
+        BudgetError
+            If it does not fit memory.
+        """
+        late, end = late_after(seconds, stop), self.worked + seconds
+        self.making.reserved_bytes = self.asking.reserved_bytes
+        while self.worked < end:
+            self.worked = min(end, self.worked + _LOOK_SECONDS)
+            found = self.making.run(self.worked)
+            if found is not None:
+                return found
+            if late():
+                break
+        return Unfinished("its work was done")
+
+    def _marginals(self, made: CircuitGraph) -> Marginals:
+        """Sum up, and go down with what flows to each state."""
+        began, model, asked = time.perf_counter(), self.asking.question.model, self.asking.question.asked
+        assert asked is not None
+        values = log_values(made, made.layers, log_leaves(made, Cases(1, {})), False, np)
+        log = float(values[made.root, 0])
+        if log == -math.inf:
+            return Marginals(model, "infeasible", log10_evidence=-math.inf)
+        flow = flows(made, made.layers, values, np)[: made.n_indicators]
+        return Marginals(
+            model,
+            "ok",
+            tables={model.names[v]: state_flows(made, v, flow)[0] for v in asked.variables},
+            log10_evidence=log / math.log(10),
+            seconds={"plan": began - self.asking.started, "run": time.perf_counter() - began},
+            peak_rss_bytes=peak_rss_bytes(),
+        )
