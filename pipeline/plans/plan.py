@@ -86,7 +86,7 @@ class Plan(PlannedSteps):
         steps = steps_seconds(first, itemsize) + sweeps * steps_seconds(rest, itemsize)
         sliced = {*self.sliced}
         varying = sum([not sliced.isdisjoint(axes) for axes in self.leaf_axes.values()]) if sliced else 0
-        launched = len(rest) if self.device and not self.results else 0
+        launched = rest if self.device and not self.results else ()
         return share * steps + sweeps * around.slice_seconds(self.device, launched, varying)
 
     @property

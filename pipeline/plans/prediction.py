@@ -27,7 +27,7 @@ from ..trees import costs
 from ..trees.costs import KernelRates, Rates, StepWork, lowered_work, residue_rates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from ...tasks.steps.step import Step
     from .plan_parts import Evaluations
@@ -50,8 +50,8 @@ class Pace:
         Making the leaf table of a function, and each of its cells.
     restricted : float
         Restricting a leaf table to a slice.
-    launch : float
-        Beginning a step, besides what the price of the step has.
+    launch, repeated : float
+        Beginning a step, besides what the price of the step has; one of a sweep whose launches are made once.
     decoded : float
         Finding the best states of a step, for each of its tables.
     evaluated : float
@@ -67,6 +67,7 @@ class Pace:
     cell: float
     restricted: float
     launch: float
+    repeated: float
     decoded: float
     evaluated: float
     belief: float
@@ -76,9 +77,12 @@ class Pace:
 
 
 #: Where steps run on a core.
-CORE = Pace(6e-6, 6e-9, 1e-5, 0.0, 6.5e-6, 2.2e-6, 12e-6)
-#: Where they run on a GPU, by the core beside it.
-DEVICE = Pace(6e-6, 6e-9, 1e-5, 37e-6, 2.5e-6, 3e-6, 15e-6)
+CORE = Pace(6e-6, 6e-9, 1e-5, 0.0, 0.0, 6.5e-6, 2.2e-6, 12e-6)
+#: Where they run on a GPU, by the core beside it: as runs of 6 to 80 ms took on one H100, each twice.
+DEVICE = Pace(4e-6, 6e-9, 1e-5, 60e-6, 5e-6, 1e-6, 1.2e-6, 15e-6)
+# Steps on a GPU whose launches are made once, which is all but sums of floats, take of what begins others about half,
+# and so much where several small ones are one launch.
+_REPEATED, _SMALL_REPEATED = 0.5, 1e-6
 
 # Beginning a step, and for each of its tables: of few cells, in a streaming loop, a product of matrices.
 _SMALL, _STREAMING, _PRODUCT = (3.5e-6, 4e-6), (25e-6, 11e-6), (10e-6, 14e-6)
@@ -126,10 +130,11 @@ class RunOverhead:
             calls += pace.evaluated * self.evaluated + pace.decoded * inputs
         return self._slowness * calls
 
-    def slice_seconds(self, device: bool, launched: int, varying: int) -> float:
+    def slice_seconds(self, device: bool, launched: Sequence[Step], varying: int) -> float:
         """Predict what begins launches and restricts leaf tables, besides the steps of a slice."""
         pace = DEVICE if device else CORE
-        return self._slowness * (pace.launch * launched + pace.restricted * varying)
+        begun = sum([pace.repeated if is_repeated(step.lowered) else pace.launch for step in launched])
+        return self._slowness * (begun + pace.restricted * varying)
 
     def evaluation_seconds(self, later: Evaluations, cells: int) -> float:
         """Predict what sweeps modulo primes take besides their steps, with leaf tables of so many cells."""
@@ -192,6 +197,11 @@ def is_learnt(lowered: Lowered, model: LearntLaunches) -> bool:
     return lowered.cells > SMALL_CELLS and rates_key(lowered.semiring) in model.rates
 
 
+def is_repeated(lowered: Lowered) -> bool:
+    """Whether a sweep on a GPU of steps like this one is launches that are made once."""
+    return lowered.semiring.name not in ("sum_product", "log_sum")
+
+
 def rates_key(semiring: Semiring) -> str:
     """Return under which name rates of a semiring are kept."""
     return f"{semiring.name} {semiring.dtype}"
@@ -212,6 +222,10 @@ def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
     """Predict one lowered step by today's prices: what begins it, and its loops or the memory's pace."""
     work = lowered_work(lowered)
     if isinstance(rates, KernelRates):
+        if is_repeated(lowered):
+            if lowered.cells <= SMALL_CELLS:
+                return _SMALL_REPEATED
+            rates = replace(rates, step_seconds=_REPEATED * rates.step_seconds)
         if lowered.cells < _LAUNCHES_COUNTED or lowered.product is not None:
             return costs.step_seconds(work, rates, itemsize)
         from ...tasks.gpu.tiling.device_lowering import launched_seconds

@@ -100,7 +100,7 @@ class DevicePolicy(Policy):
     far_cells: int = 1 << 32
     cublas_least_cells: int = 64
     product_small_stage_bytes: int = 12 << 10
-    decode_joint_states: int = 1 << 22
+    decode_joint_states: int = 1 << 26
     decode_item_cells: int = 1 << 12
     decode_item_states: int = 1 << 8
     decode_step_items: int = 4

@@ -7,7 +7,8 @@
 
 constexpr int THREADS = 256;
 constexpr int WARP = 32;
-constexpr int FOUND = 24;
+constexpr int FOUND = 32;
+constexpr int ROW = 4;
 constexpr int VALUES = 1024;
 constexpr int LINES = 2048;
 
@@ -125,7 +126,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
         __syncthreads();
         const i64 joint = d.joint[step];
         const int items = d.first_item[step + 1] - d.first_item[step];
-        const i64 each = (joint + items - 1) / items;
+        const int row = many ? size[many - 1] : 1;  // joint states that differ in the last variable alone
+        const i64 each = ((joint + items - 1) / items + row - 1) / row * row;
         const i64 begin = each * (item - d.first_item[step]);
         const i64 end = begin + each < joint ? begin + each : joint;
         const int cells = (int)(end > begin ? end - begin : 0);
@@ -140,21 +142,31 @@ extern "C" __global__ void __launch_bounds__(THREADS) decode(const __grid_consta
             __syncthreads();
         }
         Best best = {0, -1};
-        for (int k = threadIdx.x; k < cells; k += THREADS) {
-            Product sum = 0;
-            if (few) {
+        if (few)
+            for (int k = threadIdx.x; k < cells; k += THREADS) {
+                Product sum = 0;
                 for (int i = 0; i < inputs; i++) sum = times(sum, values[i * cells + k], d.bound);
-            } else {
+                best = better(best, {sum, begin + k});
+            }
+        else
+            for (int k = threadIdx.x * row; k < cells; k += THREADS * row) {
                 const u64 states = fields((unsigned)(begin + k), size, shift, many);
-#pragma unroll 4
-                for (int i = 0; i < inputs; i++) {
-                    const i64* const line = lines + (i64)i * width;
-                    const i64 at = line[0] + distance(line + 1, states, shift, many);
-                    sum = times(sum, ((const T*)d.tables[first + i])[at], d.bound);
+                for (int part = 0; part < row; part += ROW) {
+                    Product sum[ROW] = {};
+                    for (int i = 0; i < inputs; i++) {
+                        const i64* const line = lines + (i64)i * width;
+                        const i64 apart = line[many];
+                        const T* const cell = (const T*)d.tables[first + i] + line[0] + part * apart +
+                                              distance(line + 1, states, shift, many);
+#pragma unroll
+                        for (int r = 0; r < ROW; r++)
+                            if (part + r < row) sum[r] = times(sum[r], cell[r * apart], d.bound);
+                    }
+#pragma unroll
+                    for (int r = 0; r < ROW; r++)
+                        if (part + r < row) best = better(best, {sum[r], begin + k + part + r});
                 }
             }
-            best = better(best, {sum, begin + k});
-        }
         best = best_of_block(best);
         if (items > 1) {
             if (threadIdx.x == 0) {
