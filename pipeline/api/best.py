@@ -13,8 +13,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Unpack
 
 from ..answering.door import valued
+from ..answering.engines.asking import Asking
+from ..answering.engines.offers import EnginePrice
+from ..answering.engines.sweep_engine import SweepEngine
 from ..answering.prepared import Prepared
 from ..answering.question import Evidence, Question, question_of
+from ..answering.question_sizes import spare_bytes
 from ..assignments.diverse import DiverseAssignments
 from ..assignments.kept_sweep import kept_notes, kept_options, opened_sweep, prepare_kept
 from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
@@ -27,7 +31,7 @@ from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import FORBIDDEN, Model
 from ..options import Keywords, Options, ProofOptions, checked_number
-from ..orders.depth_first import bucket_cells
+from ..orders.depth_first import sweep_cells
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
@@ -211,10 +215,19 @@ class _Ways:
     @property
     def _is_long(self) -> bool:
         """Whether a sweep would take so long that a search is tried before it is planned."""
-        network = self.listing.network
-        order = min_fill_order(network.dims, network.scopes, self.options.seed) if self._may_search else ()
-        cells = bucket_cells(network.dims, network.scopes, order) if order else 0.0
-        return cells > RankingPolicy.current().swept_cells
+        return self._may_search and self._price.seconds > RankingPolicy.current().swept_seconds
+
+    @cached_property
+    def _price(self) -> EnginePrice:
+        """What a sweep is predicted to take: by a short search for a tree, where that may make it short."""
+        policy, network = RankingPolicy.current(), self.listing.network
+        cells = sweep_cells(network.dims, network.scopes, self.options.seed) if network.leaves else 0.0
+        if cells <= policy.swept_cells:
+            return EnginePrice(0.0, certainty="rough")
+        sweep = SweepEngine(Asking(self.question, self.options))
+        found = sweep.bid() if cells > policy.hopeless_cells else sweep.better_price("searched")
+        assert isinstance(found, EnginePrice)
+        return found
 
     def _planned(self) -> Prepared:
         """Plan a sweep.
@@ -252,6 +265,8 @@ class _Ways:
         seconds = max(policy.patience_seconds, policy.optimum_times * (perf_counter() - planned))
         if prepared is not None and prepared.plan is not None:
             seconds = prepared.plan.predicted_seconds
+        elif self._is_long and 0 < self._price.nbytes <= spare_bytes(self.question, self.options):
+            seconds = min(seconds, self._price.seconds)
         local, memory = listing.local(result.assignment), Resources(self.options).host_bytes
         ranking = SearchedRanking(
             *(listing.arithmetic, listing.fixed, local, listing.most, memory),

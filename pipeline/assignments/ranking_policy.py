@@ -13,9 +13,10 @@ class RankingPolicy(Policy):
 
     Parameters
     ----------
-    swept_cells : float
-        A sweep of more cells, in the buckets of an order found at once, is not planned before a search was tried: trees
-        that are searched have a sixteenth of them or more, some 10^9 cells take a second, and planning up to 5 s.
+    swept_cells, hopeless_cells : float
+        A sweep of more cells, in the buckets of an order found at once, is priced by a short search for a tree before
+        it is planned, which takes up to 5 s: pedigree23 has 2^46.6 of them, and a sweep takes 0.5 s. Of still more
+        cells no tree makes it short.
     swept_seconds : float
         A sweep that keeps its tables and is predicted to take less is not worth a proof of the optimum before it.
     patience_seconds : float
@@ -38,6 +39,7 @@ class RankingPolicy(Policy):
     """
 
     swept_cells: float = 2.0**36
+    hopeless_cells: float = 2.0**64
     swept_seconds: float = 2.0
     patience_seconds: float = 60.0
     optimum_times: float = 10.0

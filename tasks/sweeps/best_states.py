@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compiler.code_cache import compiler_pays
 from ..cpu.dense import run
 from ..gpu.arrays import on_host
 from ..steps.lowering import lower
@@ -231,6 +232,8 @@ def minimised(
     """Return the least sum at each joint state of ``chosen``, flat."""
     tables = _merged(left, sizes, semiring)
     lowered = lower([s.scope for s in tables], chosen, dict(enumerate(sizes)), semiring.dtype, semiring)
+    # a list reads the same step again and again
+    compiled = compiled or compiler_pays(_cells(_every(tables), sizes))
     return on_host(run(lowered, [_contiguous(s) for s in tables], compiled=compiled))
 
 

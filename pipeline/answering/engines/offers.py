@@ -229,14 +229,14 @@ def _swept(
     """Plan a sweep before anything else; where it is only preferred, others bid once it is refused."""
     rows = bids[ROWS]() if ROWS in bids else "it is for other queries"
     refused = {ROWS: rows} if isinstance(rows, str) else {}
-    trials = () if isinstance(rows, str) else (_trial(ROWS, rows, EnginePrice(), policy),)
+    trials = _row_trials(bids, EnginePrice(), policy)
     why = "as nothing else was asked for" if wishes.engine else "as what was asked for is about sweeps"
     later = () if wishes.engine else _later(bids, policy)
     swept = Offer(SWEEP, EnginePrice(), TurnLengths(), inf, why)
     return Strategy(query, (*before, *trials, swept, *later), refused, policy)
 
 
-def _quick(sweep: EnginePrice, bids: Iterable[str], policy: StrategyPolicy) -> tuple[Offer, ...]:
+def _quick(sweep: EnginePrice, bids: Mapping[str, Callable[[], Bid]], policy: StrategyPolicy) -> tuple[Offer, ...]:
     """Offer a sweep that is predicted to be quick, and turns to others in case that its plan takes longer.
 
     The first order leaves out what steps and sums of clauses take beside their cells: of ten public counts that it
@@ -247,7 +247,13 @@ def _quick(sweep: EnginePrice, bids: Iterable[str], policy: StrategyPolicy) -> t
         return (_at_once(SWEEP, sweep, "as it is quick"), *later)
     why = "if the sweep's plan takes longer, or none fits"
     planned = Offer(SWEEP, sweep, TurnLengths(), inf, "as it is quick")
-    return (planned, *(replace(offer, why=why, after="") for offer in later))
+    return (planned, *_row_trials(bids, sweep, policy), *(replace(offer, why=why, after="") for offer in later))
+
+
+def _row_trials(bids: Mapping[str, Callable[[], Bid]], sweep: Bid, policy: StrategyPolicy) -> tuple[Offer, ...]:
+    """Offer rows over the tree of the sweep, if they may be tried at all."""
+    rows = bids[ROWS]() if ROWS in bids else "they are for other queries"
+    return () if isinstance(rows, str) else (_trial(ROWS, rows, sweep, policy),)
 
 
 def _later(bids: Iterable[str], policy: StrategyPolicy) -> tuple[Offer, ...]:

@@ -30,14 +30,24 @@ from bucketflow.pipeline.queries.arithmetic import optimum_arithmetic
 from tests.exact import Weights, costs
 from tests.models import bayes_models, cost_models, grid, markov_models
 
+#: No sweep is short, whatever its tree.
+NO_SWEEP = {"swept_cells": 0.0, "hopeless_cells": 0.0, "swept_seconds": 0.0}
 SLOW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @contextmanager
 def searched(asked: bool = True, **changes: float) -> Iterator[None]:
     """Let no sweep keep tables before a search was tried."""
-    with RankingPolicy.using(**({"swept_cells": 0.0, **changes} if asked else {})):
+    with RankingPolicy.using(**({**NO_SWEEP, **changes} if asked else {})):
         yield
+
+
+def test_a_tree_that_makes_a_sweep_short_is_searched_for_before_a_long_search() -> None:
+    model = grid(4, 4, 2)
+    with RankingPolicy.using(swept_cells=0.0):
+        assert best(model, 3).plan is not None
+    with RankingPolicy.using(swept_cells=0.0, hopeless_cells=0.0, swept_seconds=0.0):
+        assert best(model, 3).plan is None
 
 
 def states_of(assignment: dict[str, Any], model: Model) -> tuple[int, ...]:

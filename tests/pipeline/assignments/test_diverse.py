@@ -75,7 +75,7 @@ def test_each_is_the_best_of_those_that_differ_enough(kind: str, passed: int, di
 
 def test_without_quick_sweeps_constraints_find_them() -> None:
     model = network(4)
-    with RankingPolicy.using(swept_cells=0.0):
+    with RankingPolicy.using(swept_cells=0.0, hopeless_cells=0.0, swept_seconds=0.0):
         listed = best(model, 4, diverse=3)
         assert listed.plan is None
         check(model, [*listed], 4, 3, {})
@@ -148,7 +148,7 @@ def test_toulbar2_finds_the_same_costs() -> None:
 
 
 def test_without_time_the_rest_is_said_to_be_unproved() -> None:
-    with RankingPolicy.using(swept_cells=0.0):
+    with RankingPolicy.using(swept_cells=0.0, hopeless_cells=0.0, swept_seconds=0.0):
         found = best(bucketflow.load("fields"), 3, diverse=5, time=0.0)
         assert [*found] == []
     assert found.unproved == "the time was over before the next one was proved"
