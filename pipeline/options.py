@@ -207,7 +207,7 @@ def checked_number(name: str, value: Any, what: str) -> int | float | None:
         If it is not.
     """
     try:
-        fits = value is None or bool(0 <= value < math.inf)
+        fits = value is None or (not isinstance(value, bool) and bool(0 <= value < math.inf))
     except (TypeError, ValueError):
         fits = False
     if not fits:

@@ -30,7 +30,7 @@ from ..formats.read import GivenModel, given_model
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import FORBIDDEN, Model
-from ..options import Keywords, Options, ProofOptions, checked_number
+from ..options import Keywords, Options, ProofOptions, checked_flag, checked_number
 from ..orders.depth_first import sweep_cells
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
@@ -109,7 +109,7 @@ def best(
     start = perf_counter()
     asked = kept_options(Options(**options), "the best assignments")
     seconds_given = checked_number("time", time, "seconds")
-    most = None if m is None else integer(m, "m", 0)
+    most, count = None if m is None else integer(m, "m", 0), checked_flag("count", count)
     least = None if diverse is None else integer(diverse, "diverse", 1)
     if least and count:
         raise ModelError("count is of all optima, of which diverse leaves some out")
@@ -180,7 +180,16 @@ class _Ways:
         order = min_fill_order(model.dims, [function.scope for function in model.functions], self.options.seed)
         own = [v for v in order if v < len(model.own_names)]
         distinct = DiverseAssignments(model, least, own, Resources(self.options).host_bytes, solve)
-        found = islice(self.listing.near(distinct.listed(ranked)), self.listing.most)
+
+        def proved() -> Iterator[RankedAssignment]:
+            try:
+                yield from distinct.listed(ranked)
+            except BudgetError as refused:
+                if self.time is None:
+                    raise BudgetError(f"{refused}; --time lists what is proved in it") from None
+                unproved.append(f"the next one was not proved: {refused}")
+
+        found = islice(self.listing.near(proved()), self.listing.most)
         return self._answer(
             *(found, None, False, planned, told, ()),
             plan=None if prepared is None or ranked is None else prepared.plan,

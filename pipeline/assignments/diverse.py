@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InternalError
+from ..errors import BudgetError, InternalError, format_bytes
 from ..formats.global_functions.decomposition import Decomposition
 from ..formats.global_functions.weighted_sums import add_diverse
 from ..formats.text.source import Allowance
@@ -77,7 +77,14 @@ class DiverseAssignments:
         model, constraints = self.model, 0
         allowance = Allowance(model.name or "the model", self.memory_bytes)
         while True:
-            model = self._constrained(model, [each.assignment for each in chosen[constraints:]], allowance)
+            try:
+                model = self._constrained(model, [each.assignment for each in chosen[constraints:]], allowance)
+            except BudgetError:
+                needed, allowed = format_bytes(allowance.taken), format_bytes(allowance.memory)
+                raise BudgetError(
+                    f"constraints that keep others apart from {len(chosen):,} assignments need at least {needed} of "
+                    f"memory, allowed {allowed}; give a larger --memory"
+                ) from None
             constraints = len(chosen)
             found = self.solve(model)
             if found is None:

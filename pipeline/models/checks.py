@@ -74,8 +74,10 @@ def unknown_variable(name: Any, known: Iterable[str], who: str = "") -> ModelErr
 
 
 def integer(value: Any, what: str, low: int | None = 0, high: int | None = None) -> int:
-    """Check that a value is an integer of at least ``low``, and below ``high``."""
+    """Check that a value is an integer, no truth value, of at least ``low``, and below ``high``."""
     try:
+        if isinstance(value, bool):
+            raise TypeError
         number = index(value)
     except TypeError:
         raise ModelError(f"{what} is {value!r}, which is no integer") from None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from .device_policy import DevicePolicy
 from .kernels import cupy
+from .memory import to_device
 
 Array = NDArray[Any]
 
@@ -19,8 +21,9 @@ ALIGNED: Final = 16
 PACKED: Final = 256
 """Bytes at multiples of which the tables of one copy begin."""
 _PADS: Final = np.zeros(PACKED, np.uint8)
-# Bytes of the last block that was taken, by device.
-_LAST_BLOCK: Final[dict[int, int]] = {}
+_SIZES: Final = 8
+# By device the bytes of the block that its pools were freed for last, and the last sizes of blocks that were taken.
+_BLOCKS: Final[dict[int, tuple[int, tuple[int, ...]]]] = {}
 
 
 def empty(cells: int, dtype: str, alone: bool = False) -> Any:
@@ -49,11 +52,14 @@ def block(nbytes: int) -> Any:
     """Allocate what a sweep takes at once, and return where it begins.
 
     What pools keep of sweeps of other sizes is given back first: it would serve nothing, and count against a budget.
+    Sweeps of a few sizes in turn take the room of the largest one in turn.
     """
     device = cupy().cuda.Device().id
-    if _LAST_BLOCK.get(device) != nbytes:
+    room, sizes = _BLOCKS.get(device, (0, ()))
+    if nbytes > room or nbytes not in sizes:
         free_pools()
-        _LAST_BLOCK[device] = nbytes
+        room = nbytes
+    _BLOCKS[device] = room, (*[size for size in sizes if size != nbytes], nbytes)[-_SIZES:]
     return empty(nbytes, "uint8", alone=True).data
 
 
@@ -112,14 +118,15 @@ def upload(tables: Sequence[Array]) -> list[Any]:
         return []
     cp = cupy()
     new = cp.ndarray
-    kinds = {table.dtype for table in tables}
-    if len(kinds) == 1:
-        packing = Packing([table.size for table in tables], kinds.pop())
-        places, block = packing.places, packing.packed(tables).view(np.uint8)
+    alike = len({table.dtype for table in tables}) == 1
+    flat = tables if alike else [table.reshape(-1).view(np.uint8) for table in tables]
+    packing = Packing([table.size for table in flat], flat[0].dtype)
+    if packing.nbytes <= DevicePolicy.current().packed_bytes:
+        there = cp.asarray(next((block for _, block in packing.pieces(flat)), np.empty(0, np.uint8))).data
     else:
-        places, block = side_by_side(tables)
-    there = cp.asarray(block).data
-    return [new(t.size, t.dtype, there + place) for t, place in zip(tables, places, strict=True)]
+        there = empty(packing.nbytes, "uint8", alone=True).data
+        packing.copy(flat, there)
+    return [new(t.size, t.dtype, there + place) for t, place in zip(tables, packing.places, strict=True)]
 
 
 def side_by_side(tables: Sequence[Array]) -> tuple[list[int], Array]:
@@ -139,7 +146,10 @@ def side_by_side(tables: Sequence[Array]) -> tuple[list[int], Array]:
 
 
 class Packing:
-    """Where host tables of some sizes lie in one block; small ones are put there all at once.
+    """Where host tables of some sizes lie in one block of a device; small ones are put there all at once.
+
+    The host has a part of the block at a time, and where each cell of small tables goes: a few MB however large tables
+    are.
 
     Parameters
     ----------
@@ -150,6 +160,7 @@ class Packing:
     """
 
     def __init__(self, cells: Sequence[int], dtype: str | np.dtype[Any]) -> None:
+        policy = DevicePolicy.current()
         self.dtype = np.dtype(dtype)
         item = self.dtype.itemsize
         counts = np.array(cells, np.int64)
@@ -158,26 +169,49 @@ class Packing:
         self.nbytes = int(ends[-1]) if len(ends) else 0
         starts = (ends - taken) // item
         self.places: list[int] = (starts * item).tolist()
-        small = counts <= DevicePolicy.current().packed_cells
+        small = counts <= policy.packed_cells
+        small &= np.where(small, counts, 0).cumsum() <= policy.packed_together
         self._small: list[int] = np.flatnonzero(small).tolist()
         each, before = counts[small], counts[small].cumsum() - counts[small]
         self._cells = np.arange(each.sum()) + np.repeat(starts[small] - before, each)
         self._large = [(i, int(starts[i]), int(counts[i])) for i in np.flatnonzero(~small).tolist()]
+        self._starts = [at for _, at, _ in self._large]
+        self._ends = [at + cells for _, at, cells in self._large]
+        self._piece = max(policy.packed_bytes // PACKED, 1) * PACKED // item
 
-    def packed(self, tables: Sequence[Array]) -> Array:
-        """Return the cells of all tables where they lie in the block.
+    def copy(self, tables: Sequence[Array], place: Any) -> None:
+        """Start the copies of all tables to where the block begins.
 
         Raises
         ------
         TypeError
             If a table has another dtype.
         """
-        block = np.zeros(self.nbytes // self.dtype.itemsize, self.dtype)
-        if self._small:
-            some = [tables[i] for i in self._small]
-            block[self._cells] = np.concatenate(some, axis=None, dtype=self.dtype, casting="no")
-        for i, start, cells in self._large:
-            if tables[i].dtype != self.dtype:
-                raise TypeError(f"a table of {tables[i].dtype} among those of {self.dtype}")
-            block[start : start + cells] = tables[i].reshape(-1)
-        return block
+        new = cupy().ndarray
+        for start, block in self.pieces(tables):
+            to_device(block, new(block.size, block.dtype, place + start * self.dtype.itemsize))
+
+    def pieces(self, tables: Sequence[Array]) -> Iterator[tuple[int, Array]]:
+        """Yield the block piece by piece: at which cell each begins, and the cells of all tables where they lie in it.
+
+        Raises
+        ------
+        TypeError
+            If a table has another dtype.
+        """
+        end, dtype = self.nbytes // self.dtype.itemsize, self.dtype
+        for i, _, _ in self._large:
+            if tables[i].dtype != dtype:
+                raise TypeError(f"a table of {tables[i].dtype} among those of {dtype}")
+        some = [tables[i] for i in self._small]
+        values = np.concatenate(some, axis=None, dtype=dtype, casting="no") if some else np.empty(0, dtype)
+        for start in range(0, end, self._piece):
+            stop = min(start + self._piece, end)
+            block = np.zeros(stop - start, dtype)
+            first, last = np.searchsorted(self._cells, (start, stop))
+            places = self._cells[first:last]
+            block[places - start if start else places] = values[first:last]
+            for i, at, cells in self._large[bisect_right(self._ends, start) : bisect_left(self._starts, stop)]:
+                here, until = max(at, start), min(at + cells, stop)
+                block[here - start : until - start] = tables[i].reshape(-1)[here - at : until - at]
+            yield start, block

@@ -57,6 +57,10 @@ class DevicePolicy(Policy):
         Host tables of at most this many cells are put side by side all at once, larger ones one by one: one of 128
         costs took 0.18 us all at once and 0.38 by itself, of 512 0.48 and 0.45, of 4,096 3.0 and 0.64, and where each
         cell goes takes 8 bytes, which are kept for repeated sweeps.
+    packed_together : int
+        Most cells that are put side by side all at once: 8 MB of where they go.
+    packed_bytes : int
+        Most bytes that the host has of tables on their way to a device at a time.
     placed_least_bytes : int
         Smaller tables are left to the pool.
     placed_least_share : float
@@ -113,6 +117,8 @@ class DevicePolicy(Policy):
     touching_threads: int = 8
     reused_block_share: float = 0.875
     packed_cells: int = 1 << 8
+    packed_together: int = 1 << 20
+    packed_bytes: int = 1 << 24
     placed_least_bytes: int = 1 << 18
     placed_least_share: float = 1 / 256
     placement_trials: int = 16

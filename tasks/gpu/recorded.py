@@ -19,7 +19,7 @@ from . import arrays
 from .arrays import Packing
 from .kernels import bound_launches, cupy
 from .launch import DeviceRun
-from .memory import out_of_memory, to_device
+from .memory import out_of_memory
 from .placement import room_for
 from .small_steps import SmallRun, SmallSteps
 
@@ -117,8 +117,7 @@ class RecordedSweep:
             raise
         first, cp = place.ptr, cupy()
         if staged:
-            leaves = self._packing.packed(staged)
-            to_device(leaves, cp.ndarray(leaves.size, leaves.dtype, place + self._first))
+            self._packing.copy(staged, place + self._first)
         where = first, *given, *[table.data.ptr for table in live.values()]
         with self._lock:
             if where != self._where:

@@ -39,6 +39,8 @@ class SweepPolicy(Policy):
     sliced_cells : int
         Leaf tables of at most so many cells are cut into slices all at once: of larger ones a copy takes longer than
         Python does, and places would take more memory than they do.
+    sliced_together : int
+        Cells of such tables together, at most: with what says where they are they take 24 bytes each, 6 MB.
     slices_one_by_one : int
         Slices whose tables are taken one by one: to find all places takes as long as four of them.
     pilot_draws : int
@@ -64,6 +66,7 @@ class SweepPolicy(Policy):
     least_walk_seconds: float = 0.2
     tries_a_draw: int = 1000
     sliced_cells: int = 1 << 12
+    sliced_together: int = 1 << 18
     slices_one_by_one: int = 4
     pilot_draws: int = 256
     enough_kept: float = 0.25

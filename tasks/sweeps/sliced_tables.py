@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -43,8 +44,10 @@ class SlicedTables:
 
     def _find_places(self) -> None:
         """Find where the cells of small tables are, from now on taken at once."""
-        tables, most = self._tables, SweepPolicy.current().sliced_cells
-        small = [n for n, table in tables.items() if type(table) is np.ndarray and table.size <= most]
+        tables, policy = self._tables, SweepPolicy.current()
+        small = [n for n, table in tables.items() if type(table) is np.ndarray and table.size <= policy.sliced_cells]
+        small.sort(key=lambda n: tables[n].size)
+        small = small[: bisect_right([*accumulate(tables[n].size for n in small)], policy.sliced_together)]
         if not small or len({tables[n].dtype for n in small}) > 1:
             return
         chosen = set(small)

@@ -109,8 +109,11 @@ def test_logarithms_and_bounds_are_measured_alike(size: float) -> None:
 
 def test_upload_keeps_every_table() -> None:
     arrays = [np.arange(n, dtype=d) for n, d in ((1, "int16"), (300, "float64"), (7, "int32"), (0, "int64"))]
-    for there, here in zip(upload(arrays), arrays, strict=True):
-        np.testing.assert_array_equal(there.get(), here)
+    for most in (1 << 24, 512):
+        with DevicePolicy.using(packed_bytes=most):
+            found = upload(arrays)
+        for there, here in zip(found, arrays, strict=True):
+            np.testing.assert_array_equal(there.get(), here)
     assert isinstance(gpu_sweep.fetch(Scaled(cupy.ones(3))).values, np.ndarray)
 
 

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bucketflow.tasks.gpu import arrays
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.placement import Request, placed, room_for
 from bucketflow.tasks.steps.step import Step
 from bucketflow.tasks.sweeps.sweep import freed_tables
+
+from ..device_stand_in import device
 
 
 def live_bytes(requests: list[Request]) -> int:
@@ -73,3 +76,24 @@ def test_a_room_has_places_for_what_is_dropped() -> None:
     # what runs twice has no place, neither has what runs on the host
     assert room_for([*steps, steps[0]], runs, [(), (), (), ()], ()).places.keys() == {id(steps[1]), id(steps[2])}
     assert room_for(steps, {}, freed_tables(steps, {5}), ()).nbytes == 0
+
+
+@pytest.mark.parametrize(
+    ("sizes", "times"),
+    [
+        ([64, 64, 64], 1),
+        ([64, 512, 64, 512, 64, 512], 2),
+        ([512, 64, 512, 64, 512, 64], 3),
+        ([512, 64, 128, 512, 64, 128, 64, 512], 4),
+        ([*range(64, 128)], 64),
+        ([*range(128, 64, -1)], 64),
+    ],
+)
+def test_pools_are_freed_once_for_sizes_in_turn(monkeypatch: pytest.MonkeyPatch, sizes: list[int], times: int) -> None:
+    freed = list[int]()
+    monkeypatch.setattr(arrays, "_BLOCKS", {})
+    with device(monkeypatch):
+        monkeypatch.setattr(arrays, "free_pools", lambda: freed.append(1))
+        for nbytes in sizes:
+            arrays.block(nbytes)
+    assert len(freed) == times

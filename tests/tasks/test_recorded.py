@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bucketflow.tasks.gpu.arrays import PACKED, Packing
+from bucketflow.tasks.gpu.arrays import PACKED, Packing, upload
 from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.placement import Request, placed_in_turn
 from bucketflow.tasks.steps.semiring import Semiring, min_plus, mod_sum_product
@@ -21,6 +21,7 @@ from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.sweep import Plain, StepReport
 
 from ..device_stand_in import StandIn, device
+from ..memory import traced
 from ..programs import branch_program, chain_program
 
 COSTS = min_plus("int16", 4)
@@ -124,6 +125,13 @@ def test_small_steps_are_done_on_the_device(semiring: Semiring, place: StandIn) 
     assert counts == [2, 4, 6]
 
 
+def test_progress_is_told_once_where_one_piece_is_too_large(place: StandIn) -> None:
+    told, program = list[int](), branch_program(COSTS, 0)
+    place.largest_table_bytes = 64
+    device_program(program, fetched=True).run(on_table=StepReport(lambda step: told.append(step.node)))
+    assert told == [2, 3]
+
+
 def test_where_one_piece_is_too_large_each_step_finds_its_own(place: StandIn) -> None:
     program = chain_program(COSTS)
     place.largest_table_bytes = max(step.lowered.out_cells for step in program.steps) * 2
@@ -141,23 +149,38 @@ def test_where_a_result_has_no_room_beside_the_rest_each_step_finds_its_own(plac
     np.testing.assert_array_equal(found, program.run()[2])
 
 
-@given(st.lists(st.integers(1, 400), max_size=20))
-def test_tables_are_packed_where_they_are_said_to_be(cells: list[int]) -> None:
+@given(st.lists(st.integers(0, 400), max_size=20), st.sampled_from([1, 600, 1 << 24]), st.sampled_from([0, 300, 9999]))
+def test_tables_are_packed_where_they_are_said_to_be(cells: list[int], most: int, together: int) -> None:
     rng = np.random.default_rng(1)
     tables = [rng.integers(0, 9, n).astype(np.int16).reshape(-1, 1) for n in cells]
-    with DevicePolicy.using(packed_cells=200):
+    with DevicePolicy.using(packed_cells=200, packed_together=together, packed_bytes=most):
         packing = Packing(cells, "int16")
-    block = packing.packed(tables)
-    assert block.nbytes == packing.nbytes
+    block = np.full(packing.nbytes // 2, -1, np.int16)
+    for start, piece in packing.pieces(tables):
+        assert piece.nbytes <= max(most, PACKED)
+        assert np.all(block[start : start + piece.size] == -1)
+        block[start : start + piece.size] = piece
+    assert np.all(block >= 0)
     for table, at in zip(tables, packing.places, strict=True):
         assert at % PACKED == 0
         np.testing.assert_array_equal(block[at // 2 : at // 2 + table.size], table.reshape(-1))
 
 
+def test_what_goes_to_the_device_takes_a_piece_of_the_host_however_large_it_is() -> None:
+    tables = [np.full(5000 + n, n, np.int16 if n % 2 else np.float64) for n in range(20)]
+    whole, piece = sum(table.nbytes for table in tables), 1 << 14
+    with DevicePolicy.using(packed_bytes=piece):
+        peak, found = traced(lambda: upload(tables), within=whole + 3 * piece)
+    assert peak <= whole + 3 * piece  # the stand-in's tables are the host's
+    for there, here in zip(found, tables, strict=True):
+        assert there.dtype == here.dtype
+        np.testing.assert_array_equal(there.get(), here)
+
+
 def test_tables_of_another_dtype_are_refused() -> None:
     for cells in (3, 1 << 13):
         with pytest.raises(TypeError):
-            Packing([cells], "int16").packed([np.zeros(cells)])
+            [*Packing([cells], "int16").pieces([np.zeros(cells)])]
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.integers(0, 3), st.integers(0, 8)), max_size=40))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
 from bucketflow.tasks.sweeps.sliced_tables import SlicedTables
 from bucketflow.tasks.sweeps.sweep import restrict
+from tests.memory import traced
 
 
 @st.composite
@@ -24,10 +25,10 @@ def sliced(draw: st.DrawFn) -> tuple[dict[int, Any], dict[int, tuple[int, ...]],
     return tables, axes, sizes, draw(st.lists(st.sampled_from(variables), unique=True, min_size=1))
 
 
-@given(sliced(), st.integers(0, 99), st.sampled_from([1, 8, 1 << 12]))
-def test_each_is_that_of_its_table(drawn: Any, seed: int, small: int) -> None:
+@given(sliced(), st.integers(0, 99), st.sampled_from([1, 8, 1 << 12]), st.sampled_from([1, 30, 1 << 18]))
+def test_each_is_that_of_its_table(drawn: Any, seed: int, small: int, together: int) -> None:
     tables, axes, sizes, variables = drawn
-    with SweepPolicy.using(sliced_cells=small, slices_one_by_one=2):
+    with SweepPolicy.using(sliced_cells=small, sliced_together=together, slices_one_by_one=2):
         slices, rng = SlicedTables(tables, axes, sizes, variables), np.random.default_rng(seed)
         for _ in range(5):
             states = {v: int(rng.integers(sizes[v])) for v in variables}
@@ -45,3 +46,19 @@ def test_tables_of_several_dtypes_are_taken_one_by_one() -> None:
         0: ("int16", [3, 4, 5]),
         1: ("float64", [1.0, 3.0, 5.0]),
     }
+
+
+def test_places_take_a_few_bytes_however_many_tables_there_are() -> None:
+    axes = {n: (n + 1, 0, n + 2) for n in range(300)}
+    tables = {n: np.zeros(16**3, np.int16) for n in axes}
+    slices = SlicedTables(tables, axes, [16] * 303, (0,))
+    for state in range(SweepPolicy.current().slices_one_by_one):
+        slices.at({0: state})
+
+    def taken() -> None:
+        slices.at({0: 9})
+
+    most = 24 * SweepPolicy.current().sliced_together
+    one_slice = sum(table.nbytes for table in tables.values()) // 16
+    peak, _ = traced(taken, within=most + one_slice)
+    assert peak <= most + one_slice

@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
+from decimal import Decimal
 from itertools import pairwise, product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import bucketflow
-from bucketflow import Model, ModelError, best
+from bucketflow import BudgetError, Model, ModelError, best
 from bucketflow.pipeline.assignments.ranking_policy import RankingPolicy
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.formats.text import source
 from bucketflow.pipeline.results.best_assignments import RankedAssignment
 
 NAMES = [f"v{i}" for i in range(6)]
@@ -154,6 +158,47 @@ def test_without_time_the_rest_is_said_to_be_unproved() -> None:
     assert found.unproved == "the time was over before the next one was proved"
 
 
+@pytest.mark.parametrize("refused", ["constraints", "network"])
+def test_where_constraints_do_not_fit_the_list_ends(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the time that was given what is proved is listed; without, both numbers are said."""
+    why = "constraints that keep others apart from 5 assignments need at least 11.8 kB of memory, allowed 10 kB"
+    if refused == "constraints":
+        monkeypatch.setattr(source, "LEAST_MEMORY", 0)
+    else:
+        why = "the plan needs 9 MB, allowed 10 kB"
+
+        def refuse(*_: Any) -> Any:
+            raise BudgetError(why)
+
+        monkeypatch.setattr("bucketflow.pipeline.api.best.valued", refuse)
+    shown = 5 if refused == "constraints" else 0
+    with RankingPolicy.using(passed_most=0 if shown else 1, swept_cells=1e9 if shown else 0.0):
+        found, ranks = best(network(0), 8, diverse=2, memory="10kB"), list[int]()
+        with pytest.raises(BudgetError, match=rf"^{why}.*; --time lists what is proved in it$"):
+            ranks.extend(each.rank for each in found)
+        found = best(network(0), 8, diverse=2, memory="10kB", time=60.0)
+        assert len([*found]) == shown
+    assert found.unproved is not None
+    assert found.unproved.startswith(f"the next one was not proved: {why}")
+
+
+@pytest.mark.parametrize("passed", [0, 1000])
+@pytest.mark.parametrize("kind", ["cost", "markov", "decimals"])
+def test_within_lists_as_many_as_without_a_distance(kind: str, passed: int) -> None:
+    """Units in one list, what is shown in the other: at each difference, just below it and just above."""
+    model = network(2, "markov" if kind == "markov" else "cost", most=30)
+    if kind == "decimals":
+        model = replace(model, decimals=2, maximize=True)
+    most = 12 if passed else 3
+    every = [worth(each) for each in best(model, most)]
+    for gap in [abs(every[0] - each) for each in every[1 :: most // 3]]:
+        exact = Decimal(str(round(gap, 9)))
+        for within in (exact, exact * Decimal("0.9999"), exact * Decimal("1.0001")):
+            with RankingPolicy.using(passed_most=passed):
+                found = [*best(model, most, diverse=1, within=within)]
+            assert len(found) == len([*best(model, most, within=within)]), (gap, within)
+
+
 def test_the_command_lists_them(tmp_path: Path) -> None:
     found = CliRunner().invoke(main, ["solve", "satellite", "--best", "3", "--diverse", "6", "--json"])
     listed = json.loads(found.stdout)["assignments"]
@@ -184,3 +229,7 @@ def test_counts_and_distances_that_make_no_sense_are_refused() -> None:
         best(network(0), 2, diverse=2, count=True)
     with pytest.raises(ModelError, match="diverse"):
         best(network(0), 2, diverse=0)
+    with pytest.raises(ModelError, match="diverse is True, which is no integer"):
+        best(network(0), 2, diverse=True)
+    with pytest.raises(ModelError, match="count is 'no'"):
+        best(network(0), 2, count="no")  # type: ignore[arg-type]
