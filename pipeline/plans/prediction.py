@@ -226,7 +226,7 @@ def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
             if lowered.cells <= SMALL_CELLS:
                 return _SMALL_REPEATED
             rates = replace(rates, step_seconds=_REPEATED * rates.step_seconds)
-        if lowered.cells < _LAUNCHES_COUNTED or lowered.product is not None:
+        if lowered.cells < _LAUNCHES_COUNTED:
             return costs.step_seconds(work, rates, itemsize)
         from ...tasks.gpu.tiling.device_lowering import launched_seconds
 

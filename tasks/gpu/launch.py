@@ -19,9 +19,20 @@ from .brick_launch import brick_launch
 from .bucket_launch import bucket_launch, join_launch
 from .kernels import Launch
 from .product_launch import product_launch
+from .reorder_launch import reorder_launch
 from .stream_launch import rows_launch, stream_launch
 from .tiling.device_lowering import launched_step
-from .tiling.passes import BrickPass, BucketPass, DeviceStep, JoinPass, Pass, ProductPass, RowsPass, StreamPass
+from .tiling.passes import (
+    BrickPass,
+    BucketPass,
+    DeviceStep,
+    JoinPass,
+    Pass,
+    ProductPass,
+    ReorderPass,
+    RowsPass,
+    StreamPass,
+)
 
 # Arguments are written into records that all threads share, and copied when a kernel is launched.
 _LAUNCHING: Final = threading.RLock()
@@ -86,6 +97,7 @@ def prepared_launch(lowered: Lowered, launch: str) -> DeviceRun:
 # How each kind of pass is launched; a new kind is a class of passes, and a row here.
 _LAUNCHES: Final[Mapping[type[Pass], Callable[[Any, Semiring], Callable[[Sequence[int]], None]]]] = {
     StreamPass: stream_launch,
+    ReorderPass: reorder_launch,
     BrickPass: brick_launch,
     RowsPass: rows_launch,
     BucketPass: bucket_launch,

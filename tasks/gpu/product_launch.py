@@ -15,7 +15,16 @@ from .kernels import Launch, cupy, kernel
 from .stream_launch import bound_of, fill_axes
 from .tiling.device_limits import NOMINAL
 from .tiling.passes import ProductPass
-from .tiling.product_tiles import AXES, DEPTH, PAD, cells_of, factor_loads, product_tiles, step_depth, whole_chunks
+from .tiling.products.product_tiles import (
+    AXES,
+    DEPTH,
+    PAD,
+    cells_of,
+    factor_loads,
+    product_tiles,
+    step_depth,
+    whole_chunks,
+)
 from .tiling.streams import VECTOR_BYTES, Axis
 
 _THREADS: Final = NOMINAL.registers // 128

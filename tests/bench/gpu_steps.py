@@ -4,7 +4,8 @@ Steps are drawn by family: two to 64 inputs, domains of 2 to 44 states alone and
 of their own, inputs without most of the axes, and outputs whose innermost axis is short. The floor of a step is the
 larger of its cells over the arithmetic rate and its bytes over the copy rate, both measured in the same run. A line
 for each family says how many times its floor a step takes, in geometric mean and at most, and how many were predicted
-within a factor of two; below are the slowest steps, by which passes they run, and their axes. ``--plan`` needs no GPU.
+within a factor of two; below are the slowest steps, by which passes they run, and their axes; with ``--passes`` also
+what each pass takes, beside what its tables would take to be copied and what is predicted. ``--plan`` needs no GPU.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import log2
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Final
+from typing import Any, Final
 
 from bucketflow.pipeline.plans.prediction import step_seconds
 from bucketflow.pipeline.trees.costs import gpu_rates
@@ -87,13 +89,51 @@ def prepared(steps: Sequence[Step]) -> list[tuple[float, Callable[[], float]]]:
     ]
 
 
+def pass_times(step: Lowered, repeats: int = 3) -> list[tuple[Any, float]]:
+    """Return the passes of a step, one after the other, and the median seconds of each."""
+    import gpu
+    import numpy as np
+
+    passes = device_step(step).passes
+    run = gpu.gpu.DeviceRun(device_step(step), step.semiring, step.out_cells)
+    tables, out = gpu.tables_of(step), gpu.cp.empty(step.out_cells, step.semiring.dtype)
+    block = gpu.cp.empty(max(1, run.workspace_bytes), "u1")
+    places = [place * step.semiring.itemsize for place in device_step(step).places]
+    addresses = [*[t.data.ptr for t in tables], *[block.data.ptr + at for at in places], out.data.ptr]
+    seconds = []
+    for _ in range(repeats + 1):
+        events = [gpu.cp.cuda.Event() for _ in range(len(passes) + 1)]
+        events[0].record()
+        for launch, after in zip(run.launches, events[1:], strict=True):
+            launch(addresses)
+            after.record()
+        events[-1].synchronize()
+        seconds.append([gpu.cp.cuda.get_elapsed_time(one, other) / 1e3 for one, other in pairwise(events)])
+    return list(zip(passes, np.median(seconds[1:], axis=0).tolist(), strict=True))
+
+
+def print_passes(step: Lowered, copy: float) -> None:
+    """Print what each pass of a step takes, beside copying its tables, and what is predicted of it."""
+    from bucketflow.tasks.gpu.tiling.pass_prices import passes_seconds
+
+    made, itemsize = device_step(step), step.semiring.itemsize
+    cells = [*step.input_cells, *made.temporaries, step.out_cells]
+    for each, seconds in pass_times(step):
+        moved = sum(cells[t] for t in (*each.reads, *each.writes)) * itemsize / copy
+        foreseen = passes_seconds([each], step.input_cells, made.temporaries, step.out_cells, step.semiring)
+        print(
+            f"      {type(each).__name__:12s} {seconds * 1e3:8.3f} ms, {moved * 1e3:8.3f} ms of copying, "
+            f"{foreseen * 1e3:8.3f} ms predicted, of {' '.join(f'2^{log2(cells[t]):.1f}' for t in each.reads)}"
+        )
+
+
 def moved_bytes(step: Lowered) -> int:
     """Return bytes of all tables of a step, each counted once."""
     return (sum(step.input_cells) + step.out_cells) * step.semiring.itemsize
 
 
-def print_family(name: str, found: Sequence[Timed], shown: int) -> None:
-    """Print how the steps of a family compare with their floors, and the slowest ones."""
+def print_family(name: str, found: Sequence[Timed], shown: int, copy: float | None = None) -> None:
+    """Print how the steps of a family compare with their floors, and the slowest; with a copy's rate, by passes."""
     from gpu_runs import described
 
     ratios = [each.slower for each in found]
@@ -110,6 +150,8 @@ def print_family(name: str, found: Sequence[Timed], shown: int) -> None:
                 f"{each.slower:5.1f} x floor, {each.seconds / each.predicted:5.1f} x predicted  "
                 f"{described(each.step)}"
             )
+            if copy is not None:
+                print_passes(each.step.lowered, copy)
 
 
 def main() -> None:
@@ -121,6 +163,7 @@ def main() -> None:
     parser.add_argument("--least", type=float, default=26.0, help="log2 of the fewest cells")
     parser.add_argument("--largest", type=float, default=31.0, help="log2 of the most cells")
     parser.add_argument("--shown", type=int, default=3, help="slow steps of a family to print")
+    parser.add_argument("--passes", action="store_true", help="time each pass of the slow steps")
     parser.add_argument("--plan", action="store_true", help="lower only")
     chosen = parser.parse_args()
     names = [name for name in STEP_FAMILIES if not chosen.families or name.startswith(tuple(chosen.families))]
@@ -144,7 +187,7 @@ def main() -> None:
             floor = max(step.lowered.cells / ceilings.cells[dtype], moved_bytes(step.lowered) / ceilings.copy)
             seconds, measure = next(ready)
             found.append(Timed(dtype, step, measure(), floor, seconds))
-        print_family(name, found, chosen.shown)
+        print_family(name, found, chosen.shown, ceilings.copy if chosen.passes else None)
         everything[seed] += found
     for seed, found in everything.items():
         print_family(f"all of seed {seed}", found, 0)

@@ -17,6 +17,7 @@ from bucketflow.tasks.gpu import gather as gpu_gather
 from bucketflow.tasks.gpu import kernels as gpu_kernels
 from bucketflow.tasks.gpu import launch as gpu
 from bucketflow.tasks.gpu import product_launch as gpu_product
+from bucketflow.tasks.gpu import reorder_launch as gpu_reorder
 from bucketflow.tasks.gpu import stream_launch as gpu_stream
 from bucketflow.tasks.gpu.tiling.device_lowering import device_step
 from bucketflow.tasks.steps.lowering import Lowered, lower
@@ -100,7 +101,7 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> set[str]:
         found.add(gpu_kernels.kernel_source(name, law, dtype, **constants))
         return SimpleNamespace()
 
-    for module in (gpu_stream, gpu_brick_launch, gpu_joins, gpu_product, gpu_gather):
+    for module in (gpu_stream, gpu_brick_launch, gpu_joins, gpu_product, gpu_reorder, gpu_gather):
         monkeypatch.setattr(module, "kernel", record)
     monkeypatch.setattr(gpu_brick_launch, "block_shared_bytes", lambda: 227 << 10)
     return found
@@ -133,6 +134,10 @@ def test_kernels_of_one_type_compile(nvrtc: ctypes.CDLL) -> None:
     sources += [gpu_kernels.kernel_source("small", "min_plus", dtype, CLAMP=1) for dtype in ("int16", "int32", "int64")]
     sources += [gpu_kernels.kernel_source(name, "min_plus", "float64") for name in ("decode", "small")]
     sources.append(gpu_kernels.kernel_source("small", "mod_sum_product", "int64"))
+    for nbytes, items in ((2, 16), (4, 16), (8, 16), (16, 4)):
+        constants = {"BYTES": nbytes, "ITEMS": items}
+        sources.append(gpu_kernels.kernel_source("reorder", "min_plus", "int16", **constants))
+        sources.append(gpu_kernels.kernel_source("reorder", "min_plus", "int16", **constants, FAR=1))
     sources += [gpu_kernels.kernel_source("walk", "min_plus", dtype) for dtype in ("int16", "int32")]
     for source in sources:
         for architecture in (OLDEST, NEWEST):

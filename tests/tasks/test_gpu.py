@@ -15,7 +15,9 @@ from bucketflow.tasks.gpu.device_policy import DevicePolicy
 from bucketflow.tasks.gpu.launch import prepared_launch
 from bucketflow.tasks.gpu.tiling import device_lowering as gpu_lowering
 from bucketflow.tasks.gpu.tiling.device_lowering import launched_step
-from bucketflow.tasks.gpu.tiling.passes import BrickPass
+from bucketflow.tasks.gpu.tiling.passes import BrickPass, ReorderPass, device_step_of
+from bucketflow.tasks.gpu.tiling.products.reorders import reorder_tiles
+from bucketflow.tasks.gpu.tiling.streams import Axis
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
 from bucketflow.tasks.learnt.learnt_launches import RULES
 from bucketflow.tasks.steps.lowering import Lowered, lower
@@ -244,6 +246,48 @@ def test_products_of_any_layout(semiring: Semiring, shape: tuple[int, ...], layo
     left, right, out = (tuple("bmkn".index(c) for c in part) for part in layout.split())
     step = lower([left, right, (2,), ()], out, {i: sizes["bmkn"[i]] for i in range(4)}, semiring.dtype, semiring)
     check(step)
+
+
+@pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)
+@pytest.mark.parametrize("layout", ["mkb knb mnb", "kmb bkn bnm", "bmk nkb nmb"])
+def test_products_whose_tables_are_copied_in_another_order(semiring: Semiring, layout: str) -> None:
+    """Batches of two axes are innermost in some of the tables, one of them of an odd number of states."""
+    sizes = dict(zip("bcmkn", (7, 22, 36, 20, 44), strict=True))
+    left, right, out = ([v for c in part for v in ("bc" if c == "b" else c)] for part in layout.split())
+    scopes = [tuple("bcmkn".index(v) for v in part) for part in (left, right, out)]
+    step = lower(scopes[:2], scopes[2], {"bcmkn".index(v): n for v, n in sizes.items()}, semiring.dtype, semiring)
+    policy = {"product_searched_cells": 0, "product_reorder_share": 1e9, "product_poor_ratio": 1e9}
+    with TilingPolicy.using(**policy, product_reorder_ratio=0.5):
+        made = launched_step.__wrapped__(step, RULES)
+    if step.product is not None:
+        assert any(isinstance(each, ReorderPass) for each in made.passes)
+    tables = tables_for(step)
+    found = gpu.DeviceRun(made, semiring, step.out_cells)([cupy.asarray(t) for t in tables]).get()
+    expected = run(step, tables)
+    if step.semiring.dtype == "float64":
+        np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    else:
+        np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", ["int16", "int32", "float64"])
+@pytest.mark.parametrize("far", [False, True])
+def test_copies_in_another_order(dtype: str, far: bool) -> None:
+    """Items of one cell to a vector of them, whole tiles and small ones; where distances are counted in 64 bits too."""
+    rng, semiring = np.random.default_rng(5), min_plus(dtype, 4)
+    for sizes in ((16, 44, 36, 22), (7, 8, 5, 3, 11, 9, 16), (2,) * 17, (44, 3), (64, 64, 8), (5, 22, 7, 22)):
+        for _ in range(4):
+            order = [int(v) for v in rng.permutation(len(sizes))]
+            table = rng.integers(0, 1000, [sizes[v] for v in order]).astype(dtype)
+            steps = [n // table.itemsize for n in table.strides]
+            strides = {v: (steps[k],) for k, v in enumerate(order)}
+            axes = [Axis(n, strides[v], int(np.prod(sizes[v + 1 :]))) for v, n in enumerate(sizes)]
+            reorder = reorder_tiles(axes, table.itemsize)
+            assert reorder is not None
+            step = device_step_of(1, [ReorderPass((0,), -1, reorder)], [])
+            with DevicePolicy.using(far_cells=1 if far else DevicePolicy.current().far_cells):
+                copy = gpu.DeviceRun(step, semiring, table.size)([cupy.asarray(table.reshape(-1))]).get()
+            np.testing.assert_array_equal(copy.reshape(sizes), table.transpose(np.argsort(order)))
 
 
 @pytest.mark.parametrize("semiring", SEMIRINGS, ids=str)

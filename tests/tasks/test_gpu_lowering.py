@@ -23,10 +23,12 @@ from bucketflow.tasks.gpu.tiling.passes import (
     DeviceStep,
     JoinPass,
     ProductPass,
+    ReorderPass,
     RowsPass,
     StreamPass,
 )
-from bucketflow.tasks.gpu.tiling.product_tiles import step_depth
+from bucketflow.tasks.gpu.tiling.products.product_tiles import step_depth
+from bucketflow.tasks.gpu.tiling.products.reorders import MOST_ITEMS, Reorder, reorder_tiles
 from bucketflow.tasks.gpu.tiling.streams import DEEP_STATES, THREADS, Axis, Stream
 from bucketflow.tasks.gpu.tiling.tile_launches import TILE_LAUNCHES
 from bucketflow.tasks.gpu.tiling.tiling_policy import TilingPolicy
@@ -76,6 +78,23 @@ def run_stream(stream: Stream, tables: Sequence[np.ndarray], out: np.ndarray) ->
         assert np.isnan(out[at]).all(), "written twice"
         assert stream.width == 1 or (at[:, 0] % stream.width == 0).all()
         out[at] = best
+
+
+def run_reorder(reorder: Reorder, table: np.ndarray, out: np.ndarray) -> None:
+    """Run one launch, tile by tile."""
+    tiles, *halves = reorder.segments
+    assert all(math.prod([a.size for a in half]) <= THREADS for half in halves)
+    read, written = halves[0] + halves[1], halves[2] + halves[3]
+    lanes = np.arange(reorder.width)
+    assert reorder.items <= THREADS * reorder.items_of_thread <= THREADS * MOST_ITEMS
+    assert math.prod(a.size for a in read) == math.prod(a.size for a in written) == reorder.items
+    assert math.prod(a.size for a in tiles) == reorder.tiles
+    for first, start in zip(offsets(tiles, 0), offsets(tiles, -1), strict=True):
+        held = np.full((reorder.items, reorder.width), np.nan)
+        held[offsets(read, -1)] = table[(first + offsets(read, 0)[:, None]) * reorder.width + lanes]
+        at = (start + offsets(written, -1)[:, None]) * reorder.width + lanes
+        assert np.isnan(out[at]).all(), "written twice"
+        out[at] = held
 
 
 def run_bucket(bucket: Bucket, tables: Sequence[np.ndarray], out: np.ndarray) -> None:
@@ -223,6 +242,8 @@ def emulate(step: DeviceStep, lowered: Lowered, tables: Sequence[np.ndarray]) ->
             run_brick(each.brick, [arrays[i] for i in each.inputs], out)
         elif isinstance(each, BucketPass):
             run_bucket(each.bucket, [arrays[i] for i in each.inputs], out)
+        elif isinstance(each, ReorderPass):
+            run_reorder(each.reorder, arrays[each.inputs[0]], out)
         elif isinstance(each, RowsPass):
             out[:] = arrays[each.inputs[0]].reshape(each.rows, each.length).min(axis=1)
         else:
@@ -273,6 +294,39 @@ def test_sums_of_some_inputs_come_first(data: st.DataObject) -> None:
         check(drawn_step(data))
 
 
+@pytest.mark.parametrize("layout", ["mkb knb mnb", "kmb bkn bnm", "bmk nkb nmb", "bmk bkn bmn"])
+@pytest.mark.parametrize("ratio", [0.5, 1.5])
+def test_products_whose_batches_are_innermost_take_and_write_their_tables_in_another_order(
+    layout: str, ratio: float
+) -> None:
+    """As many of these tables as there is memory for; a batch is two axes, one of an odd number of states."""
+    sizes = dict(zip("bcmkn", (7, 22, 36, 12, 44), strict=True))
+    left, right, out = ([v for c in part for v in ("bc" if c == "b" else c)] for part in layout.split())
+    scopes = [tuple("bcmkn".index(v) for v in part) for part in (left, right, out)]
+    lowered = lower(scopes[:2], scopes[2], {"bcmkn".index(v): n for v, n in sizes.items()}, "float64", MIN_PLUS)
+    policy = {"product_searched_cells": 0, "product_reorder_share": math.inf, "product_poor_ratio": math.inf}
+    with TilingPolicy.using(**policy, product_reorder_ratio=ratio):
+        step = check(lowered)
+    copies = [each for each in step.passes if isinstance(each, ReorderPass)]
+    broken = [part for part in layout.split() if part[-1] == "b"]
+    assert (len(copies) > 0) == (len(broken) > 0)
+    assert sum(step.temporaries) * ratio <= sum(lowered.input_cells) + lowered.out_cells
+    if ratio < 1.0:
+        with TilingPolicy.using(product_searched_cells=0, product_poor_ratio=math.inf):
+            assert step_seconds(launched_step.__wrapped__(lowered, RULES), lowered) <= step_seconds(step, lowered)
+
+
+def test_large_products_of_scattered_batches_are_made_in_another_order_or_not_at_all() -> None:
+    """Written cell by cell, far apart, one took eleven times as long as its arithmetic."""
+    sizes = {0: 44, 1: 36, 2: 968, 3: 44, 4: 44}
+    lowered = lower([(3, 1, 0, 2), (1, 3, 4)], (2, 4, 0, 1), sizes, "float64", MIN_PLUS)
+    step = device_step(lowered)
+    with TilingPolicy.using(product_searched_cells=1 << 60, product_poor_ratio=math.inf):
+        plain = launched_step.__wrapped__(lowered, RULES)
+    assert [type(each) for each in plain.passes] == [ProductPass]
+    assert step_seconds(step, lowered) < 0.7 * step_seconds(plain, lowered)
+
+
 def test_what_lacks_the_eliminated_states_is_multiplied_in_afterwards() -> None:
     """A matrix product times a function of its rows and columns: not a product, but one and a join."""
     sizes = {0: 1 << 9, 1: 1 << 9, 2: 1 << 12}
@@ -310,6 +364,29 @@ def test_launches_are_of_the_families_that_they_name() -> None:
     named = {"product": ProductPass, "bricks": BrickPass, "buckets": BucketPass, "streams": StreamPass}
     for name, kind in {**named, RULES: ProductPass, "no product": StreamPass}.items():
         assert [type(each) for each in launched_step(product, name).passes] == [kind]
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_copies_in_another_order_are_right(data: st.DataObject) -> None:
+    """Whole lines of both tables are in a tile where axes have parts of such a size."""
+    itemsize = data.draw(st.sampled_from([2, 4, 8]))
+    sizes = data.draw(st.lists(st.sampled_from([2, 3, 4, 5, 7, 16, 22, 44, 101]), min_size=1, max_size=7))
+    while math.prod(sizes) > 200_000:
+        sizes.pop()
+    order = data.draw(st.permutations(range(len(sizes))))
+    strides = {v: math.prod([sizes[u] for u in order[k + 1 :]]) for k, v in enumerate(order)}
+    axes = [Axis(n, (strides[v],), math.prod(sizes[v + 1 :])) for v, n in enumerate(sizes)]
+    reorder = reorder_tiles(axes, itemsize)
+    if reorder is None:
+        assert 101 in sizes
+        return
+    table, out = np.arange(float(math.prod(sizes))), np.full(math.prod(sizes), np.nan)
+    run_reorder(reorder, table, out)
+    assert (out.reshape(sizes) == table.reshape([sizes[v] for v in order]).transpose(np.argsort(order))).all()
+    for k, place in ((1, 0), (3, -1)):
+        runs = 1 + (np.diff(np.sort(offsets(reorder.segments[k] + reorder.segments[k + 1], place))) > 1).sum()
+        assert runs == 1 or reorder.items * reorder.width * itemsize / runs >= 32
 
 
 def drawn_step(data: st.DataObject) -> Lowered:
@@ -521,10 +598,11 @@ def test_axes_of_few_states_in_any_order_are_taken_in_bricks(states: int, gone: 
 
 def test_of_several_bricks_the_one_that_is_predicted_to_take_least_is_taken() -> None:
     family = STEP_FAMILIES["mixed, one has all axes"]
-    better = 0
+    better, whole = 0, 1 << 40  # and no part of the inputs is summed first
     for step in islice(drawn_steps(family, 28.0, 30.0, 1, [min_plus("int32", 4)], 40 << 30), 6):
-        compared = step_seconds(launched_step(step.lowered, RULES), step.lowered)
-        with TilingPolicy.using(brick_compared_cells=1 << 40, brick_searched_cells=1 << 40):
+        with TilingPolicy.using(inner_sum_least_cells=whole):
+            compared = step_seconds(launched_step.__wrapped__(step.lowered, RULES), step.lowered)
+        with TilingPolicy.using(inner_sum_least_cells=whole, brick_compared_cells=whole, brick_searched_cells=whole):
             first = step_seconds(launched_step.__wrapped__(step.lowered, RULES), step.lowered)
         assert compared <= first
         better += compared < 0.9 * first
@@ -533,10 +611,7 @@ def test_of_several_bricks_the_one_that_is_predicted_to_take_least_is_taken() ->
 
 def step_seconds(step: DeviceStep, lowered: Lowered) -> float:
     """Predicted seconds of all passes, as they are compared."""
-    assert any(isinstance(each, BrickPass) for each in step.passes)
-    return passes_seconds(
-        step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring.itemsize
-    )
+    return passes_seconds(step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring)
 
 
 @pytest.mark.parametrize("gone", [6, 10])

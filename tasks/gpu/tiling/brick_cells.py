@@ -108,14 +108,20 @@ class BrickCells:
         self.most_cells = {2: 64, 4: 32}.get(itemsize, 16)
         self.along_output(line_bytes // itemsize)
 
-    def grow(self) -> None:
-        """Take what is wanted of all axes."""
+    def grow(self, states: int | None = None) -> None:
+        """Take what is wanted of all axes, so many eliminated states first if other than usual."""
         policy = TilingPolicy.current()
-        self.grow_to(self.gone, policy.brick_states_before)
+        self.grow_to(self.gone, states or policy.brick_states_before)
         self.grow_to(self.kept, MAX_THREADS * self.columns_cells // 2)
         self.fill()
         self.grow_to(self.kept, MAX_THREADS * self.columns_cells * min(4, self.most_rows))
         self.grow_to(self.gone, policy.brick_states_after)
+
+    @property
+    def cut_states(self) -> int:
+        """Eliminated states of the step, where a brick could take all of them and has only some; otherwise 0."""
+        states = math.prod([self.axes[i].size for i in self.gone])
+        return states if states <= MAX_STATES and states > math.prod([self.cells[i] for i in self.gone]) else 0
 
     def broken(self) -> list[int]:
         """Numbers of the largest inputs of which it reads less than whole sectors; of far ones, than whole lines."""

@@ -30,6 +30,8 @@ _LINES: Final = 4, 8
 def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], parts: int) -> Iterator[BrickShape]:
     """Yield bricks to compare, those of the larger shares first: with lines of the output, then of an input besides.
 
+    Where there are few eliminated states, also such that take all of them before other axes.
+
     Parameters
     ----------
     axes : sequence of Axis
@@ -47,6 +49,10 @@ def brick_shapes(axes: Sequence[Axis], itemsize: int, shares: Sequence[float], p
         usual = _BrickUses(axes, itemsize, room, parts)
         usual.grow()
         grown = [usual]
+        if searched and usual.cut_states:
+            whole = _BrickUses(axes, itemsize, room, parts)
+            whole.grow(usual.cut_states)
+            grown.append(whole)
         if searched and usual.ragged:
             for lines in _LINES:
                 longer = _BrickUses(axes, itemsize, room, parts, lines * NOMINAL.line_bytes)

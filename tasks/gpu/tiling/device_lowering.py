@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from itertools import combinations
 
 from ...learnt.learnt_launches import RULES, launch_of
 from ...steps.axes import Axes
@@ -22,7 +23,9 @@ from .nested_sums import InnerSum, inner_sums
 from .pass_axes import as_axes, fused, ordered, row_major
 from .pass_builder import PassBuilder
 from .pass_prices import passes_seconds
-from .passes import DeviceStep, ProductPass, device_step_of
+from .passes import DeviceStep, ProductPass, ReorderPass, device_step_of
+from .products.product_prices import least_product_seconds
+from .products.reorders import Reorder, reorder_tiles
 from .streams import Axis, divisor
 from .tile_launches import TILE_LAUNCHES, TileLaunch
 from .tiling_policy import TilingPolicy
@@ -45,11 +48,9 @@ def launched_step(lowered: Lowered, launch: str) -> DeviceStep:
 
 @lru_cache(maxsize=4096)
 def launched_seconds(lowered: Lowered) -> float:
-    """Predict a step by the launches of the rules: within a factor of two for nearly all that are no products."""
+    """Predict a step by the launches of the rules: within a factor of two for nearly all."""
     step = launched_step(lowered, RULES)
-    return passes_seconds(
-        step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring.itemsize
-    )
+    return passes_seconds(step.passes, lowered.input_cells, step.temporaries, lowered.out_cells, lowered.semiring)
 
 
 def _device_step(lowered: Lowered, launch: TileLaunch) -> DeviceStep:
@@ -58,10 +59,10 @@ def _device_step(lowered: Lowered, launch: TileLaunch) -> DeviceStep:
     inputs = list(range(len(lowered.input_cells)))
     product = lowered.product
     wanted = launch.products
-    if product is not None and (
-        _worth_tiles(axes, product, lowered.semiring) if wanted == "rules" else wanted == "always"
-    ):
+    if product is not None and wanted == "always":
         builder.product(axes, product, inputs)
+    elif product is not None and wanted == "rules" and _worth_tiles(axes, product, lowered.semiring):
+        builder.product_or_bricks(axes, product, inputs)
     else:
         builder.contract(axes, inputs)
     return device_step_of(len(inputs), builder.passes, builder.temporaries)
@@ -80,6 +81,19 @@ def _worth_tiles(axes: Sequence[Axis], product: Product, semiring: Semiring) -> 
         and in_columns
         and all(n >= least for n, least in zip(sizes, policy.matrix_least_sizes, strict=True))
     )
+
+
+@dataclass(frozen=True)
+class TableOrder:
+    """Another order of a table: strides along all axes of the step, its cells, and the copy to it or from it."""
+
+    strides: list[int]
+    cells: int
+    reorder: Reorder
+
+
+Orders = dict[int, TableOrder]
+"""Other orders of left (0), right (1) and output (2)."""
 
 
 class _StepBuilder(PassBuilder):
@@ -127,21 +141,92 @@ class _StepBuilder(PassBuilder):
         ours = Axes(tuple([a.size for a in axes]), strides, tuple([a.out for a in axes]))
         product = as_product(ours, self.semiring) if self.launch.products != "never" else None
         if product is not None and _worth_tiles(axes, product, self.semiring):
-            self.product(axes, product, inputs)
+            self.product_or_bricks(axes, product, inputs)
         else:
             self.contract(axes, inputs)
 
-    def product(self, axes: list[Axis], product: Product, inputs: Sequence[int]) -> None:
-        """Add a product of two factors, each joined first where it has several inputs."""
+    def product_or_bricks(self, axes: list[Axis], product: Product, inputs: list[int]) -> None:
+        """Add a product, or what else is predicted to take less where a product takes much more than its floor."""
+        policy = TilingPolicy.current()
+        found = self.priced(partial(self.product, axes, product, inputs))
+        assert found is not None
+        if self.launch.products == "rules":
+            cells = math.prod([a.size for a in axes])
+            moved = sum([self.table_cells(t) for t in (*inputs, self.output)])
+            least = policy.product_poor_ratio * least_product_seconds(cells, moved, self.semiring)
+            other = self.priced(partial(self.contract, axes, inputs)) if found[0] > least else None
+            if other is not None and other[0] < policy.product_reorder_share * found[0]:
+                found = other
+        self.add(found)
+
+    def product(self, axes: list[Axis], product: Product, inputs: Sequence[int]) -> bool:
+        """Add a product of two factors, each joined first where it has several inputs, in other orders if that pays."""
+        policy = TilingPolicy.current()
         columns = {number: [a.strides[t] for a in axes] for t, number in enumerate(inputs)}
         left, right = (
             self.factor(axes, columns, [inputs[t] for t in factor]) for factor in (product.left, product.right)
         )
+        strides = [columns[left], columns[right], [a.out for a in axes]]
+        cells = math.prod([a.size for a in axes])
+        orders = self.other_orders(axes, product, strides) if cells >= policy.product_searched_cells else [{}]
+        found = [
+            self.priced(partial(self.ordered_product, axes, product, (left, right), strides, each)) for each in orders
+        ]
+        plain, *others = [way for way in found if way is not None]
+        best = min(others, key=lambda each: each[0], default=plain)
+        self.add(best if best[0] < policy.product_reorder_share * plain[0] else plain)
+        return True
+
+    def other_orders(self, axes: Sequence[Axis], product: Product, strides: Sequence[Sequence[int]]) -> list[Orders]:
+        """Say which of left, right and output may be copied in another order, none of them at first; 2 is the output.
+
+        Those whose neighbours are of different batches, where the copies are small beside the step's tables.
+        """
+        policy, found = TilingPolicy.current(), dict[int, TableOrder]()
+        for t, (lines, own) in enumerate(zip((product.rows, product.columns, ()), strides, strict=True)):
+            there = [i for i, stride in enumerate(own) if stride]
+            if min(there, key=own.__getitem__) not in product.batch:
+                continue
+            inner = (product.rows, product.columns) if t == 2 else (product.depth, lines)
+            order = [i for group in (product.batch, *inner) for i in sorted(group, key=lambda i: -axes[i].out)]
+            new = dict(zip(order, row_major([axes[i] for i in order]), strict=True))
+            ways = [(new[i], axes[i].out) if t == 2 else (own[i], new[i]) for i in order]
+            copy = [Axis(axes[i].size, (one,), other) for i, (one, other) in zip(order, ways, strict=True)]
+            reorder = reorder_tiles(copy, self.itemsize)
+            if reorder is not None:
+                found[t] = TableOrder(
+                    [new.get(i, 0) for i in range(len(axes))], math.prod([a.size for a in copy]), reorder
+                )
+        most = (sum(self.cells) + self.out_cells) / policy.product_reorder_ratio
+        subsets = [dict(some) for n in range(len(found) + 1) for some in combinations(found.items(), n)]
+        return [some for some in subsets if sum([each.cells for each in some.values()]) <= most]
+
+    def ordered_product(
+        self,
+        axes: Sequence[Axis],
+        product: Product,
+        factors: tuple[int, int],
+        strides: Sequence[Sequence[int]],
+        orders: Orders,
+    ) -> bool:
+        """Add a product, copies of its factors in another order, and one of what it writes."""
+        tables, strides, output = list(factors), list(strides), self.output
+        for t, order in orders.items():
+            strides[t], table = order.strides, self.temporary(order.cells)
+            if t < 2:
+                self.passes.append(ReorderPass((tables[t],), table, order.reorder))
+                tables[t] = table
+            else:
+                self.output = table
         groups = tuple(
-            ordered([Axis(axes[i].size, (columns[left][i], columns[right][i]), axes[i].out) for i in group], key)
+            ordered([Axis(axes[i].size, (strides[0][i], strides[1][i]), strides[2][i]) for i in group], key)
             for group, key in ((product.batch, 0), (product.rows, 0), (product.columns, 2), (product.depth, 0))
         )
-        self.multiply((left, right), groups)
+        self.multiply((tables[0], tables[1]), groups)
+        table, self.output = self.output, output
+        if 2 in orders:
+            self.passes.append(ReorderPass((table,), output, orders[2].reorder))
+        return True
 
     def factor(self, axes: Sequence[Axis], columns: dict[int, list[int]], members: Sequence[int]) -> int:
         """Multiply small inputs into a large one, all at once; the result has its layout."""

@@ -29,7 +29,8 @@ from .pass_axes import (
     small_groups,
 )
 from .pass_prices import passes_seconds
-from .passes import BrickPass, BucketPass, JoinPass, Pass, RowsPass, StreamPass
+from .passes import BrickPass, BucketPass, JoinPass, Pass, ReorderPass, RowsPass, StreamPass
+from .products.reorders import reorder_tiles
 from .streams import Axis, stream_tiles
 from .tile_launches import TileLaunch
 from .tiling_policy import TilingPolicy
@@ -63,13 +64,17 @@ class PassBuilder:
         self.temporaries.append(cells)
         return self.inputs + len(self.temporaries) - 1
 
+    def table_cells(self, number: int) -> int:
+        """Return the cells of a table by its number."""
+        return self.out_cells if number < 0 else [*self.cells, *self.temporaries][number]
+
     def priced(self, way: Callable[[], bool]) -> Priced | None:
         """Say what passes a way to compute something adds, and their price, without adding them; None if it cannot."""
         passes, temporaries = len(self.passes), len(self.temporaries)
         if not way():
             return None
         added, tables = self.passes[passes:], self.temporaries[temporaries:]
-        price = passes_seconds(added, self.cells, self.temporaries, self.out_cells, self.itemsize)
+        price = passes_seconds(added, self.cells, self.temporaries, self.out_cells, self.semiring)
         del self.passes[passes:], self.temporaries[temporaries:]
         return price, added, tables
 
@@ -86,23 +91,31 @@ class PassBuilder:
             axes, inputs = self.merged(axes, inputs)
             if self.bricks(axes, inputs):
                 return True
-        self.stream(axes, inputs)
+        stream = self.priced(partial(self.stream, axes, inputs))
+        assert stream is not None
+        policy = TilingPolicy.current()
+        bricks = None
+        if stream[0] > policy.stream_poor_seconds and self.launch.bricks == "rules":
+            bricks = self.priced(partial(self.bricks, axes, inputs, policy.brick_join_least_cells, sums=True))
+        self.add(bricks if bricks is not None and bricks[0] < stream[0] else stream)
         return True
 
-    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int], least: int = 0) -> bool:
+    def bricks(self, axes: Sequence[Axis], inputs: Sequence[int], least: int = 0, *, sums: bool = False) -> bool:
         """Add a launch of bricks, and the joins before it; return whether that is worth it.
 
-        ``least``: cells of the join from which it is, if other than usual.
+        ``least``: cells of the join from which it is, if other than usual. ``sums``: whether few inputs of a small
+        output may be taken in partial sums too.
         """
         policy = TilingPolicy.current()
         axes = fused(axes)
         cells, out_cells = math.prod(a.size for a in axes), math.prod(a.size for a in axes if a.out)
-        least = (least or self.brick_least) * (1 if len(inputs) > FEW_INPUTS else 4)
-        wanted = self.launch.bricks
-        if len(inputs) < 2 or wanted == "never" or (wanted == "rules" and cells < least):
+        least, wanted = least or self.brick_least, self.launch.bricks
+        enough = least * (1 if len(inputs) > FEW_INPUTS else 4)
+        if len(inputs) < 2 or wanted == "never" or (wanted == "rules" and cells < enough):
             return False
         if out_cells < policy.brick_least_output_cells:
-            return len(inputs) > FEW_INPUTS and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells)
+            several = sums or len(inputs) > FEW_INPUTS
+            return several and self.bricks_of_sums(axes, inputs, cells // out_cells, out_cells, least)
         compared = 1 if cells < policy.brick_compared_cells else _COMPARED
         return any(
             self.cheapest_bricks(axes, inputs, out_cells, parts, compared) for parts in (_MOST_PARTS, MAX_PLACES)
@@ -135,7 +148,9 @@ class PassBuilder:
             self.add(min(found, key=lambda each: each[0]))
         return bool(found)
 
-    def bricks_of_sums(self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int) -> bool:
+    def bricks_of_sums(
+        self, axes: Sequence[Axis], inputs: Sequence[int], depth: int, out_cells: int, least: int
+    ) -> bool:
         """Add bricks that leave many partial sums of each cell, and what adds these up."""
         policy = TilingPolicy.current()
         ours, sums = in_partial_sums(
@@ -144,7 +159,7 @@ class PassBuilder:
         if sums * out_cells < policy.brick_least_output_cells:
             return False
         output, self.output = self.output, self.temporary(sums * out_cells)
-        table, found = self.output, self.bricks(ours, inputs)
+        table, found = self.output, self.bricks(ours, inputs, least)
         self.output = output
         if found:
             self.eliminate([Axis(sums, (1,), 0), *([Axis(out_cells, (sums,), 1)] if out_cells > 1 else [])], [table])
@@ -249,9 +264,15 @@ class PassBuilder:
     def join_in_stream(self, axes: Sequence[Axis], few: list[Table], order: Sequence[int] | None) -> Table:
         """Add a launch that streams over a few tables."""
         ours, strides = joint(axes, few, order)
-        table = self.temporary(math.prod(a.size for a in ours))
-        stream = stream_tiles(ours, len(few), self.itemsize)
-        self.passes.append(StreamPass(tuple(number for number, _ in few), table, stream))
+        cells = math.prod([a.size for a in ours])
+        table, numbers = self.temporary(cells), tuple([number for number, _ in few])
+        large = len(few) == 1 and cells >= TilingPolicy.current().reorder_least_cells
+        reorder = reorder_tiles(ours, self.itemsize) if large else None
+        self.passes.append(
+            ReorderPass(numbers, table, reorder)
+            if reorder is not None
+            else StreamPass(numbers, table, stream_tiles(ours, len(few), self.itemsize))
+        )
         return table, strides
 
     def join_in_bricks(self, axes: Sequence[Axis], several: list[Table], order: Sequence[int] | None) -> Table | None:
@@ -336,13 +357,13 @@ class PassBuilder:
         merged = [Axis(axis.size, column, axis.out) for axis, column in zip(axes, columns, strict=True)]
         return merged, [number for number, _ in tables]
 
-    def stream(self, axes: list[Axis], inputs: Sequence[int]) -> None:
+    def stream(self, axes: list[Axis], inputs: Sequence[int]) -> bool:
         """Add streaming passes; partial sums first where the output alone would leave the device idle."""
         axes = fused(axes)
         parts, rows_last = partial_axes(axes, len(inputs))
         if not parts:
             self.passes.append(StreamPass(tuple(inputs), self.output, stream_tiles(axes, len(inputs), self.itemsize)))
-            return
+            return True
         kept_cells = math.prod(a.size for a in axes if a.out)
         ours, summed_cells = in_partial_sums(axes, parts, sums_last=rows_last)
         table = self.temporary(kept_cells * summed_cells)
@@ -352,3 +373,4 @@ class PassBuilder:
         else:
             again = [Axis(summed_cells, (kept_cells,), 0), *([Axis(kept_cells, (1,), 1)] if kept_cells > 1 else [])]
             self.eliminate(again, [table])
+        return True

@@ -13,10 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ...steps.policy import Policy
+from ...steps.semiring import Semiring
 from .brick_cells import lanes
 from .brick_layout import Brick, BrickSlice, held_blocks
 from .device_limits import NOMINAL
-from .passes import BrickPass, Pass, ProductPass
+from .passes import BrickPass, Pass, ProductPass, ReorderPass, StreamPass
+from .products.product_prices import product_seconds
+from .stream_prices import stream_seconds
 from .streams import VECTOR_BYTES
 from .tiling_policy import TilingPolicy
 
@@ -92,20 +95,28 @@ class BrickRates(Policy):
 
 
 def passes_seconds(
-    passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], out_cells: int, itemsize: int
+    passes: Sequence[Pass], input_cells: Sequence[int], temporaries: Sequence[int], out_cells: int, semiring: Semiring
 ) -> float:
-    """Predict some passes of a step, given the cells of its tables; roughly those that are no launches of bricks."""
+    """Predict some passes of a step, given the cells of its tables; roughly those that only move their tables."""
+    itemsize = semiring.itemsize
     policy, total = TilingPolicy.current(), 0.0
     cells = [*input_cells, *temporaries, out_cells]
     for each in passes:
         if isinstance(each, BrickPass):
             total += brick_seconds(each.brick, itemsize)
             continue
-        moved = sum([cells[t] for t in (*each.reads, *each.writes)]) * itemsize
-        arithmetic = 0.0
         if isinstance(each, ProductPass):
-            arithmetic = math.prod([a.size for group in each.groups for a in group]) / policy.product_cells_per_second
-        total += policy.launch_seconds + max(moved / policy.joined_bytes_per_second, arithmetic)
+            total += product_seconds(each, semiring)
+            continue
+        moved = sum([cells[t] for t in (*each.reads, *each.writes)]) * itemsize
+        if isinstance(each, ReorderPass):
+            total += policy.reorder_seconds + moved / policy.reordered_bytes_per_second
+            continue
+        least = moved / policy.joined_bytes_per_second
+        if isinstance(each, StreamPass):  # cell by cell they are no faster than other joins; vectors are
+            computed = stream_seconds(each.stream, itemsize)
+            least = max(computed, least) if each.stream.width == 1 else computed
+        total += policy.launch_seconds + least
     return total
 
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from .brick_layout import Brick
 from .buckets import Bucket, BucketJoin
+from .products.reorders import Reorder
 from .streams import Axis, Stream
 
 
@@ -54,6 +55,13 @@ class StreamPass(OneTablePass):
     """One streaming launch."""
 
     stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class ReorderPass(OneTablePass):
+    """One launch that copies a table with its axes in another order."""
+
+    reorder: Reorder
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,8 +50,19 @@ class TilingPolicy(Policy):
         when a part of it was summed first.
     launch_seconds, joined_bytes_per_second : float
         What a launch takes at least; and what one that is none of bricks reads and writes in a second.
-    product_cells_per_second : float
-        Cells that a product takes in a second, about.
+    reorder_seconds, reordered_bytes_per_second : float
+        The same of one that copies a table in another order of axes.
+    reorder_least_cells : int
+        Smaller tables are copied by a stream.
+    product_searched_cells : int
+        Cells of a product from which other orders of its tables are tried.
+    product_reorder_ratio : int
+        Factors and the output of a product are copied in another order if these copies together have at most one in
+        this many cells of the step's tables.
+    product_reorder_share : float
+        Share of a product's price that is left at most by such copies, or by bricks instead.
+    product_poor_ratio : float
+        Bricks are tried instead of a product that is predicted to take this many times its arithmetic and its bytes.
     brick_compared_cells, brick_searched_cells : int
         Cells of a join from which a large and a small brick are compared; and several, and those that begin with lines
         of inputs, or with longer ones of the output.
@@ -163,6 +174,11 @@ class TilingPolicy(Policy):
         Columns follow the right factor, not the output, where the depth has this many times the rows of a tile.
     product_full_share : float
         Share of a tile that must be filled for parts of axes to be taken.
+    reorder_blocks : int
+        Blocks of a launch that copies a table in another order, about: of more tiles a block takes several, as each
+        block finds out where its items lie first.
+    stream_poor_seconds : float
+        Bricks are tried instead of a stream that is predicted to take longer.
     stream_blocks : int
         Blocks that keep a large device busy to the end: several for each place on a multiprocessor.
     inner_sum_least_cells : int
@@ -194,7 +210,13 @@ class TilingPolicy(Policy):
     brick_join_least_cells: int = 1 << 20
     launch_seconds: float = 6e-6
     joined_bytes_per_second: float = 0.7e12
-    product_cells_per_second: float = 4e12
+    reorder_seconds: float = 15e-6
+    reordered_bytes_per_second: float = 1.7e12
+    reorder_least_cells: int = 1 << 22
+    product_searched_cells: int = 1 << 26
+    product_reorder_ratio: int = 2
+    product_reorder_share: float = 0.8
+    product_poor_ratio: float = 3.0
     brick_compared_cells: int = 1 << 28
     brick_searched_cells: int = 1 << 28
     brick_way_shapes: int = 2
@@ -247,6 +269,8 @@ class TilingPolicy(Policy):
     product_near_bytes: int = 1 << 21
     product_deep_ratio: int = 8
     product_full_share: float = 0.9
+    reorder_blocks: int = 8 * NOMINAL.processors
+    stream_poor_seconds: float = 1e-4
     stream_blocks: int = 16 * NOMINAL.processors
     inner_sum_least_cells: int = 1 << 28
     inner_sum_share: float = 0.7

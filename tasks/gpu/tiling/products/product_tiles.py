@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from .device_limits import NOMINAL
-from .pass_axes import fused
-from .streams import VECTOR_BYTES, Axis, divisor
-from .tiling_policy import TilingPolicy
+from ..device_limits import NOMINAL
+from ..pass_axes import fused
+from ..streams import VECTOR_BYTES, Axis, divisor
+from ..tiling_policy import TilingPolicy
 
 AXES: Final = 40
 """Axes of a product; as in ``cuda/product.cu``, like the next two."""
