@@ -172,7 +172,7 @@ def test_where_constraints_do_not_fit_the_list_ends(refused: str, monkeypatch: p
 
         monkeypatch.setattr("bucketflow.pipeline.api.best.valued", refuse)
     shown = 5 if refused == "constraints" else 0
-    with RankingPolicy.using(passed_most=0 if shown else 1, swept_cells=1e9 if shown else 0.0):
+    with RankingPolicy.using(passed_most=0, swept_seconds=2.0 if shown else -1.0):
         found, ranks = best(network(0), 8, diverse=2, memory="10kB"), list[int]()
         with pytest.raises(BudgetError, match=rf"^{why}.*; --time lists what is proved in it$"):
             ranks.extend(each.rank for each in found)
