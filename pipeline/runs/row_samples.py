@@ -9,6 +9,7 @@ only (unsmoothed jackknife: Haas et al., VLDB 1995, §4). Where too few rows mee
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log
@@ -74,7 +75,7 @@ def sampled_work(run: Run[Any], most_work: float = inf) -> float:
     Parameters
     ----------
     run : Run
-        By rows, up the tree.
+        By rows, up the tree or both ways.
     most_work : float
         Where it is more nobody wants to know how much.
     """
@@ -83,13 +84,17 @@ def sampled_work(run: Run[Any], most_work: float = inf) -> float:
     algebra: Any = program.algebra
     tables = {node: samples.of_leaf(algebra.keyed(table, program.leaf_axes[node]), semiring)
               for node, table in program.leaves.items()}  # fmt: skip
-    meeting = _met_by(plan.steps)
+    meeting, left = _met_by(plan.steps), Counter([i for step in plan.steps for i in step.inputs])
     work = 0.0
     for step in plan.steps:
-        inputs = [tables.pop(i) if i in meeting else tables[i] for i in step.inputs]
+        inputs = [tables[i] for i in step.inputs]
         found, joined_rows = samples.joined(inputs)
         work += samples.work(inputs, joined_rows)
         tables[step.node] = samples.reduced(step.axes, inputs, found, meeting.get(step.node, ()))
+        left.subtract(step.inputs)
+        for i in meeting.keys() & step.inputs:  # a table of both ways is read more than once
+            if not left[i]:
+                del tables[i]
         if work > most_work:
             break
     return work

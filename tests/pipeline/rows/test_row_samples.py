@@ -14,6 +14,7 @@ from bucketflow import Model
 from bucketflow.cluster.pool import SerialPool
 from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, StrategyPolicy, TurnLengths
 from bucketflow.pipeline.answering.prepared import prepare
+from bucketflow.pipeline.answering.propagate import propagate
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.running import run_of
 from bucketflow.pipeline.machine.resources import Resources
@@ -35,9 +36,9 @@ def always_rows(in_force: InForce) -> None:
     in_force(RowPolicy, small_cells=0, cells_of_a_row=0, array_share=0.0)
 
 
-def run_by_rows(model: Model) -> Run[Any]:
+def run_by_rows(model: Model, query: str = "optimum") -> Run[Any]:
     resources = Resources(Options(representation="rows", tree="bucket"))
-    return replace(run_of(prepare(question_of(model, "optimum"), resources), SerialPool()), compiled=False)
+    return replace(run_of(prepare(question_of(model, query), resources), SerialPool()), compiled=False)
 
 
 MODELS = {
@@ -61,6 +62,16 @@ def test_what_is_expected_is_about_what_is_joined(name: str) -> None:
         found = sampled_work(run)
         assert joined / 4 < found < 4 * joined
         assert sampled_work(run) == found
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_what_is_expected_of_both_ways_is_about_what_is_joined(name: str) -> None:
+    """Messages are read by several steps back down."""
+    run = run_by_rows(MODELS[name](), "max-marginals")
+    propagate(run)
+    assert run.room is not None
+    with SamplingPolicy.using(most_rows=1 << 30, most_joined=1 << 30):
+        assert sampled_work(run) == pytest.approx(run.room.joined, rel=0.5)
 
 
 def test_more_than_anybody_waits_for_is_not_looked_for_further() -> None:
