@@ -17,7 +17,7 @@ from ...steps.semiring import Semiring
 from .brick_cells import lanes
 from .brick_layout import Brick, BrickSlice, held_blocks
 from .device_limits import NOMINAL
-from .passes import BrickPass, Pass, ProductPass, ReorderPass, StreamPass
+from .passes import BrickPass, BucketPass, JoinPass, Pass, ProductPass, ReorderPass, StreamPass
 from .products.product_prices import product_seconds
 from .stream_prices import stream_seconds
 from .streams import VECTOR_BYTES
@@ -113,6 +113,10 @@ def passes_seconds(
             total += policy.reorder_seconds + moved / policy.reordered_bytes_per_second
             continue
         least = moved / policy.joined_bytes_per_second
+        if isinstance(each, JoinPass | BucketPass):
+            launch, cell = policy.join_seconds if isinstance(each, JoinPass) else policy.bucket_seconds
+            total += launch + max(least, sum([cells[t] for t in each.writes]) * cell)
+            continue
         if isinstance(each, StreamPass):  # cell by cell they are no faster than other joins; vectors are
             computed = stream_seconds(each.stream, itemsize)
             least = max(computed, least) if each.stream.width == 1 else computed
