@@ -5,6 +5,7 @@ Plan and answer are JSON objects that say which format they have and end with a 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -22,6 +23,7 @@ from .spec import DamagedError, OtherFormatError, StorageError, disk_full
 # Locks that go away with the process that holds them, and folders that one process uses at a time.
 
 _LOCK = "lock"
+_NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def try_lock(file: FileIO) -> bool:
@@ -56,7 +58,9 @@ class FolderKind:
     mark: str
 
 
-def locked_folder(path: Path, kind: FolderKind, comes_before: Callable[[Path], bool]) -> FileIO:
+def locked_folder(
+    path: Path, kind: FolderKind, comes_before: Callable[[Path], bool], enough: str | None = None
+) -> FileIO:
     """Create a folder if it does not exist, and take its lock.
 
     Parameters
@@ -65,6 +69,8 @@ def locked_folder(path: Path, kind: FolderKind, comes_before: Callable[[Path], b
     kind : FolderKind
     comes_before : callable
         Whether something may be there before the file that marks the folder.
+    enough : str, optional
+        With this file in it a folder that cannot be written is opened to be read: the lock is not ``writable()``.
 
     Raises
     ------
@@ -77,7 +83,12 @@ def locked_folder(path: Path, kind: FolderKind, comes_before: Callable[[Path], b
         if foreign and not os.path.lexists(path / kind.mark):
             raise StorageError(f"{path} is not {kind.name}: it holds {foreign[0]!r} and no {kind.mark}")
         refuse_links(path)
-        lock = open_lock(path)
+        try:
+            lock = open_lock(path)
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE or enough is None or not os.path.lexists(path / enough):
+                raise
+            lock = opened(path / _LOCK)
     except OSError as error:
         raise StorageError(f"{path} cannot be used {kind.use}: {error.strerror}") from None
     try:
@@ -106,7 +117,7 @@ FORMAT = 6
 
 
 class RunDir:
-    """A locked run directory.
+    """A locked run directory; that of a finished run may be read where it cannot be written.
 
     Parameters
     ----------
@@ -126,9 +137,9 @@ class RunDir:
 
     def __init__(self, path: Path):
         self.path = path
-        self.lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p))
+        self.lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p), _RESULT)
         try:
-            for left in filter(_is_partial, path.iterdir()):
+            for left in filter(_is_partial, path.iterdir()) if self.lock.writable() else ():
                 left.unlink()
         except BaseException:
             self.lock.close()
@@ -155,8 +166,21 @@ class RunDir:
         kept = any(os.path.lexists(self.path / name) for name in (_RESULT, _BOUNDS))
         return kept or any(self.path.glob("*/*/*"))
 
+    def _verify_writable(self) -> None:
+        """Refuse to write where the folder was opened to be read.
+
+        Raises
+        ------
+        StorageError
+        """
+        if not self.lock.writable():
+            raise StorageError(
+                f"{self.path} cannot be used {_KIND.use}: it cannot be written, and its answer is not enough"
+            )
+
     def write_plan(self, plan: dict[str, Any], version: str) -> None:
         """Store the plan, whole or not at all, with the version of the program that made it."""
+        self._verify_writable()
         write_json(self.path / _PLAN, {**plan, "bucketflow": version})
 
     def read_result(self) -> dict[str, Any] | None:
@@ -165,6 +189,7 @@ class RunDir:
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Store the answer beside the plan; what a search would have gone on with is removed."""
+        self._verify_writable()
         write_json(self.path / _RESULT, result)
         shutil.rmtree(self.path / LAYERS, ignore_errors=True)
 
@@ -174,6 +199,7 @@ class RunDir:
 
     def write_bounds(self, bounds: dict[str, Any]) -> None:
         """Store what is known before the answer is."""
+        self._verify_writable()
         write_json(self.path / _BOUNDS, bounds)
 
 

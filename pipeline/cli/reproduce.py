@@ -57,7 +57,10 @@ def reproduce(
     from .show_run import print_rows
 
     if listed or name is None:
-        print_rows(listing([paper(each) for each in PAPERS if name in (None, each)]))
+        given = {"data": data, "only": only, "sample": sample, "gpus": gpus, "out": out, "page": page}
+        if unused := [flag for flag, value in given.items() if value]:
+            raise click.UsageError(f"--{unused[0]} is for a paper that is repeated: give its NAME, and no --list")
+        print_rows(listing([paper(each) for each in ([name] if name else PAPERS)]))
         return
     asked = paper(name).only(only, sample)
     if page is not None and page.suffix not in (".html", ".md"):

@@ -173,13 +173,14 @@ def tune(
 
 def judged(bench: StepBench, steps: Sequence[MeasuredStep], seed: int, compared: Callable[[], WholeModels]) -> Tuning:
     """Keep what was learnt of steps; launches and thresholds only where whole models are not slower by them."""
-    found = learnt_from(bench, steps, seed)
+    fits = _fits(bench, steps, seed)
+    found = _kept(bench, fits)
     if not (found.chooses or found.least_cells):
         return found
     whole = compared()
     if not whole.worse:
         return replace(found, whole=whole)
-    found = learnt_from(bench, steps, seed, may_choose=False)
+    found = _kept(bench, fits, may_choose=False)
     return replace(found, whole=whole, text=f"{found.text}; whole models were slower by what was learnt of launches")
 
 
@@ -201,13 +202,45 @@ def _gpu_bench() -> GpuBench:
     return GpuBench()
 
 
-def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0, may_choose: bool = True) -> Tuning:
+def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0) -> Tuning:
     """Fit, compare and keep the best regression of measured steps, or the rules.
+
+    Raises
+    ------
+    ModelError
+        If there are too few steps, or scikit-learn is missing.
+    """
+    return _kept(bench, _fits(bench, steps, seed))
+
+
+@dataclass(frozen=True)
+class _Fits:
+    """Regressions of measured steps.
 
     Parameters
     ----------
-    may_choose : bool
-        Whether it may choose launches, threads and devices, or only predict seconds.
+    steps : sequence of MeasuredStep
+    seen, unseen : list of MeasuredStep
+        Those that regressions were fitted to or compared on, and those held out.
+    launches : tuple of str
+    table, test : StepTable
+        Of all steps, and of those held out.
+    predictors : dict of str to Predictor
+    winner : str
+    """
+
+    steps: Sequence[MeasuredStep]
+    seen: list[MeasuredStep]
+    unseen: list[MeasuredStep]
+    launches: tuple[str, ...]
+    table: StepTable
+    test: StepTable
+    predictors: dict[str, Predictor]
+    winner: str
+
+
+def _fits(bench: StepBench, steps: Sequence[MeasuredStep], seed: int) -> _Fits:
+    """Fit and compare all kinds of regressions.
 
     Raises
     ------
@@ -220,13 +253,25 @@ def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0, 
     fitted, compared, held = _split(len(steps), seed)
     launches = _worthwhile(bench.launches, [steps[i] for i in fitted])
     table = step_table(steps, launches)
-    test = table.part(held)
     predictors = _fitted(table.part(fitted), seed)
     winner = min(predictors, key=lambda name: _rank(predictors[name], table.part(compared)))
-    best, ruled = predictors[winner], score("today's rules", None, test)
-    chooses, predicts = _gains(best, test, may_choose)
     seen, unseen = [steps[i] for i in (*fitted, *compared)], [steps[i] for i in held]
-    least_cells = _least_cells(bench, seen, unseen) if may_choose else {}
+    return _Fits(steps, seen, unseen, launches, table, table.part(held), predictors, winner)
+
+
+def _kept(bench: StepBench, fits: _Fits, may_choose: bool = True) -> Tuning:
+    """Keep the best regression, or the rules.
+
+    Parameters
+    ----------
+    may_choose : bool
+        Whether it may choose launches, threads and devices, or only predict seconds.
+    """
+    steps, launches, table, test = fits.steps, fits.launches, fits.table, fits.test
+    winner, best = fits.winner, fits.predictors[fits.winner]
+    ruled = score("today's rules", None, test)
+    chooses, predicts = _gains(best, test, may_choose)
+    least_cells = _least_cells(bench, fits.seen, fits.unseen) if may_choose else {}
     low, high = np.quantile(residuals_of(best, test, chooses), [0.05, 0.95])
     model = {
         "features": list(FEATURES),
@@ -249,9 +294,9 @@ def learnt_from(bench: StepBench, steps: Sequence[MeasuredStep], seed: int = 0, 
         device=bench.name,
         place=bench.place,
         steps=len(steps),
-        held_out=len(held),
+        held_out=len(fits.unseen),
         launches=launches,
-        scores=(ruled, *(score(name, each, test) for name, each in predictors.items())),
+        scores=(ruled, *(score(name, each, test) for name, each in fits.predictors.items())),
         winner=winner,
         stored=stored,
         chooses=stored and chooses,

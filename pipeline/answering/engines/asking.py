@@ -27,6 +27,14 @@ _METHODS: dict[str, dict[str, str]] = {
     "partition": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
     "count": {"dense": SWEEP, "diagram": "diagrams", "search": "search"},
 }
+
+
+def method_of(query: str, engine: str) -> str | None:
+    """Return the method by which one engine alone answers a query; None where there is none."""
+    found = [method for method, one in _METHODS.get(query, {}).items() if one == engine]
+    return found[0] if len(found) == 1 and engine != SWEEP else None
+
+
 Ask = Callable[[Question, Options, ProofOptions, Progress | None, Watch | None], Answer]
 """Answers another question."""
 

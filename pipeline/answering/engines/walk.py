@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -16,7 +16,7 @@ from ...errors import BudgetError
 from ...results.proof import Tried
 from ..question_sizes import spare_bytes
 from ..running import Answer
-from .asking import Asking
+from .asking import Asking, method_of
 from .engine import Engine, Stop, Unfinished
 from .offers import SWEEP, EnginePrice, Strategy
 from .race import Racer
@@ -52,6 +52,7 @@ class _Walk:
     tried: list[Tried] = field(default_factory=list)
     refusals: dict[str, BudgetError] = field(default_factory=dict)
     advice: list[str] = field(default_factory=list)
+    open: set[str] = field(default_factory=set)
     racer: Racer[Answer | Unfinished] | None = None
     raced: Move | None = None
     alone: set[str] = field(default_factory=set)
@@ -147,6 +148,8 @@ class _Walk:
             self.asking.notes += filter(None, [found.note])
             self.advice += filter(None, [found.advice])
         account.enter(move, seconds, ended if isinstance(found, Unfinished) and found.hopeless else "")
+        if isinstance(found, Unfinished):
+            (self.open.discard if found.hopeless else self.open.add)(move.engine)
         if isinstance(found, Unfinished) and found.price is not None:
             account.reprice(move.engine, found.price)
         self.tried.append(Tried(move.engine, round(seconds, 6), ended))
@@ -196,4 +199,13 @@ class _Walk:
         """Return why nobody answered: what refused the sweep, if anything did, and what others found out."""
         refused = {**{name: BudgetError(why) for name, why in self.strategy.refused.items()}, **self.refusals}
         error = refused.get(SWEEP) or next(iter(reversed(refused.values())), BudgetError("no engine answers this"))
-        return BudgetError("; ".join((str(error), *self.advice))) if self.advice else error
+        told = [*self.advice, *self._unended()]
+        return BudgetError("; ".join((str(error), *told))) if told else error
+
+    def _unended(self) -> Iterator[str]:
+        """Say which engines were not through when their turns were over, and how they go on."""
+        for engine in sorted(self.open):
+            method = method_of(self.asking.question.query, engine)
+            if method is not None and engine not in self.refusals:
+                seconds = sum(each.seconds for each in self.tried if each.engine == engine)
+                yield f"{engine} was not through after {seconds:.2g} CPU seconds: --method {method} goes on until it is"

@@ -20,7 +20,7 @@ from bucketflow.pipeline.machine.learnt_rates import keep_launches, known_launch
 from bucketflow.pipeline.plans.prediction import ruled_step_seconds, step_seconds
 from bucketflow.pipeline.queries.arithmetic import SEMIRINGS
 from bucketflow.pipeline.trees.costs import Rates
-from bucketflow.pipeline.tuning import regressions
+from bucketflow.pipeline.tuning import launch_tuning, regressions
 from bucketflow.pipeline.tuning.drawn_steps import STEP_FAMILIES, drawn_steps, sampled_steps
 from bucketflow.pipeline.tuning.held_out import LaunchScore
 from bucketflow.pipeline.tuning.launch_tuning import Tuning, judged, learnt_from
@@ -146,14 +146,19 @@ def test_what_is_no_better_than_the_rules_is_not_kept(steps: list[Lowered]) -> N
 
 @pytest.mark.usefixtures("sklearn")
 @pytest.mark.parametrize("gain", [0.9, 1.1])
-def test_launches_are_chosen_only_where_whole_models_are_not_slower(steps: list[Lowered], gain: float) -> None:
-    """The law gains on steps; prediction stays in any case."""
+def test_launches_are_chosen_only_where_whole_models_are_not_slower(
+    steps: list[Lowered], gain: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The law gains on steps; prediction stays in any case, of regressions that are fitted once."""
+    fit, fits = launch_tuning._fitted, list[int]()
+    monkeypatch.setattr(launch_tuning, "_fitted", lambda table, seed: (fits.append(1), fit(table, seed))[1])
     ticks = count()
     bench: Any = Stopwatch(many_inputs, threads=True)
     measured = measured_steps(bench, iter(steps), len(steps), clock=lambda: float(next(ticks)))
     whole = WholeModels((WholeRun("m", "optimum", gain, 1.0),))
     found = judged(bench, measured, 0, lambda: whole)
     assert found.whole is whole
+    assert fits == [1]
     assert found.stored
     assert found.predicts
     assert found.chooses == (gain > 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import inf, log, log2
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 
 import bucketflow
 from bucketflow.pipeline.answering.counts import expected_primes
+from bucketflow.pipeline.answering.door import valued
 from bucketflow.pipeline.answering.engines.offers import (
     EARLY,
     ROWS,
@@ -28,7 +30,7 @@ from bucketflow.pipeline.answering.engines.strategy_policy import POLICY, Strate
 from bucketflow.pipeline.answering.engines.turn_account import Move, TurnAccount
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.answering.question_sizes import is_whole
-from bucketflow.pipeline.options import Options
+from bucketflow.pipeline.options import Options, ProofOptions
 from bucketflow.pipeline.orders.depth_first import sweep_cells
 from bucketflow.pipeline.queries.counting import most_primes
 from tests.models import grid
@@ -402,3 +404,19 @@ def test_a_sweep_is_priced_as_sliced_where_its_largest_message_tells_so() -> Non
     assert is_whole(question, Options(memory=enough), cells, part)
     assert bucketflow.plan(model, memory=enough).slices == 1
     assert not is_whole(question, Options(memory=scarce), cells, part)
+
+
+def test_a_search_whose_turns_are_over_is_told_with_what_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counted variables come last, so that there are no slices, and nothing but the search is left."""
+    monkeypatch.setattr("bucketflow.pipeline.answering.model_counting.SearchedSum.run", lambda *_: None)
+    rng = np.random.default_rng(0)
+    lines = ["p cnf 60 150", f"c ind {' '.join(map(str, range(1, 31)))} 0"]
+    for _ in range(150):
+        clause = (1 + rng.permutation(60)[:3]) * rng.choice([-1, 1], 3)
+        lines.append(f"{' '.join(map(str, clause))} 0")
+    (tmp_path / "random.cnf").write_text("\n".join(lines))
+    question = question_of(bucketflow.load(tmp_path / "random.cnf"), "count", None)
+    with pytest.raises(bucketflow.BudgetError, match=r"the plan needs .*; search was not through after .* CPU s"):
+        valued(question, Options(memory="2MB"), ProofOptions(), policy=replace(POLICY, patience_seconds=1.0))

@@ -253,6 +253,11 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     assert said("tubes") == (2, f"bucketflow: no paper 'tubes'; one of {', '.join(PAPERS)}\n")
     assert said("cube", "--data", str(tmp_path / "none"))[0] == 2
     assert said("cube", "--page", "x.pdf") == (2, "bucketflow: a page is written to a file .html or .md, not 'x.pdf'\n")
+    assert said("tubes", "--list") == said("tubes")
+    for unused in (("--page", "x.html"), ("cube", "--list", "--page", "x.html")):
+        code, told = said(*unused)
+        assert code == 2
+        assert told.endswith("--page is for a paper that is repeated: give its NAME, and no --list\n")
     code, listed = said("--list")
     assert code == 0
     assert all(name in listed for name in PAPERS)

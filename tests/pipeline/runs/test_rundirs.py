@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -249,3 +250,32 @@ def test_a_sum_that_was_refused_is_resumed_as_it_was_asked(tmp_path: Path, asked
     with pytest.raises(bucketflow.BudgetError) as again:
         bucketflow.resume(tmp_path / "run")
     assert str(again.value) == str(refused.value)
+
+
+def test_a_finished_run_answers_where_it_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are read from the answer; all else is refused in a sentence."""
+    folder = tmp_path / "run"
+    found = bucketflow.solve("satellite", workdir=folder)
+    count = bucketflow.solve("grid", "partition", workdir=tmp_path / "sum")
+    bucketflow.marginals("diagnosis", workdir=tmp_path / "marginals")
+    real = os.open
+
+    def refuse(path: Any, flags: int, *more: Any) -> int:
+        if flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return real(path, flags, *more)
+
+    monkeypatch.setattr(os, "open", refuse)
+    before = sorted(tmp_path.rglob("*"))
+    for again in (bucketflow.solve("satellite", workdir=folder), bucketflow.resume(folder)):
+        assert isinstance(again, bucketflow.Result)
+        assert (again.value, again.assignment) == (found.value, found.assignment)
+    for again in (bucketflow.solve("grid", "partition", workdir=tmp_path / "sum"), bucketflow.resume(tmp_path / "sum")):
+        assert isinstance(again, bucketflow.Result)
+        assert again.log10 == count.log10
+    for ask in (lambda: bucketflow.resume(tmp_path / "marginals"), lambda: bucketflow.solve("grid", workdir=folder)):
+        with pytest.raises(bucketflow.IncompatibleRunError, match=r"cannot be written|belongs to another run"):
+            ask()
+    with pytest.raises(bucketflow.IncompatibleRunError, match="as a run directory: Read-only file system"):
+        bucketflow.solve("satellite", workdir=tmp_path / "new")
+    assert sorted(path for path in tmp_path.rglob("*") if path.name != "new") == before
