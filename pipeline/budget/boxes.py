@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
-from math import log2, prod
+from math import ceil, log2, prod
 from operator import mul
 
 import numpy as np
@@ -98,7 +98,14 @@ class StageTables:
         return np.array([log2(cells) for cells in self.tree.cells]) + log2(self.itemsize)
 
     def fewest_boxed(
-        self, head: int, steps: Sequence[Step], inputs: Sequence[int], candidates: Sequence[int], available: int
+        self,
+        head: int,
+        steps: Sequence[Step],
+        inputs: Sequence[int],
+        candidates: Sequence[int],
+        available: int,
+        *,
+        alone: bool = False,
     ) -> int:
         """Return how many of the candidates, in their order, boxes have to fix at least, all of them if none fits.
 
@@ -106,6 +113,8 @@ class StageTables:
         ----------
         available : int
             Bytes for what a box reads, makes and writes, whatever its steps are lowered to.
+        alone : bool
+            Whether nothing moves while a box computes.
         """
         if not candidates:
             return 0
@@ -123,7 +132,7 @@ class StageTables:
         moving = read.sum(axis=0) + 2 * read.max(axis=0, initial=0.0)
         if head >= 0:
             moving = np.maximum(moving, made[place[head]])
-        needed = peak + rest.sum(axis=0) + moving
+        needed = peak + rest.sum(axis=0) + (0 if alone else moving)
         fits = np.flatnonzero(needed <= available * (1 + _ROUNDED))
         return int(fits[0]) if len(fits) else len(candidates)
 
@@ -161,6 +170,9 @@ class StageMaker:
         What has to fit too where beliefs are asked for.
     shares : bool
         Whether boxes may fix variables that their stage eliminates.
+    card_share : float, optional
+        A box has one of so many parts of the memory of its device, for itself: nothing is read or written for another
+        one in it while it computes. None where boxes move beside each other.
     """
 
     planner: Planner
@@ -169,6 +181,7 @@ class StageMaker:
     disk_rate: float
     way_back: WayBack | None = None
     shares: bool = False
+    card_share: float | None = None
     _lowered: dict[tuple[int, int], Step] = field(default_factory=dict)
 
     @property
@@ -234,7 +247,9 @@ class StageMaker:
         most = next((n for n, count in enumerate(boxes) if count > BudgetPolicy.current().most_boxes), len(candidates))
         self.planner.effort.spend(_BOUND_SECONDS * len(nodes))
         steps, available = [self.step(n) for n in nodes], self.available - self.all_leaves
-        for count in range(self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available), most + 1):
+        alone = self.card_share is not None
+        fewest = self.tables.fewest_boxed(head, steps, inputs, candidates[:most], available, alone=alone)
+        for count in range(fewest, most + 1):
             boxed = tuple(candidates[:count])
             stage = self.boxed_stage(head, nodes, inputs, boxed, self.chunked(head, boxed, preferred))
             if stage.peak_bytes <= self.available:
@@ -305,12 +320,14 @@ class StageMaker:
         steps = tuple(self.step(n, boxed) for n in nodes)
         inside = self.tables.inside(boxed)
         read = sum([inside[i] for i in inputs])
-        computing = self.all_leaves + self.leaves_bytes(steps, inside) + read
-        computing += sweep_peak(steps, self.sizing(boxed), ())
-        moving = read + self.transit(inputs, inside)
+        leaves = self.all_leaves + self.leaves_bytes(steps, inside)
+        computing = leaves + read + sweep_peak(steps, self.sizing(boxed), ())
+        moving, chunk = read + self.transit(inputs, inside), 0
         if head >= 0:
-            moving = max(moving, inside[head] + 2 * self.tables.inside(tuple(chunked))[head])
-        peak = computing + moving
+            chunk = self.tables.inside(tuple(chunked))[head]
+            moving = max(moving, inside[head] + 2 * chunk)
+        # a box that is alone reads before it computes, and has its output when it writes
+        peak = max(leaves + moving, computing + chunk) if self.card_share else computing + moving
         if self.planner.options.decode:
             fixed = tuple({*self.tree.scopes[head], *boxed}) if head >= 0 else boxed
             peak = max(peak, self.decoding_peak([self.step(n, fixed) for n in nodes], inputs, boxed, fixed))
@@ -381,11 +398,18 @@ class StageMaker:
         memory, model = self.planner.memory_bytes, self.planner.problem.model_bytes
         least = stage.peak_bytes + model + margin
         order = " or a longer --order-time" if self.available > 0 else ""
+        option, others = "--memory", ""
+        if self.card_share is not None:
+            memory, least = int(memory * self.card_share), ceil(least * self.card_share)
+            option, others = (
+                "--gpu-memory",
+                f", and tables between boxes {format_bytes(memory - self.planner.memory_bytes)}",
+            )
         return BudgetError(
             f"the step of {format_count(cells)} cell{'s' if cells > 1 else ''} needs {format_bytes(stage.peak_bytes)} "
             f"for its smallest box, allowed {format_bytes(max(self.available, 0))}: of {format_bytes(memory)} in all "
-            f"the model takes {format_bytes(model)} and a margin {format_bytes(margin)}; try --memory of at least "
-            f"{enough_bytes(least)}{order}"
+            f"the model takes {format_bytes(model)} and a margin {format_bytes(margin)}{others}; try {option} of at "
+            f"least {enough_bytes(least)}{order}"
         )
 
 

@@ -23,6 +23,7 @@ from ..trees.memory import parts_below
 from ..trees.tree import Tree
 from .budget_policy import BudgetPolicy
 from .fit import Prices, cheapest, check_disk
+from .sliced_plans import sliced_plan
 from .spill import DISK_RATE, plan_spill
 
 SLOTS: Final = 3
@@ -110,13 +111,14 @@ def fitted_for_device(planner: Planner, fit: Fit, around: HostBudget, devices: i
         found = cheapest(planner, plans, fit, spilled)
     except BudgetError as error:
         refusal = error
-    if refusal is None:
-        found = found if found.chosen.spill else spread(planner, found, devices)
-    if fit != "auto" or around.cards < 2 or (refusal is None and found.chosen.way == "memory"):
+    whole, _ = first_plan(again)
+    if refusal is None and found.chosen.spill is None:
+        found = spread(planner, _repeating_less(planner, found, whole, devices), devices)
+    short = refusal is None and found.chosen.seconds < BudgetPolicy.current().spread_seconds
+    if fit != "auto" or around.cards < 2 or short or (refusal is None and found.chosen.way == "memory"):
         if refusal is not None:
             raise refusal
         return found
-    whole, _ = first_plan(again)
     try:
         cards = spread_over_cards(planner.with_options(memory_bytes=given), whole, around)
     except BudgetError:
@@ -126,6 +128,20 @@ def fitted_for_device(planner: Planner, fit: Fit, around: HostBudget, devices: i
     if refusal is not None:
         return Prices(cards)
     return replace(found, chosen=min(found.chosen, cards, key=lambda plan: _seconds_on(planner, plan, devices)))
+
+
+def _repeating_less(planner: Planner, prices: Prices, whole: Plan, devices: int) -> Prices:
+    """Search longer for slices where those that were found repeat much, for a part of the time that this takes them."""
+    policy, best = BudgetPolicy.current(), prices.chosen
+    seconds = policy.repeated_search * (best.seconds - whole.seconds) / devices
+    if best.slices == 1 or seconds < policy.repeated_search_least:
+        return prices
+    effort = PlanningBudget(min(seconds, policy.repeated_search_most))
+    try:
+        plan = sliced_plan(replace(planner, effort=effort), [whole])
+    except BudgetError:
+        return prices
+    return replace(prices, chosen=plan, slices=plan) if plan.seconds < best.seconds else prices
 
 
 def _seconds_on(planner: Planner, plan: Plan, devices: int) -> float:
@@ -157,11 +173,11 @@ def spread_over_cards(planner: Planner, whole: Plan, around: HostBudget) -> Plan
     found: list[Plan] = []
     refusal: BudgetError | None = None
     for share in BudgetPolicy.current().box_shares:
-        budget = planner.with_options(memory_bytes=allowed // share, threads=1)
+        budget = planner.with_options(memory_bytes=int(allowed / share), threads=1)
+        budget = replace(budget, effort=PlanningBudget())
         try:
-            effort = PlanningBudget()
-            plan = plan_spill(replace(budget, effort=effort), whole, around.peer_rate, PEER_BYTES_PER_SECOND)
-            found.append(_on_cards(plan, planner, cards, max(1, min(SLOTS, share // 2)), around.peer_rate))
+            plan = plan_spill(budget, whole, around.peer_rate, PEER_BYTES_PER_SECOND, card_share=share)
+            found.append(_on_cards(plan, planner, cards, max(1, min(SLOTS, int(share / 2))), around.peer_rate))
         except BudgetError as error:
             refusal = refusal or error
     if not found:
@@ -350,7 +366,8 @@ def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
 def spread_seconds(planner: Planner, plan: Plan, devices: int) -> float:
     """Predict a plan on several devices: rounds of slices and, for an assignment, one more, or its parts."""
     if plan.slices > 1:
-        return plan.cost.seconds * (-(-plan.slices // devices) + planner.options.decode)
+        once, again = plan.shared_seconds if plan.variant_from else 0.0, int(planner.options.decode)
+        return (1 + again) * once + (plan.cost.seconds - once) * (-(-plan.slices // devices) + again)
     parts = in_parts(plan, devices, TASK_SECONDS, planner.rates, planner.memory_bytes)
     waiting = parts_below(parts.tree, parts.up, parts.cuts)
     done: dict[int, float] = {}

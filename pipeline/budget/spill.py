@@ -56,7 +56,12 @@ BOX_SECONDS, CHUNK_SECONDS = 1e-3, 1e-4
 
 
 def plan_spill(
-    planner: Planner, whole: Plan, disk_rate: float | Callable[[], float], nominal_rate: float = DISK_RATE
+    planner: Planner,
+    whole: Plan,
+    disk_rate: float | Callable[[], float],
+    nominal_rate: float = DISK_RATE,
+    *,
+    card_share: float | None = None,
 ) -> Plan:
     """Cut a plan that does not fit memory into stages and boxes that do, one way or both.
 
@@ -69,6 +74,8 @@ def plan_spill(
         them, once there are stages.
     nominal_rate : float
         Bytes per second, to choose stages with.
+    card_share : float, optional
+        See :class:`.boxes.StageMaker`.
 
     Raises
     ------
@@ -84,7 +91,8 @@ def plan_spill(
         results = 2 * sum(prod(tree.dims[v] for v in t) for t in problem.targets) * BELIEF_BYTES
         way_back = WayBack(tree, whole.layouts, problem, choose_readings(tree, problem.targets), results)
         planner = planner.with_options(decode=False)
-    cutter = Cutter(StageMaker(planner, tree, whole.layouts, nominal_rate, way_back), tree.schedule)
+    maker = StageMaker(planner, tree, whole.layouts, nominal_rate, way_back, card_share=card_share)
+    cutter = Cutter(maker, tree.schedule)
     stored = planner.options.stages
     stages = _cheapest_stages(cutter, whole) if stored is None else cutter.as_before(stored)
     spill = cutter.priced(stages, disk_rate() if callable(disk_rate) else disk_rate)

@@ -81,6 +81,25 @@ def test_tables_over_several_cards_give_the_same_answer(
     assert max(there.peaks) <= budget
 
 
+@pytest.mark.parametrize("cards", [2, 4, 8])
+@pytest.mark.parametrize("share", [1.25, 1.5, 3])
+@pytest.mark.parametrize(("query", "kind"), [("optimum", "cost"), ("partition", "markov")])
+def test_boxes_that_have_most_of_a_card_stay_within_it(
+    query: str, kind: str, share: float, cards: int, monkeypatch: pytest.MonkeyPatch, in_force: InForce
+) -> None:
+    in_force(BudgetPolicy, **{**SMALL, "box_shares": (share,)})
+    model = grid(4, 6, 5, kind)
+    free = bucketflow.solve(model, query)
+    with device(monkeypatch, cards=cards) as there:
+        budget = budget_of(model, query)
+        found = bucketflow.solve(model, query, gpus=cards, tree="bucket", fit="spread", gpu_memory=budget)
+    assert found.plan is not None
+    assert spread_spill(found).card_boxes == 1
+    assert found.plan.peak_bytes <= budget
+    agree(found, free)
+    assert max(there.peaks) <= budget
+
+
 @pytest.mark.parametrize("cards", [4, 8])
 @pytest.mark.parametrize(
     ("query", "kind"), [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "forbids")]
@@ -114,13 +133,20 @@ def test_peers_and_the_host_give_the_same_bits(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_tables_are_spread_where_that_is_faster_than_slices(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
-    in_force(BudgetPolicy, margin_bytes=0, chunk_bytes=(1 << 10, 1 << 20), stored_trials=8, box_shares=(2, 6))
+    in_force(
+        BudgetPolicy,
+        margin_bytes=0,
+        chunk_bytes=(1 << 10, 1 << 20),
+        stored_trials=8,
+        box_shares=(2, 6),
+        spread_seconds=0.0,
+    )
     for name in ("BOX_SECONDS", "CHUNK_SECONDS"):
         monkeypatch.setattr(f"bucketflow.pipeline.budget.spill.{name}", 0.0)
     scopes = [(v, v + d) for v in range(169) for d in (1, 13) if v + d < 169 and (d == 13 or v % 13 < 12)]
     problem = Problem((2,) * 169, tuple(scopes), MIN_PLUS, itemsize=4)
     rates = replace(gpu_rates(MIN_PLUS), step_seconds=0.0)
-    options = PlanOptions(memory_bytes=60_000, decode=False, device=True, order="min-fill", tree="bucket")
+    options = PlanOptions(memory_bytes=30_000, decode=False, device=True, order="min-fill", tree="bucket")
     planner = Planner(problem, options, rates)
     two, around = (HostBudget(0, False, 0, lambda: 1e9, cards=cards) for cards in (2, 8))
     with pytest.raises(bucketflow.BudgetError, match="of 2 devices, which have"):
@@ -134,6 +160,8 @@ def test_tables_are_spread_where_that_is_faster_than_slices(monkeypatch: pytest.
     assert spread.peak_bytes <= planner.memory_bytes
     assert spread.spill is not None
     assert chosen.spill == spread.spill
+    in_force(BudgetPolicy, spread_seconds=0.5)  # what is done at once stays in slices
+    assert fitted_for_device(planner, "auto", around, 8).chosen.way == "slices"
     assert "8 cards" in dict(spread.rows())
 
 
@@ -189,3 +217,31 @@ def test_tasks_go_where_what_they_read_lies() -> None:
     assert found == {key: key for key in range(20)}
     assert here == {0, 1}
     assert places.keys() == nodes.keys()
+
+
+def test_slices_of_several_devices_sweep_what_they_share_once() -> None:
+    scopes = [(v, v + d) for v in range(169) for d in (1, 13) if v + d < 169 and (d == 13 or v % 13 < 12)]
+    problem = Problem((2,) * 169, tuple(scopes), MIN_PLUS, itemsize=4)
+    options = PlanOptions(memory_bytes=30_000, decode=False, device=True, order="min-fill", tree="bucket")
+    planner = Planner(problem, options, replace(gpu_rates(MIN_PLUS), step_seconds=0.0))
+    plan = fitted_for_device(planner, "slice", HostBudget(0, False, 0, lambda: 1e9)).chosen
+    assert plan.slices > 1
+    assert plan.shared_seconds > 0
+    assert spread_seconds(planner, plan, 1) == pytest.approx(plan.seconds)
+    each = plan.cost.seconds - plan.shared_seconds
+    assert spread_seconds(planner, plan, 2) == pytest.approx(plan.shared_seconds + plan.slices / 2 * each)
+
+
+def test_slices_that_repeat_much_are_searched_longer(in_force: InForce) -> None:
+    scopes = [(v, v + d) for v in range(576) for d in (1, 24) if v + d < 576 and (d == 24 or v % 24 < 23)]
+    problem = Problem((2,) * 576, tuple(scopes), MIN_PLUS, itemsize=4)
+    options = PlanOptions(memory_bytes=1 << 23, decode=False, device=True)
+    around, plans = HostBudget(0, False, 0, lambda: 1e9), []
+    for share in (0.0, 0.3):
+        in_force(BudgetPolicy, repeated_search=share, repeated_search_least=0.01)
+        planner = Planner(problem, options, gpu_rates(MIN_PLUS))
+        plans.append(fitted_for_device(planner, "slice", around).chosen)
+    short, long = plans
+    assert short.slices > 1
+    assert long.seconds < 0.8 * short.seconds
+    assert max(plan.peak_bytes for plan in plans) <= options.memory_bytes
