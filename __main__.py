@@ -1,6 +1,15 @@
 """Run the command line as ``python -m bucketflow``."""
 
+from .pipeline.cli.ending import ended
 from .pipeline.cli.main import main
+
+
+def run() -> None:
+    """Run the command line as a process of its own."""
+    try:
+        main()
+    finally:
+        ended()
 
 
 def _end(code: int) -> None:
@@ -10,9 +19,10 @@ def _end(code: int) -> None:
     ctypes.pythonapi.Py_Exit(code)
 
 
-try:
-    main()
-except SystemExit as ended:
-    if ended.code and isinstance(ended.code, int):
-        _end(ended.code)
-    raise
+if __name__ == "__main__":
+    try:
+        run()
+    except SystemExit as end:
+        if end.code and isinstance(end.code, int):
+            _end(end.code)
+        raise

@@ -137,6 +137,15 @@ def terminable(codes: list[int]) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
+def ended() -> None:
+    """Say nothing of Ctrl-C any more, as all is said; the interpreter takes some hundredths of a second to end.
+
+    The next one ends the process. A handler that was set by others, or a signal that is ignored, stays as it is.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda number, _: signal.signal(number, signal.SIG_DFL))
+
+
 @contextmanager
 def _raised_again() -> Iterator[None]:
     """Raise a ``KeyboardInterrupt`` again that Python swallows, as it does in finalizers and callbacks."""

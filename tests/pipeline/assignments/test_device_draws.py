@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 import bucketflow
 from bucketflow import Model, ModelError, sample
 from bucketflow.tasks.steps.sweep_policy import SweepPolicy
+from bucketflow.tasks.sweeps import conditional_draws
+from tests import device_stand_in
 from tests.device_stand_in import device, real_device
 from tests.models import bayes_models, grid, markov_models
 
@@ -103,3 +105,32 @@ def test_what_the_host_draws_though_a_device_was_asked_for(monkeypatch: pytest.M
         there.total_bytes = 1 << 21
         with drawn_there():
             assert "do not fit" in why()
+
+
+@pytest.mark.parametrize("values", [(0.0, 1e-300, 1e-150, 1e150, 1e300), (0.0, 5e-324, 1e-308, 1.0)])
+def test_no_row_of_weight_0_is_drawn_from(values: tuple[float, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A walk there would take no state of the row: what is drawn above has a weight below, however small."""
+    real, rows_drawn = conditional_draws.inverse, [0]
+
+    def checked(cumulative: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> Any:
+        totals = cumulative[:, -1][rows]
+        assert np.all((totals > 0) & np.isfinite(totals))
+        rows_drawn[0] += len(rows)
+        return real(cumulative, rows, numbers)
+
+    for module in (conditional_draws, device_stand_in):
+        monkeypatch.setattr(module, "inverse", checked)
+    with device(monkeypatch), drawn_there():
+        for seed in range(60):
+            rng = np.random.default_rng(seed)
+            dims = {f"v{i}": int(size) for i, size in enumerate(rng.integers(1, 5, 6))}
+            scopes = [rng.permutation([*dims])[: 1 + seed % 3].tolist() for _ in range(1 + seed % 7)]
+            functions = [(scope, rng.choice(values, [dims[v] for v in scope])) for scope in scopes]
+            model = Model.build("markov", dims, functions)
+            try:
+                here = sample(model, 40, seed=seed)
+            except ModelError:
+                continue
+            np.testing.assert_array_equal(here.states, sample(model, 40, seed=seed, gpus=1).states)
+            assert all(model.log10_value(row.tolist()) > -np.inf for row in here.states)
+    assert rows_drawn[0] > 1000

@@ -123,3 +123,24 @@ def test_signals_that_python_swallows_come_again(number: int) -> None:
     assert codes == [143] * (number == signal.SIGTERM)
     assert sys.unraisablehook is hook
     assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+@pytest.mark.parametrize("start", ["run", "main"])
+def test_nothing_is_said_of_ctrl_c_while_the_interpreter_ends(start: str) -> None:
+    """Of a program that calls the command, Python says what it says of any."""
+    code = f"""
+import os, signal, sys, threading
+from bucketflow.__main__ import main, run
+real = threading._shutdown
+def shutdown():
+    os.kill(os.getpid(), signal.SIGINT)
+    real()
+threading._shutdown = shutdown
+sys.argv = ["bucketflow", "examples"]
+{start}()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert "satellite" in done.stdout
+    assert done.returncode == 0
+    assert ("KeyboardInterrupt" in done.stderr) == (start == "main")
+    assert done.stderr == "" or start == "main"
