@@ -48,17 +48,15 @@ def test_tables_of_several_dtypes_are_taken_one_by_one() -> None:
     }
 
 
-def test_places_take_a_few_bytes_however_many_tables_there_are() -> None:
-    axes = {n: (n + 1, 0, n + 2) for n in range(300)}
-    tables = {n: np.zeros(16**3, np.int16) for n in axes}
-    slices = SlicedTables(tables, axes, [16] * 303, (0,))
-    for state in range(SweepPolicy.current().slices_one_by_one):
-        slices.at({0: state})
+def test_places_are_found_for_some_cells_however_many_tables_there_are() -> None:
+    axes = {n: (n + 1, 0, n + 2) for n in range(3000)}
+    tables = {n: np.zeros(2 * 8 * 8, np.int16) for n in axes}
 
-    def taken() -> None:
-        slices.at({0: 9})
+    def taken(together: int) -> int:
+        with SweepPolicy.using(sliced_together=together):
+            slices = SlicedTables(tables, axes, [2, *[8] * 3002], (0,))
+            for _ in range(SweepPolicy.current().slices_one_by_one):
+                slices.at({0: 0})
+            return traced(lambda: slices.at({0: 1}), within=np.inf)[0]  # places are found once
 
-    most = 24 * SweepPolicy.current().sliced_together
-    one_slice = sum(table.nbytes for table in tables.values()) // 16
-    peak, _ = traced(taken, within=most + one_slice)
-    assert peak <= most + one_slice
+    assert taken(1 << 14) < taken(1 << 30) / 2
