@@ -24,7 +24,7 @@ Picker = Callable[[Any], Any]
 """Chooses one child for each row of logarithms, shape (sums, children)."""
 
 
-def log_values(circuit: CircuitGraph, layers: Reversible[CircuitLayer], leaves: Any, maximum: bool, xp: Any) -> Any:
+def log_values(circuit: CircuitGraph, layers: Reversible[CircuitLayer], leaves: Any, maximum: Any, xp: Any) -> Any:
     """Return the logarithm of each node in each case: sums, or the greatest child in their place.
 
     Parameters
@@ -33,6 +33,8 @@ def log_values(circuit: CircuitGraph, layers: Reversible[CircuitLayer], leaves: 
         Those of the circuit, of the array module.
     leaves : ndarray, shape (leaves, cases)
         Logarithms of all leaves.
+    maximum : bool or ndarray of bool, shape (nodes,)
+        Whether, or at which nodes, the greatest child is taken.
     xp : module
         NumPy, or what has its functions.
     """
@@ -44,10 +46,21 @@ def log_values(circuit: CircuitGraph, layers: Reversible[CircuitLayer], leaves: 
             values[layer.nodes] = reduced(values, children, xp.add, 0.0)
             continue
         top = reduced(values, children, xp.maximum, -np.inf)
-        values[layer.nodes] = (
-            top if maximum or len(children) < 2 else top + xp.log(_relative(values, children, top, xp))
-        )
+        if maximum is True or len(children) < 2:
+            values[layer.nodes] = top
+            continue
+        total = top + xp.log(_relative(values, children, top, xp))
+        values[layer.nodes] = total if maximum is False else xp.where(maximum[layer.nodes, np.newaxis], top, total)
     return values
+
+
+def above(circuit: CircuitGraph, variables: frozenset[int]) -> Array:
+    """Return which nodes stand above a state of some variables, shape (nodes,)."""
+    found = np.zeros(circuit.nodes, np.bool_)
+    found[: circuit.n_indicators] = [v in variables for v in circuit.indicators[0].tolist()]
+    for layer in circuit.layers:
+        found[layer.nodes] = found[layer.children].any(axis=1)
+    return found
 
 
 def counted_by_residues(circuit: CircuitGraph) -> int:

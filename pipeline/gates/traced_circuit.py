@@ -37,8 +37,16 @@ _STORED_NODE_BYTES = STORED_GATE_BYTES + 40
 
 @dataclass(eq=False)
 class TracedCircuit(CircuitMaker):
-    """A circuit while the search that it is made from goes on."""
+    """A circuit while the search that it is made from goes on.
 
+    Parameters
+    ----------
+    outer : frozenset of int
+        The network's variables that are decided before all others, so that no sum above a state of one of them is over
+        states of others.
+    """
+
+    outer: frozenset[int] = frozenset()
     method: ClassVar[str] = "search"
 
     def __post_init__(self) -> None:
@@ -98,7 +106,7 @@ class TracedCircuit(CircuitMaker):
         from ...tasks.counting.count import Count
 
         assert self.formula is not None
-        orders = formula_orders(self.formula, self.network, self.options.seed, states_first=True)
+        orders = formula_orders(self.formula, self.network, self.options.seed, True, self.outer)
         return Count(orders, self._allowed_bytes, traced=True)
 
     @property

@@ -127,10 +127,12 @@ class Formula:
     def _literals(self, scope: Sequence[int], cube: Cube) -> list[int]:
         return [self.literal(v, state) for v, state in zip(scope, cube, strict=True) if state >= 0]
 
-    def ordered(self, order: Sequence[int], spread: float, states_first: bool = False) -> Clauses:
+    def ordered(
+        self, order: Sequence[int], spread: float, states_first: bool = False, outer: frozenset[int] = frozenset()
+    ) -> Clauses:
         """Return the clauses with ranks from 0 to ``spread``, the highest for what is eliminated last.
 
-        Where states go first, variables of weights come after all of those.
+        Where states go first, variables of weights come after all of those; states of outer variables before others.
         """
         place = np.empty(len(self.dims))
         place[list(order)] = np.arange(len(self.dims))
@@ -138,6 +140,9 @@ class Formula:
         hidden = np.array([v in self.hidden for v in self.owners]) if self.hidden else None
         if states_first:
             rank[: self.states] += decided_first(rank, len(self.clauses))
+        if outer:
+            first = [k for k, v in enumerate(self.owners[: self.states]) if v in outer]
+            rank[first] += decided_first(rank, len(self.clauses))
         if not self.weights:
             return clauses_of(len(rank), self.clauses, rank, hidden=hidden)
         weights = np.ones(2 * len(rank))
@@ -276,7 +281,9 @@ def _cubes(mask: Mask, most: int, apart: bool) -> Iterator[Cube]:
         yield tuple([-1 if isinstance(state, slice) else state for state in cube])
 
 
-def formula_orders(formula: Formula, network: Network, seed: int, states_first: bool = False) -> list[Clauses]:
+def formula_orders(
+    formula: Formula, network: Network, seed: int, states_first: bool = False, outer: frozenset[int] = frozenset()
+) -> list[Clauses]:
     """Return the clauses in the orders whose searches take turns.
 
     Parameters
@@ -288,6 +295,8 @@ def formula_orders(formula: Formula, network: Network, seed: int, states_first: 
         Of the elimination order.
     states_first : bool
         Whether weights' own variables, which follow from states, are never decided.
+    outer : frozenset of int
+        The network's variables that are decided before all others.
     """
     order = min_fill_order(network.dims, network.scopes, seed)
-    return [formula.ordered(order, spread, states_first) for spread in _SPREADS]
+    return [formula.ordered(order, spread, states_first, outer) for spread in _SPREADS]

@@ -100,7 +100,7 @@ class Asking:
         by_rows = options.representation == "rows" and method == "auto"
         if by_rows and not effort.limited:
             return Wishes(SWEEP)
-        if self.is_trivial or query == "max-marginals" or (query == "marginals" and options.gpus is not None):
+        if self.is_trivial or query == "max-marginals" or (query in ("marginals", "mmap") and options.gpus is not None):
             return Wishes(SWEEP)
         plain = options.order == "auto" and options.tree == "refined" and options.fit == "auto"
         if query == "optimum":

@@ -1,4 +1,4 @@
-"""Marginals and draws from a circuit: the search that counts the clauses of a model, written out."""
+"""Marginals, draws and marginal MAP from a circuit: the search that counts the clauses of a model, written out."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ import numpy as np
 
 from ....cluster.memory import peak_rss_bytes
 from ...gates.circuit import CircuitGraph
-from ...gates.evaluation import flows, log_leaves, log_values, state_flows
+from ...gates.evaluation import above, best, flows, log_leaves, log_values, state_flows, states_of, walk_down
 from ...gates.traced_circuit import TracedCircuit
 from ...models.cases import Cases
 from ...preprocessing.preprocess import reduce_model
 from ...results.posteriors import Marginals
+from ...results.result import Result
+from ..running import Answer
 from .asking import Asking
 from .engine import Stop, Unfinished
+from .left_question import evaluated
 from .offers import Bid, Certainty
 from .sum_engines import late_after, searching_price
 
@@ -45,7 +48,9 @@ class CircuitEngine:
         """The circuit as far as it is made, of all variables, with all evidence in it."""
         question = self.asking.question
         network = reduce_model(question.weighted, "partition", question.hard, range(len(question.model.dims)))
-        return TracedCircuit(network, self.asking.options)
+        outer = question.outer or frozenset()
+        first = frozenset([local for v, local in network.local.items() if v in outer])
+        return TracedCircuit(network, self.asking.options, outer=first)
 
     def bid(self) -> Bid:
         """Return what compiling takes, or why it cannot answer."""
@@ -62,7 +67,7 @@ class CircuitEngine:
         """Return the same: nobody knows more."""
         return self.bid()
 
-    def run(self, seconds: float, stop: Stop = bool) -> Marginals | Unfinished:
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the circuit, and sum it up once each way."""
         made = self.made(seconds, stop)
         return made if isinstance(made, Unfinished) else self._marginals(made)
@@ -103,3 +108,44 @@ class CircuitEngine:
             seconds={"plan": began - self.asking.started, "run": time.perf_counter() - began},
             peak_rss_bytes=peak_rss_bytes(),
         )
+
+
+@dataclass
+class MaximisedCircuit(CircuitEngine):
+    """Marginal MAP: outer variables are decided before all others, and the best of their states are taken.
+
+    What the search meets again has the same best states: it shares no variable with what is left beside it.
+    """
+
+    def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
+        """Go on with the circuit, and read the best states from it."""
+        made = self.made(seconds, stop)
+        return made if isinstance(made, Unfinished) else self._best(made)
+
+    def _best(self, made: CircuitGraph) -> Result:
+        """Return the best states of the outer variables, whose sum is found again without the circuit."""
+        began, question = time.perf_counter(), self.asking.question
+        assert question.outer is not None
+        model = question.model
+        values = log_values(made, made.layers, log_leaves(made, Cases(1, {})), above(made, question.outer), np)
+        log = float(values[made.root, 0])
+        if log == -math.inf:
+            return Result("mmap", "infeasible")
+        states = states_of(made, walk_down(made, made.layers, values, 1, best, np))[0]
+        found = Result(
+            "mmap",
+            "optimal",
+            log10=log / math.log(10),
+            assignment={model.names[v]: model.label(v, int(states[v])) for v in sorted(question.outer)},
+            seconds={"plan": began - self.asking.started, "run": time.perf_counter() - began},
+            peak_rss_bytes=peak_rss_bytes(),
+        )
+        return evaluated(self.asking, found)
+
+
+class OuterCircuitEngine(MaximisedCircuit):
+    """The same in turns with a sweep; where a time is given, bounds have a look first, and then ask for it."""
+
+    def bid(self) -> Bid:
+        """Return what compiling takes, or why it cannot answer."""
+        return "bounds look first, as a time was given" if self.asking.effort.time is not None else super().bid()

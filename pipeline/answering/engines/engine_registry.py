@@ -77,6 +77,12 @@ def _circuit(asking: Asking, sweep: SweepEngine) -> Engine:
     return CircuitEngine(asking)
 
 
+def _outer_circuit(asking: Asking, sweep: SweepEngine) -> Engine:
+    from .circuit_engine import OuterCircuitEngine
+
+    return OuterCircuitEngine(asking)
+
+
 def _bounds(asking: Asking, sweep: SweepEngine) -> Engine:
     from .bounds_engine import BoundsEngine
 
@@ -85,6 +91,7 @@ def _bounds(asking: Asking, sweep: SweepEngine) -> Engine:
 
 _SUMS: Final = frozenset(("partition", "count"))
 _ALL: Final = frozenset(("optimum", "partition", "count", "marginals", "max-marginals"))
+_TRACED: Final = "a search was written out as a circuit, in this process"
 _SEED: Final = frozenset({"seed"})
 ENGINES: Final = (
     EngineKind(EARLY, _ALL, _early_rows, "rows of the functions were joined, by this process"),
@@ -96,9 +103,8 @@ ENGINES: Final = (
         WORKERS | PROOFS | _SEED,
     ),
     EngineKind("search", _SUMS, _search, "a search counted components once, in this process", _SEED, keeps_order=True),
-    EngineKind(
-        "circuit", frozenset(("marginals",)), _circuit, "a search was written out as a circuit, in this process", _SEED
-    ),
+    EngineKind("circuit", frozenset(("marginals",)), _circuit, _TRACED, _SEED),
+    EngineKind("outer circuit", frozenset(("mmap",)), _outer_circuit, _TRACED, _SEED, keeps_order=True),
     EngineKind("diagrams", _SUMS, _diagrams, "decision diagrams were summed, in this process", _SEED),
     EngineKind(ROWS, _ALL, _rows, "rows were joined over the tree of a sweep, in this process", PLANNING),
     EngineKind(

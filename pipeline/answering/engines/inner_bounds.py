@@ -40,6 +40,7 @@ from ...results.result import Result
 from ..question import Question, question_of
 from ..question_sizes import spare_bytes
 from .asking import Asking
+from .circuit_engine import MaximisedCircuit
 from .left_question import options_of_left, sum_observed
 from .model_left import OuterFunctions
 from .outer_search import OuterSearch, outer_search
@@ -94,7 +95,7 @@ class InnerBounds:
             If even the smallest do not fit memory.
         """
         self._begin()
-        if self.is_close:
+        if self.is_close or self._has_circuit():
             return self._found()
         tightest: LossSearch | None = None
         for split, count in self._splits():
@@ -126,6 +127,20 @@ class InnerBounds:
         if not self.is_close:
             self._climb(1.0, endless=self.asking.effort.time is not None)
         return self._found()
+
+    def _has_circuit(self) -> bool:
+        """Whether a search of clauses that decides outer variables first is soon through; it has the best states."""
+        circuit = MaximisedCircuit(self.asking)
+        bid, seconds = circuit.bid(), OuterPolicy.current().circuit_share * (self.until - time.perf_counter())
+        if isinstance(bid, str) or bid.compiling_seconds > seconds:
+            return False
+        with suppress(BudgetError), self._if_compiled():
+            found = circuit.run(seconds)
+            if isinstance(found, Result):
+                self.possible, self.best, self.above = found.status != "infeasible", found, "circuit"
+                self.upper = -math.inf if found.log10 is None else found.log10
+                return True
+        return False
 
     def _search_losses(self, search: LossSearch, share: float) -> None:
         """Look for the states that lose least of a bound, for a part of the time that is left."""

@@ -49,7 +49,7 @@ def answered_left(asking: Asking, prepared: Prepared) -> Result:
     seconds = {**found.seconds, "plan": prepared.seconds + found.seconds.get("plan", 0.0)}
     seconds["run"] = spent + found.seconds.get("run", 0.0)
     found = replace(found, query=query, seconds=seconds, plan=found.plan or prepared.plan)
-    return _evaluated(asking, found) if query == "mmap" else found
+    return evaluated(asking, found) if query == "mmap" else found
 
 
 def options_of_left(options: Options) -> Options:
@@ -58,7 +58,7 @@ def options_of_left(options: Options) -> Options:
     return replace(options.without_folder(), order=order)
 
 
-def _evaluated(asking: Asking, found: Result) -> Result:
+def evaluated(asking: Asking, found: Result) -> Result:
     """Sum over the others with the maximised variables observed, and say that this is the value.
 
     Raises
@@ -71,7 +71,7 @@ def _evaluated(asking: Asking, found: Result) -> Result:
     again = sum_observed(asking, found.assignment)
     value = -math.inf if again.log10 is None else again.log10
     if not abs(value - found.log10) <= _LOG_TOLERANCE * max(1.0, abs(value)):
-        raise InternalError(f"the states that were found have log10 {value}, the sweep found {found.log10}")
+        raise InternalError(f"the states that were found have log10 {value}, {found.log10} was found for them")
     seconds = {**found.seconds, "check": sum(again.seconds.values())}
     return replace(found, log10=value, seconds=seconds)
 

@@ -42,6 +42,7 @@ _LENGTHS: Final = MappingProxyType(
         "search": TurnLengths(0.25),
         # The same search, written out.
         "circuit": TurnLengths(0.25),
+        "outer circuit": TurnLengths(0.25),
         # 2.6 million edges.
         "diagrams": TurnLengths(0.25),
         # Joins of rows; more seldom paid on 25 public models.
@@ -170,6 +171,9 @@ class OuterPolicy(Policy):
         The passes of one size take at most this part of it.
     vain_passes, least_passes : int
         So many passes that gain little end them; a size is begun if it has time for so many.
+    circuit_share : float
+        A search of clauses that decides outer variables first takes at most this part of the time that is left: of
+        bw_p24_6 it takes 0.8 s, and bounds are open after a minute.
     bucket_cells : int
         A mini-bucket takes a pass as long as so many cells: 75-26-5 0.35 s with 3e5 cells, 0.55 with 2.6e6.
     seconds : float
@@ -200,6 +204,7 @@ class OuterPolicy(Policy):
     passing_share: float = 0.4
     vain_passes: int = 6
     least_passes: int = 3
+    circuit_share: float = 0.125
     bucket_cells: int = 2000
     seconds: float = 60.0
     bounding_share: float = 0.6

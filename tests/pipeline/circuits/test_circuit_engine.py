@@ -1,4 +1,4 @@
-"""Marginals and draws from the circuit of a search: beside brute force, and where no sweep is possible."""
+"""Marginals, draws and marginal MAP from the circuit of a search, beside brute force and where no sweep is possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 import bucketflow
-from bucketflow import Function, Marginals, Model
+from bucketflow import Function, Marginals, Model, Result
 from bucketflow.pipeline.answering.door import solved
 from bucketflow.pipeline.answering.question import question_of
 from bucketflow.pipeline.assignments.draw_sources import draw_source, drawn_from_circuit
@@ -95,6 +95,27 @@ def test_draws_of_a_circuit_have_the_distribution_of_the_model() -> None:
     assert abs((chi_square / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread) < FAR
 
 
+@pytest.mark.parametrize("seed", range(16))
+def test_marginal_map_of_a_circuit_is_the_best_of_all_sums(seed: int) -> None:
+    model, rng = weighted_clauses(seed), np.random.default_rng(seed)
+    outer = sorted(rng.choice(7, int(rng.integers(1, 6)), replace=False).tolist())
+    hard = {0: 1} if seed % 2 else {}
+    names = [model.names[v] for v in outer]
+    question = question_of(model, "mmap", {model.names[v]: s for v, s in hard.items()}, maximize=names)
+    found = solved(question, Options(), ProofOptions(), policy=PATIENT)
+    assert isinstance(found, Result)
+    assert found.tried[-1].engine == "outer circuit"
+    sums = joint(model, hard, {}).sum(axis=tuple(v for v in range(7) if v not in outer))
+    if not sums.any():
+        assert found.status == "infeasible"
+        return
+    assert found.status == "optimal"
+    assert found.log10 == pytest.approx(math.log10(sums.max()), abs=1e-9)
+    assert found.assignment is not None
+    chosen = tuple(model.state_index(v, found.assignment[model.names[v]]) for v in outer)
+    assert sums[chosen] == pytest.approx(sums.max())
+
+
 def at_most_one_of(n: int) -> Model:
     """At most one of ``n`` variables is 1 unless the first one, which weighs 2^n times as much at 1, is 0."""
     functions = [Function((0,), np.array([1.0, 2.0**n]))]
@@ -119,6 +140,18 @@ def test_what_no_sweep_fits_is_answered_from_a_circuit() -> None:
     first, rest = drawn.states[:, 0], drawn.states[:, 1:].sum(axis=1)
     assert (rest[first == 1] <= 1).all()
     assert abs(first.mean() - one * (n + 1) / total) < FAR * math.sqrt(0.25 / 500)
+
+
+@pytest.mark.parametrize("effort", [{}, {"gap": 0.0}, {"time": 60.0}])
+def test_marginal_map_that_no_sweep_fits_is_proved(effort: dict[str, float]) -> None:
+    """The variables that exclude each other are summed, the one that forbids two of them is chosen."""
+    n = 44
+    model = at_most_one_of(n)
+    found = bucketflow.solve(model, "mmap", maximize=model.names[:3], **effort)
+    assert found.status == "optimal"
+    assert found.tried[-1].engine == ("sweep" if "time" in effort else "outer circuit")
+    assert found.log10 == pytest.approx(math.log10(2.0**n * (n - 1)))
+    assert found.assignment == dict(zip(model.names[:3], [1, 0, 0], strict=True))
 
 
 def test_an_order_that_is_asked_for_is_swept() -> None:
