@@ -49,8 +49,6 @@ class RecordedSweep:
     Attributes
     ----------
     dtype : str
-    runs : int
-        How often it has swept.
     """
 
     def __init__(
@@ -65,7 +63,6 @@ class RecordedSweep:
         semiring: Semiring,
     ) -> None:
         self.dtype = semiring.dtype
-        self.runs = 0
         self._small = small
         made_by: dict[int, DeviceRun | SmallRun] = {**runs, **small.runs}
         together = len(small.steps)
@@ -124,7 +121,6 @@ class RecordedSweep:
                 self._repeat = self._bound(first, given, {node: table.data.ptr for node, table in live.items()})
                 self._where = where
             self._repeat()
-            self.runs += 1
         for node in self._kept:
             if node not in live:
                 live[node] = cp.ndarray(self._cells[node], self.dtype, place + self._outputs[node])
