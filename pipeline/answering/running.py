@@ -186,16 +186,17 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
     several = plan.seconds > _THREADED_SECONDS and not isinstance(pool, DaskPool)
     report = None if progress is None else accumulated(progress, plan.reported_bytes * plan.evaluated)
     threads = resources.threads if several else 1
-    run = replace(run, threads=threads, compiled=compiler_pays(plan.cells * plan.evaluated), progress=report)
+    run = replace(run, threads=threads, progress=report)
     steps = resources.asked.tasks == "steps" and isinstance(pool, DaskPool)
     run = replace(run, room=room_for(prepared), disk_bytes=resources.asked.disk_bytes, by_steps=steps)
     run = replace(run, kept_bytes=resources.asked.kept_bytes, most_primes=prepared.most_primes)
-    if not plan.device or (resources.asked.remote and isinstance(pool, SerialPool)):
-        return run
-    # both sweeps of a slice: none of its steps is placed
-    one_launch = plan.results and not plan.spill and plan.row_bounds is None and not steps
-    if one_launch:
+    on_device = plan.device and not (resources.asked.remote and isinstance(pool, SerialPool))
+    # both sweeps of a slice: none of its steps is placed, and no loop of the host is asked
+    if on_device and plan.results and not plan.spill and plan.row_bounds is None and not steps:
         return replace(run, device=True, device_bytes=resources.memory_bytes)
+    run = replace(run, compiled=compiler_pays(plan.cells * plan.evaluated))
+    if not on_device:
+        return run
     return replace(run, device=True, least_cells=resources.least_cells(problem.semiring))
 
 

@@ -81,11 +81,11 @@ class CompiledState:
         self.findings: Mapping[int, Array] = {}
         self._partition = ScaledPartition(skeleton.network)
         self._hosts = skeleton.hosts
-        self._base: dict[int, Scaled] = {}
+        self._base: Mapping[int, Scaled] = {}
         self._tables: KeptTables | None = None
         self._entered: Mapping[int, Array] = {}
         self._sound = True
-        self._next: tuple[Skeleton, dict[int, Scaled], KeptTables] | None = None
+        self._next: tuple[Skeleton, Mapping[int, Scaled], KeptTables] | None = None
         self.device: GpuPropagation | None = None
         self.better: BetterPlans | None = None
         plan = skeleton.plan
@@ -238,7 +238,7 @@ class CompiledState:
             tables = kept_tables(plan, base, self._tables.compiled)
             self._next = replace(self.skeleton, plan=plan), base, tables
 
-    def _leaves_of(self, plan: Plan) -> dict[int, Scaled]:
+    def _leaves_of(self, plan: Plan) -> Mapping[int, Scaled]:
         """Make the leaf tables that a plan reads."""
         return self._partition.leaves(dict(enumerate(plan.layouts[: plan.tree.n_leaves])))
 

@@ -30,7 +30,7 @@ from .evaluated import Evaluation
 from .float_costs import stored_costs
 from .function import FORBIDDEN as FORBIDDEN
 from .function import Function as Function
-from .function import Scopes, least_costs
+from .function import Scopes, know_positive, least_costs
 from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .hidden_variables import completed
@@ -355,6 +355,13 @@ class Model:
     def scopes(self) -> Scopes:
         """The scopes of all functions, as arrays."""
         return Scopes.of(self.functions, self.dims)
+
+    @cached_property
+    def log_bounds(self) -> NDArray[np.float64]:
+        """ln of the least and of the greatest value above 0 of each function; shape (2, functions)."""
+        know_positive(self.functions)
+        ends = [function.positive for function in self.functions]
+        return np.array([[math.log(low) for low, _ in ends], [math.log(high) for _, high in ends]]).reshape(2, -1)
 
     @cached_property
     def allowed_costs(self) -> NDArray[np.int64]:

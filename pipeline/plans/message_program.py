@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -18,6 +19,7 @@ from ...tasks.steps.axes import fuse
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.semiring import Law, Semiring
 from ...tasks.sweeps.scaled import Scaled
+from ...tasks.sweeps.table_packs import ScaledTables, TablePack, packed
 from ..errors import ModelError
 from ..trees.tree import Target
 from .stages import DeviceNeeds
@@ -35,7 +37,7 @@ class DeviceLeaves:
     Parameters
     ----------
     law : {"sum_product", "min_plus"}
-    values : mapping of int to ndarray
+    packs : sequence of TablePack
         Probabilities of at most 1; or energies or costs, infinite where nothing is possible.
     log_scale : float
         ln of what probabilities were divided by.
@@ -44,16 +46,25 @@ class DeviceLeaves:
     """
 
     law: Law
-    values: Mapping[int, Array]
+    packs: Sequence[TablePack]
     log_scale: float = 0.0
     natural: bool = True
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """All leaves, in the order of the packs."""
+        return tuple([node for pack in self.packs for node in pack.nodes])
 
 
 def probability_leaves(leaves: Mapping[int, Scaled]) -> DeviceLeaves:
     """Return tables of probabilities without their scales."""
-    scale = math.fsum(leaf.log_scale for leaf in leaves.values())
+    if isinstance(leaves, ScaledTables) and not any(pack.logs for pack in leaves.packs):
+        return DeviceLeaves(
+            "sum_product", leaves.packs, math.fsum([s for pack in leaves.packs for s in pack.log_scales])
+        )
+    scale = math.fsum([leaf.log_scale for leaf in leaves.values()])
     values = {node: np.exp(leaf.values) if leaf.logs else leaf.values for node, leaf in leaves.items()}
-    return DeviceLeaves("sum_product", values, scale, not any(leaf.logs for leaf in leaves.values()))
+    return DeviceLeaves("sum_product", packed(values), scale, not any(leaf.logs for leaf in leaves.values()))
 
 
 def cost_leaves(leaves: Mapping[int, Array], semiring: Semiring) -> DeviceLeaves:
@@ -62,7 +73,7 @@ def cost_leaves(leaves: Mapping[int, Array], semiring: Semiring) -> DeviceLeaves
     def doubles(table: Array) -> Array:
         return np.where(table < semiring.zero, table, math.inf) if semiring.saturates else table
 
-    return DeviceLeaves("min_plus", {node: doubles(table) for node, table in leaves.items()})
+    return DeviceLeaves("min_plus", [replace(pack, values=doubles(pack.values)) for pack in packed(leaves)])
 
 
 def message_program(
@@ -88,14 +99,13 @@ def message_program(
     """
     asked = tuple(hosts.items()), tuple([plan.results[t] for t in targets])
     drawn = _laid_out(plan, *asked, group)
-    exponents = [0] * len(leaves.values)
-    if leaves.law == "sum_product":
-        exponents = least_exponents(list(leaves.values.values()))
+    nodes = leaves.nodes
+    exponents = least_exponents(leaves.packs) if leaves.law == "sum_product" else [0] * len(nodes)
 
     def made() -> MessageProgram:
-        return _program(plan, drawn, dict(zip(leaves.values, exponents, strict=True)), hosts, targets, leaves.law)
+        return _program(plan, drawn, dict(zip(nodes, exponents, strict=True)), hosts, targets, leaves.law)
 
-    more = *asked, tuple(targets), tuple(leaves.values), tuple(exponents), leaves.law, group
+    more = *asked, tuple(targets), nodes, tuple(exponents), leaves.law, group
     return replace(_PROGRAMS.of(_parts(plan), more, made), log_scale=leaves.log_scale)
 
 
@@ -155,9 +165,8 @@ def _places(records: MessageRecords, results: Sequence[int], cells: Sequence[int
 def constant_values(program: MessageProgram, leaves: DeviceLeaves) -> NDArray[np.float64]:
     """Return the leaf tables where the program expects them."""
     values = np.zeros(program.records.constant_cells)
-    for leaf, at in program.constants.items():
-        table = leaves.values[leaf]
-        values[at : at + table.size] = table
+    for pack in leaves.packs:
+        pack.put(values, program.constants)
     return values
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
-from ..models.function import greatest_costs, know_positive
+from ..models.function import greatest_costs
 from ..models.model import Model
 from .leaf_groups import Cells, LeafGroup, made_together, spread
 from .leaf_rows import ListedCells, values_at
@@ -26,7 +26,7 @@ from .preprocess import Leaf, Network
 from .preprocessing_policy import PreprocessingPolicy
 
 if TYPE_CHECKING:
-    from ...tasks.sweeps.scaled import Scaled
+    from ...tasks.sweeps.table_packs import ScaledPack
 
 # Costs above this are refused, so that a sum of two of them still fits int64.
 COST_LIMIT = 1 << 61
@@ -151,61 +151,62 @@ def energies(probabilities: Array) -> Array:
         return np.asarray(0.0 - np.log(np.asarray(probabilities, dtype=np.float64)))
 
 
-def probability_leaves(network: Network, group: LeafGroup) -> list[Scaled]:
+def probability_leaves(network: Network, group: LeafGroup) -> ScaledPack:
     """Build leaf tables of probabilities, flat float64 with no value above 1, with bounds.
 
     Products that might underflow are taken as logarithms first, and stay such where they span too much.
     """
-    scaled = _scaled()
-    bounds = _log_bounds(network, group)
-    extreme = [max(-below, above) > scaled.LOOSE for _, _, below, above in bounds]
-    if any(extreme):
-        if len(extreme) > 1:
-            return _apart(network, group, extreme)
+    scaled, packs = _scaled()
+    lows, highs, below, above = _log_bounds(network, group)
+    loose = scaled.LOOSE
+    if max(above) > loose or -min(below) > loose:
+        if len(group.nodes) > 1:
+            return _apart(network, group, [max(-b, a) > loose for b, a in zip(below, above, strict=True)])
         logs = _combine(network, group, _LeafMaking(np.zeros(()), lambda _, v, __: -energies(v), _add_into))
-        return [scaled.from_logs(logs, 0.0, scaled.LOWEST)]
-    values = group.split(_combine(network, group, _LeafMaking(np.ones(()), lambda _, v, __: v, _multiply_into)))
-    made = [scaled.Scaled(table, 0.0, low, high) for table, (low, high, _, _) in zip(values, bounds, strict=True)]
-    large = [k for k, (_, high, _, _) in enumerate(bounds) if high > 0.0]
-    for k, table in zip(large, scaled.measured_each([values[k] for k in large]), strict=True):
-        made[k] = table
+        alone: ScaledPack = packs.ScaledPack.of({group.nodes[0]: scaled.from_logs(logs, 0.0, scaled.LOWEST)})
+        return alone
+    values = _combine(network, group, _LeafMaking(np.ones(()), lambda _, v, __: v, _multiply_into))
+    cells = (values.size,) if len(group.nodes) == 1 else tuple(group.cells.tolist())
+    made: ScaledPack = packs.ScaledPack(group.nodes, cells, values, [0.0] * len(cells), lows, highs)
+    if large := [k for k, high in enumerate(highs) if high > 0.0]:
+        tables = made.tables()
+        for k, table in zip(large, scaled.measured_each([tables[k].values for k in large]), strict=True):
+            tables[k] = table
+        made = packs.ScaledPack.of(dict(zip(group.nodes, tables, strict=True)))
     return made
 
 
-def _apart(network: Network, group: LeafGroup, extreme: Sequence[bool]) -> list[Scaled]:
+def _apart(network: Network, group: LeafGroup, extreme: Sequence[bool]) -> ScaledPack:
     """Build leaf tables of probabilities, those whose products might underflow one by one."""
-    near = [k for k, far in enumerate(extreme) if not far]
-    found = dict(zip(near, probability_leaves(network, group.some(near)) if near else (), strict=True))
-    for k, (leaf, axes) in enumerate(zip(group.leaves, group.axes, strict=True)):
+    near, found = [k for k, far in enumerate(extreme) if not far], {}
+    if near:
+        made = probability_leaves(network, group.some(near))
+        found = dict(zip(made.nodes, made.tables(), strict=True))
+    for k, node in enumerate(group.nodes):
         if extreme[k]:
-            found[k] = probability_leaves(network, LeafGroup.alone(leaf, axes))[0]
-    return [found[k] for k in range(len(extreme))]
+            (found[node],) = probability_leaves(network, LeafGroup.alone(group.leaves[k], group.axes[k])).tables()
+    pack: ScaledPack = _scaled()[1].ScaledPack.of({node: found[node] for node in group.nodes})
+    return pack
 
 
-def _log_bounds(network: Network, group: LeafGroup) -> list[tuple[float, float, float, float]]:
+def _log_bounds(network: Network, group: LeafGroup) -> tuple[list[float], list[float], list[float], list[float]]:
     """Return ln-bounds of the entries of leaf tables, and of the products of some of their functions beside 1."""
-    functions = network.model.functions
-    know_positive([functions[f] for leaf in group.leaves for f in leaf.functions])
-    found, log = [], math.log
-    for leaf in group.leaves:
-        low = high = below = above = 0.0
-        for f in leaf.functions:
-            least, most = functions[f].positive
-            log_least, log_most = log(least), log(most)
-            low += log_least
-            high += log_most
-            below += log_least if log_least < 0.0 else 0.0
-            above += log_most if log_most > 0.0 else 0.0
-        found.append((low, high, below, above))
-    return found
+    least, most = network.model.log_bounds[:, group.functions]
+    if len(group.nodes) == 1:  # a sum for each function takes less than calls of NumPy
+        low, high = least.tolist(), most.tolist()
+        return [sum(low)], [sum(high)], [sum([x for x in low if x < 0.0])], [sum([x for x in high if x > 0.0])]
+    leaves, count = np.concatenate([np.arange(head) for head in group.heads]), len(group.nodes)
+    below, above = np.minimum(least, 0.0), np.maximum(most, 0.0)
+    sums = [np.bincount(leaves, logs, count).tolist() for logs in (least, most, below, above)]
+    return sums[0], sums[1], sums[2], sums[3]
 
 
 @cache
-def _scaled() -> Any:
+def _scaled() -> tuple[Any, Any]:
     """Tables of sums, which bounds on optima do without; asked for by every leaf, so imported once."""
-    from ...tasks.sweeps import scaled
+    from ...tasks.sweeps import scaled, table_packs
 
-    return scaled
+    return scaled, table_packs
 
 
 def indicator_leaves(network: Network, group: LeafGroup) -> Array:
@@ -299,8 +300,11 @@ def _combined(
         values = convert([f], _aligned(network, f, axes, shape, cuts), None)
         if len(leaf.functions) == 1 and values.shape == shape:
             return np.array(values, dtype=one.dtype, order="C").reshape(-1)
-        total = np.full(shape, one) if total is None else total
-        combine(total, values)
+        if total is None:
+            total = np.empty(shape, one.dtype)
+            total[...] = values
+        else:
+            combine(total, values)
     return (np.full(shape, one) if total is None else total).reshape(-1)
 
 

@@ -138,9 +138,23 @@ class Network:
         return tuple(places)
 
     @cached_property
-    def uniform(self) -> dict[int, NDArray[np.float64]]:
-        """For each variable of the model that is not left: every state that is possible equally likely."""
-        outside = [v for v in range(len(self.model.dims)) if v not in self.local]
+    def fixed(self) -> float | int | None:
+        """The functions whose variables are all fixed, combined; None if that is impossible already.
+
+        A cost above the sum of the functions' least costs, or a natural logarithm.
+        """
+        if not self.feasible:
+            return None
+        model, domains = self.model, self.domains
+        values = [model.functions[f].at([int(domains[v][0]) for v in model.functions[f].scope]) for f in self.constants]
+        if model.kind == "cost":
+            above = [int(v) - model.lowest[f] for f, v in zip(self.constants, values, strict=True)]
+            forbidden = any(v >= model.limits[f] for f, v in zip(self.constants, values, strict=True))
+            return None if forbidden or _reaches_top(model, sum(above)) else sum(above)
+        return None if 0.0 in values else math.fsum([math.log(v) for v in values])
+
+    def uniform(self, outside: Sequence[int]) -> dict[int, NDArray[np.float64]]:
+        """Return for some variables of the model that are not left: every state that is possible equally likely."""
         sizes = np.array([self.model.dims[v] for v in outside], np.int64)
         flat = np.repeat(1.0 / sizes, sizes)
         tables, start = dict[int, NDArray[np.float64]](), 0
@@ -370,21 +384,8 @@ def with_joints(network: Network, targets: Sequence[tuple[int, ...]]) -> Network
 
 
 def fixed_value(network: Network) -> float | int | None:
-    """Combine the functions whose variables are all fixed; None if that is impossible already.
-
-    A cost above the sum of the functions' least costs, or a natural logarithm.
-    """
-    if not network.feasible:
-        return None
-    model = network.model
-    values = [
-        model.functions[f].at([int(network.domains[v][0]) for v in model.functions[f].scope]) for f in network.constants
-    ]
-    if model.kind == "cost":
-        above = [int(v) - model.lowest[f] for f, v in zip(network.constants, values, strict=True)]
-        forbidden = any(v >= model.limits[f] for f, v in zip(network.constants, values, strict=True))
-        return None if forbidden or _reaches_top(model, sum(above)) else sum(above)
-    return None if 0.0 in values else math.fsum(math.log(v) for v in values)
+    """Return :attr:`Network.fixed`."""
+    return network.fixed
 
 
 def _reaches_top(model: Model, above: int) -> bool:

@@ -14,8 +14,9 @@ from ...tasks.boxes.codecs import Codec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
+from ...tasks.sweeps.table_packs import ScaledTables
 from ..errors import InternalError
-from ..preprocessing.leaf_groups import Cells, LeafGroup
+from ..preprocessing.leaf_groups import Cells, LeafGroup, groups
 from ..preprocessing.leaf_tables import (
     CostScale,
     cost_leaves,
@@ -81,7 +82,7 @@ class Arithmetic(Protocol[T]):
         """Build a leaf table, or some of its cells."""
         ...
 
-    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, T]:
+    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> Mapping[int, T]:
         """Build leaf tables, by node."""
         ...
 
@@ -214,7 +215,12 @@ class ScaledPartition(Sums):
 
     def together(self, group: LeafGroup) -> list[Scaled]:
         """Build leaf tables with bounds."""
-        return probability_leaves(self.network, group)
+        return probability_leaves(self.network, group).tables()
+
+    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> ScaledTables:
+        """Build leaf tables, by node, small ones side by side."""
+        packs = [probability_leaves(self.network, group) for group in groups(self.network, axes)]
+        return ScaledTables(packs, tuple(axes))
 
     def total(self, roots: Sequence[Scaled]) -> float:
         """Return ln of the sum of one slice from its root tables; -inf for 0."""

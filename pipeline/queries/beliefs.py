@@ -180,7 +180,7 @@ class Defaults:
         """Build a leaf table, or some of its cells."""
         return self.together(LeafGroup.alone(leaf, axes))[0]
 
-    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> dict[int, Any]:
+    def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> Mapping[int, Any]:
         """Build leaf tables, by node, small ones together."""
         return made_together(self.network, axes, self.together)
 

@@ -76,7 +76,7 @@ def dressed(
         model,
         "ok",
         maximum,
-        tables=_single_tables(network, asked.variables, beliefs.tables, answer),
+        tables=_single_tables(network, asked.variables, beliefs.tables, findings, answer),
         joint={tuple(model.names[v] for v in group): answer(group) for group in asked.joints},
         families={f: answer(model.functions[f].scope) for f in asked.families if model.functions[f].scope},
         log10_evidence=log10,
@@ -88,13 +88,17 @@ def _single_tables(
     network: Network,
     variables: Iterable[int],
     tables: Mapping[Target, Array],
+    findings: Mapping[int, Array],
     answer: Callable[[tuple[int, ...]], Array],
 ) -> dict[str, Array]:
-    """Answer for each variable; those of probabilities with all states left are as they are."""
+    """Answer for each variable; those of probabilities with all states left, or in no function, are as they are."""
     names, local, whole = network.model.names, network.local, network.whole
     if network.query != "partition":
         return {names[v]: answer((v,)) for v in variables}
-    return {names[v]: tables[(local[v],)] if v in whole else answer((v,)) for v in variables}
+    found = network.uniform([v for v in variables if v not in local and v not in findings])
+    return {
+        names[v]: tables[(local[v],)] if v in whole else found[v] if v in found else answer((v,)) for v in variables
+    }
 
 
 def costs_above(model: Model, above: Array, least: int) -> Array:
@@ -158,7 +162,7 @@ def expanded(
         An axis for each of the variables, of all its states.
     """
     if len(variables) == 1 and not maximum and variables[0] not in network.local and variables[0] not in findings:
-        return network.uniform[variables[0]].copy()
+        return network.uniform(variables)[variables[0]]
     costs = maximum and network.model.kind == "cost"
     outside: float = UNREACHABLE if costs else math.inf if maximum else 0.0
     target = local_part(network, variables)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,8 @@ from ..plans.message_program import DeviceLeaves, constant_values, message_progr
 from ..plans.plan import Plan
 from ..queries.arithmetic import Arithmetic
 from ..trees.tree import Target
+
+Array = NDArray[Any]
 
 
 class DeviceSweeps:
@@ -38,7 +40,7 @@ class DeviceSweeps:
         self._targets: tuple[Target, ...] = tuple(plan.results)
         self._plan: Plan | None = plan
         self._swept_bytes = 0
-        self._program = message_program(plan, self._leaves(leaves), {}, self._targets)
+        self._program = message_program(plan, arithmetic.device_leaves(leaves), {}, self._targets)
         self._device: DeviceMessages | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -59,7 +61,30 @@ class DeviceSweeps:
         DeviceMemoryError
             If the device has less memory than its budget.
         """
-        constants = self._leaves(leaves)
+        answer = self._answer(leaves)
+        if answer is None:
+            return None
+        tables, total = self._tables(answer), self._total(answer)
+        if self._program.law == "sum_product":
+            return total, {target: Scaled(table) for target, table in tables.items()}
+        return total, tables
+
+    def beliefs(self, leaves: Mapping[int, Any], dims: Sequence[int]) -> tuple[Any, dict[Target, Array]] | None:
+        """Return the total and the beliefs, shaped, where one slice is all there is; see :meth:`swept`."""
+        answer = self._answer(leaves)
+        if answer is None:
+            return None
+        tables, total = self._tables(answer), self._total(answer)
+        if self._arithmetic.joined([total]) is None:
+            return total, {}
+        if self._program.law != "sum_product":
+            return total, self._arithmetic.combiner({}).read(tables, dims)
+        # the device has divided them by their sums
+        return total, {t: b if len(t) == 1 else b.reshape([dims[v] for v in t]) for t, b in tables.items()}
+
+    def _answer(self, leaves: Mapping[int, Any]) -> Array | None:
+        """Return what the device answers; None where it cannot prove that no product left the range of doubles."""
+        constants = self._arithmetic.device_leaves(leaves)
         if not constants.natural:
             self._check_host()
             return None
@@ -72,12 +97,20 @@ class DeviceSweeps:
         if answer[-1]:
             self._check_host()
             return None
+        return answer
+
+    def _tables(self, answer: Array) -> dict[Target, Array]:
+        """Return the table of every target, flat."""
         places = self._program.targets.tolist()
-        tables = {t: answer[a : a + cells] for t, (_, cells, a, _) in zip(self._targets, places, strict=True)}
-        if self._program.law == "sum_product":
-            total = float(answer[-2]) + self._program.log_scale
-            return total, {target: Scaled(table) for target, table in tables.items()}
-        return self._least(answer[-2:-1]), tables
+        return {t: answer[a : a + cells] for t, (_, cells, a, _) in zip(self._targets, places, strict=True)}
+
+    def _total(self, answer: Array) -> Any:
+        """Return the total as the arithmetic has it."""
+        return (
+            float(answer[-2]) + self._program.log_scale
+            if self._program.law == "sum_product"
+            else self._least(answer[-2:-1])
+        )
 
     def _least(self, root: NDArray[np.float64]) -> Any:
         """Return a least total of one cell as the arithmetic has it; None if nothing is possible."""
@@ -91,9 +124,6 @@ class DeviceSweeps:
                 "products leave the range of doubles on the GPU, and on the CPU a slice needs "
                 f"{format_bytes(needed)}, where {format_bytes(free)} is free; ask without --gpus"
             )
-
-    def _leaves(self, leaves: Mapping[int, Any]) -> DeviceLeaves:
-        return self._arithmetic.device_leaves(leaves)
 
 
 def checked_device(program: MessageProgram, leaves: DeviceLeaves, memory_bytes: int) -> DeviceMessages:

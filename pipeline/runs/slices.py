@@ -21,6 +21,7 @@ from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...storage.tables import create_table
 from ...tasks.boxes.receipts import Receipts
 from ...tasks.boxes.stores import ChunkFiles
+from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, timed_steps
 from ..plans.plan import Plan
@@ -143,6 +144,11 @@ def run_group(
 
     Of those that are not ``worth`` it, if any, nothing is found: None. Beliefs are of all.
     """
+    if slices.slices == 1 and slices.device is not None and worth is None:
+        found = slices.device.beliefs(slices.program.leaves, slices.program.dims)
+        if found is not None:
+            return GroupResult([found[0]], found[1])
+        slices = replace(slices, device=None, program=host_program(slices.program))
     return group_result(slices, number, worth, swept_slices(slices, slices.states(number, worth), threads, on_table))
 
 
@@ -177,9 +183,17 @@ def swept_slices(
     for states in chosen:
         found = slices.device.swept(program.restricted_leaves(states))
         if found is None:
+            program = host_program(program)
             (tables,) = program.run_slices([states], threads=threads)
             found = read_slice(slices, tables)
         yield found
+
+
+def host_program(program: Program[T]) -> Program[T]:
+    """Return the program for the host, which is asked what the device cannot prove, with compiled loops if they pay."""
+    algebra: Any = program.algebra
+    compiled = algebra.compiled or compiler_pays(sum([step.lowered.cells for step in program.steps]))
+    return replace(program, algebra=replace(algebra, compiled=compiled))
 
 
 def read_slice(slices: Slices[T], tables: Mapping[int, T]) -> tuple[Any, dict[Target, T]]:

@@ -77,10 +77,6 @@ class DevicePolicy(Policy):
         Length of an item where there are many cases, of which none waits for a single item.
     message_waiting_seconds : float
         What a message waits for the items of the messages that it needs.
-    least_entry_cells : int
-        Tables of at most this many cells are searched for their least entries together.
-    least_entry_tables : int
-        Tables that are searched together.
     message_small_cells : int
         Messages of less work are cut for threads of one block, larger ones for many items.
     message_short_states : int
@@ -127,8 +123,6 @@ class DevicePolicy(Policy):
     message_item_seconds: float = 1e-6
     message_batch_item_seconds: float = 40e-6
     message_waiting_seconds: float = 2e-6
-    least_entry_cells: int = 1 << 10
-    least_entry_tables: int = 1 << 10
     message_small_cells: int = 4096
     message_short_states: int = 4
     message_output_ns: float = 150.0

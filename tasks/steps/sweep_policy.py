@@ -43,6 +43,9 @@ class SweepPolicy(Policy):
         Cells of such tables together, at most: with what says where they are they take 24 bytes each, 6 MB.
     slices_one_by_one : int
         Slices whose tables are taken one by one: to find all places takes as long as four of them.
+    packed_table_cells, pack_cells : int
+        Tables of at most so many cells are copied side by side, so many cells at most: as leaf tables are that are made
+        together. Of larger ones a copy takes longer than Python does.
     pilot_draws : int
         Draws that tell how many of a temperature are kept, where only those below a cost are wanted.
     enough_kept : float
@@ -68,6 +71,8 @@ class SweepPolicy(Policy):
     sliced_cells: int = 1 << 12
     sliced_together: int = 1 << 18
     slices_one_by_one: int = 4
+    packed_table_cells: int = 1 << 10
+    pack_cells: int = 1 << 16
     pilot_draws: int = 256
     enough_kept: float = 0.25
     tempering_sweeps: int = 20

@@ -8,6 +8,10 @@ by events of the device, ``run`` the same by the host's clock, ``answer`` with P
 marginals by name. ``CPU`` is that of a compiled model whose tables are all computed again, on one thread. The floor
 is the bytes of all inputs and outputs of all steps, each counted once, over the bandwidth of a copy. A second table
 compares batches of cases.
+
+With ``--one-shot`` whole answers of ``marginals(model, gpus=1)`` instead, in a process that has answered another model.
+``first`` plans, ``read again`` finds the plan of a model that was just read again, ``again`` asks the same model.
+``wanted`` of the last is three times the kernels and 5 ms.
 """
 
 from __future__ import annotations
@@ -32,12 +36,15 @@ import bucketflow
 from bucketflow.cluster.gpus import gpu_client, visible_gpus
 from bucketflow.pipeline.compiled.compiled import Compiled
 from bucketflow.pipeline.models.model import Function
+from bucketflow.pipeline.runs import device_slices
+from bucketflow.tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, _Cases, _pinned
 
 cp = cupy()
 
 NETWORKS = ("water", "barley", "diabetes", "munin3", "link")
 BATCHES = {"alarm": (10_000, 10_000), "hailfinder": (10_000, 10_000), "water": (10_000, 1000), "munin3": (1000, 50)}
 """Cases on the GPU, and on the CPU."""
+ONE_SHOT = ("hailfinder", "water", "barley", "pigs", "diabetes", "munin3", "link", "munin")
 LAUNCHES = "1 graph of 3 kernels"
 
 
@@ -112,6 +119,54 @@ def propagation(name: str, copy: float, table: Table) -> None:
     print(
         f"{name}: compiled for the GPU in {compiling:.2f} s, {records.slab_cells * 8 / 1e6:.1f} MB a case", flush=True
     )
+
+
+class Seen(DeviceMessages):
+    """The last program of this process, to be timed alone."""
+
+    last: Seen
+
+    def __init__(self, program: MessageProgram, constants: Any) -> None:
+        super().__init__(program, constants)
+        Seen.last = self
+
+    def kernel_seconds(self) -> float:
+        """Return the time of both sweeps by events of the device."""
+        cases = _Cases(self.program, self._fixed, 1)
+        findings, answer = _pinned((self.program.records.finding_cells,)), _pinned((self.program.answer_cells,))
+        stream = cp.cuda.Stream(non_blocking=True)
+        with stream:
+            stream.begin_capture()
+            cases.launch(1, findings, answer)
+            graph = stream.end_capture()
+        return seconds(lambda: graph.launch(cp.cuda.get_current_stream()), 50)
+
+
+def one_shot(names: list[str]) -> None:
+    """Print a line for each network."""
+    device_slices.DeviceMessages = Seen  # type: ignore[misc]
+    bucketflow.marginals(load("alarm"), gpus=1)
+    columns = ("network", "kernels", "wanted", "again", "read again", "first", "planning", "differs")
+    table = Table(title="ms per answer of marginals(model, gpus=1)")
+    for column in columns:
+        table.add_column(column)
+    for name in names or ONE_SHOT:
+        model, others = load(name), [load(name) for _ in range(3)]
+        start = time.perf_counter()
+        found = bucketflow.marginals(model, gpus=1)
+        first, planning = time.perf_counter() - start, found.seconds["plan"]
+        kernels = Seen.last.kernel_seconds()
+        again = host_seconds(lambda model=model: bucketflow.marginals(model, gpus=1), 30)
+        read = []
+        for other in others:
+            start = time.perf_counter()
+            found = bucketflow.marginals(other, gpus=1)
+            read.append(time.perf_counter() - start)
+        gap = difference(found, bucketflow.marginals(model, memory="8GB"))
+        times = kernels, 3 * kernels + 5e-3, again, float(np.median(read)), first, planning
+        table.add_row(name, *(f"{1e3 * t:.2f}" for t in times), f"{gap:.1g}")
+        print(name, *(f"{1e3 * t:.2f}" for t in times), f"{gap:.1g}", flush=True)
+    Console(width=120).print(table)
 
 
 def random_cases(model: bucketflow.Model, count: int) -> dict[str, Any]:
@@ -198,7 +253,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("names", nargs="*")
     parser.add_argument("--counts")
+    parser.add_argument("--one-shot", action="store_true")
     chosen = parser.parse_args()
+    if chosen.one_shot:
+        one_shot(chosen.names)
+        return
     if chosen.counts:
         scaling([n for n in map(int, chosen.counts.split(",")) if n <= len(visible_gpus())])
         return

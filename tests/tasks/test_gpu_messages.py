@@ -16,6 +16,7 @@ from bucketflow.tasks.gpu.messages.propagation import DeviceMessages, MessagePro
 from bucketflow.tasks.gpu.messages.records import Constant, least_exponents, records_of
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
+from bucketflow.tasks.sweeps.table_packs import packed
 from tests.models import grid as mixed_grid
 from tests.tasks.test_message_records import AWKWARD, Scopes, random_costs, random_step, random_tables
 
@@ -34,7 +35,7 @@ def check(
     """One step, its result as the only target, in one case and in several."""
     tables = random_tables(scopes, sizes, len(scopes))
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
-    constants = {i: Constant(t.size, least_exponents([t])[0]) for i, t in tables.items()}
+    constants = {i: Constant(t.size, least_exponents(packed({0: t.reshape(-1)}))[0]) for i, t in tables.items()}
     records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, [99], item_seconds, group)
     expected = contract([t.reshape(-1) for t in tables.values()], scopes, output, sizes, SUM_PRODUCT)
     targets = np.array([[records.slab_at[99], expected.size, 0, 0]], dtype=np.uint32)

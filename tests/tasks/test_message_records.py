@@ -14,6 +14,7 @@ from bucketflow.tasks.gpu.messages.records import COMPUTED, Constant, MessageRec
 from bucketflow.tasks.gpu.messages.tiles import HIGH_WORDS, LINE_CELLS, LOW_WORDS, THREADS, cells_of, message_tiles
 from bucketflow.tasks.steps.lowering import lower
 from bucketflow.tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
+from bucketflow.tasks.sweeps.table_packs import packed
 from tests.tasks.message_interpreter import interpret, offsets
 
 Scopes = list[tuple[int, ...]]
@@ -53,7 +54,7 @@ def check(
 ) -> MessageRecords:
     tables = random_tables(scopes, sizes, len(scopes))
     axes = lower(scopes, output, sizes, "float64", SUM_PRODUCT).axes
-    constants = {i: Constant(t.size, least_exponents([t])[0]) for i, t in tables.items()}
+    constants = {i: Constant(t.size, least_exponents(packed({0: t.reshape(-1)}))[0]) for i, t in tables.items()}
     records = records_of([Operation(99, tuple(range(len(scopes))), axes)], constants, {}, (), item_seconds, group)
     assert records.fixed_bytes == 8 * records.constant_cells + records.words.nbytes + records.items.nbytes
     slab, tops, failed = run(records, tables)
@@ -222,11 +223,13 @@ def test_too_many_cells_are_refused() -> None:
 def test_least_exponents_of_tables_small_and_large() -> None:
     rng = np.random.default_rng(5)
     tables = [rng.random(n) ** 40 * (rng.random(n) > 0.3) for n in (1, 5000, 3, 1024, 1025, *([2] * 1500))]
-    tables += [np.zeros(4), np.zeros(3000), np.array([5e-324, 1.0]), np.zeros(0)]
+    tables += [np.zeros(4), np.zeros(3000), np.array([5e-324, 1.0]), np.array([-0.0, 0.5])]
 
     def least(table: np.ndarray) -> int:
         positive = table[table > 0.0]
         return math.frexp(positive.min())[1] - 1 if positive.size else 0
 
-    assert least_exponents(tables) == [least(table) for table in tables]
+    nodes = [node for pack in packed(dict(enumerate(tables))) for node in pack.nodes]
+    found = least_exponents(packed(dict(enumerate(tables))))
+    assert dict(zip(nodes, found, strict=True)) == {k: least(table) for k, table in enumerate(tables)}
     assert least_exponents([]) == []

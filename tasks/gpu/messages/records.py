@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...sweeps.table_packs import TablePack
 from ..device_policy import DevicePolicy
 from ..tiling.streams import Axis
 from .layout import HEAD_WORDS, INPUT_WORDS, MessageLayout, Operation, OperationKind, layout_of
@@ -236,21 +237,24 @@ def _axis_words(axis: Axis, case_cells: int) -> tuple[int, ...]:
     return axis.size, magic, bits - 1, *strides
 
 
-def least_exponents(tables: Sequence[NDArray[Any]]) -> list[int]:
-    """Return the exponent of the least positive entry of each table, 0 if it has none."""
-    policy = DevicePolicy.current()
-    least = np.full(len(tables), np.inf)
-    sizes = [table.size for table in tables]
-    small = [k for k, size in enumerate(sizes) if 0 < size <= policy.least_entry_cells]
-    for first in range(0, len(small), policy.least_entry_tables):
-        some = small[first : first + policy.least_entry_tables]
-        flat = np.concatenate([tables[k] for k in some], axis=None)
-        starts = np.cumsum([0, *[sizes[k] for k in some[:-1]]])
-        least[some] = np.minimum.reduceat(np.where(flat > 0.0, flat, np.inf), starts)
-    for k, size in enumerate(sizes):
-        if size > policy.least_entry_cells:
-            least[k] = tables[k].min(where=tables[k] > 0.0, initial=np.inf)
-    exponents = np.frexp(least)[1] - 1
-    exponents[np.isinf(least)] = 0
-    found: list[int] = exponents.tolist()
-    return found
+def least_exponents(packs: Sequence[TablePack]) -> list[int]:
+    """Return the exponent of the least positive entry of each table, 0 if it has none; no entry is negative."""
+    least = [np.zeros(0, np.uint64)]
+    for pack in packs:
+        if len(pack.nodes) > 1:
+            least.append(np.minimum.reduceat(_zeros_last(pack.values), pack.starts[:-1]))
+        else:
+            blocks = range(0, pack.values.size, _BLOCK_CELLS)
+            least.append(min([_zeros_last(pack.values[k : k + _BLOCK_CELLS]).min(keepdims=True) for k in blocks]))
+    positive = (np.concatenate(least) + _ONE).view(np.float64)
+    exponents: list[int] = np.where(positive > 0.0, np.frexp(positive)[1] - 1, 0).tolist()
+    return exponents
+
+
+_ONE: Final = np.uint64(1)
+_BLOCK_CELLS: Final = 1 << 16  # so that numbers beside a large table take little
+
+
+def _zeros_last(values: NDArray[np.float64]) -> NDArray[np.uint64]:
+    """Return numbers in the order of doubles that are not negative, but for zeros, which are the greatest."""
+    return values.view(np.uint64) - _ONE
