@@ -145,6 +145,13 @@ class _ThreadTask:
         if self.done:
             self.phases = None
 
+    def close(self) -> None:
+        """End a task that is given up, once the other thread has left it: what it holds is given back here and now."""
+        if self.transfer is not None:
+            wait([self.transfer])
+        if self.phases is not None:
+            self.phases.close()
+
     def transferred(self) -> bool:
         """Wait for the other thread; whether there is an outcome now."""
         if self.transfer is not None:
@@ -181,32 +188,38 @@ def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolE
         if not isinstance(task.outcome, BaseException):
             ready.finish(task.key)
 
-    while True:
-        current = reading or begun()
-        reading = None
-        if current is None:
-            if writing is None:
-                return
-            writing.transferred()
-            yield from settled(writing)
-            writing = None
-            continue
-        if not current.transferred():
-            if writing is not None and not has_room(current, writing.key):
+    current: _ThreadTask | None = None
+    try:
+        while True:
+            current = reading or begun()
+            reading = None
+            if current is None:
+                if writing is None:
+                    return
                 writing.transferred()
                 yield from settled(writing)
                 writing = None
-            reading = begun(current)
-            current.advance()
-        if writing is not None:
-            writing.transferred()
-            yield from settled(writing)
-            writing = None
-        if current.done:
-            yield from settled(current)
-        else:
-            writing = current
-            writing.transfer = other.submit(copy_context().run, writing.advance)
+                continue
+            if not current.transferred():
+                if writing is not None and not has_room(current, writing.key):
+                    writing.transferred()
+                    yield from settled(writing)
+                    writing = None
+                reading = begun(current)
+                current.advance()
+            if writing is not None:
+                writing.transferred()
+                yield from settled(writing)
+                writing = None
+            if current.done:
+                yield from settled(current)
+            else:
+                writing = current
+                writing.transfer = other.submit(copy_context().run, writing.advance)
+    finally:
+        for task in (reading, current, writing):
+            if task is not None:
+                task.close()
 
 
 def _phases(function: Callable[..., Any], args: Iterable[Any]) -> Phases:

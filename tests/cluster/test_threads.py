@@ -109,3 +109,28 @@ def test_what_had_no_room_beside_a_computation_waits_for_its_end_to_be_written()
     nodes = {i: Node(set(), lambda i: (task, i), moving_bytes=2, room_bytes=1) for i in range(2)}
     assert sorted(SerialPool().run_graph(nodes)) == [(0, 0), (1, 1)]
     assert early == [False]
+
+
+def test_tasks_that_a_stopped_graph_gave_up_hold_nothing() -> None:
+    held, last = set[int](), threading.Event()
+
+    def task(number: int) -> Generator[None, None, int]:
+        held.add(number)
+        if number == 3:
+            last.set()
+        try:
+            yield
+            if number == 2:
+                assert last.wait(60)
+                raise KeyboardInterrupt
+            yield
+        finally:
+            held.discard(number)
+        return number
+
+    nodes = {i: Node(set(), lambda i: (task, i), moving_bytes=1, room_bytes=2) for i in range(4)}
+    graph = SerialPool().run_graph(nodes)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        list(graph)
+    assert stopped.tb is not None  # its frames are kept, and with them the tasks
+    assert not held
