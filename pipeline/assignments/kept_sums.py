@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...tasks.sweeps.scaled import LOWEST, Scaled, from_logs
+from ...tasks.sweeps.scaled import LOWEST, from_logs
+from ...tasks.sweeps.table_packs import ScaledPack
 from ..preprocessing.leaf_groups import LeafGroup
 from ..preprocessing.leaf_tables import COST_LIMIT, cost_leaves
 from ..queries.arithmetic import ScaledPartition
@@ -34,7 +35,7 @@ class BoltzmannSums(KeptSums):
 
     weight: float = 0.0
 
-    def together(self, group: LeafGroup) -> list[Scaled]:
+    def packed(self, group: LeafGroup) -> ScaledPack:
         """Build leaf tables of weights; what is above the least cost of a function is never rounded to 0."""
 
         def logs(costs: NDArray[Any]) -> NDArray[Any]:
@@ -42,4 +43,5 @@ class BoltzmannSums(KeptSums):
 
         with np.errstate(over="ignore"):
             tables = group.split(cost_leaves(self.network, group, logs))
-        return [from_logs(table, 0.0, LOWEST) for table in tables]
+        made = [from_logs(table, 0.0, LOWEST) for table in tables]
+        return ScaledPack.of(dict(zip(group.nodes, made, strict=True)))

@@ -14,7 +14,7 @@ from ...tasks.boxes.codecs import Codec
 from ...tasks.steps.semiring import SUM_PRODUCT, Semiring, min_plus
 from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, SumProduct
 from ...tasks.sweeps.sweep import Algebra, Plain
-from ...tasks.sweeps.table_packs import ScaledTables
+from ...tasks.sweeps.table_packs import ScaledPack, ScaledTables
 from ..errors import InternalError
 from ..preprocessing.leaf_groups import Cells, LeafGroup, groups
 from ..preprocessing.leaf_tables import (
@@ -213,13 +213,17 @@ class ScaledPartition(Sums):
         """Return the algebra of scaled tables."""
         return QuickSumProduct(tuple(sizes), compiled)
 
+    def packed(self, group: LeafGroup) -> ScaledPack:
+        """Build leaf tables with bounds, side by side."""
+        return probability_leaves(self.network, group)
+
     def together(self, group: LeafGroup) -> list[Scaled]:
         """Build leaf tables with bounds."""
-        return probability_leaves(self.network, group).tables()
+        return self.packed(group).tables()
 
     def leaves(self, axes: Mapping[int, tuple[int, ...]]) -> ScaledTables:
         """Build leaf tables, by node, small ones side by side."""
-        packs = [probability_leaves(self.network, group) for group in groups(self.network, axes)]
+        packs = [self.packed(group) for group in groups(self.network, axes)]
         return ScaledTables(packs, tuple(axes))
 
     def total(self, roots: Sequence[Scaled]) -> float:
