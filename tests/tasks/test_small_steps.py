@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,22 +15,10 @@ from bucketflow.tasks.sweeps import device_sweep
 from bucketflow.tasks.sweeps.device_sweep import device_program
 from bucketflow.tasks.sweeps.program import Program
 from bucketflow.tasks.sweeps.sweep import Plain
-from tests.device_stand_in import device
 
-from .test_device_decoding import sweep
+from .test_device_decoding import places, sweep
 
 SEMIRINGS = (min_plus("int16", 4), min_plus("int32", 2), min_plus("int64", 2), MIN_PLUS, mod_sum_product(2147483647))
-
-
-@contextmanager
-def real(_: pytest.MonkeyPatch) -> Iterator[None]:
-    yield
-
-
-def places() -> list[Any]:
-    missing = find_spec("cupy") is None
-    gpu = [pytest.mark.gpu, pytest.mark.skipif(missing, reason="CuPy is not installed")]
-    return [pytest.param(device, id="stand-in"), pytest.param(real, id="gpu", marks=gpu)]
 
 
 def random_program(seed: int, semiring: Semiring) -> Program[Any]:
