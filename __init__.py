@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .pipeline.api.bound import bound
     from .pipeline.api.editable import EditableModel
     from .pipeline.api.einsum import ContractionOptimizer, einsum
+    from .pipeline.api.look import convert, draw, evaluate, info
     from .pipeline.api.marginals import marginals
     from .pipeline.api.resume import resume
     from .pipeline.api.sample import sample
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .pipeline.circuits import torch_functions as torch
     from .pipeline.circuits.circuit_check import check_circuit
     from .pipeline.circuits.circuit_model import Circuit, circuit, load_circuit
-    from .pipeline.compiled.compiled import Compiled, conditional
+    from .pipeline.compiled.compiled import Compiled, conditional, entropy, mutual_information
     from .pipeline.compiled.compiled import compile_model as compile
     from .pipeline.dynamic.dynamic import DynamicNetwork, dynamic
     from .pipeline.errors import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         ModelError,
         StoppedError,
     )
+    from .pipeline.examples import examples
     from .pipeline.formats.format_table import formats
     from .pipeline.formats.write import save
     from .pipeline.jobs.job import Job, jobs
@@ -53,10 +55,13 @@ if TYPE_CHECKING:
     from .pipeline.models.evaluated import Evaluation
     from .pipeline.models.model import Function, Model
     from .pipeline.models.random_dcops import generate
+    from .pipeline.plans.plan import Plan
+    from .pipeline.report.report import report
     from .pipeline.results.best_assignments import BestAssignments, RankedAssignment
     from .pipeline.results.bounds import Bounds
     from .pipeline.results.dpop_result import DpopMetrics, DpopResult
     from .pipeline.results.dynamic_answers import StatePath, StepMarginals
+    from .pipeline.results.labelled_array import LabelledArray
     from .pipeline.results.parameter_slopes import Sensitivity
     from .pipeline.results.posteriors import Marginals
     from .pipeline.results.result import Result
@@ -87,9 +92,11 @@ __all__ = [
     "IncompatibleRunError",
     "InternalError",
     "Job",
+    "LabelledArray",
     "Marginals",
     "Model",
     "ModelError",
+    "Plan",
     "RankedAssignment",
     "Result",
     "Samples",
@@ -105,9 +112,14 @@ __all__ = [
     "circuit",
     "compile",
     "conditional",
+    "convert",
     "dpop",
+    "draw",
     "dynamic",
     "einsum",
+    "entropy",
+    "evaluate",
+    "examples",
     "formats",
     "from_arrays",
     "from_cpmpy",
@@ -117,13 +129,16 @@ __all__ = [
     "from_pyagrum",
     "from_pytoulbar2",
     "generate",
+    "info",
     "jax",
     "jobs",
     "load",
     "load_circuit",
     "load_dcop",
     "marginals",
+    "mutual_information",
     "plan",
+    "report",
     "resume",
     "sample",
     "save",
@@ -156,7 +171,10 @@ _HOME = {
     "circuits.circuit_check": ("check_circuit",),
     "circuits.circuit_model": ("Circuit", "circuit", "load_circuit"),
     "models.cases": ("CaseMarginals",),
-    "compiled.compiled": ("Compiled", "compile_model", "conditional"),
+    "api.look": ("convert", "draw", "evaluate", "info"),
+    "compiled.compiled": ("Compiled", "compile_model", "conditional", "entropy", "mutual_information"),
+    "examples": ("examples",),
+    "report.report": ("report",),
     "dynamic.dynamic": ("DynamicNetwork", "dynamic"),
     "errors": (
         "BucketflowError",
@@ -174,10 +192,12 @@ _HOME = {
     "models.dcop": ("Agent", "Dcop"),
     "models.evaluated": ("Evaluation",),
     "models.model": ("Function", "Model"),
+    "plans.plan": ("Plan",),
     "results.best_assignments": ("BestAssignments", "RankedAssignment"),
     "results.bounds": ("Bounds",),
     "results.dpop_result": ("DpopMetrics", "DpopResult"),
     "results.dynamic_answers": ("StatePath", "StepMarginals"),
+    "results.labelled_array": ("LabelledArray",),
     "results.posteriors": ("Marginals",),
     "results.result": ("Result",),
     "results.samples": ("Samples",),

@@ -13,6 +13,8 @@ from os import PathLike
 from types import FunctionType
 from typing import Any, ParamSpec, TypeVar
 
+from .public_names import public
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -126,6 +128,7 @@ def _escaped(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
+@public
 class BucketflowError(Exception):
     """Base of all expected failures. ``exit_code`` is what the command line returns."""
 
@@ -135,6 +138,7 @@ class BucketflowError(Exception):
         return message(super().__str__())
 
 
+@public
 class FormatError(BucketflowError):
     """A malformed input file.
 
@@ -162,6 +166,7 @@ class FormatError(BucketflowError):
         return FormatError, (self.path, self.line, self.expected, self.found)
 
 
+@public
 class ModelError(BucketflowError):
     """A model, evidence or query that contradicts itself (an unknown variable, a state out of range)."""
 
@@ -170,22 +175,30 @@ class KeywordError(ModelError, TypeError):
     """A keyword that a public function does not have."""
 
 
+class MissingNameError(ModelError, KeyError):
+    """A name that an answer does not have; with the name that was probably meant."""
+
+
+@public
 class BudgetError(BucketflowError):
     """A plan that does not fit its budget; raised before anything runs, with both numbers."""
 
     exit_code = 3
 
 
+@public
 class IncompatibleRunError(BucketflowError):
     """A run directory that belongs to another model, query or version, or that cannot be used."""
 
 
+@public
 class StoppedError(BucketflowError):
     """A run that stopped before its answer and can be resumed: a full disk, Ctrl-C, a lost cluster."""
 
     exit_code = 4
 
 
+@public
 class InternalError(BucketflowError):
     """An answer that failed its own check: a bug, never presented as an answer."""
 

@@ -30,7 +30,18 @@ FLOORS = {
         *("gpu/messages", "incremental", "networks", "search"),
     ],
     "pipeline": [
-        *("errors.py", "written_files.py", "drawings", "models", "trees", "orders", "plans", "budget", "preprocessing"),
+        *(
+            "public_names.py",
+            "errors.py",
+            "written_files.py",
+            "drawings",
+            "models",
+            "trees",
+            "orders",
+            "plans",
+            "budget",
+            "preprocessing",
+        ),
         *(
             "cost_networks",
             "minibuckets",

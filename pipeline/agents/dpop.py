@@ -17,6 +17,7 @@ from ..models.dcop import Dcop, with_agents
 from ..models.model import Model
 from ..options import Options, checked_order, parse_size
 from ..plans.planning_policy import PlanningPolicy
+from ..public_names import public
 from ..results.dpop_result import DpopMetrics, DpopResult, DpopStatus
 from ..runs.pools import DaskPools, serial_pool
 from ..trees.costs import Rates
@@ -26,6 +27,7 @@ from .pseudo_tree import CHEAPEST, pseudo_parents
 from .solving import AgentOptions, Planned, Ran, plan_dcop, run_dcop
 
 
+@public
 @checks_keywords
 @counts_compiling
 def dpop(

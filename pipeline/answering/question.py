@@ -185,7 +185,7 @@ def question_of(
     model: Model,
     query: str,
     evidence: Findings = None,
-    query_vars: Names = "all",
+    variables: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
     *,
@@ -196,7 +196,7 @@ def question_of(
 
     Parameters
     ----------
-    query_vars, joint, families
+    variables, joint, families
         What marginals are asked for.
     project : names, path or None
         Variables whose assignments alone are counted or summed over; by default those that the model's file names.
@@ -215,8 +215,8 @@ def question_of(
     model, outer = with_outer(model, query, *chosen)
     hard, soft = split_evidence(model, evidence)
     if QUERIES[query].both_ways:
-        return Question(model, query, hard, soft, asked_of(model, query_vars, joint, families))
-    if not is_every(query_vars) or [*joint] or families:
+        return Question(model, query, hard, soft, asked_of(model, variables, joint, families))
+    if not is_every(variables) or [*joint] or families:
         raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
     return Question(with_links(model) if query == "optimum" else model, query, hard, soft, outer=outer)
 
@@ -264,9 +264,9 @@ def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], di
     return hard, soft
 
 
-def is_every(query_vars: Names) -> bool:
+def is_every(variables: Names) -> bool:
     """Whether all variables are asked for."""
-    return isinstance(query_vars, str) and query_vars == "all"
+    return isinstance(variables, str) and variables == "all"
 
 
 def named_variables(names: Any) -> list[Any]:
@@ -276,9 +276,9 @@ def named_variables(names: Any) -> list[Any]:
     return [names] if isinstance(names, str) else list(names)
 
 
-def asked_of(model: Model, query_vars: Names, joint: Iterable[Names], families: bool) -> BeliefRequest:
+def asked_of(model: Model, variables: Names, joint: Iterable[Names], families: bool) -> BeliefRequest:
     """Turn names into indices."""
-    names = model.own_names if is_every(query_vars) else named_variables(query_vars)
+    names = model.own_names if is_every(variables) else named_variables(variables)
     groups = named_variables(joint)
     groups = (
         [groups] if groups and all(isinstance(name, str) for name in groups) else [named_variables(g) for g in groups]

@@ -34,6 +34,7 @@ from ..options import Keywords, Options, ProofOptions, checked_flag, checked_num
 from ..orders.depth_first import sweep_cells
 from ..orders.min_fill import min_fill_order
 from ..preprocessing.preprocess import Network, fixed_value, full_states, local_places
+from ..public_names import public
 from ..queries.arithmetic import CostOptimum, optimum_arithmetic
 from ..results.asked import AskedOf
 from ..results.best_assignments import BestAssignments, RankedAssignment
@@ -49,6 +50,7 @@ _ROUNDING = 1e-10
 _COUNTED_BYTES, _FEWEST_COUNTED, _MOST_COUNTED = 64, 1 << 12, 1 << 22
 
 
+@public
 @checks_keywords
 @counts_compiling
 def best(

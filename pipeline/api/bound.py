@@ -28,6 +28,7 @@ from ..options import Bounding, Options, checked_number
 from ..orders.depth_first import sweep_cells
 from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
+from ..public_names import public
 from ..results.bounds import Bounds, Number
 from ..trees.costs import Rates
 from .bound_ladder import Ladder
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 _SECONDS = 10.0
 
 
+@public
 @checks_keywords
 @counts_compiling
 def bound(

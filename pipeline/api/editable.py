@@ -16,10 +16,12 @@ from ..formats.read import GivenModel, given_model
 from ..models.function import Function
 from ..models.model import Model
 from ..options import Keywords
+from ..public_names import public
 from ..results.result import Result
 from .solve import solve
 
 
+@public
 class EditableModel:
     """A model to which functions are added, and which goes back to marks.
 

@@ -16,6 +16,7 @@ from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError, checks_keywords, format_bytes
 from ..options import parse_size
 from ..orders.tree_search import TreeSearch
+from ..public_names import public
 from ..trees.tree import Tree
 
 Array = NDArray[Any]
@@ -30,6 +31,7 @@ else:  # which opt_einsum asks its own by
     from opt_einsum.paths import PathOptimizer
 
 
+@public
 @dataclass(frozen=True)
 class ContractionOptimizer(PathOptimizer):
     """Our contraction trees as an ``optimize`` of opt_einsum and cotengra: called with inputs, output and sizes.
@@ -195,6 +197,7 @@ _SEMIRINGS: dict[str, tuple[Callable[[Array, tuple[int, ...]], Array], Callable[
 }
 
 
+@public
 @checks_keywords
 def einsum(
     subscripts: str,

@@ -12,16 +12,18 @@ from ..errors import ModelError, checks_keywords
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..options import Keywords, Options
+from ..public_names import public
 from ..results.posteriors import Marginals
 from .progress import Asked, asked_progress, read_given
 
 
+@public
 @checks_keywords
 def marginals(
     model: GivenModel,
+    variables: Names = "all",
     *,
     evidence: Findings = None,
-    query_vars: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
     derivatives: bool = False,
@@ -37,10 +39,10 @@ def marginals(
     Parameters
     ----------
     model : Model, path or name of an example
+    variables : "all", str or sequence of str
+        Variables to compute marginals of.
     evidence : mapping, path or None
         Variable name → state label or index, or → one likelihood a state (soft evidence); or a file.
-    query_vars : "all" or sequence of str
-        The variables whose marginals are wanted.
     joint : sequence of str, or several of them
         Sets of variables whose joint distribution is wanted.
     families : bool
@@ -75,7 +77,7 @@ def marginals(
     query = "max-marginals" if maximum else "marginals"
     if derivatives and maximum:
         raise ModelError("derivatives are those of a sum, not of max-marginals")
-    question = question_of(model, query, evidence, query_vars, joint, families or derivatives)
+    question = question_of(model, query, evidence, variables, joint, families or derivatives)
     with asked_progress(progress) as (report, _):
         found = _propagated(question, chosen, report)
     if not derivatives:

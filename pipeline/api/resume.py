@@ -14,12 +14,14 @@ from ..errors import FormatError, IncompatibleRunError, checks_keywords
 from ..models.model import Model
 from ..models.query import QUERIES
 from ..options import Options, ProofOptions, Where
+from ..public_names import public
 from ..results.posteriors import Marginals
 from ..results.result import Result
 from .progress import Asked, asked_progress
 from .solve import load
 
 
+@public
 @checks_keywords
 def resume(workdir: str | PathLike[str], *, progress: Asked = None, **options: Unpack[Where]) -> Result | Marginals:
     """Continue the run in a run directory, without doing finished chunks again.
@@ -68,7 +70,7 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
         again = f"bucketflow bound {stored['source']} --query {query} --workdir {folder}{observed}"
         raise IncompatibleRunError(f"{folder} holds {found['query']}; go on with: {again}")
     evidence = {**found["evidence"], **found.get("likelihoods", {})}
-    asked = {"query_vars": found["variables"], "joint": found["joints"]} if "variables" in found else {}
+    asked = {"variables": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)
     if "outer" in found:
         asked["maximize" if found["query"] == "mmap" else "project"] = found["outer"]

@@ -40,6 +40,7 @@ from ..options import Keywords, Options, ProofOptions
 from ..preprocessing.leaf_rows import ListedCells
 from ..preprocessing.leaf_tables import COST_LIMIT, CostScale, cost_leaf, cost_scale
 from ..preprocessing.preprocess import Network, fixed_value, reduce_model
+from ..public_names import public
 from ..results.samples import Samples
 from .progress import planning_line, read_given
 
@@ -55,6 +56,7 @@ _PILOT = 1 << 40
 _MOST_WEIGHT = float(1 << 24)
 
 
+@public
 @checks_keywords
 @counts_compiling
 def sample(

@@ -13,6 +13,7 @@ from ..formats.read import GivenModel, given_model
 from ..models.bayesian_networks import EVEN
 from ..models.model import Function, Model
 from ..options import Keywords
+from ..public_names import public
 from ..results.asked import AskedOf
 from ..results.parameter_slopes import LinearFunction, Sensitivity
 from .marginals import marginals
@@ -21,6 +22,7 @@ Array = NDArray[np.float64]
 _NO_SHARES = "not all tables are distributions: where a parameter changes, nothing else does"
 
 
+@public
 @checks_keywords
 def sensitivity(
     model: GivenModel,
@@ -67,13 +69,13 @@ def sensitivity(
     hard, soft = split_evidence(model, evidence)
     if target in hard:
         raise ModelError(f"{variable!r} is observed: its posterior follows no parameter")
-    free = marginals(model, evidence=evidence, query_vars=[variable], derivatives=True, **options)
+    free = marginals(model, evidence=evidence, variables=[variable], derivatives=True, **options)
     posterior = float(free[variable][chosen])
     # A state that is impossible has no derivatives of its logarithm; what is not that state is certain then.
     kept = np.arange(model.dims[target]) == chosen
     given = soft.get(target, np.ones(model.dims[target])) * (kept if posterior > 0.0 else ~kept)
     named: dict[str, Any] = {model.names[v]: finding for v, finding in (hard | soft).items()}
-    told = marginals(model, evidence={**named, variable: given}, query_vars=[], derivatives=True, **options)
+    told = marginals(model, evidence={**named, variable: given}, variables=[], derivatives=True, **options)
     joints, evidences = dict[int, LinearFunction](), dict[int, LinearFunction]()
     own_functions = {
         f: function

@@ -20,6 +20,7 @@ from ..models.dcop import Dcop
 from ..models.model import Model
 from ..models.query import VALUES
 from ..options import Keywords, Method, Options, ProofOptions, parse_size
+from ..public_names import public
 from ..results.result import Result
 from .progress import Asked, asked_progress, read_given
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 
+@public
 @checks_keywords
 def load(path: str | PathLike[str], *, memory: int | str | None = None, check: bool = True) -> Model:
     """Read a model file, or an example by its name; the format follows from content and name.
@@ -54,6 +56,7 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None, check: b
     return load_named(path, memory, check=check)
 
 
+@public
 @checks_keywords
 def load_dcop(
     path: str | PathLike[str], *, agents: str | PathLike[str] | None = None, memory: int | str | None = None
@@ -84,13 +87,14 @@ def load_dcop(
     return replace(found, model=replace(found.model, source=os.path.abspath(path)))
 
 
+@public
 @checks_keywords
 def plan(
     model: GivenModel,
     query: str = "optimum",
     *,
     evidence: Findings = None,
-    query_vars: Names = "all",
+    variables: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
     project: Variables = None,
@@ -114,10 +118,11 @@ def plan(
     from ..plans.plan import empty_plan
 
     model = given_model(model, options.get("memory"))
-    question = question_of(model, query, evidence, query_vars, joint, families, project=project, maximize=maximize)
+    question = question_of(model, query, evidence, variables, joint, families, project=project, maximize=maximize)
     return prepare(question, Resources(Options(**options)), rates=machine_rates).plan or empty_plan()
 
 
+@public
 @checks_keywords
 def solve(
     model: GivenModel,

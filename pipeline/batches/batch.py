@@ -22,6 +22,7 @@ from ..api.progress import rows_bar
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
 from ..machine.resources import Resources
 from ..options import Options, Where
+from ..public_names import public
 from ..runs.pools import DaskPools
 from .answering import answered
 from .batch_policy import BatchPolicy
@@ -82,6 +83,7 @@ def _ignore(event: str, **facts: Any) -> None:
     """Do not report events."""
 
 
+@public
 @checks_keywords
 def batch(
     manifest: Manifest,

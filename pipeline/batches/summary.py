@@ -16,6 +16,7 @@ from ...storage.batch_folder import BatchDir
 from ..drawings.html import shown_rows
 from ..errors import encodable, printable
 from ..models.frames import imported_pandas
+from ..public_names import public
 from .manifest import Row
 
 # Rows without an answer that are named, and how much is said of each.
@@ -103,6 +104,7 @@ def _text(value: Any) -> str | None:
     return None if value is None else encodable(str(value))
 
 
+@public
 @dataclass(frozen=True)
 class BatchSummary:
     """What a batch came to.

@@ -8,9 +8,11 @@ import numpy as np
 
 from ..errors import ModelError, checks_keywords
 from ..models.model import Model
+from ..public_names import public
 from .labelled_tables import Table, child_last, exported, labelled_model, library, state_labels
 
 
+@public
 @checks_keywords
 def from_pyagrum(network: Any) -> Model:
     """Return the model of a Bayesian network or a Markov random field of pyAgrum; states have its labels.
@@ -38,6 +40,7 @@ def _tensor(tensor: Any) -> Table:
     return tensor.names[::-1], {}, tensor.toarray()
 
 
+@public
 @checks_keywords
 def to_pyagrum(model: Model) -> Any:
     """Return a model as a Bayesian network of pyAgrum, or as a Markov random field where it holds potentials.

@@ -9,8 +9,10 @@ from numpy.typing import ArrayLike
 
 from ..errors import ModelError, checks_keywords
 from ..models.model import Kind, Model
+from ..public_names import public
 
 
+@public
 @checks_keywords
 def from_arrays(
     cardinalities: ArrayLike,

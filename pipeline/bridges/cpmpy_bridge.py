@@ -16,6 +16,7 @@ from ..formats.flatzinc.flatzinc_syntax import FlatConstraint, Operand
 from ..formats.global_functions.decomposition import Decomposition
 from ..formats.text.source import Allowance
 from ..models.model import FORBIDDEN, Function, Model
+from ..public_names import public
 from .labelled_tables import library
 
 _MOST_VALUES = 1 << 22
@@ -36,6 +37,7 @@ Linear = tuple[dict[int, int], int]
 """Weights of variables, and a constant."""
 
 
+@public
 @checks_keywords
 def from_cpmpy(model: Any) -> Model:
     """Return the model of a constraint model of CPMpy: what is allowed costs 0, or what its objective says.

@@ -9,11 +9,13 @@ import numpy as np
 
 from ..errors import ModelError, checks_keywords, shorten
 from ..models.model import Kind, Model
+from ..public_names import public
 from .labelled_tables import Table, labelled_model
 
 States = int | Sequence[Any]
 
 
+@public
 @checks_keywords
 def from_networkx(
     graph: Any, kind: Kind = "markov", *, states: States | None = None, nodes: Any = None, edges: Any = None

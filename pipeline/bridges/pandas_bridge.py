@@ -9,9 +9,11 @@ import numpy as np
 
 from ..errors import ModelError, checks_keywords, shorten
 from ..models.model import Kind, Model
+from ..public_names import public
 from .labelled_tables import labelled_model
 
 
+@public
 @checks_keywords
 def from_pandas(
     frames: Iterable[Any],

@@ -9,9 +9,11 @@ import numpy as np
 
 from ..errors import ModelError, checks_keywords
 from ..models.model import Model
+from ..public_names import public
 from .labelled_tables import Table, child_last, exported, labelled_model, library, state_labels
 
 
+@public
 @checks_keywords
 def from_pgmpy(network: Any) -> Model:
     """Return the model of a discrete Bayesian or Markov network, or a factor graph, of pgmpy.
@@ -54,6 +56,7 @@ def _distribution(cpd: Any) -> Table:
     return (*parents, child), cpd.state_names, np.moveaxis(np.asarray(cpd.values), 0, -1)
 
 
+@public
 @checks_keywords
 def to_pgmpy(model: Model) -> Any:
     """Return a model as a network of pgmpy: of tables for a Bayesian one, of factors for potentials.

@@ -14,6 +14,7 @@ from ...cluster.version import install_hint
 from ..errors import ModelError, meant
 from ..models.findings import is_missing
 from ..models.model import Model
+from ..public_names import public
 
 Array = NDArray[Any]
 Edges = Iterable[tuple[str, str]]
@@ -33,6 +34,7 @@ def _estimator() -> Any:
     return type("ClassifierBase", (ClassifierMixin, BaseEstimator), {})
 
 
+@public
 class BayesClassifier(_estimator()):  # type: ignore[misc]
     """A Bayesian network that predicts one of its variables from any others, with cells that may be missing.
 

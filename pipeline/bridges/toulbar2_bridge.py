@@ -10,8 +10,10 @@ from typing import Any
 from ..errors import ModelError, checks_keywords
 from ..formats.read import load
 from ..models.model import Model
+from ..public_names import public
 
 
+@public
 @checks_keywords
 def from_pytoulbar2(network: Any) -> Model:
     """Return the model of a CFN of pytoulbar2, as it writes it; states have the labels of its own values.

@@ -23,6 +23,7 @@ from ..gates.circuit_policy import CircuitPolicy
 from ..models.cases import Cases
 from ..models.function import Function
 from ..models.model import Model, checked_model
+from ..public_names import public
 from .circuit_model import Circuit
 
 Array = NDArray[Any]
@@ -77,6 +78,7 @@ class CircuitReport:
         return [f"smooth, deterministic and decomposable{has}", shown]
 
 
+@public
 @checks_keywords
 def check_circuit(found: Circuit, model: Model | None = None) -> CircuitReport:
     """Prove that a circuit is decomposable, smooth and deterministic, and that it has the assignments of a model.

@@ -33,6 +33,7 @@ from ..models.cases import CaseMarginals, Cases, cases_of
 from ..models.checks import integer
 from ..models.model import Model
 from ..options import Keywords, Options
+from ..public_names import public
 from .making import CircuitMethod, CircuitOrigin, made_circuit
 
 Array = NDArray[Any]
@@ -40,6 +41,7 @@ _LN10 = math.log(10.0)
 _TAKEN = ("memory", "order", "order_time", "tree", "seed")
 
 
+@public
 @checks_keywords
 def circuit(
     model: GivenModel,
@@ -105,6 +107,7 @@ def circuit(
     return Circuit(load_circuit(out).graph, made.origin)
 
 
+@public
 @checks_keywords
 def load_circuit(path: str | PathLike[str]) -> Circuit:
     """Read a circuit that was saved: ``.npz``, or ``.nnf`` as c2d writes it.
@@ -139,6 +142,7 @@ class _Arrays:
         return found
 
 
+@public
 class Circuit:
     """A smooth, deterministic, decomposable circuit; see :func:`bucketflow.circuit`.
 

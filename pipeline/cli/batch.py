@@ -24,6 +24,7 @@ from .options import (
     option,
     options_of,
     print_notes,
+    print_written,
     reading_by,
 )
 
@@ -215,3 +216,4 @@ def report(source: str, out: str) -> None:
     from ..report.report import report as written
 
     written(source, out)
+    print_written(out)

@@ -23,7 +23,7 @@ _METHODS = ("auto", "buckets", "search")
 _ALL = 1 << 40
 
 
-@click.command("compile", cls=Grouped)
+@click.command("circuit", cls=Grouped)
 @asking
 @click.option(
     "-o",
@@ -40,18 +40,18 @@ _ALL = 1 << 40
     help="What it is made from: buckets of an order, or a search that counts clauses; auto gives them turns.",
 )
 @guarded
-def compile(file: str, as_json: bool, out: str, method: CircuitMethod, **options: Any) -> None:
+def circuit(file: str, as_json: bool, out: str, method: CircuitMethod, **options: Any) -> None:
     """Compile the model in FILE to a circuit: smooth, deterministic and decomposable, evaluated as often as wanted."""
     from ...tasks.compiler.working_time import compiling_seconds
     from ..circuits.circuit_files import circuit_ending
-    from ..circuits.circuit_model import circuit
+    from ..circuits.circuit_model import circuit as made
     from ..compiling import apart
 
     circuit_ending(out)  # before the model is read
     model, read_seconds = load(file, options)
     _, evidence, settings = keywords_of(model, options)
     start, before = time.perf_counter(), compiling_seconds()
-    found = circuit(
+    found = made(
         model, evidence=evidence, method=method, report=lambda price: print_notes([price]), out=out, **settings
     )
     seconds, compiling = {"run": time.perf_counter() - start}, compiling_seconds() - before

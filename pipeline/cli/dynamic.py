@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--lag", type=click.IntRange(min=0), metavar="K", help="Of a filter: what is observed up to K steps later counts."
 )
-@click.option("--query-vars", default="all", show_default=True, metavar="a,b", help="Variables that are asked for.")
+@click.option("--variables", default="all", show_default=True, metavar="a,b", help="Variables that are asked for.")
 @click.option(
     "--suffixes",
     metavar="A,B",
@@ -57,7 +57,7 @@ def dynamic(
     from ..api.solve import load
     from ..dynamic.dynamic import dynamic as made
 
-    asked = {name: options.pop(name) for name in ("query", "steps", "evidence", "lag", "query_vars", "out")}
+    asked = {name: options.pop(name) for name in ("query", "steps", "evidence", "lag", "variables", "out")}
     _verify(asked)
     start = time.perf_counter()
     models = [load(file, memory=options["memory"], check=not no_check) for file in (initial, transition) if file]
@@ -88,8 +88,8 @@ def _verify(asked: dict[str, Any]) -> None:
     """
     if asked["lag"] is not None and asked["query"] != "filter":
         raise click.UsageError("--lag goes with --query filter only")
-    if asked["query"] == "path" and asked["query_vars"] != "all":
-        raise click.UsageError("--query path has the states of all variables; leave out --query-vars")
+    if asked["query"] == "path" and asked["variables"] != "all":
+        raise click.UsageError("--query path has the states of all variables; leave out --variables")
     if asked["steps"] is None and asked["evidence"] is None:
         raise click.UsageError("give --steps, or --evidence with a row for each step")
 
@@ -107,7 +107,7 @@ def _written_posteriors(network: DynamicNetwork, asked: dict[str, Any]) -> dict[
     """Write posteriors as they come, and return what was found of all."""
     from ..formats.case_files import case_writer
 
-    wanted = {"steps": asked["steps"], "query_vars": names(asked["query_vars"])}
+    wanted = {"steps": asked["steps"], "variables": names(asked["variables"])}
     if asked["query"] == "smooth":
         blocks = network.smoothed_blocks(asked["evidence"], **wanted)
     else:

@@ -54,7 +54,7 @@ def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
         raise click.UsageError("a job runs on the workers of --scheduler; --most-workers limits how many")
     model, _ = load(file, options)
     query, evidence, rest = keywords_of(model, options)
-    variables, joint = names(rest.pop("query_vars")), [names(group) for group in rest.pop("joint")]
+    variables, joint = names(rest.pop("variables")), [names(group) for group in rest.pop("joint")]
     outer = {name: rest.pop(name) for name in ("project", "maximize")}
     effort = ProofOptions(prune=not no_prune, **{name: rest.pop(name) for name in options_for("proving")})
     job = submitted(question_of(model, query, evidence, variables, joint, **outer), Options(**rest), effort)

@@ -27,6 +27,7 @@ from .options import (
     planning_all,
     print_answer,
     print_notes,
+    print_written,
     proving,
     prune,
 )
@@ -41,7 +42,7 @@ _HOMES = {
     "bound": "bound",
     "calibrate": "calibrate",
     "check": "circuits",
-    "compile": "circuits",
+    "circuit": "circuits",
     "evaluate": "circuits",
     "marginals": "marginals",
     "tune": "calibrate",
@@ -139,7 +140,7 @@ def _end_bounded(result: Result | Marginals) -> None:
 def plan(
     file: str,
     as_json: bool,
-    query_vars: str,
+    variables: str,
     joint: tuple[str, ...],
     no_prune: bool,
     graph: str | None,
@@ -157,11 +158,12 @@ def plan(
     model, _ = load(file, options, as_json)
     query, evidence, settings = keywords_of(model, options)
     outer = {name: settings.pop(name) for name in ("project", "maximize")}
-    question = question_of(model, query, evidence, names(query_vars), [names(group) for group in joint], **outer)
+    question = question_of(model, query, evidence, names(variables), [names(group) for group in joint], **outer)
     effort = ProofOptions(method=settings.pop("method"), prune=not no_prune)
     found = outlook(question, Options(**settings), effort)
     if graph is not None:
         write_graph(found, graph)
+        print_written(graph)
     if as_json:
         click.echo(plan_json(found))
     else:
@@ -183,18 +185,14 @@ def plan(
 @guarded
 def draw(file: str, output: str, posteriors: bool, **options: Any) -> None:
     """Draw the model in FILE: parents and children, or variables and functions; large ones as communities."""
-    from ..api.marginals import marginals
+    from ..api.look import draw as drawn
     from ..drawings.svg import drawing_ending
 
     drawing_ending(output)
     model, _ = load(file, options)
     _, evidence, settings = keywords_of(model, options)
-    if posteriors:
-        drawn = marginals(model, evidence=evidence, **settings).draw()
-    else:
-        hard = {name: state for name, state in (evidence or {}).items() if not isinstance(state, list)}
-        drawn = model.draw(evidence=hard)
-    drawn.save(output)
+    drawn(model, posteriors=posteriors, evidence=evidence, **settings).save(output)
+    print_written(output)
 
 
 @main.command()
@@ -206,13 +204,11 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
     """Describe the model in FILE, and its agents where it has some."""
     import json
 
-    from ..examples import file_or_example
-    from ..formats.read import load_any
-    from .show_run import facts_of, print_facts
+    from ..api.look import info as described
+    from .show_run import print_facts
 
-    found = load_any(file_or_example(file), check=not no_check)
-    facts = facts_of(found)
-    print_notes(found.notes)
+    facts = described(file, check=not no_check)
+    print_notes(facts.get("notes", ()))
     if as_json:
         click.echo(json.dumps(facts))
     else:
@@ -271,16 +267,10 @@ def convert(source: str, target: str, agents: str | None, no_check: bool) -> Non
 
     Of a problem of agents a .wcsp or .cfn gets a file beside it, NAME.agents.yaml, that says who owns what.
     """
-    from ..api.solve import load_dcop
-    from ..examples import file_or_example
-    from ..formats.read import load_any
-    from ..formats.write import save
-    from ..models.dcop import Dcop
+    from ..api.look import convert as converted
 
-    check = not no_check
-    model = load_any(file_or_example(source), check=check) if agents is None else load_dcop(source, agents=agents)
-    read = model.model if isinstance(model, Dcop) else model
-    print_notes((*read.notes, *save(model, target)))
+    print_notes(converted(source, target, agents=agents, check=not no_check))
+    print_written(target)
 
 
 @main.command()

@@ -66,20 +66,20 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
             raise click.UsageError("--out writes posteriors, no information measures")
     model, read_seconds = load(file, options, as_json)
     _, evidence, rest = keywords_of(model, options)
-    asked = {key: rest.pop(key) for key in ("query_vars", "joint", "maximum", "uai_out", "derivatives")}
+    asked = {key: rest.pop(key) for key in ("variables", "joint", "maximum", "uai_out", "derivatives")}
     tables = [name for name in ("joint", "maximum", "uai_out", "derivatives") if asked[name]]
     if wanted:
-        if cases or tables or asked["query_vars"] != "all":
+        if cases or tables or asked["variables"] != "all":
             raise click.UsageError(
                 "--entropy, --mutual, --conditional, --voi, --relevant, --sensitivity and --conflict go with none of "
-                "--cases, --query-vars, --joint, --max, --uai-out and --derivatives"
+                "--cases, --variables, --joint, --max, --uai-out and --derivatives"
             )
         print_information(model, evidence, wanted, rest, as_json)
     elif cases is not None and out is not None:
         if tables:
             others = "--joint, --max, --uai-out or --derivatives"
-            raise click.UsageError(f"--cases goes with --query-vars only, not with {others}")
-        _answer_cases(model, evidence, asked["query_vars"], cases, out, as_json, rest)
+            raise click.UsageError(f"--cases goes with --variables only, not with {others}")
+        _answer_cases(model, evidence, asked["variables"], cases, out, as_json, rest)
     else:
         _answer_one(model, evidence, {**asked, "out": out}, read_seconds, as_json, rest)
 
@@ -93,13 +93,13 @@ def _answer_one(
 
     if asked["uai_out"]:
         _check_folder(asked["uai_out"])
-    wanted = "all" if asked["uai_out"] else names(asked["query_vars"])
+    wanted = "all" if asked["uai_out"] else names(asked["variables"])
     joint = [names(group) for group in asked["joint"]]
     with progress_bar(hidden=as_json) as progress:
         found = marginals(
             model,
             evidence=evidence,
-            query_vars=wanted,
+            variables=wanted,
             joint=joint,
             maximum=asked["maximum"],
             derivatives=asked["derivatives"],
@@ -142,7 +142,7 @@ def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, 
 
 
 def _answer_cases(
-    model: Model, evidence: Any, query_vars: str, cases: str, out: str, as_json: bool, options: dict[str, Any]
+    model: Model, evidence: Any, variables: str, cases: str, out: str, as_json: bool, options: dict[str, Any]
 ) -> None:
     import json
     import time
@@ -157,7 +157,7 @@ def _answer_cases(
     compiled = compile_model(model, **options)
     hard, soft = split_evidence(model, evidence)
     compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
-    wanted = names(query_vars)
+    wanted = names(variables)
     count = impossible = 0
     with case_writer(out, model) as write:
         for chunk in read_cases(cases, model):

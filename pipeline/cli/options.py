@@ -141,7 +141,7 @@ def prune(command: Command) -> Command:
 def marginal_targets(command: Command) -> Command:
     """Options that name variables."""
     variables = click.option(
-        "--query-vars", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
+        "--variables", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
     )
     return variables(
         click.option(
@@ -197,6 +197,12 @@ def print_notes(notes: Iterable[str], printed: Iterable[str] = ()) -> None:
     for note in dict.fromkeys(notes):
         if note not in before:
             click.echo(f"bucketflow: note: {note}", err=True)
+
+
+def print_written(path: object) -> None:
+    """Say on a terminal that a file was written; programs that read standard error need no such line."""
+    if sys.stderr.isatty():
+        click.echo(f"wrote {path}", err=True)
 
 
 def print_answer(found: Result | Marginals | Bounds | Samples, as_json: bool, printed: Iterable[str] = ()) -> None:
@@ -335,7 +341,7 @@ def _replayed(event: dict[str, Any]) -> bool:
 
 _GROUPS = {
     "Question": (
-        *("query", "evidence", "project", "maximize", "query_vars", "joint", "maximum", "cases", "entropy"),
+        *("query", "evidence", "project", "maximize", "variables", "joint", "maximum", "cases", "entropy"),
         *("mutual", "conditional", "voi", "relevant", "sensitivity", "conflict", "derivatives", "samples"),
         *("temperature", "steps", "lag", "suffixes", "best", "within", "diverse", "all_optimal", "no_check"),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from rich import box
@@ -24,56 +24,10 @@ from ..drawings.display_policy import DisplayPolicy
 from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
 from ..examples import examples
 from ..formats.format_table import formats, unread_formats
-from ..models.dcop import Dcop, model_of
-from ..models.model import Model
-from ..preprocessing.preprocess import absorb, components
-
-if TYPE_CHECKING:
-    pass
 
 # Characters beside each cell of a table.
 _BETWEEN = 3
 _NO_BREAK = "\u00a0"
-
-
-def facts_of(problem: Model | Dcop) -> dict[str, Any]:
-    """Describe a model, and of a distributed problem its agents and who owns most."""
-    if isinstance(problem, Model):
-        return model_facts(problem)
-    owned = list(map(len, problem.owned))
-    most = max(owned, default=0)
-    largest = problem.agents[owned.index(most)].name if owned else None
-    return {
-        **model_facts(model_of(problem)),
-        "agents": len(owned),
-        "largest_agent": largest,
-        "largest_agent_variables": most,
-    }
-
-
-def model_facts(model: Model) -> dict[str, Any]:
-    """Describe a model: sizes, domains, arities, connectivity, how much of it is forbidden."""
-    functions, own = model.functions, model.dims[: len(model.own_names)]
-    scopes = {i: tuple(sorted(f.scope)) for i, f in enumerate(functions) if f.scope}
-    used = {v for scope in scopes.values() for v in scope}
-    return {
-        "kind": model.kind,
-        "name": model.name,
-        "variables": len(own),
-        **({"hidden_variables": model.hidden} if model.hidden else {}),
-        "max_domain": max(own, default=0),
-        "log10_assignments": round(sum(math.log10(d) for d in own), 3),
-        "functions": len(functions),
-        "max_arity": max((len(f.scope) for f in functions), default=0),
-        "row_functions": sum(f.rows is not None for f in functions),
-        "stored_values": sum(int(f.values.size) for f in functions),
-        "scopes_after_absorbing": len(absorb(scopes)),
-        "components": components(len(model.dims), list(scopes.values())),
-        "unused_variables": len(model.dims) - len(used),
-        "top": model.top,
-        "evidence": len(model.evidence),
-        **({"notes": list(model.notes)} if model.notes else {}),
-    }
 
 
 def print_facts(facts: dict[str, Any]) -> None:

@@ -14,12 +14,15 @@ from ..errors import checks_keywords
 from ..formats.read import GivenModel
 from ..models.cases import CaseMarginals, Cases, cases_of, unanswered
 from ..options import Keywords, Where
+from ..public_names import ShortDir, public
+from ..results.labelled_array import LabelledArray
 from .case_run import answer_cases, answered_cases
-from .information import Array, InformedState
+from .information import InformedState
 from .state import one_at_a_time
 from .structure import skeleton_of
 
 
+@public
 @partial(checks_keywords, name="compile")
 def compile_model(
     model: GivenModel,
@@ -65,23 +68,24 @@ def compile_model(
     return compiled
 
 
+@public
 @checks_keywords
 def conditional(
     model: GivenModel,
-    names: Names,
+    variables: Names,
     given: Names = (),
     *,
     evidence: Findings = None,
     **options: Unpack[Keywords],
-) -> Array:
-    """Return the distribution of some variables given others, and evidence: P(A | B, C, e).
+) -> LabelledArray:
+    """Return the distribution of some variables given others and evidence: P(A | B, C, e).
 
-    Whoever asks several times compiles the model once; see :meth:`.InformedState.conditional`.
+    For several questions about one model, compile it once and use :meth:`.InformedState.conditional`.
 
     Parameters
     ----------
     model : Model, path or name of an example
-    names, given : str or sequence of str
+    variables, given : str or sequence of str
     evidence : mapping, text, path or None
         As in :func:`bucketflow.solve`.
     **options
@@ -89,9 +93,9 @@ def conditional(
 
     Returns
     -------
-    ndarray
-        An axis for each of ``given``, then one for each of ``names``: each row is a distribution, NaN where what is
-        given is impossible.
+    LabelledArray
+        An axis for each variable of ``given``, then one for each of ``variables``. Each row is a distribution. It is
+        NaN if the states of ``given`` are impossible together.
 
     Raises
     ------
@@ -100,17 +104,90 @@ def conditional(
     BudgetError
         If the table has too many states, or the messages do not fit ``memory``.
     """
+    return _under(model, evidence, options).conditional(variables, given)
+
+
+@public
+@checks_keywords
+def entropy(model: GivenModel, variables: Names, *, evidence: Findings = None, **options: Unpack[Keywords]) -> float:
+    """Return the entropy of the joint posterior of some variables, in bits.
+
+    Parameters
+    ----------
+    model : Model, path or name of an example
+    variables : str or sequence of str
+    evidence : mapping, text, path or None
+        As in :func:`bucketflow.solve`.
+    **options
+        As in :func:`bucketflow.compile`.
+
+    Raises
+    ------
+    ModelError
+        If a name or the evidence does not fit, or the evidence is impossible.
+    BudgetError
+        If the joint has too many states, or the messages do not fit ``memory``.
+    """
+    return _under(model, evidence, options).entropy(variables)
+
+
+@public
+@checks_keywords
+def mutual_information(
+    model: GivenModel,
+    first: Names,
+    second: Names,
+    given: Names = (),
+    *,
+    evidence: Findings = None,
+    **options: Unpack[Keywords],
+) -> float:
+    """Return the mutual information of two sets of variables given a third and evidence, in bits: I(A; B | C, e).
+
+    Parameters
+    ----------
+    model : Model, path or name of an example
+    first, second, given : str or sequence of str
+    evidence : mapping, text, path or None
+        As in :func:`bucketflow.solve`.
+    **options
+        As in :func:`bucketflow.compile`.
+
+    Raises
+    ------
+    ModelError
+        If a name or the evidence does not fit, or the evidence is impossible.
+    BudgetError
+        If the joint has too many states, or the messages do not fit ``memory``.
+    """
+    return _under(model, evidence, options).mutual_information(first, second, given)
+
+
+def _under(model: GivenModel, evidence: Findings, options: Keywords) -> Compiled:
+    """Compile a model for one question under evidence."""
     compiled = compile_model(model, background=False, **options)
     hard, soft = split_evidence(compiled.model, evidence)
     compiled.set_evidence({compiled.model.names[v]: finding for v, finding in (hard | soft).items()})
-    return compiled.conditional(names, given)
+    return compiled
 
 
-class Compiled(InformedState):
+@public
+class Compiled(ShortDir, InformedState):
     """A model with its tree, plan and messages; see :func:`bucketflow.compile`. Threads that share it take turns."""
 
+    _SHOWN = (
+        *("model", "plan", "set_evidence", "add", "clear", "reset", "marginals", "marginals_batch", "batches"),
+        *("partition", "joint", "conditional", "entropy", "mutual_information", "value_of_information"),
+        *("relevant_findings", "conflict", "save", "load"),
+    )
+
+    def __repr__(self) -> str:
+        findings = ", ".join(self.model.names[v] for v in self.findings) or "none"
+        plan = "nothing to eliminate" if self.plan is None else self.plan.summary()
+        return f"compiled {self.model!r}\nevidence on: {findings}\nplan: {plan}"
+
     @checks_keywords
-    def marginals_batch(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> CaseMarginals:
+    def marginals_batch(self, cases: Any, variables: Names = "all", **options: Unpack[Where]) -> CaseMarginals:
         """Return the posteriors of many cases at once, all in the same sweeps.
 
         Parameters
@@ -118,20 +195,20 @@ class Compiled(InformedState):
         cases : mapping, data frame, or sequence of mappings
             Name → one state (None or NaN for unobserved) for each case, or → likelihoods ``(cases, states)``; or for
             each case a mapping of name to state. Present findings on other variables hold in every case.
-        query_vars : "all" or sequence of str
+        variables : "all" or sequence of str
         **options
             ``memory``, ``threads``, ``workers``, ``scheduler`` and ``client``, as in :func:`bucketflow.solve`; for
             a model that was compiled for GPUs also ``gpus``, if it is to be others.
         """
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
-        asked = asked_of(self.model, query_vars, (), False)
+        asked = asked_of(self.model, variables, (), False)
         return answered_cases(self, self.findings, found, asked.variables, **options)
 
     @checks_keywords
-    def batches(self, cases: Any, query_vars: Names = "all", **options: Unpack[Where]) -> Iterator[CaseMarginals]:
+    def batches(self, cases: Any, variables: Names = "all", **options: Unpack[Where]) -> Iterator[CaseMarginals]:
         """Yield what :meth:`marginals_batch` returns block by block, so that not all of it is in memory."""
         found = cases if isinstance(cases, Cases) else cases_of(self.model, cases)
-        asked = asked_of(self.model, query_vars, (), False)
+        asked = asked_of(self.model, variables, (), False)
         if not found.count:
             return iter([unanswered(self.model, asked.variables, 0)])
         return answer_cases(self, self.findings, found, asked.variables, **options)

@@ -19,6 +19,7 @@ from ..answering.question import Names, asked_of, named_variables
 from ..errors import BudgetError, ModelError
 from ..models.cases import CaseMarginals, Cases
 from ..results.information_measures import conditional_table, divergence_bits, entropy_bits, gained_bits, mutual_bits
+from ..results.labelled_array import LabelledArray, labelled
 from .case_run import answered_cases
 from .compiled_policy import CompiledPolicy
 from .state import CompiledState, one_at_a_time
@@ -68,9 +69,12 @@ class FindingRelevance:
 class InformedState(CompiledState):
     """A compiled model that also says what variables tell of each other, under its present findings."""
 
-    @one_at_a_time
-    def joint(self, names: Sequence[str]) -> Array:
-        """Return the joint posterior of any variables, an axis for each in this order.
+    def joint(self, variables: Sequence[str]) -> LabelledArray:
+        """Return the joint posterior of some variables, with an axis for each in this order.
+
+        Parameters
+        ----------
+        variables : sequence of str
 
         Raises
         ------
@@ -79,6 +83,10 @@ class InformedState(CompiledState):
         BudgetError
             If it has more states than :class:`.CompiledPolicy` allows.
         """
+        return labelled(self.model, variables, self._joint(variables))
+
+    @one_at_a_time
+    def _joint(self, names: Sequence[str]) -> Array:
         variables = self._variables(names)
         if not variables:
             return np.ones(())
@@ -86,17 +94,24 @@ class InformedState(CompiledState):
         table = np.moveaxis(10.0 ** (logs - logs.max())[..., None] * posteriors, -1, last)
         return np.ascontiguousarray(table / table.sum())
 
-    @one_at_a_time
-    def conditional(self, names: Sequence[str], given: Sequence[str] = ()) -> Array:
-        """Return the distribution of some variables given others, and the findings: P(A | B, C, e).
+    def conditional(self, variables: Sequence[str], given: Sequence[str] = ()) -> LabelledArray:
+        """Return the distribution of some variables given others and the findings: P(A | B, C, e).
+
+        Parameters
+        ----------
+        variables, given : str or sequence of str
 
         Returns
         -------
-        ndarray
-            An axis for each of ``given``, then one for each of ``names``: each row is a distribution, NaN where what is
-            given is impossible.
+        LabelledArray
+            An axis for each variable of ``given``, then one for each of ``variables``. Each row is a distribution. It
+            is NaN if the states of ``given`` are impossible together.
         """
-        wanted, listed = named_variables(given), named_variables(names)
+        wanted, listed = named_variables(given), named_variables(variables)
+        return labelled(self.model, [*wanted, *listed], self._conditional(wanted, listed))
+
+    @one_at_a_time
+    def _conditional(self, wanted: list[str], listed: list[str]) -> Array:
         if not listed:
             raise ModelError("a conditional table is of one variable or more; name some")
         logs, posteriors, last = self._joint_parts(self._variables([*wanted, *listed]), len(wanted))
@@ -108,26 +123,26 @@ class InformedState(CompiledState):
     @one_at_a_time
     def entropy(self, names: Sequence[str]) -> float:
         """Return the entropy of the joint posterior of some variables, in bits."""
-        return entropy_bits(self.joint(named_variables(names)))
+        return entropy_bits(self._joint(named_variables(names)))
 
     @one_at_a_time
     def mutual_information(self, first: Sequence[str], second: Sequence[str], given: Sequence[str] = ()) -> float:
         """Return what two sets of variables say of each other, given a third and the findings, in bits: I(A; B | C)."""
         sets = [named_variables(names) for names in (first, second, given)]
-        table = self.joint([name for names in sets for name in names])
+        table = self._joint([name for names in sets for name in names])
         ends = np.cumsum([0, *map(len, sets)]).tolist()
         axes = [range(start, end) for start, end in pairwise(ends)]
         return mutual_bits(table, *axes)
 
     @one_at_a_time
-    def value_of_information(self, name: str, query_vars: Names = "all") -> dict[str, float]:
+    def value_of_information(self, name: str, variables: Names = "all") -> dict[str, float]:
         """Return for each unobserved variable what observing it says of a variable, in bits, the greatest first.
 
         That is their mutual information under the present findings: by how much the entropy of ``name`` is expected to
         fall.
         """
         (target,) = self._variables([name])
-        asked = asked_of(self.model, query_vars, (), False).variables
+        asked = asked_of(self.model, variables, (), False).variables
         observed = {v for v, finding in self.findings.items() if np.count_nonzero(finding) <= 1}
         if target in observed:
             raise ModelError(f"{name!r} is observed: nothing is left to be told of it")

@@ -146,16 +146,16 @@ class CompiledState:
         self._sound = True
 
     @one_at_a_time
-    def marginals(self, query_vars: Names = "all") -> Marginals:
+    def marginals(self, variables: Names = "all") -> Marginals:
         """Return the posteriors under the present findings; ``"all"`` includes what was compiled in."""
-        return self._marginals(query_vars, self.findings)
+        return self._marginals(variables, self.findings)
 
-    def _marginals(self, query_vars: Names, findings: Mapping[int, Array]) -> Marginals:
+    def _marginals(self, variables: Names, findings: Mapping[int, Array]) -> Marginals:
         start = time.perf_counter()
         skeleton = self.skeleton
         asked, targets = skeleton.asked, skeleton.targets
-        if not is_every(query_vars):
-            asked = asked_of(self.model, query_vars, (), False)
+        if not is_every(variables):
+            asked = asked_of(self.model, variables, (), False)
             targets = local_targets(skeleton.network, asked)
         beliefs = self._beliefs(targets, findings)
         found = dressed(self.model, skeleton.network, self._partition, asked, beliefs, findings)

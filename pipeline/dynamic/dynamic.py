@@ -23,6 +23,7 @@ from ..models.cases import Cases
 from ..models.checks import integer
 from ..options import Keywords, Options
 from ..plans.plan import Plan
+from ..public_names import public
 from ..results.dynamic_answers import StatePath, StepMarginals
 from .dynamic_policy import DynamicPolicy
 from .slice_optimum import SliceOptimum, optimum_plan
@@ -37,6 +38,7 @@ Array = NDArray[Any]
 _TOLERANCE = 1e-9
 
 
+@public
 @checks_keywords
 def dynamic(
     initial: GivenModel,
@@ -74,6 +76,7 @@ def dynamic(
     return DynamicNetwork(template_of(first, then, suffixes), chosen)
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class DynamicNetwork:
     """A network of any number of steps; see :func:`bucketflow.dynamic`.
@@ -107,15 +110,15 @@ class DynamicNetwork:
 
     @checks_keywords
     def filtered(
-        self, evidence: Any = None, *, steps: int | None = None, lag: int = 0, query_vars: Names = "all"
+        self, evidence: Any = None, *, steps: int | None = None, lag: int = 0, variables: Names = "all"
     ) -> StepMarginals:
         """Return the posteriors of each step given what is observed up to it, or up to ``lag`` steps later."""
-        return _joined([*self.filtered_blocks(evidence, steps=steps, lag=lag, query_vars=query_vars)])
+        return _joined([*self.filtered_blocks(evidence, steps=steps, lag=lag, variables=variables)])
 
     @checks_keywords
-    def smoothed(self, evidence: Any = None, *, steps: int | None = None, query_vars: Names = "all") -> StepMarginals:
+    def smoothed(self, evidence: Any = None, *, steps: int | None = None, variables: Names = "all") -> StepMarginals:
         """Return the posteriors of each step given everything that is observed."""
-        return _joined([*self.smoothed_blocks(evidence, steps=steps, query_vars=query_vars)])
+        return _joined([*self.smoothed_blocks(evidence, steps=steps, variables=variables)])
 
     @checks_keywords
     def path(self, evidence: Any = None, *, steps: int | None = None) -> StatePath:
@@ -125,19 +128,19 @@ class DynamicNetwork:
 
     @checks_keywords
     def filtered_blocks(
-        self, evidence: Any = None, *, steps: int | None = None, lag: int = 0, query_vars: Names = "all"
+        self, evidence: Any = None, *, steps: int | None = None, lag: int = 0, variables: Names = "all"
     ) -> Iterator[StepMarginals]:
         """Yield what :meth:`filtered` returns block by block, so that not all of it is in memory."""
         lag = integer(lag, "the lag", 0)
-        walk, asked = self._sum_walk(evidence, steps, query_vars, 2 + lag)
+        walk, asked = self._sum_walk(evidence, steps, variables, 2 + lag)
         return self._blocks(walk, walk.filtered(lag), asked)
 
     @checks_keywords
     def smoothed_blocks(
-        self, evidence: Any = None, *, steps: int | None = None, query_vars: Names = "all"
+        self, evidence: Any = None, *, steps: int | None = None, variables: Names = "all"
     ) -> Iterator[StepMarginals]:
         """Yield what :meth:`smoothed` returns block by block."""
-        walk, asked = self._sum_walk(evidence, steps, query_vars, 4)
+        walk, asked = self._sum_walk(evidence, steps, variables, 4)
         tables = sum(plan.kept_bytes for plan in self._sum_plans(asked))
         return self._blocks(walk, walk.smoothed(self._block(walk.findings.count, tables)), asked)
 
@@ -176,11 +179,11 @@ class DynamicNetwork:
         return first, later
 
     def _sum_walk(
-        self, evidence: Any, steps: int | None, query_vars: Names, sweeps: int
+        self, evidence: Any, steps: int | None, variables: Names, sweeps: int
     ) -> tuple[SumWalk, tuple[int, ...]]:
         """Make tables for a walk; return what is asked too."""
         model = self.template.slice
-        asked = tuple(asked_of(model, query_vars, (), False).variables)
+        asked = tuple(asked_of(model, variables, (), False).variables)
         cases = evidence_by_step(model, evidence, steps)
         plans = self._sum_plans(asked)
         cells, made = sum(plan.cells for plan in plans), sum(len(plan.steps) for plan in plans)

@@ -8,6 +8,7 @@ from os.path import exists
 from pathlib import Path
 
 from ..errors import ModelError, meant
+from ..public_names import public
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,7 @@ _EXAMPLES = (
 )
 
 
+@public
 def examples() -> list[Example]:
     """Return the examples that ship with the package."""
     return list(_EXAMPLES)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ..public_names import public
 from .registry import FORMATS, Format
 from .text.unread import unread_kinds
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
+@public
 def formats() -> list[dict[str, Any]]:
     """Return a row for each format of models, in the order in which they are told apart.
 

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from ..errors import ModelError, checks_keywords, writing
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
+from ..public_names import public
 from ..written_files import whole_file
 from .dcop.pydcop_agents import is_told, owner_lines
 from .format_policy import FormatPolicy
@@ -23,6 +24,7 @@ from .text.source import strip_compression
 from .text.written_words import WrittenFile, counted, lost_of_agents
 
 
+@public
 @checks_keywords
 def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Write a model as its name says: .uai, .bif, .net, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP), or packed.

@@ -21,6 +21,7 @@ from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
+from ..public_names import public
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
 from .driver import hand_over, new_key
@@ -29,6 +30,7 @@ from .job_policy import JobPolicy
 from .record import DONE, ENDED, Record, State, read_record, write_record
 
 
+@public
 class Job:
     """A run that a cluster drives by itself.
 
@@ -234,6 +236,7 @@ class Job:
 # Finding jobs: in a folder of run directories, or among those that a scheduler was given.
 
 
+@public
 @checks_keywords
 def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = None, client: Any = None) -> list[Job]:
     """Return the jobs of a folder of run directories, or those that a scheduler was given.

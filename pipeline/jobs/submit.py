@@ -21,6 +21,7 @@ from ..errors import BucketflowError, ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
 from ..machine.resources import connected
 from ..options import Method, Options, ProofOptions, Sharing
+from ..public_names import public
 from .driver import hand_over, new_key
 from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
@@ -29,13 +30,14 @@ from .record import Record, kept_effort, kept_options, write_record
 _ENGINES = {"diagram": "decision diagrams", "search": "a search that counts components once"}
 
 
+@public
 @checks_keywords
 def submit(
     model: GivenModel,
     query: str = "optimum",
     *,
     evidence: Findings = None,
-    query_vars: Names = "all",
+    variables: Names = "all",
     joint: Iterable[Names] = (),
     families: bool = False,
     project: Variables = None,
@@ -73,7 +75,7 @@ def submit(
     """
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
     model = given_model(model, options.get("memory"))
-    question = question_of(model, query, evidence, query_vars, joint, families, project=project, maximize=maximize)
+    question = question_of(model, query, evidence, variables, joint, families, project=project, maximize=maximize)
     return submitted(question, Options(**options), effort)
 
 

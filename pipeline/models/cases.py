@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import MissingNameError, ModelError, meant
+from ..public_names import public
 from .findings import is_missing
 from .frames import imported_pandas
 from .model import Model
@@ -141,6 +142,7 @@ def _objects(cells: Array) -> tuple[list[Any], Array]:
     return held[first].tolist(), places
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class CaseMarginals(Mapping[str, Array]):
     """Posteriors of many cases.
@@ -169,6 +171,8 @@ class CaseMarginals(Mapping[str, Array]):
         return self.model.notes
 
     def __getitem__(self, name: str) -> Array:
+        if name not in self.tables:
+            raise MissingNameError(f"no posteriors of {name!r}{meant(name, self.tables)}")
         return self.tables[name]
 
     def __iter__(self) -> Iterator[str]:

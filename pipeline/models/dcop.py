@@ -8,6 +8,7 @@ from decimal import Decimal
 from functools import cached_property
 
 from ..errors import ModelError, shorten
+from ..public_names import public
 from .checks import first_again
 from .model import Model, checked_model
 
@@ -24,6 +25,7 @@ def amount_fault(amount: Decimal) -> str | None:
     return f"a number of at most {_AMOUNT_DIGITS} digits" if long else None
 
 
+@public
 @dataclass(frozen=True)
 class Agent:
     """An agent, and what a problem's author says about it; only the owner of a variable matters to an answer.
@@ -65,6 +67,7 @@ class External:
     initial: int
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Dcop:
     """A model of costs whose variables are owned by agents.

@@ -8,12 +8,14 @@ from typing import Any
 
 from ..drawings.shown import Shown
 from ..errors import printable, shown_number
+from ..public_names import public
 from .frames import Answered
 
 # Functions that forbid an assignment which are named on one line.
 _NAMED = 5
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown, Answered):
     """What an assignment is worth on a model.

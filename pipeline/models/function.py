@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
+from ..public_names import public
 from .model_policy import ModelPolicy
 
 # A stored cost of at least this is forbidden whatever the top.
@@ -20,6 +21,7 @@ FORBIDDEN = 1 << 62
 _SMALLEST = -(1 << 63)
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class Function:
     """A function over a scope of distinct variables: dense, or explicit rows plus a default.
@@ -49,6 +51,14 @@ class Function:
         listed = "" if self.rows is None else f", rows={len(self.rows)}, default={self.default}"
         child = "" if self.child is None else f", child={self.child}"
         return f"Function(scope={self.scope}, shape={np.shape(self.values)}{listed}{child})"
+
+    def equals(self, other: Function) -> bool:
+        """Whether the other function has the same scope, child, listed rows and values."""
+        same = (self.scope, self.child, self.rows is None) == (other.scope, other.child, other.rows is None)
+        if self.rows is None or other.rows is None:
+            return same and np.array_equal(self.values, other.values)
+        listed = np.array_equal(self.rows, other.rows) and np.array_equal(self.values, other.values)
+        return same and self.default == other.default and listed
 
     @cached_property
     def positive(self) -> tuple[float, float]:

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ModelError, checks_keywords, format_bytes, meant, shorten
+from ..public_names import ShortDir, public
 from .bayesian_networks import check_network
 from .checks import Kind as Kind
 from .checks import (
@@ -58,6 +59,8 @@ class Projection:
     unread: tuple[int, ...] = ()
 
 
+# Fields that two models must share to be equal, beside their functions.
+_COMPARED = ("kind", "names", "dims", "states", "top", "decimals", "maximize", "evidence", "hidden", "summed")
 _LARGEST = int(np.iinfo(np.int64).max)
 
 
@@ -115,8 +118,9 @@ def _whole(state: Any) -> int:
     return number if isinstance(state, str) or (not np.ndim(state) and number == state) else -1
 
 
+@public
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(ShortDir):
     """A discrete graphical model.
 
     Costs are int64 and are minimised; an assignment is forbidden if one of its costs is ``FORBIDDEN`` or
@@ -150,6 +154,11 @@ class Model:
         Where hidden variables do not follow from the others, but are to be summed over: file, line and words that say
         so. Such a model has sums and marginals, and neither optima nor counts.
     """
+
+    _SHOWN = (
+        *("kind", "name", "source", "variables", "names", "functions", "evidence", "top", "maximize", "notes"),
+        *("build", "draw", "evaluate"),
+    )
 
     kind: Kind
     names: tuple[str, ...]
@@ -321,6 +330,32 @@ class Model:
         return replace(self, functions=fitting(self.kind, self.dims, functions), notes=(*self.notes, *notes))
 
     @property
+    def variables(self) -> dict[str, Sequence[str | int]]:
+        """The labels of each variable's states by name, or their indices if the variable has no labels."""
+        return {name: self.state_labels(name) for name in self.own_names}
+
+    def __getitem__(self, name: str) -> Sequence[str | int]:
+        return self.state_labels(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.index
+
+    __iter__ = None  # names are looked up, not iterated over: `model.variables` lists them
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other one is a model of the same variables, states, functions in the same order, and evidence."""
+        if not isinstance(other, Model):
+            return NotImplemented
+        return self is other or (
+            all(getattr(self, name) == getattr(other, name) for name in _COMPARED)
+            and len(self.functions) == len(other.functions)
+            and all(one.equals(two) for one, two in zip(self.functions, other.functions, strict=True))
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.kind, self.names, self.dims, len(self.functions)))
+
+    @property
     def own_names(self) -> tuple[str, ...]:
         """The names of the model's own variables, without hidden ones."""
         return self.names[: len(self.names) - self.hidden]
@@ -410,6 +445,11 @@ class Model:
         """Return the label of a state, or its index where the variable has no labels."""
         labels = self.states[variable]
         return state if labels is None else labels[state]
+
+    def state_labels(self, name: str) -> Sequence[str | int]:
+        """Return the labels of a variable's states, or their indices if it has no labels."""
+        variable = self.variable(name)
+        return self.states[variable] or range(self.dims[variable])
 
     def objective(self, cost: int) -> int | Decimal:
         """Turn a stored cost into the value that the file's author means."""

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import ModelError, checks_keywords
+from ..public_names import public
 from .checks import integer
 from .dcop import Agent, Dcop, one_agent_each
 from .model import FORBIDDEN, Function, Model
@@ -88,6 +89,7 @@ class DcopShape:
         integer(self.seed, "seed")
 
 
+@public
 @checks_keywords
 def generate(
     kind: Kind,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...tasks.steps.step import Step
 from ..errors import format_bytes, format_cells
+from ..public_names import ShortDir, public
 from ..trees.costs import TreeCost
 from ..trees.memory import Sizing
 from ..trees.tree import Tree
@@ -23,11 +24,38 @@ if TYPE_CHECKING:
 _THREADED_SECONDS = 0.02
 
 
-class Plan(PlannedSteps):
+@public
+class Plan(ShortDir, PlannedSteps):
     """A frozen description of everything that will run, and what it costs: one sweep, or both ways.
 
     Its fields, and what it takes in cells and bytes, are those of :class:`.PlannedSteps`.
     """
+
+    _SHOWN = (
+        *("width", "largest_table_cells", "cells", "peak_bytes", "read_bytes", "written_bytes", "disk_bytes", "slices"),
+        *("predicted_seconds", "predicted_interval", "tasks", "steps", "junction_tree", "summary", "rows", "graph"),
+        *("draw", "plot"),
+    )
+
+    @property
+    def width(self) -> int:
+        """Number of variables of the largest table that a step joins, less one: the induced width of the order."""
+        return self.cost.width
+
+    @property
+    def largest_table_cells(self) -> int:
+        """Cells of the largest table that is stored."""
+        return self.cost.largest_table_cells
+
+    def summary(self) -> str:
+        """Return the plan in one line: width, cells, slices, peak memory, predicted time."""
+        if not self.steps:
+            return "no steps: preprocessing gives the answer"
+        slices = f" in {self.slices:,} slices" if self.slices > 1 else ""
+        return (
+            f"width {self.width}, {format_cells(self.cells)} cells{slices}, peak {format_bytes(self.peak_bytes)}, "
+            f"about {self.predicted_seconds:.3g} s on one core"
+        )
 
     @property
     def seconds(self) -> float:

@@ -77,7 +77,7 @@ def dressed(
         "ok",
         maximum,
         tables=_single_tables(network, asked.variables, beliefs.tables, findings, answer),
-        joint={tuple(model.names[v] for v in group): answer(group) for group in asked.joints},
+        joints={tuple(model.names[v] for v in group): answer(group) for group in asked.joints},
         families={f: answer(model.functions[f].scope) for f in asked.families if model.functions[f].scope},
         log10_evidence=log10,
         value=None if least is None else model.objective(least),

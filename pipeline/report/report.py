@@ -11,7 +11,8 @@ from typing import Any
 
 from ..drawings import charts
 from ..drawings.pages import page
-from ..errors import FormatError
+from ..errors import FormatError, checks_keywords
+from ..public_names import public
 from ..results.dpop_result import DpopResult
 from ..written_files import whole_text
 from .fact_pages import batch_sections, command_of, fact_sections, is_batch
@@ -63,6 +64,8 @@ def _owned(result: DpopResult) -> Any:
     return charts.table({"agent": list(result.by_agent), "assignment": said})
 
 
+@public
+@checks_keywords
 def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
     """Write a page that needs no network: question, answer, plan, tasks.
 

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ..models.frames import Tabled
+from ..public_names import public
 from .asked import AskedOf
 from .proof import SHOWN_VARIABLES, plain_number, plan_dict, shown_assignment
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 
+@public
 @dataclass(frozen=True)
 class RankedAssignment:
     """An assignment by its rank.
@@ -43,6 +45,7 @@ class RankedAssignment:
         return {"rank": self.rank, "value": value, "log10": self.log10, "assignment": self.assignment}
 
 
+@public
 class BestAssignments(Iterator[RankedAssignment], Tabled):
     """Assignments in the order of their worth, each found when it is asked for; ties are in no order of meaning.
 

@@ -11,6 +11,7 @@ from ..drawings.shown import Shown
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
 from ..preprocessing.preprocess import Query
+from ..public_names import public
 from .asked import AskedOf
 from .proof import plain_number, shown_assignment
 
@@ -60,6 +61,7 @@ class BoundRound:
         return f"{size}, {self.way}" if self.way else size
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Bounds(Shown, Tabled):
     """What an answer lies between.

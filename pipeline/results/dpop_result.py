@@ -10,12 +10,14 @@ from typing import Any, Literal
 from ..drawings.shown import Shown, aligned
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
+from ..public_names import public
 from .proof import plain_number, shown_assignment
 
 DpopStatus = Literal["optimal", "bounded", "infeasible"]
 Number = int | Decimal
 
 
+@public
 @dataclass(frozen=True)
 class DpopMetrics:
     """What a run cost.
@@ -119,6 +121,7 @@ def _parts(found: Mapping[str, Any]) -> dict[str, Any]:
     return {phase: part for phase, part in found.items() if phase != "total"}
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class DpopResult(Shown, Tabled):
     """An assignment that agents agreed on.

@@ -12,11 +12,13 @@ from ..errors import ModelError
 from ..models.cases import CaseMarginals
 from ..models.frames import imported_pandas
 from ..models.model import Model
+from ..public_names import public
 from .labelled_frames import labelled_frame
 
 Array = NDArray[Any]
 
 
+@public
 @dataclass(frozen=True, eq=False, repr=False)
 class StepMarginals(CaseMarginals):
     """Posteriors of the variables of a slice, at each of some steps.
@@ -60,6 +62,7 @@ class StepMarginals(CaseMarginals):
         return imported_pandas().DataFrame(columns)
 
 
+@public
 @dataclass(frozen=True, eq=False)
 class StatePath:
     """The most likely states of all variables at all steps.

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ..models.frames import Tabled
 from ..models.model import Model
+from ..public_names import public
 from .asked import AskedOf
 
 Array = NDArray[np.float64]
@@ -105,6 +106,7 @@ class Parameter:
         return min(max(value, 0.0), most) if -_ROUNDING <= value <= most + _ROUNDING else None
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Tabled):
     """What each parameter does to the posterior of a state of a variable (Laskey 1995; Castillo et al. 1997).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import cached_property
 from html import escape
 from itertools import islice, product
 from pathlib import Path
@@ -14,12 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..drawings.html import Html, bar, labelled, number_text, shown_rows
-from ..errors import ModelError, logarithm, printable
+from ..errors import MissingNameError, ModelError, logarithm, meant, printable
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..plans.plan import Plan
+from ..public_names import public
 from ..written_files import whole_text
 from .asked import AskedOf
+from .labelled_array import JointTables, LabelledArray, bar_lengths, bar_lines
+from .labelled_array import labelled as labelled_table
 from .proof import DaskWork, RowsWork, Tried, plain_number, plan_figures, tried_before, work_before
 
 if TYPE_CHECKING:
@@ -27,13 +31,13 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-_BAR = 24
 _SHOWN = 40
 _LABEL = 24
 
 
+@public
 @dataclass(frozen=True, repr=False, eq=False)
-class Marginals(Mapping[str, Array], Tabled):
+class Marginals(Mapping[str, LabelledArray], Tabled):
     """Marginals by variable name.
 
     Parameters
@@ -47,8 +51,8 @@ class Marginals(Mapping[str, Array], Tabled):
         where every assignment is forbidden. Costs that float64 does not hold are exact in arrays of objects.
     tables : dict of str to ndarray
         For each variable that was asked for, one number a state.
-    joint : dict of tuple of str to ndarray
-        For each set of variables that was asked for, one axis a variable.
+    joints : mapping of tuple of str to ndarray
+        For each requested set of variables a table with an axis for each; :attr:`joint` labels them.
     families : dict of int to ndarray
         The joint of each function's scope, by the index of the function.
     log10_evidence : float
@@ -75,7 +79,7 @@ class Marginals(Mapping[str, Array], Tabled):
     status: Literal["ok", "infeasible"]
     maximum: bool = False
     tables: dict[str, Array] = field(default_factory=dict)
-    joint: dict[tuple[str, ...], Array] = field(default_factory=dict)
+    joints: Mapping[tuple[str, ...], Array] = field(default_factory=dict)
     families: dict[int, Array] = field(default_factory=dict)
     log10_evidence: float | None = None
     value: int | Decimal | None = None
@@ -89,8 +93,15 @@ class Marginals(Mapping[str, Array], Tabled):
     derivatives: dict[int, Array] = field(default_factory=dict)
     asked: AskedOf | None = None
 
-    def __getitem__(self, name: str) -> Array:
-        return self.tables[name]
+    @cached_property
+    def joint(self) -> JointTables:
+        """The requested joint distributions, by their sets of variables: ``joint["Storm", "Flow"]``."""
+        return JointTables(self.model, self.joints)
+
+    def __getitem__(self, name: str) -> LabelledArray:
+        if name not in self.tables:
+            raise MissingNameError(f"no marginal of {name!r}{meant(name, self.tables)}")
+        return labelled_table(self.model, (name,), self.tables[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tables)
@@ -116,13 +127,13 @@ class Marginals(Mapping[str, Array], Tabled):
             "log10_evidence": _finite(self.log10_evidence),
             "marginals": {name: plain_table(table) for name, table in self.tables.items()},
         }
-        shown = dict.fromkeys([*self.tables, *(name for names in self.joint for name in names)])
+        shown = dict.fromkeys([*self.tables, *(name for names, _ in self.joints.items() for name in names)])
         if shown:
             found["states"] = {name: self._state_labels(name) for name in shown}
         if self.value is not None:
             found["value"] = plain_number(self.value)
-        if self.joint:
-            found["joint"] = [{"variables": list(names), "table": plain_table(t)} for names, t in self.joint.items()]
+        if self.joints:
+            found["joint"] = [{"variables": list(names), "table": plain_table(t)} for names, t in self.joints.items()]
         if self.families:
             found["families"] = {str(f): plain_table(table) for f, table in self.families.items()}
         if self.derivatives:
@@ -177,11 +188,11 @@ class Marginals(Mapping[str, Array], Tabled):
             [f"log10 {logarithm(self.log10_evidence)}"] if self.log10_evidence is not None else [f"cost {self.value}"]
         )
         for name in list(self.tables)[:_SHOWN]:
-            lines += [printable(name), *_bars(self._printable_labels(name), self.tables[name])]
+            lines += [printable(name), *bar_lines(self._printable_labels(name), self.tables[name])]
         if len(self.tables) > _SHOWN:
             lines.append(f"… and {len(self.tables) - _SHOWN} more variables")
-        for names, table in self.joint.items():
-            lines += [", ".join(map(printable, names)), *_bars(self._combinations(names), table.ravel())]
+        for names, table in self.joints.items():
+            lines += [", ".join(map(printable, names)), *bar_lines(self._combinations(names), table.ravel())]
             if table.size > _SHOWN:
                 lines.append(f"  … and {table.size - _SHOWN} more combinations")
         lines += self._note_lines()
@@ -225,7 +236,7 @@ def posterior_bars(
     lines = []
     for name, labels, table in tables:
         seen = " class='seen'" if name in observed else ""
-        for k, (label, p, share) in enumerate(zip(labels, table, _shares(table), strict=True)):
+        for k, (label, p, share) in enumerate(zip(labels, table, bar_lengths(table), strict=True)):
             head = f"<th scope='rowgroup' rowspan='{len(table)}'>{escape(printable(name))}</th>" if k == 0 else ""
             number = f"<td class='n'>{number_text(float(p))}</td><td>{bar(share)}</td>"
             lines.append(f"<tr{seen}>{head}<td>{escape(printable(label, _LABEL))}</td>{number}</tr>")
@@ -262,23 +273,6 @@ def _table(plain: Any) -> Array:
     exact = [Decimal(x) if isinstance(x, str) else np.inf if x is None else x for x in table.ravel().tolist()]
     kept = any(isinstance(x, Decimal) or (isinstance(x, int) and abs(x) > 1 << 53) for x in exact)
     return np.array(exact, dtype=object if kept else np.float64).reshape(table.shape)
-
-
-def _shares(table: Array) -> Array:
-    """Lengths of the bars between 0 and 1; the least cost is the longest."""
-    table = table.astype(np.float64)
-    finite = np.isfinite(table)
-    if finite.all() and table.min() >= 0 and table.max() <= 1:
-        return table
-    low, high = table[finite].min(), table[finite].max()
-    return np.where(finite, 1.0 - (table - low) / max(high - low, 1e-300), 0.0)
-
-
-def _bars(labels: Sequence[str], table: Array) -> list[str]:
-    """A line for each label, with its number and a bar; those that have no label are left out."""
-    width = max(map(len, labels), default=0)
-    rows = zip(labels, table, _shares(table), strict=False)
-    return [f"  {label:<{width}}  {p:<10.4g} {'█' * round(_BAR * share)}".rstrip() for label, p, share in rows]
 
 
 def _finite(value: float | None) -> float | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import inf
+from sys import float_info
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..drawings.shown import Shown
@@ -12,6 +14,7 @@ from ..errors import ModelError, format_bytes, logarithm
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..models.query import ValueQuery
+from ..public_names import ShortDir, public
 from .asked import AskedOf
 from .proof import (
     DaskWork,
@@ -34,8 +37,9 @@ if TYPE_CHECKING:
 Status = Literal["optimal", "bounded", "infeasible", "ok"]
 
 
+@public
 @dataclass(frozen=True, repr=False)
-class Result(Shown, Tabled):
+class Result(ShortDir, Shown, Tabled):
     """The answer to one query.
 
     Parameters
@@ -75,6 +79,11 @@ class Result(Shown, Tabled):
         The model and the evidence that were asked.
     """
 
+    _SHOWN = (
+        *("query", "status", "value", "cost", "log10", "probability", "assignment", "proof", "plan", "plot", "notes"),
+        *("seconds", "peak_rss_bytes", "tried", "dask", "to_dict", "to_frame", "to_json"),
+    )
+
     query: ValueQuery
     status: Status
     value: int | Decimal | None = None
@@ -91,6 +100,18 @@ class Result(Shown, Tabled):
     tried: tuple[Tried, ...] = ()
     dask: DaskWork | None = None
     asked: AskedOf | None = None
+
+    @property
+    def probability(self) -> float | None:
+        """10 to the power of :attr:`log10`: 0.0 below 1e-323, infinite above 1e308; None for costs and counts."""
+        if self.log10 is None:
+            return None
+        return 10.0**self.log10 if self.log10 < float_info.max_10_exp else inf
+
+    @property
+    def cost(self) -> int | Decimal | None:
+        """The total cost of the assignment, for an optimum of a cost network; None otherwise."""
+        return None if self.query == "count" else self.value
 
     def cells(self) -> Iterator[tuple[Any, ...]]:
         """Yield headings, then each variable with its state."""

@@ -13,6 +13,7 @@ from ..drawings.shown import Shown
 from ..errors import format_bytes
 from ..models.frames import Answered
 from ..models.model import Model
+from ..public_names import public
 from .asked import AskedOf
 from .labelled_frames import labelled_frame
 from .proof import plan_dict
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ..plans.plan import Plan
 
 
+@public
 @dataclass(frozen=True, repr=False)
 class Samples(Shown, Answered):
     """Independent draws from a distribution over the assignments of a model.

@@ -20,6 +20,7 @@ from ..batches.manifest import read_lines
 from ..errors import BucketflowError, BudgetError, ModelError, checks_keywords, format_bytes, shorten
 from ..models.checks import integer
 from ..options import Options, checked_number, parse_size
+from ..public_names import public
 from .http_service import HttpService, NoSuchPathError
 from .inline_models import InlineModels
 from .row_answers import RowAnswers
@@ -257,6 +258,7 @@ def _described(body: bytes) -> Mapping[str, Any]:
     return told
 
 
+@public
 @checks_keywords
 def serve(
     *,

@@ -22,6 +22,7 @@ from ..formats.read import GivenModel
 from ..machine.learnt_rates import keep_launches
 from ..models.checks import integer
 from ..plans.prediction import rates_key
+from ..public_names import public
 from ..trees.costs import Rates
 from .drawn_steps import sampled_steps
 from .held_out import LaunchScore, StepTable, residuals_of, score, step_table
@@ -43,6 +44,7 @@ _CLOSER: Final = 0.9
 _LEVEL: Final = 0.005
 
 
+@public
 @dataclass(frozen=True)
 class Tuning:
     """What was learnt of launches on this machine or device.
@@ -102,6 +104,7 @@ class Tuning:
         }
 
 
+@public
 @checks_keywords
 def tune(
     *,

@@ -96,7 +96,7 @@ def test_evidence_that_is_no_list_is_a_file_as_before(tmp_path: Path) -> None:
         (lambda: bucketflow.solve(RAIN, evidence={"Rain": 1}), "evidence names 'Rain', .*; did you mean 'rain'?"),
         (lambda: bucketflow.solve(RAIN, evidence={"wet": "yess"}), "its states are no, yes; did you mean 'yes'?"),
         (lambda: bucketflow.solve(RAIN, evidence={"we": [1, 2]}), "did you mean 'wet'?"),
-        (lambda: bucketflow.marginals(RAIN, query_vars=["rian"]), "'rian' is not a variable .*; did you mean 'rain'?"),
+        (lambda: bucketflow.marginals(RAIN, variables=["rian"]), "'rian' is not a variable .*; did you mean 'rain'?"),
         (lambda: bucketflow.solve(RAIN, order=["rain", "wat"]), "the order names 'wat', .*; did you mean 'wet'?"),
         (lambda: bucketflow.compile(RAIN).marginals_batch({"wat": [1]}), "cases name 'wat', .*did you mean 'wet'?"),
         (lambda: bucketflow.sample(RAIN, 1)["wat"], "'wat' is not a variable .*; did you mean 'wet'?"),
@@ -192,7 +192,7 @@ def test_best_assignments_and_posteriors_go_into_files(tmp_path: Path) -> None:
     rows = list(csv.DictReader(many.read_text().splitlines()))
     assert [row["rank"] for row in rows] == ["1", "2", "3"]
     assert len(rows[0]) == 43
-    run("marginals", "diagnosis", "--evidence", "Storm=yes", "--query-vars", "Season", "--out", posteriors)
+    run("marginals", "diagnosis", "--evidence", "Storm=yes", "--variables", "Season", "--out", posteriors)
     expected = bucketflow.marginals("diagnosis", evidence={"Storm": "yes"})
     found = list(csv.DictReader(posteriors.read_text().splitlines()))
     assert [row["state"] for row in found] == expected.labels("Season")

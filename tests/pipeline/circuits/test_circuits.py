@@ -637,7 +637,7 @@ def run(*arguments: str) -> tuple[int, str]:
 
 def test_commands_compile_check_and_evaluate(tmp_path: Path) -> None:
     out, cases = str(tmp_path / "circuit.npz"), tmp_path / "cases.csv"
-    code, said = run("compile", "diagnosis", "-o", out, "--json")
+    code, said = run("circuit", "diagnosis", "-o", out, "--json")
     assert code == 0
     assert json.loads(said)["method"] == "buckets"
     assert json.loads(said)["nodes"] == bucketflow.load_circuit(out).graph.nodes
@@ -663,10 +663,10 @@ def test_commands_compile_check_and_evaluate(tmp_path: Path) -> None:
 
 def test_commands_refuse(tmp_path: Path) -> None:
     out = str(tmp_path / "circuit.npz")
-    assert run("compile", "diagnosis", "-o", str(tmp_path / "circuit.txt"))[0] == 2
-    assert run("compile", "diagnosis", "-o", out, "--memory", "5kB")[0] == 3
-    assert run("compile", "diagnosis", "-o", out, "--method", "sweep")[0] == 2
-    assert run("compile", "diagnosis", "-o", out)[0] == 0
+    assert run("circuit", "diagnosis", "-o", str(tmp_path / "circuit.txt"))[0] == 2
+    assert run("circuit", "diagnosis", "-o", out, "--memory", "5kB")[0] == 3
+    assert run("circuit", "diagnosis", "-o", out, "--method", "sweep")[0] == 2
+    assert run("circuit", "diagnosis", "-o", out)[0] == 0
     for wrong in (["--samples", "2"], ["--query", "sample"], ["--query", "count", "--evidence", "Storm=yes"]):
         assert run("evaluate", out, *wrong)[0] == 2
     code, said = run("check", "circuit", out, "grid")

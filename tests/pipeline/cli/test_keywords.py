@@ -149,6 +149,13 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
     (lambda: bucketflow.serve(prt=1), "serve", "prt", "port"),
     (lambda: bucketflow.resume("run", worker=1), "resume", "worker", "workers"),
     (lambda: bucketflow.dpop(PAIR, latence=1), "dpop", "latence", "latency"),
+    (lambda: bucketflow.entropy(PAIR, "a", evidnce={}), "entropy", "evidnce", "evidence"),
+    (lambda: bucketflow.mutual_information(PAIR, "a", "b", givn="c"), "mutual_information", "givn", "given"),
+    (lambda: bucketflow.draw(PAIR, posterior=True), "draw", "posterior", "posteriors"),
+    (lambda: bucketflow.info(PAIR, chek=True), "info", "chek", "check"),
+    (lambda: bucketflow.convert(PAIR, "a.uai", agent="b"), "convert", "agent", "agents"),
+    (lambda: bucketflow.evaluate(PAIR, asignment={}), "evaluate", "asignment", "assignment"),
+    (lambda: bucketflow.report("run", outt="a.html"), "report", "outt", "out"),
     (lambda: bucketflow.load("grid", memry="4GB"), "load", "memry", "memory"),
     (lambda: bucketflow.load_dcop("meetings", agent="a.yaml"), "load_dcop", "agent", "agents"),
     (lambda: bucketflow.save(PAIR, pat="a.uai"), "save", "pat", "path"),
@@ -170,8 +177,8 @@ MEANT: list[tuple[Callable[[], Any], str, str, str]] = [
         "memori",
         "memory",
     ),
-    (lambda: bucketflow.compile(bucketflow.load("diagnosis")).batches({}, query_var="a"), "batches", "query_var",
-     "query_vars"),
+    (lambda: bucketflow.compile(bucketflow.load("diagnosis")).batches({}, variabels="a"), "batches", "variabels",
+     "variables"),
 ]  # fmt: skip
 
 
@@ -187,7 +194,7 @@ def test_a_keyword_that_is_not_there_is_refused_and_the_one_that_was_meant_is_na
 
 def test_every_public_function_names_keywords() -> None:
     functions = {name for name in bucketflow.__all__ if type(getattr(bucketflow, name)).__name__ == "function"}
-    without_keywords = {"formats"}
+    without_keywords = {"examples", "formats"}
     assert functions - without_keywords == {name for _, name, _, _ in MEANT} - {"build", "marginals_batch", "batches"}
 
 

@@ -269,7 +269,7 @@ def test_impossible_evidence_is_an_answer_that_names_the_step(query: str, tmp_pa
     ("arguments", "said"),
     [
         (["--steps", "3", "--query", "smooth", "--lag", "1"], "--lag goes with --query filter only"),
-        (["--steps", "3", "--query", "path", "--query-vars", "wet"], "leave out --query-vars"),
+        (["--steps", "3", "--query", "path", "--variables", "wet"], "leave out --variables"),
         ([], "give --steps, or --evidence"),
         (["--steps", "3", "--suffixes", "_a"], "--suffixes takes two"),
         (["--steps", "3", "--suffixes", "_a,_b"], "do not pair the variables: 'rain_prev' is no variable"),

@@ -58,7 +58,7 @@ def test_updates_equal_a_fresh_run(model: Model, data: st.DataObject) -> None:
         if data.draw(st.booleans()):
             name = data.draw(st.sampled_from(model.names))
             found = compiled.marginals([name])
-            expected = bucketflow.marginals(model, evidence=evidence, query_vars=[name])
+            expected = bucketflow.marginals(model, evidence=evidence, variables=[name])
         else:
             found, expected = compiled.marginals(), bucketflow.marginals(model, evidence=evidence)
         agree(found, expected)
@@ -223,7 +223,7 @@ def test_likelihoods_may_be_changed_and_given_again() -> None:
 def test_only_names_are_names(names: Any) -> None:
     """A mapping may have been meant as evidence."""
     model = chain(3)
-    for ask in (bucketflow.compile(model).marginals, lambda names: bucketflow.marginals(model, query_vars=names)):
+    for ask in (bucketflow.compile(model).marginals, lambda names: bucketflow.marginals(model, variables=names)):
         with pytest.raises(ModelError, match=r"no names of variables|is not a variable of the model"):
             ask(names)
 

@@ -198,10 +198,10 @@ def test_zeros_and_impossible_evidence() -> None:
 
 def test_some_variables_visit_some_stages() -> None:
     model = grid(6, 6, 4, "markov")
-    whole = bucketflow.marginals(model, query_vars=["x0", "x35"])
+    whole = bucketflow.marginals(model, variables=["x0", "x35"])
     most = dict.fromkeys(("all", "some", "none"), 0)
     for name, wanted in (("all", "all"), ("some", ["x0", "x35"]), ("none", [])):
-        for found in cut(model, (3, 6), query_vars=wanted):
+        for found in cut(model, (3, 6), variables=wanted):
             most[name] = max(most[name], stages(found))
             assert found.log10_evidence == pytest.approx(whole.log10_evidence, rel=1e-12)
             assert all(found[v] == pytest.approx(whole[v], rel=1e-12) for v in found if v in whole)

@@ -108,7 +108,7 @@ def test_another_question_is_refused(tmp_path: Path) -> None:
         (grid(5, 5, 3, "markov", seed=1), {"evidence": {"x0": [1, 2, 3]}}, "model"),
         (model, {"evidence": {"x0": [1, 2, 4]}}, "likelihoods"),
         (model, {"evidence": {"x0": [1, 2, 3], "x1": 0}}, "evidence"),
-        (model, {"evidence": {"x0": [1, 2, 3]}, "query_vars": ["x1"]}, "variables"),
+        (model, {"evidence": {"x0": [1, 2, 3]}, "variables": ["x1"]}, "variables"),
         (model, {"evidence": {"x0": [1, 2, 3]}, "joint": ("x1", "x2")}, "joints"),
         (model, {"evidence": {"x0": [1, 2, 3]}, "maximum": True}, "query"),
     ]

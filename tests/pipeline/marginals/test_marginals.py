@@ -91,7 +91,7 @@ def test_posteriors_joints_and_families(case: tuple[Model, dict[str, int], list[
 @given(case=asked(PROBABILITIES))
 def test_asking_for_some_prunes_and_agrees(case: tuple[Model, dict[str, int], list[str]]) -> None:
     model, evidence, names = case
-    found = bucketflow.marginals(model, evidence=evidence, query_vars=names)
+    found = bucketflow.marginals(model, evidence=evidence, variables=names)
     assert set(found) == (set(names) if found.status == "ok" else set())
     for name, table in found.items():
         assert table == pytest.approx(brute_joint(model, evidence, [name]), rel=1e-10, abs=1e-14)
@@ -219,7 +219,7 @@ def test_what_follows_from_a_plan_is_found_once(monkeypatch: pytest.MonkeyPatch)
 def test_refusals() -> None:
     model = named_model("markov", [2, 2], [Function((0, 1), np.ones((2, 2)))])
     with pytest.raises(bucketflow.ModelError, match="'nobody'"):
-        bucketflow.marginals(model, query_vars=["nobody"])
+        bucketflow.marginals(model, variables=["nobody"])
     with pytest.raises(bucketflow.ModelError, match="3 values for 2 states"):
         bucketflow.marginals(model, evidence={"x0": [1, 2, 3]})
     with pytest.raises(bucketflow.ModelError, match="negative"):

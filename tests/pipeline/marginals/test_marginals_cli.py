@@ -31,7 +31,7 @@ def run(*args: object, code: int = 0) -> str:
 
 
 def test_posteriors_as_json() -> None:
-    found = json.loads(run("diagnosis", "--json", "--joint", "Storm,Season", "--query-vars", "Storm"))
+    found = json.loads(run("diagnosis", "--json", "--joint", "Storm,Season", "--variables", "Storm"))
     shown = {
         "model",
         "evidence",
@@ -60,7 +60,7 @@ def test_posteriors_as_json() -> None:
 
 
 def test_joints_are_shown() -> None:
-    printed = run("diagnosis", "--joint", "Storm,Season", "--query-vars", "Storm")
+    printed = run("diagnosis", "--joint", "Storm,Season", "--variables", "Storm")
     assert "Storm, Season\n  no, winter   0." in printed
     assert sum(line.startswith("  yes, ") for line in printed.splitlines()) == 4
 
@@ -171,7 +171,7 @@ def test_usage(tmp_path: Path) -> None:
     assert "--cases needs --out" in run("diagnosis", "--cases", "x.csv", code=2)
     missing = run("diagnosis", "--cases", tmp_path / "none.csv", "--out", tmp_path / "o.csv", code=2)
     assert "found No such file or directory" in missing
-    assert "--query-vars only" in run("diagnosis", "--cases", "x.csv", "--out", "o.csv", "--max", code=2)
+    assert "--variables only" in run("diagnosis", "--cases", "x.csv", "--out", "o.csv", "--max", code=2)
     (tmp_path / "cases.csv").write_text(CASES)
     assert ".jsonl" in run("diagnosis", "--cases", tmp_path / "cases.csv", "--out", "o.txt", code=2)
 

@@ -73,7 +73,7 @@ def test_the_plan_of_marginals_that_is_printed_is_the_one_that_runs(
 
 def test_the_plan_of_marginals_is_the_same_value() -> None:
     model = grid(5, 5, 3, "markov")
-    asked: Any = {"evidence": {"x0": [0.2, 0.3, 0.5]}, "query_vars": ["x3", "x7"], "families": True, "memory": "1GB"}
+    asked: Any = {"evidence": {"x0": [0.2, 0.3, 0.5]}, "variables": ["x3", "x7"], "families": True, "memory": "1GB"}
     assert bucketflow.plan(model, "marginals", **asked) == bucketflow.marginals(model, **asked).plan
 
 
@@ -99,7 +99,7 @@ def test_parts_for_workers_are_those_that_are_shown(monkeypatch: pytest.MonkeyPa
 def test_only_marginals_are_asked_of_some_variables() -> None:
     model = grid(3, 3, 2, "markov")
     with pytest.raises(bucketflow.ModelError, match="are asked of marginals, not of the partition"):
-        bucketflow.plan(model, "partition", query_vars=["x0"])
+        bucketflow.plan(model, "partition", variables=["x0"])
     with pytest.raises(bucketflow.ModelError, match="unknown query 'mode'; one of"):
         bucketflow.plan(model, "mode")
     with pytest.raises(bucketflow.ModelError, match="unknown query 'marginals'; one of"):

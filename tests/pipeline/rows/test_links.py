@@ -192,7 +192,7 @@ def test_marginals_sums_and_counts_of_wide_functions(seed: int) -> None:
     others = tuple(a for a in range(18) if a not in (3, 11))
     np.testing.assert_allclose(found.joint["x3", "x11"], table.sum(axis=others) / table.sum(), atol=1e-12)
     evidence, part = {"x4": 1, "x9": 0}, table[:, :, :, :, 1, :, :, :, :, 0]
-    given_ = bucketflow.marginals(model, evidence=evidence, query_vars=["x0"])
+    given_ = bucketflow.marginals(model, evidence=evidence, variables=["x0"])
     np.testing.assert_allclose(given_["x0"], part.reshape(2, -1).sum(axis=1) / part.sum(), atol=1e-12)
     compiled.set_evidence(evidence)
     np.testing.assert_allclose(compiled.marginals()["x0"], given_["x0"], atol=1e-12)

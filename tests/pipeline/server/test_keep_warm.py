@@ -78,7 +78,7 @@ def without_times(text: str) -> str:
         ("solve", "cycle.wcsp", "--memory", "10"),
         ("solve", "absent.wcsp"),
         ("solve", "diagnosis", "--query", "partition", "--evidence", "Storm=no"),
-        ("marginals", "diagnosis", "--query-vars", "Season", "--evidence", "Storm=no"),
+        ("marginals", "diagnosis", "--variables", "Season", "--evidence", "Storm=no"),
         ("marginals", "diagnosis", "--out", "/dev/null/x.json"),
         ("bound", "cycle.wcsp"),
     ],
