@@ -46,6 +46,16 @@ def logarithm(value: float) -> str:
     return f"{round(value, 12) + 0.0:.12g}"
 
 
+def power_of_ten(log10: float) -> str:
+    """Write a probability with its log10; below 1e-300 the log10 alone.
+
+    >>> power_of_ten(-1.3183), power_of_ten(-400.0)
+    ('0.04805 (log10 -1.3183)', 'log10 -400')
+    """
+    text = f"log10 {logarithm(log10)}"
+    return f"{10.0**log10:.4g} ({text})" if -300 < log10 < 300 else text
+
+
 def shown_number(value: object) -> str:
     """Write a cost, or log10 of a probability; None is what is not known."""
     if value is None:

@@ -1,61 +1,59 @@
-"""Pages about what Python users call: a page for each part of the package that defines public names."""
+"""Pages about what Python users call, the most important names first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from inspect import ismodule
 
 import bucketflow
 
-# Names, or how the modules that define them begin, below `pipeline`: the first page that has one takes the name.
+# For each page its title and its names, in the order in which they are shown.
 _PAGES = {
-    "models": (
-        "Models",
-        (
-            "load",
-            "EditableModel",
-            "models.model",
-            "models.evaluated",
-            "models.function",
-            "formats",
-            "compiled",
-            "models.cases",
-        ),
+    "asking": (
+        "Ask",
+        "load solve marginals plan sample best bound conditional entropy mutual_information sensitivity evaluate "
+        "compile dynamic einsum resume",
     ),
-    "agents": (
-        "Distributed problems",
-        ("load_dcop", "agents", "models.dcop", "models.random_dcops", "results.dpop_result"),
+    "answers": (
+        "Answers",
+        "Result Marginals LabelledArray BestAssignments RankedAssignment Bounds Samples Plan Compiled CaseMarginals "
+        "Evaluation Sensitivity DynamicNetwork StepMarginals StatePath ContractionOptimizer",
     ),
-    "circuits": ("Circuits", ("circuits",)),
-    "dynamic": ("Dynamic networks", ("dynamic", "results.dynamic_answers")),
-    "questions": ("Questions", ("api",)),
-    "answers": ("Answers", ("results",)),
-    "jobs": ("Jobs and batches", ("jobs", "batches")),
-    "bridges": ("Other libraries", ("bridges",)),
-    "errors": ("Errors", ("errors",)),
+    "models": ("Models", "Model Function EditableModel save convert info draw report examples formats"),
+    "circuits": ("Circuits", "circuit load_circuit check_circuit Circuit jax torch"),
+    "agents": ("Distributed problems", "dpop load_dcop generate Agent Dcop DpopResult DpopMetrics"),
+    "jobs": ("Jobs, batches, servers", "submit jobs Job batch BatchSummary serve tune Tuning"),
+    "bridges": (
+        "Other libraries",
+        "from_pgmpy to_pgmpy from_pyagrum to_pyagrum from_pytoulbar2 from_cpmpy from_networkx from_pandas from_arrays "
+        "BayesClassifier",
+    ),
+    "errors": (
+        "Errors",
+        "BucketflowError BudgetError FormatError ModelError IncompatibleRunError StoppedError InternalError",
+    ),
 }
 
 
 def names_by_page() -> dict[str, list[str]]:
-    """Return the public names of each page, functions first; a name that no page takes is on the page of the rest."""
-    pages: dict[str, list[str]] = {page: [] for page in [*_PAGES, "more"]}
-    for name in sorted(bucketflow.__all__, key=lambda name: (name[0].isupper(), name)):
-        pages[_page_of(name)].append(name)
-    return {page: names for page, names in pages.items() if names}
+    """Return the public names of each page.
 
-
-def _page_of(name: str) -> str:
-    value = getattr(bucketflow, name)
-    module = (value.__name__ if ismodule(value) else value.__module__).removeprefix("bucketflow.pipeline.")
-    homes = {home: page for page, (_, homes) in _PAGES.items() for home in homes}
-    return homes.get(name) or next((page for home, page in homes.items() if module.startswith(home)), "more")
+    Raises
+    ------
+    ValueError
+        If the pages have another set of names than the package.
+    """
+    pages = {page: names.split() for page, (_, names) in _PAGES.items()}
+    shown = [name for names in pages.values() for name in names]
+    if sorted(shown) != sorted(bucketflow.__all__):
+        raise ValueError(f"in the reference or in the package alone: {sorted({*shown} ^ {*bucketflow.__all__})}")
+    return pages
 
 
 def title_of(page: str) -> str:
     """Return the title of a page."""
-    return _PAGES[page][0] if page in _PAGES else "More"
+    return _PAGES[page][0]
 
 
 def python_page(page: str, names: Iterable[str]) -> str:
-    """Return the text of a page: what its names are is put in from their docstrings."""
+    """Return the text of a page, which the docstrings of its names fill."""
     return "\n\n".join([f"# {title_of(page)}", *(f"::: bucketflow.{name}" for name in names)])

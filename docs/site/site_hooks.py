@@ -27,7 +27,7 @@ from bucketflow.pipeline.formats.format_table import markdown_table, unread_form
 
 # Notebooks are run, and their results shown, where this is set; that takes a minute, and the extra `test`.
 _RUN = bool(os.environ.get("BUCKETFLOW_RUN_NOTEBOOKS"))
-_TOP = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+_TOP = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 
 
 def generated_pages() -> Iterator[tuple[str, str]]:
@@ -100,7 +100,7 @@ def public_names() -> Iterator[str]:
         yield name
         value = getattr(bucketflow, name)
         for method, function in inspect.getmembers(value, inspect.isfunction) if inspect.isclass(value) else ():
-            if not method.startswith("_") and function.__module__.startswith("bucketflow."):
+            if not method.startswith("_") and function.__module__.startswith("bucketflow"):
                 yield f"{name}.{method}"
 
 

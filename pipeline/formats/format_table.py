@@ -41,7 +41,7 @@ def unread_formats() -> list[dict[str, Any]]:
 
 
 def markdown_table() -> str:
-    """Return the table of formats as the README has it."""
+    """Return the table of formats as Markdown, for the site."""
     rows = ["| format | read | written | what for |", "|---|---|---|---|"]
     for form in FORMATS:
         named = ", ".join(f"`{suffix}`" for suffix in _suffixes(form))

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..drawings.html import Html, bar, labelled, number_text, shown_rows
-from ..errors import MissingNameError, ModelError, logarithm, meant, printable
+from ..errors import MissingNameError, ModelError, logarithm, meant, power_of_ten, printable
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..plans.plan import Plan
@@ -184,9 +184,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
     def __repr__(self) -> str:
         if self.status == "infeasible":
             return "\n".join(["impossible evidence: there are no marginals", *self._note_lines()])
-        lines = (
-            [f"log10 {logarithm(self.log10_evidence)}"] if self.log10_evidence is not None else [f"cost {self.value}"]
-        )
+        lines = ["  ".join(self._total())]
         for name in list(self.tables)[:_SHOWN]:
             lines += [printable(name), *bar_lines(self._printable_labels(name), self.tables[name])]
         if len(self.tables) > _SHOWN:
@@ -199,6 +197,14 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         lines += [f"by rows: {self.rows_work.text}"] if self.rows_work else []
         lines += [f"dask: {self.dask.text}"] if self.dask else []
         return "\n".join(lines)
+
+    def _total(self) -> tuple[str, str]:
+        """The least cost, the probability of the evidence or of the best assignment, or the partition function."""
+        if self.log10_evidence is None:
+            return "cost", str(self.value)
+        if self.model.kind != "bayes":
+            return "best product" if self.maximum else "partition function", f"log10 {logarithm(self.log10_evidence)}"
+        return "best probability" if self.maximum else "probability of the evidence", power_of_ten(self.log10_evidence)
 
     def _note_lines(self) -> list[str]:
         return [f"note: {text}" for text in self.notes]
@@ -213,8 +219,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
     def _repr_html_(self) -> str:
         if self.status == "infeasible":
             return shown_rows([("status", "impossible evidence: there are no marginals")])
-        worth = ("cost", str(self.value)) if self.log10_evidence is None else ("log10", logarithm(self.log10_evidence))
-        rows = [worth, *(("note", text) for text in self.notes)]
+        rows = [self._total(), *(("note", text) for text in self.notes)]
         left = len(self) - _SHOWN
         told = f"<p>and {left:,} more variables</p>" if left > 0 else ""
         return Html(labelled(rows) + self.plot().markup + told)._repr_html_()

@@ -10,7 +10,7 @@ from sys import float_info
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..drawings.shown import Shown
-from ..errors import ModelError, format_bytes, logarithm
+from ..errors import ModelError, format_bytes, logarithm, power_of_ten
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..models.query import ValueQuery
@@ -156,7 +156,8 @@ class Result(ShortDir, Shown, Tabled):
         if self.value is not None:
             rows.append(("value", _grouped(self.value)))
         if self.log10 is not None:
-            rows.append(("log10", logarithm(self.log10)))
+            probability = self.asked is not None and self.asked.model["kind"] == "bayes"
+            rows.append(("probability", power_of_ten(self.log10)) if probability else ("log10", logarithm(self.log10)))
         if self.proof is not None:
             rows += self.proof.rows()
         if self.diagram is not None:

@@ -42,7 +42,6 @@ def test_examples_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 PAGES = [
-    "README.md",
     *(f"docs/{name}.md" for name in ("marginals", "bounds", "dcop", "plans", "samples", "outer-variables")),
 ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -160,15 +159,6 @@ def test_build_by_names() -> None:
     ]:
         with pytest.raises(ModelError, match=reason):
             Model.build("cost", {"a": 2, "b": 3}, functions)
-
-
-def test_the_example_of_the_readme_runs() -> None:
-    text = (Path(__file__).parents[3] / "README.md").read_text()
-    (example,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "Model.build" in block]
-    names = {"bucketflow": bucketflow}
-    *lines, last = example.strip().splitlines()
-    exec("\n".join(lines), names)
-    assert eval(last, names) == pytest.approx([1 / 3, 2 / 3])
 
 
 def test_arrays_that_a_model_was_built_of_may_be_used_again() -> None:
