@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from bucketflow.pipeline.cli.main import main
 from tests.test_structure import ROOT
 
-PAGES = ["README.md", "docs/index.md", "docs/models.md", "docs/tour.md"]
+PAGES = ["README.md", "docs/index.md", "docs/marginals.md", "docs/models.md", "docs/tour.md"]
 _BLOCK = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
