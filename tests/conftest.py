@@ -22,8 +22,21 @@ settings.load_profile("ci")
 _SLOW = Path(__file__).with_name("slow.txt")
 
 
+class RootIsNoPackage:
+    """Collect the repository's root as a folder, not as the package that its ``__init__.py`` makes of it.
+
+    Otherwise pytest imports the root under the name of its folder. It fails if that name is no Python identifier,
+    such as `bucketflow-main`, and imports a second copy of the package if it is one.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+        return pytest.Dir.from_parent(parent, path=path) if path == parent.config.rootpath else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Let workers take files in the order that is made here."""
+    """Collect the root as a folder, and let workers take files in the order that is made here."""
+    config.pluginmanager.register(RootIsNoPackage())
     if hasattr(config.option, "loadscopereorder"):
         config.option.loadscopereorder = False
 

@@ -203,6 +203,7 @@ def test_every_folder_is_a_package_that_is_installed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     listed = {name for name in project["tool"]["setuptools"]["packages"] if name.count(".")}
     folders = {path.parent.relative_to(ROOT) for path in modules()}
+    folders |= {path.parent.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.cu")}
     assert listed == {".".join(("bucketflow", *folder.parts)) for folder in folders}
 
 

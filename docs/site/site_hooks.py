@@ -14,7 +14,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(Path(__file__).parent), str(ROOT.parent)]
+sys.path.insert(0, str(Path(__file__).parent))
 
 from cli_pages import code, command_list, command_page, exit_codes, plain, table  # noqa: E402
 from json_pages import json_page  # noqa: E402

@@ -1,0 +1,29 @@
+"""A checkout works under any name of its folder."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_structure import ROOMS, ROOT
+
+TEST = "def test_imports():\n    import sys, bucketflow\n    assert not set(%r) & set(sys.modules)\n"
+
+
+def run(*command: str, where: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *command], cwd=where, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("name", ["bucketflow-main", ".x", "a b", "1.2", "import"])
+def test_tests_run_in_a_folder_of_any_name(name: str, tmp_path: Path) -> None:
+    clone = tmp_path / name
+    (clone / "tests").mkdir(parents=True)
+    for path in ("__init__.py", "pyproject.toml", "tests/conftest.py", "tests/policies.py", "tests/slow.txt"):
+        shutil.copy(ROOT / path, clone / path)
+    (clone / "tests" / "test_imports.py").write_text(f"{TEST % (sorted(ROOMS),)}")
+    ended = run("-m", "pytest", "-p", "no:cacheprovider", where=clone)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
