@@ -1,4 +1,4 @@
-"""A checkout works under any name of its folder."""
+"""A checkout works under any name of its folder, and nothing imports a second copy of the package from it."""
 
 from __future__ import annotations
 
@@ -27,3 +27,11 @@ def test_tests_run_in_a_folder_of_any_name(name: str, tmp_path: Path) -> None:
     (clone / "tests" / "test_imports.py").write_text(f"{TEST % (sorted(ROOMS),)}")
     ended = run("-m", "pytest", "-p", "no:cacheprovider", where=clone)
     assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_is_imported_as_a_part_of_the_package(room: str) -> None:
+    ended = run("-c", f"import {room}", where=ROOT)
+    assert ended.returncode == 1
+    last = ended.stderr.splitlines()[-1]
+    assert last == f"ImportError: the package {room} is a part of bucketflow: import bucketflow.{room} instead"
