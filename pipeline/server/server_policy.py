@@ -20,7 +20,9 @@ class ServerPolicy(Policy):
     unsent_bytes : int
         A client that does not read its answers gets no further ones beyond so many bytes.
     connections : int
-        Most clients at once: each has a thread, which mostly waits.
+        Most connections with a valid token: each has a thread, which mostly waits.
+    unproven_connections : int
+        Most connections without a valid token yet; beyond these the oldest is closed in favour of the newest.
     pack_rows : int
         Questions of one client and one model that are answered before it is another client's turn.
     inline_bytes : int
@@ -29,8 +31,12 @@ class ServerPolicy(Policy):
         Models whose questions are counted, a hundred bytes each; a model that was asked before these is a new one.
     memory_parts : int
         Of a memory that is given, models and compiled models may each take one part in this many.
+    head_seconds : float
+        Time for a whole head of a request: local clients send it in milliseconds.
+    head_bytes : int
+        Most bytes of a head.
     read_seconds : float
-        A client that is silent for so long in the middle of a request, or does not read for so long, is left.
+        Time for a whole body of a request, for reading a part of the answer, and between two requests.
     glance_seconds : float
         How often a client that waits is looked at: one that went away is answered no further.
     ending_seconds : float
@@ -43,10 +49,13 @@ class ServerPolicy(Policy):
     body_bytes: int = 1 << 26
     unsent_bytes: int = 1 << 24
     connections: int = 64
+    unproven_connections: int = 64
     pack_rows: int = 64
     inline_bytes: int = 1 << 28
     counted_models: int = 1 << 16
     memory_parts: int = 4
+    head_seconds: float = 5.0
+    head_bytes: int = 1 << 16
     read_seconds: float = 60.0
     glance_seconds: float = 0.25
     ending_seconds: float = 5.0

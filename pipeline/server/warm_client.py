@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,9 +14,12 @@ from typing import Any
 
 from ...cluster.version import __version__
 from ...storage.files import opened
+from ..errors import BucketflowError
 from .server_folder import ServerFolder, warm_folder
 from .server_policy import ServerPolicy
 
+# A server whose connections are contested gets the request to stop again, for a second in all.
+_STOP_TRIES, _STOP_PAUSE_SECONDS = 20, 0.05
 _PROGRAM = f"{sys.executable} {Path(__file__).parents[2]}"
 
 
@@ -62,14 +66,25 @@ def start_server(folder: ServerFolder, idle_minutes: float) -> None:
 
 
 def stop_server(folder: ServerFolder) -> bool:
-    """Ask the server of a folder to stop, and wait until it did; return False where there is none."""
+    """Ask the server of a folder to stop, and wait until it did; return False if there is none.
+
+    Raises
+    ------
+    BucketflowError
+        If the server does not take the request, although it runs.
+    """
     found = folder.address()
     if found is None:
         return False
-    with suppress(OSError):
-        list(posted(*found, "/stop", {}))
-    folder.wait_for_end()
-    return True
+    for _ in range(_STOP_TRIES):
+        with suppress(OSError):
+            if list(posted(*found, "/stop", {})):
+                folder.wait_for_end()
+                return True
+        if not folder.is_served():
+            return True
+        time.sleep(_STOP_PAUSE_SECONDS)  # the connection was closed in favour of others
+    raise BucketflowError(f"the server at {found[0]} does not take the request to stop; end its process")
 
 
 def answered_warm(command: str, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -246,15 +247,6 @@ def test_requests_are_bounded(client: Client, in_force: InForce) -> None:
         assert connection.recv(1 << 16).startswith(b"HTTP/1.1 411 ")
 
 
-def test_too_many_clients_are_sent_away(folder: ServerFolder, in_force: InForce) -> None:
-    in_force(ServerPolicy, connections=1)
-    with served(folder):
-        first, second = Client(folder), Client(folder)
-        assert first.send(b"", "/").read()
-        answer = second.send(b"", "/")
-        assert (answer.status, answer.read()) == (503, b"")
-
-
 class Blocking:
     """A command that runs until it is let go or interrupted."""
 
@@ -271,6 +263,164 @@ class Blocking:
         except KeyboardInterrupt:
             self.interrupted.set()
         request.send(b'{"exit": 0}\n')
+
+
+def test_more_clients_than_are_answered_are_sent_away(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, connections=1)
+    blocking = Blocking()
+    with served(folder, blocking):
+        first, second, third = Client(folder), Client(folder), Client(folder)
+        waiting = threading.Thread(target=lambda: first.send(b"{}", "/command").read())
+        waiting.start()
+        assert blocking.begun.wait(60)
+        assert second.refused(b'{"model": "diagnosis"}') == (
+            503,
+            "1 clients are being answered, the most at a time; ask again later",
+        )
+        assert json.loads(third.send(b"", "/").read())["status"] == "ok"
+        assert stop_server(folder)
+        waiting.join(60)
+
+
+def test_idle_clients_are_closed_in_favour_of_new_requests(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, connections=2)
+    with served(folder):
+        clients = [Client(folder) for _ in range(5)]
+        for client in clients:
+            assert client.ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
+        assert clients[-2].ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
+        assert clients[0].connection.sock.recv(1) == b""
+
+
+def opened(folder: ServerFolder, sent: bytes = b"") -> socket.socket:
+    """A connection that sends bytes as they are."""
+    found = folder.address()
+    assert found is not None
+    host, _, port = found[0].removeprefix("http://").rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=60)
+    connection.sendall(sent)
+    return connection
+
+
+def received(connection: socket.socket) -> tuple[int, str]:
+    """Status and message of an answer that ends with the connection."""
+    with connection, connection.makefile("rb") as file:
+        head, _, body = file.read().partition(b"\r\n\r\n")
+    return int(head.split()[1]), json.loads(body)["message"]
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /questions HTTP/1.1\r\n", b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n"]
+)
+def test_silent_connections_without_a_token_shut_nobody_out(
+    folder: ServerFolder, in_force: InForce, sent: bytes
+) -> None:
+    in_force(ServerPolicy, unproven_connections=4, head_seconds=3600.0)
+    with served(folder):
+        silent = [opened(folder, sent) for _ in range(12)]
+        for _ in range(3):
+            assert Client(folder).ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
+            silent.append(opened(folder, sent))
+        assert stop_server(folder)
+        for connection in silent:
+            connection.close()
+
+
+def test_connections_without_a_token_close_none_with_one(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, unproven_connections=2, head_seconds=3600.0)
+    with served(folder):
+        client = Client(folder)
+        for _ in range(2):
+            assert client.ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
+            strangers = [opened(folder) for _ in range(6)]
+            assert [stranger.recv(1) for stranger in strangers[:4]] == [b""] * 4
+            for stranger in strangers:
+                stranger.close()
+
+
+def test_a_head_has_to_be_whole_in_time(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, head_seconds=0.2)
+    with served(folder):
+        connection = opened(folder, b"GET / HTTP/1.1\r\n")
+        stop = threading.Event()
+
+        def drip() -> None:  # as a stranger does whose silences are short
+            with contextlib.suppress(OSError):
+                while not stop.wait(0.02):
+                    connection.sendall(b"X-A: b\r\n")
+
+        dripping = threading.Thread(target=drip)
+        dripping.start()
+        try:
+            with connection.makefile("rb") as file:
+                assert file.readline().split()[1] == b"408"
+        finally:
+            stop.set()
+            dripping.join(60)
+            connection.close()
+        assert received(opened(folder)) == (408, "the head of a request has to arrive within 0.2 s")
+
+
+def test_a_body_has_to_be_whole_in_time(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, read_seconds=0.2)
+    with served(folder) as server:
+        client = Client(folder)
+        host = client.url.removeprefix("http://")
+        head = f"POST /questions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {client.token}\r\n"
+        sent = f"{head}Content-Length: 9\r\n\r\n{{".encode()
+        assert received(opened(folder, sent)) == (408, "the body of a request has to arrive within 0.2 s")
+        assert server._queue.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "message"),
+    [
+        (f"POST / HTTP/1.1\r\nContent-Length: {'9' * 5000}\r\n\r\n", 413, "has a number of 5,000 digits; send several"),
+        ("POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n", 400, "one whole number, not '"),
+        ("POST / HTTP/1.1\r\nContent-Length: -4\r\n\r\n", 400, "one whole number, not '-4'"),
+        ("POST / HTTP/1.1\r\nContent-Length: +4\r\n\r\n", 400, "one whole number, not '+4'"),
+        ("POST / HTTP/1.1\r\n\r\n", 411, "a request has to say its Content-Length"),
+        ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, "a Transfer-Encoding is not read"),
+        (
+            "POST / HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            411,
+            "a Transfer-Encoding is not read",
+        ),
+        ("POST / HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", 403, "the Host has to be"),
+        ("GET /\r\n", 400, "a request line has to end with HTTP/1.0 or HTTP/1.1"),
+        ("GET\r\n", 400, "Bad request syntax"),
+        ("GET / HTTP/9.9\r\n", 505, "Invalid HTTP version"),
+        ("PUT / HTTP/1.1\r\n\r\n", 501, "Unsupported method"),
+        ("\xff\xfe\x00 / HTTP/1.1\r\n\r\n", 501, "Unsupported method"),
+        (f"GET /{'a' * 70_000} HTTP/1.1\r\n\r\n", 431, "the head of a request may have 65,536 bytes"),
+        ("GET / HTTP/1.1\r\n" + "X: y\r\n" * 1000, 431, "Too many headers"),
+        ("GET / HTTP/1.1\r\n" + f"X: {'y' * 60_000}\r\n" * 3, 431, "the head of a request may have 65,536 bytes"),
+        ("GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", 403, "the Host has to be"),
+    ],
+)
+def test_bad_heads_are_answered(folder: ServerFolder, sent: str, status: int, message: str) -> None:
+    with served(folder):
+        found, said = received(opened(folder, sent.encode("latin-1")))
+        assert found == status
+        assert message in said
+        assert len(said) < 500
+        assert Client(folder).ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
+
+
+@pytest.mark.parametrize("path", ["//", "/../", "/questions/", "/questions?x", "/%71uestions", "/stop/", "/\xff", "*"])
+def test_paths_are_exact(client: Client, folder: ServerFolder, path: str) -> None:
+    host = client.url.removeprefix("http://")
+    head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {client.token}\r\n\r\n"
+    if path == "//":  # one slash, as http.server reads it
+        with opened(folder, head.encode("latin-1")) as connection:
+            assert connection.recv(20).split()[1] == b"200"
+        return
+    assert received(opened(folder, head.encode("latin-1")))[0] == 404
+
+
+def test_an_answer_to_a_body_that_is_too_long_arrives(client: Client, in_force: InForce) -> None:
+    in_force(ServerPolicy, body_bytes=100)
+    assert client.refused(b" " * (1 << 24))[0] == 413
 
 
 def test_requests_wait_for_their_turn_and_a_full_queue_refuses(folder: ServerFolder, in_force: InForce) -> None:
