@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,6 +25,9 @@ from ...preprocessing.leaf_rows import rows_left
 from ...preprocessing.leaf_tables import restricted
 from ...preprocessing.preprocess import Network, fixed_value
 from ...queries.arithmetic import CostOptimum
+from ...runs.run import TABLES
+from ..answers import swept_total
+from ..placement import temporary_folder
 from ..prepared import Prepared
 from ..question import Question
 from ..running import run_of
@@ -156,11 +160,32 @@ def _functions(prepared: Prepared, outer: OuterFunctions) -> Iterator[Function]:
     kept = [f for leaf in leaves for f in leaf.functions]
     yield from map(outer.kept, kept)
     scale = 0.0
-    for axes, table in _tables(prepared):
+    if _is_in_parts(prepared):
+        yield from _of_total(prepared, outer)
+    for axes, table in () if _is_in_parts(prepared) else _tables(prepared):
         scale += table.log_scale if isinstance(table, Scaled) else 0.0
         yield from _as_functions(prepared, outer, axes, table)
     yield from outer.states()
     yield from outer.constants(kept, scale)
+
+
+def _is_in_parts(prepared: Prepared) -> bool:
+    """Return whether the plan runs in slices or spills; this needs all outer variables to be observed or fixed."""
+    return prepared.plan is not None and (prepared.plan.slices > 1 or prepared.plan.spill is not None)
+
+
+def _of_total(prepared: Prepared, outer: OuterFunctions) -> Iterator[Function]:
+    """Run a plan in slices or boxes, and yield constants of its total value: no variable remains."""
+    assert not prepared.problem.last
+    with temporary_folder(prepared.plan, prepared.resources) as folder:
+        total = swept_total(replace(run_of(prepared, SerialPool()), folder=folder), TABLES)
+    if isinstance(prepared.arithmetic, CostOptimum):
+        yield outer.over((), np.array(FORBIDDEN if total is None else int(total)))
+    elif outer.query == "count":
+        yield outer.over((), np.array(float(total is not None)))
+    else:
+        log = -math.inf if total is None else total if outer.query == "mmap" else -total
+        yield from outer.of_logs((), np.array([log]))
 
 
 def _tables(prepared: Prepared) -> Iterator[tuple[Scope, Any]]:
