@@ -20,7 +20,7 @@ from ...cluster.memory import default_memory_bytes
 from ..errors import FormatError, ModelError, json_fault, printable, shorten
 from ..examples import file_or_example
 from ..formats.registry import is_model, known_suffixes
-from ..formats.text.source import Allowance, Source
+from ..formats.text.source import Source, read_source
 from ..formats.text.yaml import Dialect, YamlNode, read_tree, shown
 from ..models.findings import is_missing
 from ..models.model import Model
@@ -296,11 +296,12 @@ def _plain_cell(cell: Any) -> Any:
 def _entries(path: Path) -> Iterator[Entry]:
     """Rows as mappings, with their lines."""
     kind = path.suffix.lower()
+    if kind in (".yaml", ".yml"):
+        yield from _yaml_entries(read_source(path, default_memory_bytes()))
+        return
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            if kind in (".yaml", ".yml"):
-                yield from _yaml_entries(str(path), file.read())
-            elif kind in (".jsonl", ".ndjson", ".json"):
+            if kind in (".jsonl", ".ndjson", ".json"):
                 yield from _json_entries(str(path), file)
             elif kind == ".csv":
                 yield from _csv_entries(str(path), csv.DictReader(file, restkey=None))
@@ -335,9 +336,8 @@ def _json_entries(path: str, lines: Iterable[str]) -> Iterator[tuple[int, Mappin
             yield number, _mapping(path, number, entry)
 
 
-def _yaml_entries(path: str, text: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    allowance = Allowance(path, default_memory_bytes())
-    root = read_tree(Source(path, Path(path).name, bytearray(text.encode()), "utf-8", allowance), _YAML)
+def _yaml_entries(source: Source) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    path, root = source.path, read_tree(source, _YAML)
     if not isinstance(root.value, list):
         raise FormatError(path, root.line, "a list of questions", shown(root))
     for part in root.value:

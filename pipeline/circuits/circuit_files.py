@@ -14,7 +14,7 @@ import json
 import math
 import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import compress, pairwise
 from os import PathLike
 from pathlib import Path
@@ -23,7 +23,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.memory import default_memory_bytes
 from ..errors import BucketflowError, FormatError, ModelError, writing
+from ..formats.npz_files import NpzEntry, npz_entries, verify_memory
+from ..formats.text.source import JSON_BYTES, read_source
 from ..gates.circuit import CircuitGraph, CircuitVariables, Gates, pieces
 from ..gates.circuit_policy import CircuitPolicy
 from ..written_files import whole_file
@@ -33,6 +36,7 @@ Array = NDArray[Any]
 
 _FORMAT = "bucketflow circuit 1"
 _ENDINGS = (".npz", ".nnf", ".ddnnf")
+_ITEM_BYTES = 8
 _ARRAYS = ("indicators", "parameters", "values", "is_sum", "starts", "children")
 
 
@@ -76,28 +80,79 @@ def write_circuit(graph: CircuitGraph, path: str | PathLike[str]) -> None:
             np.savez(binary, allow_pickle=False, header=told, **dict(zip(_ARRAYS, arrays, strict=True)), **more)
 
 
-def read_circuit(path: str | PathLike[str]) -> CircuitGraph:
-    """Read a circuit.
+def read_circuit(path: str | PathLike[str], memory: int | None = None) -> CircuitGraph:
+    """Read a circuit; sizes are checked before any array is read.
+
+    Parameters
+    ----------
+    memory : int, optional
+        Bytes that the circuit, and the evaluation of one case, may take; by default most of what is free.
 
     Raises
     ------
+    BudgetError
+        If the circuit does not fit ``memory``.
     FormatError
         If the file is missing, damaged or something else.
     """
+    allowed = default_memory_bytes() if memory is None else memory
     try:
         if (ending := circuit_ending(path)) == ".ddnnf":
             raise FormatError(str(path), None, "a circuit as .npz or .nnf", "d4's text, which is written only")
         if ending == ".nnf":
-            return read_nnf(str(path), Path(path).read_text(encoding="ascii", errors="replace"))
-        with Path(path).open("rb") as stream, np.load(stream, allow_pickle=False) as file:
-            told, parts = json.loads(file["header"].tobytes()), file.get("parts")
-            stays = _ARRAYS if parts is None else _ARRAYS[:3]
-            arrays = [file[name] if name in stays else _mapped(Path(path), name) for name in _ARRAYS]
+            return read_nnf(read_source(path, allowed))
+        with Path(path).open("rb") as stream:
+            entries = npz_entries(stream)
+            _verify_shapes(entries)
+            verify_memory(str(path), _needed_bytes(entries), allowed)
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as file:
+                told, parts = json.loads(file["header"].tobytes()), file.get("parts")
+                stays = _ARRAYS if parts is None else _ARRAYS[:3]
+                arrays = [file[name] if name in stays else _mapped(Path(path), name, entries) for name in _ARRAYS]
         return _read(told, parts, *arrays)
     except (BucketflowError, MemoryError):
         raise
     except Exception as error:  # whatever a file makes of us that is none of ours
         raise FormatError(str(path), None, "a circuit", f"{type(error).__name__}: {error}") from None
+
+
+def _verify_shapes(entries: Mapping[str, NpzEntry]) -> None:
+    """Refuse an archive whose arrays do not belong together, from their headers alone.
+
+    Raises
+    ------
+    KeyError, ValueError
+        If an array is missing or has another shape.
+    """
+    parts = ("parts",) if "parts" in entries else ()
+    shapes = {name: entries[name].shape for name in ("header", *_ARRAYS, *parts)}
+    if unknown := entries.keys() - shapes.keys():
+        raise ValueError(f"an array {min(unknown)!r} that no circuit has")
+    gates, values, indicators = (math.prod(shapes[name]) for name in ("is_sum", "values", "indicators"))
+    expected = {
+        **{name: (math.prod(shape),) for name, shape in shapes.items()},
+        "indicators": (2, indicators // 2),
+        "parameters": (2, values),
+        "starts": (gates + 1,),
+    }
+    for name, shape in shapes.items():
+        if shape != expected[name]:
+            raise ValueError(f"{name} has the shape {shape}, not {expected[name]}")
+
+
+def _needed_bytes(entries: Mapping[str, NpzEntry]) -> int:
+    """Return the bytes that a circuit and the evaluation of one case take at least.
+
+    Layers of gates repeat the children, and the numbers of nodes; a case has a value and a flow for each node. Gates in
+    ``parts`` stay in the file.
+    """
+    in_file = ("is_sum", "starts", "children") if "parts" in entries else ()
+    arrays = sum([entry.nbytes for name, entry in entries.items() if name not in in_file])
+    sizes = {name: math.prod(entry.shape) for name, entry in entries.items()}
+    nodes = sizes["indicators"] // 2 + sizes["values"] + sizes["is_sum"]
+    layers = 0 if in_file else sizes["children"] + nodes
+    return arrays + JSON_BYTES * sizes["header"] + _ITEM_BYTES * (layers + 2 * nodes)
 
 
 def _read(
@@ -176,7 +231,7 @@ def _stands_behind(graph: CircuitGraph, first: int, stop: int) -> bool:
     return bool((numbers >= 0).all() and (numbers < limit).all())
 
 
-def _mapped(path: Path, name: str) -> Array:
+def _mapped(path: Path, name: str, entries: Mapping[str, NpzEntry]) -> Array:
     """Return an array of an ``.npz`` that is read as it is used.
 
     Raises
@@ -184,18 +239,15 @@ def _mapped(path: Path, name: str) -> Array:
     ValueError
         If it is compressed.
     """
+    entry = entries[name]
+    if not entry.is_stored:
+        raise ValueError(f"{name} is compressed")
+    if not entry.nbytes:
+        return np.zeros(entry.shape, entry.dtype)
     with zipfile.ZipFile(path) as archive, path.open("rb") as file:
-        entry = archive.getinfo(f"{name}.npy")
-        if entry.compress_type != zipfile.ZIP_STORED:
-            raise ValueError(f"{name} is compressed")
-        file.seek(entry.header_offset + 26)  # lengths of name and extra field, then both, then the array
-        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
-        if dtype.hasobject:
-            raise ValueError(f"{name} has objects")
-        return np.memmap(path, dtype, "r", file.tell(), shape) if math.prod(shape) else np.zeros(shape, dtype)
+        file.seek(archive.getinfo(f"{name}.npy").header_offset + 26)
+        file.seek(sum(struct.unpack("<HH", file.read(4))), 1)  # behind the name and the extra field
+        return np.memmap(path, entry.dtype, "r", file.tell() + entry.offset, entry.shape)
 
 
 def literal_weights(graph: CircuitGraph) -> dict[int, float]:

@@ -32,7 +32,7 @@ from ..gates.evaluation import (
 from ..models.cases import CaseMarginals, Cases, cases_of
 from ..models.checks import integer
 from ..models.model import Model
-from ..options import Keywords, Options
+from ..options import Keywords, Options, parse_size
 from ..public_names import public
 from .making import CircuitMethod, CircuitOrigin, made_circuit
 
@@ -109,17 +109,25 @@ def circuit(
 
 @public
 @checks_keywords
-def load_circuit(path: str | PathLike[str]) -> Circuit:
+def load_circuit(path: str | PathLike[str], *, memory: int | str | None = None) -> Circuit:
     """Read a circuit that was saved: ``.npz``, or ``.nnf`` as c2d writes it.
+
+    Parameters
+    ----------
+    memory : int or str, optional
+        For the circuit and its evaluation, in bytes or as ``"4GB"``; by default most of what is free.
 
     Raises
     ------
+    BudgetError
+        If the circuit does not fit ``memory``.
     FormatError
         If the file is missing, damaged or something else.
     """
     from .circuit_files import read_circuit
 
-    return Circuit(read_circuit(path))
+    allowed = None if memory is None else parse_size(memory)
+    return Circuit(read_circuit(path, allowed), memory=allowed)
 
 
 def one_case(model: Model, evidence: Findings) -> Cases:
@@ -154,10 +162,12 @@ class Circuit:
     graph : CircuitGraph
     origin : CircuitOrigin, optional
         How it was made; None for one that was read.
+    memory : int, optional
+        Bytes that evaluations may take beside the circuit, which limit how many cases are evaluated together.
     """
 
-    def __init__(self, graph: CircuitGraph, origin: CircuitOrigin | None = None) -> None:
-        self.graph, self.origin = graph, origin
+    def __init__(self, graph: CircuitGraph, origin: CircuitOrigin | None = None, *, memory: int | None = None) -> None:
+        self.graph, self.origin, self._memory = graph, origin, memory
         self._there: dict[str, _Arrays] = {}
         known = graph.variables
         # what reads cases and evidence of names and states
@@ -279,7 +289,10 @@ class Circuit:
 
     def _block(self) -> int:
         """How many cases are evaluated together."""
-        return max(1, CircuitPolicy.current().batch_bytes // (8 * self.graph.nodes))
+        graph, most = self.graph, CircuitPolicy.current().batch_bytes // (8 * self.graph.nodes)
+        if self._memory is not None:  # values and flows of all nodes, and values of the children of a layer
+            most = min(most, (self._memory - graph.nbytes) // (8 * (2 * graph.nodes + graph.edges)))
+        return max(1, most)
 
     def _arrays(self, gpus: int | None) -> _Arrays:
         """Return the array module, and the layers there: on a device they are copied once.

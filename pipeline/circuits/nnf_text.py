@@ -9,11 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import FormatError, shorten
+from ..formats.text.source import Source
 from ..gates.circuit import CircuitGraph, CircuitVariables, Gates
 
 Array = NDArray[Any]
 
 _MOST = 1 << 31
+# A number in a list: a reference and an integer; a node is a tuple and a list beside.
+_WORD_BYTES = 64
 
 
 class _NnfDraft:
@@ -108,17 +111,21 @@ class _NnfDraft:
         return CircuitGraph(known, own, own[:, weighing], values, gates, "", scopes)
 
 
-def read_nnf(path: str, text: str) -> CircuitGraph:
-    """Read the text of an ``.nnf``.
+def read_nnf(source: Source) -> CircuitGraph:
+    """Read the text of an ``.nnf``, within the memory of its allowance.
 
     Raises
     ------
+    BudgetError
+        If the nodes do not fit memory.
     FormatError
         Naming the line.
     """
+    path, text = source.path, source.text
     draft, header = _NnfDraft(path), None
     for number, line in enumerate(text.splitlines(), start=1):
         words = line.split()
+        source.allowance.take(_WORD_BYTES * (1 + len(words)), f"{number:,} lines")
         if not words or (header is None and words[0] == "c"):
             continue
         if header is None:

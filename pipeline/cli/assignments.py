@@ -154,10 +154,10 @@ def _print_best(
         print_notes([f"the first {_MOST_LISTED:,} are listed; --best M lists more"])
 
 
-def print_evaluation(file: str, assignment: tuple[str, ...], as_json: bool) -> None:
+def print_evaluation(file: str, assignment: tuple[str, ...], as_json: bool, memory: str | None) -> None:
     """Print what a given assignment is worth on the model in a file, or what forbids it."""
     from ..formats.answer_files import given_assignment
 
-    model, _ = load(file, {"memory": None, "no_check": False}, as_json)
+    model, _ = load(file, {"memory": memory, "no_check": False}, as_json)
     found = model.evaluate(given_assignment(model, assignment))
     click.echo(found.to_json() if as_json else repr(found))

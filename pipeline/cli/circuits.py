@@ -11,7 +11,7 @@ import click
 
 from .assignments import print_evaluation
 from .ending import guarded
-from .options import Grouped, asking, json_option, keywords_of, load, print_notes
+from .options import Grouped, asking, json_option, keywords_of, load, option, print_notes
 
 if TYPE_CHECKING:
     from ..circuits.circuit_model import Circuit
@@ -101,6 +101,7 @@ def check_circuit_command(file: str, model: str | None, as_json: bool) -> None:
 @click.option("--cases", metavar="FILE", help="A .csv file of cases, each a row of states.")
 @click.option("--samples", type=click.IntRange(min=0), metavar="N", help="How many samples to draw.")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples.")
+@option("memory", "For the circuit and its evaluation.  [default: most of what is free]")
 @click.option("--gpus", type=click.IntRange(min=1), metavar="1", help="Evaluate on a GPU.")
 @click.option(
     "--assignment",
@@ -118,6 +119,7 @@ def evaluate(
     cases: str | None,
     samples: int | None,
     seed: int,
+    memory: str | None,
     gpus: int | None,
     as_json: bool,
 ) -> None:
@@ -127,8 +129,8 @@ def evaluate(
     """
     if assignment:
         if evidence or cases or samples is not None or gpus or query != "partition":
-            raise click.UsageError("--assignment is evaluated on a model, and goes with --json alone")
-        print_evaluation(file, assignment, as_json)
+            raise click.UsageError("--assignment is evaluated on a model, and goes with --json and --memory alone")
+        print_evaluation(file, assignment, as_json, memory)
         return
     from ..circuits.circuit_model import load_circuit, one_case
     from ..formats.case_files import read_cases
@@ -140,7 +142,7 @@ def evaluate(
         raise click.UsageError("--cases goes with no --evidence, and with partition, optimum and marginals only")
     if query == "count" and evidence:
         raise click.UsageError("a count is of all assignments of the circuit; compile it with --evidence")
-    found = load_circuit(file)
+    found = load_circuit(file, memory=memory)
     if cases is None:
         given = one_case(found.model, evidence_of(found.model, evidence))
     else:

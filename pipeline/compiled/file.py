@@ -20,8 +20,10 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.memory import default_memory_bytes
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BucketflowError, FormatError, writing
+from ..formats.npz_files import read_npz
 from ..models.model import Function, Model
 from ..options import Options
 from ..plans.planner import Planner
@@ -101,14 +103,15 @@ def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> 
 
     Raises
     ------
+    BudgetError
+        If its arrays do not fit memory.
     FormatError
         If the file is missing, damaged or something else.
     """
     try:
         with Path(path).open("rb") as stream:
             _check_seal(stream)
-            with np.load(stream, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in ("header", "functions", "rows", "findings", "tables")}
+            arrays = read_npz(stream, str(path), default_memory_bytes())
         header = json.loads(arrays["header"].tobytes())
         if header["format"] != _FORMAT:
             raise ValueError(header["format"])

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from ...cluster.memory import default_memory_bytes
 from ..errors import FormatError, ModelError
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..written_files import whole_text
 from .read import evidence_of
+from .text.source import read_json
 
 
 def write_answer(found: Tabled, path: str | PathLike[str]) -> None:
@@ -67,12 +68,10 @@ def given_assignment(model: Model, texts: Sequence[str]) -> dict[str, Any]:
 
 def _stored_assignment(path: str) -> dict[str, Any]:
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        found = read_json(path, default_memory_bytes())
         assignment = found.get("assignment", found)
         if all(isinstance(state, str | int) for state in assignment.values()):
             return dict(assignment)
-    except OSError as error:
-        raise FormatError(path, None, "a readable file", error.strerror or str(error)) from None
     except (ValueError, AttributeError, RecursionError):
         pass
     raise FormatError(path, None, "the JSON object of an answer with an assignment", "another one")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from os import PathLike
 from os.path import isdir
 from pathlib import Path
 from typing import Any
 
+from ...cluster.memory import default_memory_bytes
 from ..drawings import charts
 from ..drawings.pages import page
 from ..errors import FormatError, checks_keywords
+from ..formats.text.source import read_json
 from ..public_names import public
 from ..results.dpop_result import DpopResult
 from ..written_files import whole_text
@@ -115,9 +116,7 @@ def _page_of_file(title: str, path: Path) -> str:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FormatError(str(path), None, "a folder or an answer", error.strerror or str(error)) from None
+        return read_json(path, default_memory_bytes())
     except (ValueError, RecursionError):
         raise FormatError(str(path), None, "the JSON object of an answer", "something else") from None
 

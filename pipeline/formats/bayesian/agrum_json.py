@@ -14,11 +14,9 @@ import numpy as np
 from ...errors import FormatError, json_fault, shorten
 from ...models.model import Model
 from ...models.parent_chains import ParentChain, capped_sum, noisy_extreme
-from ..text.source import BINARY, Source
+from ..text.source import BINARY, JSON_BYTES, Source
 from .network_draft import NetworkDraft
 
-# What a value takes as an object of Python, for each byte of its text.
-_JSON_BYTES = 40
 _LENGTH_BYTES = 8
 _MOST_STATES = 1 << 20
 _NODE = re.compile(r"(?P<name>[^\[{]+)(?:\[(?P<range>[^\]]*)\]|\{(?P<labels>.*)\})?", re.DOTALL)
@@ -63,7 +61,7 @@ def read_jgum(source: Source) -> Model:
 
 
 def _content(source: Source, refuse: Refuse) -> Mapping[str, Any]:
-    source.allowance.take(_JSON_BYTES * len(source.data), "its values")
+    source.allowance.take(JSON_BYTES * len(source.data), "its values")
     content = _unpacked(source) if source.suffix in BINARY else _parsed(source)
     if not isinstance(content, Mapping) or content.get("type", "BN") != "BN":
         kind = content.get("type") if isinstance(content, Mapping) else content

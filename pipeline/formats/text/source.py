@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import os
 import re
@@ -12,7 +13,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from ...errors import BudgetError, FormatError, format_bytes, shorten
 from ...examples import meant_example
@@ -22,6 +23,8 @@ from .unread import packed_or_binary
 MAX_TEXT_BYTES = 4 << 30
 # Reading may always take this: the interpreter and its libraries take more.
 LEAST_MEMORY = 32 << 20
+#: Bytes of Python objects for a byte of JSON: an empty list in two characters takes 64.
+JSON_BYTES = 40
 _XZ_MEMORY_BYTES = 1 << 30
 _LEAST_XZ_MEMORY_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -154,13 +157,29 @@ def beginning(path: Path, size: int) -> str | None:
     try:
         with open(path, "rb") as file:
             start = file.peek(len(_XZ_MAGIC))
-            opener = (
-                gzip.open if start.startswith(_GZIP_MAGIC[:2]) else lzma.open if start.startswith(_XZ_MAGIC) else None
-            )
-            with nullcontext(file) if opener is None else opener(file) as plain:
+            if start.startswith(_XZ_MAGIC):
+                return next(_xz_chunks(file, Allowance(str(path), 0)), b"")[:size].decode(errors="replace")
+            with gzip.open(file) if start.startswith(_GZIP_MAGIC[:2]) else nullcontext(file) as plain:
                 return plain.read(size).decode(errors="replace")
-    except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
+    except (BudgetError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
         return None
+
+
+def read_json(path: str | os.PathLike[str], memory: int) -> Any:
+    """Read a file of JSON, within the memory that its objects may take.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read.
+    BudgetError
+        If its objects may take more than ``memory`` bytes.
+    ValueError, RecursionError
+        If its text is no JSON.
+    """
+    source = read_source(path, memory)
+    source.allowance.take(JSON_BYTES * len(source.data), "its values")
+    return json.loads(source.text)
 
 
 def strip_compression(name: str) -> str:

@@ -176,7 +176,7 @@ def test_an_answer_in_a_file_is_evaluated_again(tmp_path: Path) -> None:
         (("marginals", "diagnosis", "--out", "a.csv", "--entropy", "Storm"), "no information measures"),
         (("evaluate", "diagnosis", "--assignment", "Storm=[1,2]"), "has likelihoods of 'Storm'"),
         (("evaluate", "diagnosis", "--assignment", "no.json"), "a readable file"),
-        (("evaluate", "diagnosis", "--assignment", "a=1", "--query", "count"), "goes with --json alone"),
+        (("evaluate", "diagnosis", "--assignment", "a=1", "--query", "count"), "goes with --json and --memory alone"),
         (("evaluate", "diagnosis", "--assignment", "Strom=yes"), "did you mean 'Storm'?"),
     ],
 )
