@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-# How long to wait for a scheduler, and then for its first worker: both may have been started a moment ago.
+# Seconds to wait for a scheduler, and then for its first worker: both may have been started a moment ago. A scheduler
+# listens 2 seconds after its start; a worker may have to be placed on another machine first.
+LISTENING_SECONDS = 5.0
 PATIENCE_SECONDS = 15.0
+# Seconds of silence before a person is told what is waited for.
+NOTICE_SECONDS = 1.0
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")
 _ANSWER_SECONDS = 5.0
@@ -19,6 +26,42 @@ class ClusterError(Exception):
 
 class ClusterLostError(ClusterError):
     """A cluster that went away in the middle of a run."""
+
+
+_listeners: list[Callable[[str], object]] = []
+
+
+@contextmanager
+def waiting_reported(report: Callable[[str], object]) -> Iterator[None]:
+    """Call ``report`` with a sentence whenever this process waits for a scheduler or its workers, until the block ends.
+
+    Parameters
+    ----------
+    report : callable
+        Called from another thread.
+    """
+    _listeners.append(report)
+    try:
+        yield
+    finally:
+        _listeners.remove(report)
+
+
+@contextmanager
+def waiting_for(what: str) -> Iterator[None]:
+    """Report what is waited for, if the block takes longer than a second."""
+
+    def notify() -> None:
+        for report in _listeners[-1:]:
+            report(what)
+
+    timer = threading.Timer(NOTICE_SECONDS, notify)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -48,15 +91,29 @@ def verify_listening(address: str, patience_seconds: float | None = None) -> Non
     ClusterError
         If the address is malformed, or no scheduler listens within the time that one takes to start.
     """
+    place = host_and_port(address)
+    patience = LISTENING_SECONDS if patience_seconds is None else patience_seconds
+    with waiting_for(f"no Dask scheduler answers at {address} yet; trying for {max(patience, _ANSWER_SECONDS):g} s"):
+        _wait_for_listening(address, place, time.monotonic() + patience)
+
+
+def _wait_for_listening(address: str, place: tuple[str, int], end: float) -> None:
     import socket
 
-    place = host_and_port(address)
-    end = time.monotonic() + (PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
     while True:
         try:
             socket.create_connection(place, timeout=_ANSWER_SECONDS).close()
             return
         except OSError as error:
             if time.monotonic() > end:
-                raise ClusterError(f"no Dask scheduler answers at {address} ({error.strerror or error})") from None
+                raise ClusterError(unanswered(address, error.strerror or str(error))) from None
         time.sleep(_PAUSE_SECONDS)
+
+
+def unanswered(address: str, why: str) -> str:
+    """Return the sentence about a scheduler that does not answer."""
+    host, port = host_and_port(address)
+    return (
+        f"no Dask scheduler answers at {address} ({why}); check that `dask scheduler --port {port}` runs on {host} and "
+        "that no firewall is between"
+    )

@@ -134,7 +134,7 @@ def remote_client(address: str) -> Iterator[Any]:
     ClusterError
         If nothing answers there, no worker is attached, or the workers cannot import bucketflow.
     """
-    with connection(address, addresses.PATIENCE_SECONDS) as client:
+    with connection(address, addresses.LISTENING_SECONDS) as client:
         verify_workers(client)
         try:
             yield client
@@ -158,9 +158,10 @@ def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
     if address.startswith("tls://"):
         verify_certificates(address)
     try:
-        client = Client(address, timeout=max(patience_seconds, ANSWER_SECONDS), set_as_default=False)
+        with addresses.waiting_for(f"waiting for the Dask scheduler at {address}, which listens but does not answer"):
+            client = Client(address, timeout=max(patience_seconds, ANSWER_SECONDS), set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
-        raise ClusterError(f"no Dask scheduler answers at {address} ({error})") from None
+        raise ClusterError(addresses.unanswered(address, str(error))) from None
     with client:
         yield client
 
@@ -241,7 +242,7 @@ def verify_certificates(address: str) -> None:
     except SSLError as error:
         raise ClusterError(f"{address} and we refuse each other's certificates ({error.reason or error})") from None
     except OSError as error:
-        raise ClusterError(f"no Dask scheduler answers at {address} ({error.strerror or error})") from None
+        raise ClusterError(addresses.unanswered(address, error.strerror or str(error))) from None
     if not accepted:
         raise ClusterError(f"{address} refuses our certificate")
 
@@ -255,9 +256,12 @@ def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
         Naming a worker that does not.
     """
     try:
-        client.wait_for_workers(1, timeout=addresses.PATIENCE_SECONDS if patience_seconds is None else patience_seconds)
+        with addresses.waiting_for(f"the scheduler at {client.scheduler.address} has no workers yet; waiting for one"):
+            patience = addresses.PATIENCE_SECONDS if patience_seconds is None else patience_seconds
+            client.wait_for_workers(1, timeout=patience)
     except TimeoutError:
-        raise ClusterError(f"the scheduler at {client.scheduler.address} has no workers") from None
+        place = client.scheduler.address
+        raise ClusterError(f"the scheduler at {place} has no workers; start some: dask worker {place}") from None
     for worker, version in client.run(worker_version, on_error="return").items():
         if version != __version__:
             has = f"bucketflow {version}" if isinstance(version, str) else f"no bucketflow ({version})"

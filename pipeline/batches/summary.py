@@ -138,10 +138,10 @@ class BatchSummary:
 
     @property
     def exit_code(self) -> int:
-        """0 all answered, 4 stopped, 1 some failed, 3 some refused: the first that applies."""
+        """4 stopped, else 5 some rows failed, else 3 some were refused, else 0."""
         if self.stopped:
             return 4
-        return 1 if self.failed else 3 if self.refused else 0
+        return 5 if self.failed else 3 if self.refused else 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain types only."""

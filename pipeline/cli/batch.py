@@ -61,7 +61,7 @@ _DRAWN = ("pricing", "asking")
 def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: bool, **options: Any) -> None:
     """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
 
-    Exit codes: 0 all answered, 3 some refused because of a budget, 1 some failed, 4 stopped: run it again.
+    Exit codes: 0 all answered, 3 some refused because of a budget, 5 some failed, 4 stopped: run it again.
     """
     from ..api.progress import rows_bar
     from ..batches.batch import batch as answered

@@ -16,6 +16,7 @@ from typing import Any, NoReturn, TypeVar
 
 import click
 
+from ...cluster.address import waiting_reported
 from ..errors import BucketflowError
 
 T = TypeVar("T")
@@ -24,6 +25,7 @@ EXIT_STATUS = {
     2: "bad input or usage",
     3: "refused because of a budget",
     4: "stopped but resumable, or bounded only",
+    5: "some rows of a batch failed",
     130: "Ctrl-C",
     143: "SIGTERM",
     1: "a bug",
@@ -46,7 +48,7 @@ def guarded(command: Callable[..., T]) -> Callable[..., T]:
     def run(*args: Any, **kwargs: Any) -> T:
         codes: list[int] = []
         try:
-            with terminable(codes):
+            with terminable(codes), waiting_reported(_note_waiting):
                 return command(*args, **kwargs)
         except BucketflowError as error:
             _end(str(error), error.exit_code)
@@ -56,6 +58,11 @@ def guarded(command: Callable[..., T]) -> Callable[..., T]:
             _end(str(stop) or "stopped", codes[0] if codes else _STOPPED)
 
     return run
+
+
+def _note_waiting(sentence: str) -> None:
+    with suppress(OSError, ValueError):  # standard error is closed
+        click.echo(f"bucketflow: {sentence}", err=True)
 
 
 def _end(sentence: str, code: int) -> NoReturn:

@@ -194,24 +194,31 @@ def _print_table(facts: list[Any]) -> None:
 
 
 def _watch(job: Job) -> None:
-    """Print a line whenever something changed; on a terminal it replaces the one before."""
+    """Draw the bar that ``solve`` draws on a terminal; elsewhere print a line whenever something changed."""
+    from ..api.progress import progress_lines
+
     shown: list[str] = []
-    terminal = sys.stdout.isatty()
+    with progress_lines(hidden=False) as (draw, bounds):
 
-    def look(job: Job) -> None:
-        facts = job.facts
-        line = f"{facts.id} {facts.state} {facts.done()}"
-        if not shown or line != shown[-1]:
-            shown.append(line)
-            click.echo(f"\r\033[K{line}" if terminal else line, nl=not terminal)
+        def look(job: Job) -> None:
+            facts, progress = job.facts, job.progress
+            line = f"{facts.id} {facts.state} {facts.done()}"
+            if draw is None or bounds is None:
+                if line not in shown[-1:]:
+                    shown.append(line)
+                    click.echo(line)
+            elif progress.done_bytes and facts.state == "running":
+                draw(progress.done_bytes, progress.planned_bytes)
+            else:
+                known = progress.lower is not None or progress.upper is not None
+                bounds(progress.lower, progress.upper, progress.way if known else f"{facts.id} {facts.state}")
 
-    try:
         record = job.wait(seen=look)
-    except KeyboardInterrupt:
-        click.echo(nl=terminal)  # what follows stands on a line of its own
-        raise
-    if terminal or record.message:
-        click.echo(f"\n{record.message}" if terminal and record.message else record.message)
+    if not shown:
+        facts = job.facts
+        click.echo(f"{facts.id} {facts.state} {facts.done()}")
+    if record.message:
+        click.echo(record.message)
     sys.exit(0 if record.state == "finished" else record.exit_code)
 
 

@@ -231,24 +231,27 @@ def run_facts(path: Path) -> dict[str, Any]:
     try:
         stored, result, bounded = stored_plan(path), stored_result(path), stored_bounds(path)
         plan = stored.get("plan")
-        receipts = ledger.load(path / "tables") if plan else {}
+        written = ledger.history(path / "tables") if plan else []
         arrays = stored_arrays(path)
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
+    latest = {receipt.key: (writer, receipt) for writer, receipt in written}
+    receipts = {key: receipt for key, (_, receipt) in latest.items()}
+    blocks = _blocks(latest.values())
     return {
         "model": stored.get("source", ""),
         "query": stored["identity"]["query"],
         "status": "finished" if result else "unfinished",
         "answer": result and {name: result.get(name) for name in ("status", "value", "log10", "log10_evidence")},
         "bounds": _bounds(bounded) if bounded and not result else None,
-        "stages": [*(_stage(stage, receipts) for stage in plan["stages"]), *_row_stages(plan, receipts)]
+        "stages": [*(_stage(s, receipts, blocks) for s in plan["stages"]), *_row_stages(plan, receipts, blocks)]
         if plan
         else [],
         "disk_bytes_planned": plan["disk_bytes"] if plan else 0,
         "disk_bytes_expected": plan["stored_bytes"][0] if plan and plan.get("rows_stored") else None,
         "disk_bytes": file_bytes(path, "c*"),
         "arrays": [array.to_dict() for array in arrays],
-        "slowest": [_slow(r) for r in sorted(receipts.values(), key=lambda r: -r.seconds)[: policy.slowest_steps]],
+        "slowest": [_slow(r) for r in sorted(blocks, key=lambda r: -r.seconds)[: policy.slowest_steps]],
     }
 
 
@@ -257,7 +260,25 @@ def _bounds(bounded: dict[str, Any]) -> dict[str, Any]:
     return {name: proof.get(name) for name in ("lower", "upper", "gap")}
 
 
-def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt]) -> dict[str, Any]:
+def _blocks(written: Iterable[tuple[str, Receipt]]) -> list[Receipt]:
+    """Return one receipt for each block of chunks that a task wrote: the last, which has the seconds of the block.
+
+    Each receipt carries the seconds since its task began, so receipts of one task share the time of that beginning.
+    """
+    same = DisplayPolicy.current().same_seconds
+    found: list[Receipt] = []
+    before: tuple[str, str, float] | None = None
+    for writer, receipt in sorted(written, key=lambda w: (w[0], w[1].table, w[1].ended - w[1].seconds, w[1].ended)):
+        begin = receipt.ended - receipt.seconds
+        if before and receipt.ended and before[:2] == (writer, receipt.table) and begin - before[2] < same:
+            found[-1] = max(found[-1], receipt, key=lambda each: each.seconds)
+        else:
+            found.append(receipt)
+            before = writer, receipt.table, begin
+    return found
+
+
+def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt], blocks: Sequence[Receipt]) -> dict[str, Any]:
     name = stage["table"]
     done = [r for r in receipts.values() if r.table == name]
     return {
@@ -266,11 +287,11 @@ def _stage(stage: dict[str, Any], receipts: dict[Any, Receipt]) -> dict[str, Any
         "chunks_done": len(done),
         "bytes": sum(r.nbytes for r in done),
         "peak_bytes_planned": stage["peak_bytes"],
-        "seconds": round(sum(r.seconds for r in done), 3),
+        "seconds": round(sum(r.seconds for r in blocks if r.table == name), 3),
     }
 
 
-def _row_stages(plan: dict[str, Any], receipts: dict[Any, Receipt]) -> list[dict[str, Any]]:
+def _row_stages(plan: dict[str, Any], receipts: dict[Any, Receipt], blocks: Sequence[Receipt]) -> list[dict[str, Any]]:
     """Describe the steps of a sweep by rows that are done in boxes, as they are cut by now, in the order of the sweep.
 
     Steps whose tables fit memory leave no receipts.
@@ -290,7 +311,7 @@ def _row_stages(plan: dict[str, Any], receipts: dict[Any, Receipt]) -> list[dict
                     "chunks_done": sum(bool(r.nbytes) for r in done),
                     "bytes": sum(r.nbytes for r in done),
                     "peak_bytes_planned": plan["peak_bytes"],
-                    "seconds": round(sum(r.seconds for r in done if r.table == name), 3),
+                    "seconds": round(sum(r.seconds for r in blocks if r.table == name), 3),
                 }
             )
     return found

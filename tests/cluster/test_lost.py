@@ -38,6 +38,7 @@ MALFORMED = ["foo", "foo:", "tcp://foo", "tcp://:8786", "tcp://foo:port", "tcp:/
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is waited for."""
     monkeypatch.setattr(address, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(address, "LISTENING_SECONDS", 0.0)
     monkeypatch.setattr(dask_pool, "PATIENCE_SECONDS", 0.0)
     monkeypatch.setattr(dask_pool, "GLANCE_SECONDS", 0.01)
 

@@ -223,7 +223,7 @@ def test_rows_without_an_answer_are_named(folder: Path) -> None:
     lines = ["model,query,name", "m0.uai,foo,first", "m1.uai,count,", "gone.uai,,third", "m2.uai,partition,good"]
     (folder / "list.csv").write_text("\n".join(lines))
     done = CliRunner().invoke(main, ["batch", str(folder / "list.csv"), "--out", str(folder / "out")])
-    assert done.exit_code == 1
+    assert done.exit_code == 5
     said = [line for line in done.stderr.splitlines() if line.startswith("bucketflow: row")]
     assert said[0].startswith("bucketflow: row 1 (first) failed: column 'query': unknown query 'foo'; one of optimum")
     assert said[1].startswith("bucketflow: row 3 (third) failed: ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +11,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from bucketflow.pipeline.api import progress
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.jobs import job
+from bucketflow.pipeline.jobs.heartbeat import Progress
 
 
 class Job:
@@ -42,3 +46,46 @@ def test_a_job_that_has_ended_does_not_go_on(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(job, "find_job", lambda *_: Job("finished"))
     done = CliRunner().invoke(main, ["watch", "x"])
     assert (done.exit_code, done.stderr) == (130, "bucketflow: stopped\n")
+
+
+class RunningJob(Job):
+    """A job that is a quarter done, then finished."""
+
+    def __init__(self) -> None:
+        super().__init__("running")
+        self.record.message = ""
+        self.progress = Progress(done_bytes=25, planned_bytes=100)
+
+    @property
+    def facts(self) -> Any:
+        done = f"{self.progress.share:.0%}"
+        return SimpleNamespace(id=self.record.id, state=self.record.state, done=lambda: done)
+
+    def wait(self, *_: Any, seen: Any, **__: Any) -> Any:
+        seen(self)
+        seen(self)
+        self.record.state, self.progress = "finished", Progress(done_bytes=100, planned_bytes=100)
+        seen(self)
+        return self.record
+
+
+def test_watching_elsewhere_than_on_a_terminal_prints_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "find_job", lambda *_: RunningJob())
+    done = CliRunner().invoke(main, ["watch", "x"])
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == ["grid-12ab34 running 25%", "grid-12ab34 finished 100%"]
+
+
+def test_watching_on_a_terminal_draws_the_bar_of_solve(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = list[tuple[int, int]]()
+
+    @contextmanager
+    def lines(hidden: bool) -> Iterator[Any]:
+        assert not hidden
+        yield lambda done, planned: drawn.append((done, planned)), lambda lower, upper, way: None
+
+    monkeypatch.setattr(progress, "progress_lines", lines)
+    monkeypatch.setattr(job, "find_job", lambda *_: RunningJob())
+    done = CliRunner().invoke(main, ["watch", "x"])
+    assert drawn == [(25, 100), (25, 100)]
+    assert done.stdout == "grid-12ab34 finished 100%\n"

@@ -179,7 +179,7 @@ def test_batches_take_both(file: Path, tmp_path: Path) -> None:
     powers = [10 ** row["answer"]["log10"] for row in found[:3]]
     assert powers == pytest.approx([0.075, 0.25 * 0.2 + 0.75 * 0.6, 0.75 * 0.9 * 0.6])
     assert "a count takes no likelihoods" in found[3]["message"]
-    assert summary.exit_code == 1
+    assert summary.exit_code == 5
 
 
 def test_cases_take_both(file: Path, tmp_path: Path) -> None:

@@ -15,9 +15,12 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.answering import answers as answer
 from bucketflow.pipeline.answering import placement
-from bucketflow.pipeline.cli.show_run import run_facts
+from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
+from bucketflow.pipeline.cli.show_run import _blocks, run_facts
+from bucketflow.pipeline.report.runs import TaskHistory
 from bucketflow.pipeline.runs import slices as execute
 from bucketflow.storage import ledger, run_folder
+from bucketflow.storage.spec import Receipt
 from tests.models import grid
 
 CASES = [("optimum", "cost"), ("optimum", "markov"), ("partition", "markov"), ("count", "forbids")]
@@ -279,3 +282,26 @@ def test_a_finished_run_answers_where_it_cannot_be_written(tmp_path: Path, monke
     with pytest.raises(bucketflow.IncompatibleRunError, match="as a run directory: Read-only file system"):
         bucketflow.solve("satellite", workdir=tmp_path / "new")
     assert sorted(path for path in tmp_path.rglob("*") if path.name != "new") == before
+
+
+def test_seconds_of_a_block_are_counted_once_however_many_chunks_it_wrote() -> None:
+    def receipt(table: str, chunk: int, seconds: float, ended: float) -> Receipt:
+        return Receipt(table, (chunk,), 8, 0, seconds, 0, {}, ended)
+
+    # one block of three chunks, one of two by another process at the same time, and one of another table behind it
+    written = [("p", receipt("t0", k, 10 + k / 10, 110 + k / 10)) for k in range(3)]
+    written += [("q", receipt("t0", 3 + k, 10 + k / 10, 110 + k / 10)) for k in range(2)]
+    written += [("p", receipt("t1", 0, 5, 115.3)), ("p", receipt("t0", 5, 4.0, 120.0))]
+    found = _blocks(written)
+    assert sorted((r.table, r.seconds) for r in found) == [("t0", 4.0), ("t0", 10.1), ("t0", 10.2), ("t1", 5)]
+
+
+def test_inspect_shows_no_more_seconds_than_the_tasks_of_a_run_took(tmp_path: Path) -> None:
+    with BudgetPolicy.using(chunk_bytes=(1 << 10, 1 << 12)):
+        bucketflow.marginals(grid(8, 8, 4, "markov"), fit="spill", memory="2MB", workdir=tmp_path / "run")
+    stages = {stage["table"]: stage["seconds"] for stage in run_facts(tmp_path / "run")["stages"]}
+    history = TaskHistory(ledger.history(tmp_path / "run" / "tables"))
+    assert len(history.latest) > 2 * len(history.tasks)
+    for name, seconds in stages.items():
+        took = sum(task.end - task.begin for task in history.tasks if task.table == name)
+        assert seconds == pytest.approx(took, abs=0.001)
