@@ -308,14 +308,27 @@ def _regular(
     """Let values be a word of an automaton, whose states and symbols count from 1; state 0 fails."""
     if len(moves) != states * symbols or not all(0 <= to <= states for to in moves):
         raise FlatZincRefusalError(f"{states * symbols} states from 0 to {states}", f"{len(moves)} of them, or others")
+    places = [k for k, each in enumerate(operands) if isinstance(each, tuple)]
+    behind = [*places[1:], len(operands)]
+
+    def move(state: int | None, value: int) -> int | None:
+        return moves[(state - 1) * symbols + value - 1] or None if state and 1 <= value <= symbols else None
+
+    def constants(state: int | None, first: int, last: int) -> int | None:
+        """Read the constants between two variables."""
+        for each in operands[first:last]:
+            state = move(state, each if isinstance(each, int) else 0)
+        return state
+
+    def step(state: int, place: int, value: int) -> int | None:
+        return constants(move(state, value), places[place] + 1, behind[place])
+
+    begin = constants(start, 0, places[0] if places else len(operands))
+    if begin is None:
+        functions.parts.forbid()
+        return
     scope = [each[0] for each in operands if isinstance(each, tuple)]
-    if len(scope) < len(operands):
-        raise FlatZincRefusalError("variables in a word", "a constant")
-
-    def step(state: int, _: int, value: int) -> int | None:
-        return moves[(state - 1) * symbols + value - 1] or None if 1 <= value <= symbols else None
-
-    functions.machine(scope, start, step, lambda state: 0 if state in ends else FORBIDDEN)
+    functions.machine(scope, begin, step, lambda state: 0 if state in ends else FORBIDDEN)
 
 
 def _lexicographic(last: bool) -> Handler:

@@ -77,8 +77,10 @@ class FlatZincFunctions(Xcsp3Functions):
         found, defined = (np.broadcast_to(each, sizes) for each in compute(*self._grids(operands, scope)))
         values = np.array(self.values[output[0]])
         states = np.searchsorted(values, found).clip(max=len(values) - 1)
-        rows = np.argwhere(defined & (values[states] == found))
-        table = np.column_stack([rows, states[tuple(rows.T)]]).astype(np.int32)
+        fits = defined & (values[states] == found)
+        rows = np.argwhere(fits)
+        # A mask keeps one axis even if there is no input variable and the arrays have none.
+        table = np.column_stack([rows, states[fits]]).astype(np.int32)
         costs = np.zeros(len(rows), np.int64)
         self.parts.add(tuple_table([*scope, output[0]], self.parts.dims, table, costs, FORBIDDEN))
 
