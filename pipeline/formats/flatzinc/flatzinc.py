@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from ...errors import shorten
+from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ..global_functions.decomposition import Decomposition
+from ..linear.affine_views import AffineViews
+from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, propagate, tighten
 from ..text.source import Source
-from .flatzinc_constraints import FlatZincRefusalError, add_constraint
+from .flatzinc_bounds import propagators_of, rows_of
+from .flatzinc_constraints import FlatKind, FlatZincRefusalError, add_constraint, kind_of
 from .flatzinc_functions import FlatZincFunctions
-from .flatzinc_syntax import FlatConstraint, FlatZincFile, Given, operands_of
+from .flatzinc_syntax import FlatConstraint, FlatZincFile, Given, Values, operands_of
 
 _DEFINING = "int_lin_eq"
 _LARGEST = 10**18
+_LARGEST_VALUE = 2**31 - 1
+_STATE_BYTES = 96
+# Variables with more values are reduced before tables are made; others keep each value, so that it can be observed.
+_WIDE = 1 << 10
 
 
 def read_flatzinc(source: Source) -> Model:
@@ -37,12 +46,12 @@ def read_flatzinc(source: Source) -> Model:
     if not kept:
         raise file.fail(0, "a problem with variables", "none")
     places = {v: k for k, v in enumerate(kept)}
-    reader = _FlatZincReader(file, kept, source)
-    for at, variable, other in file.equal:
-        reader.add(FlatConstraint(at, "int_eq", (variable, other)), places)
-    for constraint in file.constraints:
-        if constraint is not defined:
-            reader.add(constraint, places)
+    constraints = [FlatConstraint(at, "int_eq", (variable, other)) for at, variable, other in file.equal]
+    constraints += [constraint for constraint in file.constraints if constraint is not defined]
+    numbered = [replace(each, given=tuple(_renumbered(own, places) for own in each.given)) for each in constraints]
+    reader = _FlatZincReader(file, kept, source, numbered)
+    for constraint in numbered:
+        reader.add(constraint)
     reader.objective(defined, places)
     return reader.model()
 
@@ -68,32 +77,112 @@ def _defining(file: FlatZincFile) -> FlatConstraint | None:
 class _FlatZincReader:
     """Makes functions of the statements of a file.
 
+    Wide domains and those without bounds are reduced to the values that the constraints leave them, before any table is
+    made. All other variables keep the values that the file declares.
+
     Parameters
     ----------
     file : FlatZincFile
     kept : sequence of int
         The variables that the model has.
     source : Source
+    constraints : sequence of FlatConstraint
+        Variables are numbered as in the model.
     """
 
-    def __init__(self, file: FlatZincFile, kept: Sequence[int], source: Source) -> None:
+    def __init__(
+        self, file: FlatZincFile, kept: Sequence[int], source: Source, constraints: Sequence[FlatConstraint]
+    ) -> None:
         self.file, self.source = file, source
         self.variables = [file.variables[v] for v in kept]
-        for variable in self.variables:
-            if variable.values is None:
-                found = f"{shorten(variable.name)!r}, which has none"
-                raise file.fail(variable.at, "variables with bounds, such as var 1..9", found)
-        values = [tuple(sorted(variable.values or ())) for variable in self.variables]
-        self.functions = FlatZincFunctions(Decomposition([*map(len, values)], FORBIDDEN, source.allowance), values)
         self.notes: list[str] = []
+        self.contradicted = False
+        domains = [variable.values for variable in self.variables]
+        sized = enumerate(zip(domains, self.variables, strict=True))
+        wide = {v for v, (own, each) in sized if own is None or (len(own) > _WIDE and not each.boolean)}
+        views = None
+        if wide:
+            reduced = IntegerDomains(domains)
+            views = self._reduce(reduced, wide, constraints)
+            for v in wide:
+                domains[v] = self._reduced(reduced, v)
+            self._note_removed(wide, domains)
+        source.allowance.take(_STATE_BYTES * sum(map(len, domains)), "the values of its variables")
+        values = [tuple(sorted(own)) for own in domains]
+        parts = Decomposition([*map(len, values)], FORBIDDEN, source.allowance)
+        self.functions = FlatZincFunctions(parts, values)
+        self.functions.views = views
+        if self.contradicted:
+            parts.forbid()
 
-    def add(self, constraint: FlatConstraint, places: dict[int, int]) -> None:
-        """Add a constraint, whose variables are numbered as in the file."""
-        given = tuple(_renumbered(each, places) for each in constraint.given)
-        line = self.file.fail(constraint.at, "").line
-        self.functions.parts.what = f"the constraint {shorten(constraint.name)!r} of line {line}"
+    def _reduce(
+        self, domains: IntegerDomains, wide: Collection[int], constraints: Sequence[FlatConstraint]
+    ) -> AffineViews | None:
+        """Propagate all constraints and return the expressions of wide variables by others."""
+        rows, propagators = list[LinearRow](), list[Propagator]()
+        for constraint in constraints:
+            plain, _ = self._checked(constraint)
+            rows += rows_of(plain, constraint.given)
+            propagators += propagators_of(plain, constraint)
+        allowance = self.source.allowance
+
+        def tick() -> None:
+            allowance.take(0, "the bounds of its variables")
+
         try:
-            add_constraint(self.functions, FlatConstraint(constraint.at, constraint.name, given))
+            propagate(domains, propagators, tick)
+            views = AffineViews.of(rows, domains, wide)
+            known = [views.substituted(row) for row in rows] + [*views.definitions.values()]
+            more = [Propagator(tuple(v for v, _ in row.weights), partial(tighten, row=row)) for row in known]
+            propagate(domains, [*propagators, *more], tick)
+        except NoValueError:
+            self.contradicted = True
+            return None
+        return views
+
+    def _reduced(self, domains: IntegerDomains, v: int) -> Values:
+        """Return the values that a wide variable keeps; one, if the constraints contradict each other."""
+        variable = self.variables[v]
+        if self.contradicted:
+            return range(1) if variable.values is None else frozenset([min(variable.values)])
+        if not domains.bounded(v):
+            found = f"{shorten(variable.name)!r}, which has none, and no constraint implies any"
+            raise self.file.fail(variable.at, "variables with bounds, such as var 1..9", found)
+        if max(abs(domains.low[v]), abs(domains.high[v])) > _LARGEST_VALUE:
+            found = f"{shorten(variable.name)!r}, from {domains.low[v]} to {domains.high[v]}"
+            raise self.file.fail(variable.at, f"variables of values up to {_LARGEST_VALUE}", found)
+        count = domains.size(v)
+        self.source.allowance.take(
+            0, f"{format_count(count)} values of {shorten(variable.name)!r}", for_now=_STATE_BYTES * count
+        )
+        return frozenset(domains.values(v))
+
+    def _note_removed(self, wide: Collection[int], domains: Sequence[Values]) -> None:
+        """Say that wide variables keep fewer values than they are declared with."""
+        fewer = [v for v in wide if (own := self.variables[v].values) is None or len(own) > len(domains[v])]
+        if fewer and not self.contradicted:
+            first = min(fewer)
+            shown = f"{shorten(self.variables[first].name)!r} keeps {len(domains[first]):,} values"
+            more = f", and {len(fewer) - 1} more wide variables keep fewer than declared" if len(fewer) > 1 else ""
+            self.notes.append(f"{shown} that the constraints do not rule out{more}")
+
+    def _line(self, constraint: FlatConstraint) -> int | None:
+        return self.file.fail(constraint.at, "").line
+
+    def _checked(self, constraint: FlatConstraint) -> tuple[str, FlatKind]:
+        try:
+            return kind_of(constraint)
+        except FlatZincRefusalError as error:
+            raise self.file.fail(constraint.at, error.expected, error.found) from None
+
+    def add(self, constraint: FlatConstraint) -> None:
+        """Add a constraint, whose variables are numbered as in the model."""
+        self.functions.parts.what = f"the constraint {shorten(constraint.name)!r} of line {self._line(constraint)}"
+        if self.contradicted:
+            self._checked(constraint)
+            return
+        try:
+            add_constraint(self.functions, constraint)
         except FlatZincRefusalError as error:
             raise self.file.fail(constraint.at, error.expected, error.found) from None
 

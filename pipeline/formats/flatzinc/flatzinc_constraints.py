@@ -12,6 +12,7 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN
+from ..format_policy import FormatPolicy
 from ..xcsp3.xcsp3_machines import Condition
 from .flatzinc_functions import FlatZincFunctions, Numbers
 from .flatzinc_syntax import FlatConstraint, Given, Operand, is_variable
@@ -71,8 +72,20 @@ def add_constraint(functions: FlatZincFunctions, constraint: FlatConstraint) -> 
     BudgetError
         If it has too many states or joint values.
     """
+    kind_of(constraint)[1].add(functions, *constraint.given)
+
+
+def kind_of(constraint: FlatConstraint) -> tuple[str, FlatKind]:
+    """Return the name of a constraint without prefixes of solvers, and its kind, which fits what is given.
+
+    Raises
+    ------
+    FlatZincRefusalError
+        If it is of an unknown name, or is given something else.
+    """
     plain = _PREFIX.sub("", constraint.name)
-    kind = KINDS.get(plain) or KINDS.get(_TYPE.sub("", plain))
+    plain = plain if plain in KINDS else _TYPE.sub("", plain)
+    kind = KINDS.get(plain)
     if kind is None:
         raise FlatZincRefusalError("constraints that are read", f"{shorten(constraint.name)!r}, which is not read")
     given = constraint.given
@@ -82,7 +95,7 @@ def add_constraint(functions: FlatZincFunctions, constraint: FlatConstraint) -> 
         if not _FITS[letter](each):
             shown = "a variable" if is_variable(each) else shorten(str(each))
             raise FlatZincRefusalError(f"{_WHAT[letter]} in {constraint.name!r}", shown)
-    kind.add(functions, *given)
+    return plain, kind
 
 
 def _related(holds: Callable[..., Numbers]) -> Handler:
@@ -167,6 +180,30 @@ def _linear(operator: str, told: str) -> Handler:
     return add
 
 
+def _comparison(small: Handler, operator: str, told: str = "") -> Handler:
+    """Return what compares two operands: by a table of their values, or as a sum if that table is large."""
+
+    def add(functions: FlatZincFunctions, x: Operand, y: Operand, *truth: Operand) -> None:
+        if functions.cells([x, y]) <= FormatPolicy.current().predicate_cells:
+            small(functions, x, y, *truth)
+        else:
+            _linear(operator, told)(functions, [1, -1], [x, y], 0, *truth)
+
+    return add
+
+
+def _added(signs: tuple[int, ...], small: Handler) -> Handler:
+    """Return what lets a signed sum of operands be 0: by a table of their values, or as a sum if that is large."""
+
+    def add(functions: FlatZincFunctions, *given: Operand) -> None:
+        if functions.cells(given[:-1]) <= FormatPolicy.current().predicate_cells:
+            small(functions, *given)
+        else:
+            functions.linear(signs, given, "=", 0)
+
+    return add
+
+
 def _plain(relation: str, right: int) -> tuple[str, int]:
     """Return a relation without strictly less and more."""
     return {"<": ("<=", right - 1), ">": (">=", right + 1)}.get(relation, (relation, right))
@@ -227,7 +264,7 @@ def _counted(operator: str, order: str = "xyc") -> Handler:
     def add(functions: FlatZincFunctions, *given: Any) -> None:
         named = dict(zip(order, given, strict=True))
         values = named["y"] if isinstance(named["y"], range | frozenset) else [named["y"]]
-        functions.counted(named["x"], [*values], operator, named["c"])
+        functions.counted(named["x"], values, operator, named["c"])
 
     return add
 
@@ -277,10 +314,15 @@ def _extreme(choose: Callable[[int, int], int]) -> Handler:
     return add
 
 
-def _in_order(holds: Callable[..., Numbers]) -> Handler:
+def _in_order(operator: str) -> Handler:
+    holds = _RELATIONS[operator]
+
     def add(functions: FlatZincFunctions, operands: list[Operand]) -> None:
         for pair in pairwise(operands):
-            functions.relation(pair, holds)
+            if functions.cells(pair) <= FormatPolicy.current().predicate_cells:
+                functions.relation(pair, holds)
+            else:
+                _linear(operator, "")(functions, [1, -1], [*pair], 0)
 
     return add
 
@@ -373,7 +415,10 @@ def _compared(state: tuple[int, Any], value: int) -> Any:
 
 
 def _all_different(functions: FlatZincFunctions, operands: list[Operand], *but: Any) -> None:
-    functions.among_different(operands, frozenset(but[0]) if but else frozenset())
+    but = but[0] if but else ()
+    own = (value for each in operands if isinstance(each, tuple) for value in functions.values[each[0]])
+    constants = (each for each in operands if isinstance(each, int))
+    functions.among_different(operands, frozenset(value for value in (*own, *constants) if value in but))
 
 
 def _but_zero(functions: FlatZincFunctions, operands: list[Operand]) -> None:
@@ -401,18 +446,25 @@ def _comparisons() -> dict[str, FlatKind]:
     for operator, holds in _RELATIONS.items():
         for kind in ("int", "bool"):
             name, sums = f"{kind}_{operator}", f"{kind}_lin_{operator}"
-            kinds[name] = FlatKind("ii", _related(holds))
-            kinds[f"{name}_reif"] = FlatKind("iii", _told(holds))
-            kinds[f"{name}_imp"] = FlatKind("iii", _implied(holds))
+            kinds[name] = FlatKind("ii", _comparison(_related(holds), operator))
+            kinds[f"{name}_reif"] = FlatKind("iii", _comparison(_told(holds), operator, "reif"))
+            kinds[f"{name}_imp"] = FlatKind("iii", _comparison(_implied(holds), operator, "imp"))
             kinds[sums] = FlatKind("CIi", _linear(operator, ""))
             kinds[f"{sums}_reif"] = FlatKind("CIii", _linear(operator, "reif"))
             kinds[f"{sums}_imp"] = FlatKind("CIii", _linear(operator, "imp"))
     return kinds
 
 
+def _contained(value: Numbers, values: range | frozenset[int]) -> Numbers:
+    """Return where numbers are in a set."""
+    if isinstance(values, range):
+        return (value >= values.start) & (value < values.stop)
+    return np.isin(value, [*values])
+
+
 def _in_set(told: Callable[[Callable[..., Numbers]], Handler]) -> Handler:
     def add(functions: FlatZincFunctions, own: Operand, values: Any, *truth: Operand) -> None:
-        told(lambda value: np.isin(value, [*values]))(functions, own, *truth)
+        told(lambda value: _contained(value, values))(functions, own, *truth)
 
     return add
 
@@ -423,6 +475,8 @@ KINDS: Mapping[str, FlatKind] = {
         name: FlatKind("ii" if name in ("int_abs", "int_negate") else "iii", _resulting(*computed))
         for name, computed in COMPUTED.items()
     },
+    "int_plus": FlatKind("iii", _added((1, 1, -1), _resulting(np.add))),
+    "int_minus": FlatKind("iii", _added((1, -1, -1), _resulting(np.subtract))),
     "bool2int": FlatKind("ii", _related(np.equal)),
     "bool_not": FlatKind("ii", _related(np.not_equal)),
     "bool_xor": FlatKind("iii", _told(np.not_equal)),
@@ -448,7 +502,7 @@ KINDS: Mapping[str, FlatKind] = {
     **dict.fromkeys(("all_different", "alldifferent", "distinct"), FlatKind("I", _all_different)),
     **dict.fromkeys(("all_different_except_0", "alldifferent_except_0"), FlatKind("I", _but_zero)),
     **dict.fromkeys(("all_different_except", "alldifferent_except"), FlatKind("Is", _all_different)),
-    **dict.fromkeys(("all_equal", "alleq"), FlatKind("I", _in_order(np.equal))),
+    **dict.fromkeys(("all_equal", "alleq"), FlatKind("I", _in_order("eq"))),
     "table": FlatKind("IC", _table),
     **{f"count_{name}": FlatKind("Ici", _counted(operator)) for name, operator in (
         ("eq", "eq"), ("neq", "ne"), ("leq", "ge"), ("geq", "le"), ("lt", "gt"), ("gt", "lt"),
@@ -463,10 +517,10 @@ KINDS: Mapping[str, FlatKind] = {
     "global_cardinality_low_up": FlatKind("ICCC", _bounded_cardinality),
     "global_cardinality_low_up_closed": FlatKind("ICCC", _closed(_bounded_cardinality)),
     "nvalue": FlatKind("iI", _number_of_values),
-    **dict.fromkeys(("increasing", "increasing_nonstrict"), FlatKind("I", _in_order(np.less_equal))),
-    "strictly_increasing": FlatKind("I", _in_order(np.less)),
-    **dict.fromkeys(("decreasing",), FlatKind("I", _in_order(np.greater_equal))),
-    "strictly_decreasing": FlatKind("I", _in_order(np.greater)),
+    **dict.fromkeys(("increasing", "increasing_nonstrict"), FlatKind("I", _in_order("le"))),
+    "strictly_increasing": FlatKind("I", _in_order("lt")),
+    **dict.fromkeys(("decreasing",), FlatKind("I", _in_order("ge"))),
+    "strictly_decreasing": FlatKind("I", _in_order("gt")),
     "inverse": FlatKind("II", _inverse),
     "regular": FlatKind("IccCcs", _regular),
     "lex_less": FlatKind("II", _lexicographic(last=False)),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from math import prod
 from typing import Any
 
@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 from ...errors import BudgetError, format_count
 from ...models.model import FORBIDDEN
 from ..global_functions.machine import Machine, Moves, State
+from ..linear.affine_views import AffineViews
+from ..linear.integer_domains import LinearRow
 from ..linear.linear_machine import decided, linear_machine
+from ..linear.wide_sums import MOST_CELLS, add_reified_linear
 from ..text.tables import tuple_table
 from ..xcsp3.xcsp3_machines import Condition, Xcsp3Functions
 from .flatzinc_syntax import Operand
 
-_MOST_CELLS = 1 << 22
 Numbers = NDArray[Any]
 Literal = tuple[Operand, bool]
 """A boolean, and the value of it that makes the literal true."""
@@ -26,14 +28,21 @@ Literal = tuple[Operand, bool]
 class FlatZincFunctions(Xcsp3Functions):
     """The functions of a FlatZinc problem; operands are variables or integers."""
 
+    views: AffineViews | None = None
+    """Expressions of wide variables by others; None if no domain is wide."""
+
+    def cells(self, operands: Sequence[Operand]) -> int:
+        """Return the number of joint values of the variables among operands."""
+        return prod(len(self.values[v]) for v in {each[0] for each in operands if isinstance(each, tuple)})
+
     def _scope(self, operands: Sequence[Operand], what: str = "") -> list[int]:
         """Return the variables among operands, each once, if they have few enough joint values."""
         scope = list(dict.fromkeys(each[0] for each in operands if isinstance(each, tuple)))
-        cells = prod(len(self.values[v]) for v in scope)
-        if cells > _MOST_CELLS:
+        cells = self.cells(operands)
+        if cells > MOST_CELLS:
             raise BudgetError(
                 f"{self.parts.allowance.path}: {what or self.parts.what} has {format_count(cells)} joint values, and "
-                f"at most {format_count(_MOST_CELLS)} are tried; give its variables smaller domains"
+                f"at most {format_count(MOST_CELLS)} are tried; bound its variables more tightly"
             )
         self.parts.allowance.take(0, "a table of a constraint", for_now=48 * cells)
         return scope
@@ -137,7 +146,7 @@ class FlatZincFunctions(Xcsp3Functions):
 
     def linear(self, weights: Sequence[int], operands: Sequence[Operand], relation: str, right: int) -> None:
         """Compare a weighted sum with an integer."""
-        scope, sums, right = self._sum(weights, operands, right)
+        scope, sums, right = self._sum(weights, operands, relation, right, given=True)
         self._linear(scope, sums, relation, right)
 
     def told_linear(
@@ -151,10 +160,12 @@ class FlatZincFunctions(Xcsp3Functions):
         both: bool,
     ) -> None:
         """Let a boolean say whether a weighted sum compares with an integer, or, not both ways, imply it."""
-        scope, sums, right = self._sum(weights, operands, right)
+        scope, sums, right = self._sum(weights, operands, relation, right)
         holds = decided(sum(map(min, sums)), sum(map(max, sums)), relation, right)
         if holds is not None:
             self.relation([told], lambda own: (own == holds) | (not both and own == 0))
+            return
+        if add_reified_linear(self.parts, scope, sums, relation, right, told[0], self.values[told[0]], both=both):
             return
         inner, behind = linear_machine(sums, relation, right, 1), self.values[told[0]]
 
@@ -167,20 +178,24 @@ class FlatZincFunctions(Xcsp3Functions):
         self.parts.machine([*scope, told[0]], Machine(inner.starts, moves, lambda _: 0))
 
     def _sum(
-        self, weights: Sequence[int], operands: Sequence[Operand], right: int
+        self, weights: Sequence[int], operands: Sequence[Operand], relation: str, right: int, *, given: bool = False
     ) -> tuple[list[int], list[list[int]], int]:
-        """Return the variables of a sum, what their states add, and what is left on the right side."""
-        own: dict[int, list[int]] = {}
-        for weight, each in zip(weights, operands, strict=True):
-            if not isinstance(each, tuple):
-                right -= weight * each
-                continue
-            before = own.get(each[0], [0] * len(self.values[each[0]]))
-            own[each[0]] = [b + weight * value for b, value in zip(before, self.values[each[0]], strict=True)]
-        kept = {v: added for v, added in own.items() if any(added)}
-        return [*kept], [*kept.values()], right
+        """Return the variables of a sum, what their states add, and the number on the right side.
 
-    def counted(self, operands: Sequence[Operand], values: Sequence[int], operator: str, number: Operand) -> None:
+        Variables that equations express by others are replaced, if fewer variables remain. A constraint that is
+        ``given``, and not just reified, may be the equation itself, which then stays an equation of two variables.
+        """
+        pairs = [*zip(weights, operands, strict=True)]
+        right -= sum(weight * each for weight, each in pairs if isinstance(each, int))
+        row = LinearRow.of([(each[0], weight) for weight, each in pairs if isinstance(each, tuple)], relation, right)
+        if self.views is not None:
+            known = self.views.definitions.get(row) if given else None
+            known = known or self.views.substituted(row)
+            row = known if len(known.weights) < len(row.weights) else row
+        scope = [v for v, _ in row.weights]
+        return scope, [[weight * value for value in self.values[v]] for v, weight in row.weights], row.right
+
+    def counted(self, operands: Sequence[Operand], values: Container[int], operator: str, number: Operand) -> None:
         """Compare how many operands have one of some values with an operand."""
         constant = sum(each in values for each in operands if not isinstance(each, tuple))
         scope = [each[0] for each in operands if isinstance(each, tuple)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...errors import FormatError, format_count, shorten
+from ...errors import FormatError, shorten
 from ..text.source import Source
 from ..text.tokens import Tokens
 
@@ -24,8 +24,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _TOKEN_BYTES = 64
 _VARIABLE_BYTES = 512
-_STATE_BYTES = 96
-_LARGEST = 10**9
+_LARGEST = 10**18
 _BOOLEANS = {"false": 0, "true": 1}
 
 
@@ -142,7 +141,7 @@ class FlatZincFile:
             variable = replace(variable, values=self.variables[given[0]].values)
         elif variable.values is None and isinstance(given, int):
             variable = replace(variable, values=range(given, given + 1))
-        self.source.allowance.take(_VARIABLE_BYTES + _STATE_BYTES * len(variable.values or ()), "its variables")
+        self.source.allowance.take(_VARIABLE_BYTES, "its variables")
         own = (len(self.variables),)
         self.names[variable.name] = own
         self.variables.append(variable)
@@ -200,7 +199,7 @@ class FlatZincFile:
             low = self._integer(at)
             if self.tokens.peek(at + 1) != "..":
                 return low, at + 1
-            return self._range(at, low, self._integer(at + 2)), at + 3
+            return range(low, self._integer(at + 2) + 1), at + 3
         if word in _BOOLEANS:
             return _BOOLEANS[word], at + 1
         if word[:1] == '"' or word[:1].isdigit() or word[:1] == "-":
@@ -209,11 +208,6 @@ class FlatZincFile:
 
     def _integer(self, at: int) -> int:
         return self.tokens.integer(at, "an integer", -_LARGEST, _LARGEST)
-
-    def _range(self, at: int, low: int, high: int) -> range:
-        count = max(0, high - low + 1)
-        self.source.allowance.take(0, f"{format_count(count)} values", for_now=_STATE_BYTES * count)
-        return range(low, high + 1)
 
     def _named(self, at: int) -> tuple[Given, int]:
         """Read a name, or an entry of an array, which count from 1."""

@@ -19,7 +19,8 @@ from ..decimal_costs import MAX_DECIMALS, decimal_places
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..text.source import Source
-from .linear_machine import decided, linear_machine
+from .linear_machine import decided
+from .wide_sums import add_linear
 
 P = TypeVar("P")
 _MOST_DIGITS = 18
@@ -194,7 +195,7 @@ class _Build(Generic[P]):
         if holds is None:
             line = self.draft.refuse(given.at, "", "").line
             self.parts.what = f"the linear constraint of line {line}"
-            self.parts.machine(scope, linear_machine(sums, given.relation, right, cost))
+            add_linear(self.parts, scope, sums, given.relation, right, cost)
         elif not holds and cost is None:
             self.parts.forbid()
         elif not holds:

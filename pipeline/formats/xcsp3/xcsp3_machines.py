@@ -12,7 +12,8 @@ from ...models.model import FORBIDDEN
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import Machine, State
-from ..linear.linear_machine import decided, linear_machine
+from ..linear.linear_machine import decided
+from ..linear.wide_sums import add_linear, equal_pairs
 from ..text.tables import tuple_table
 
 RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!=", "in": "in", "notin": "notin"}
@@ -116,7 +117,7 @@ class Xcsp3Functions:
     def _linear(self, scope: Sequence[int], sums: Sequence[Sequence[int]], relation: str, right: int) -> None:
         holds = decided(sum(map(min, sums)), sum(map(max, sums)), relation, right)
         if holds is None:
-            self.parts.machine(scope, linear_machine(sums, relation, right, None))
+            add_linear(self.parts, scope, sums, relation, right)
         elif not holds:
             self.parts.forbid()
 
@@ -145,6 +146,10 @@ class Xcsp3Functions:
             for y in scope[k + 1 :]:
                 if x == y:
                     self.table([x], lambda value: value in but)
+                elif len(self.values[x]) * len(self.values[y]) > FormatPolicy.current().predicate_cells:
+                    rows = equal_pairs(np.array(self.values[x], np.int64), np.array(self.values[y], np.int64))
+                    rows = rows[[self.values[x][state] not in but for state in rows[:, 0]]]
+                    self.parts.add(tuple_table([x, y], self.parts.dims, rows, np.full(len(rows), FORBIDDEN), 0))
                 elif {*self.values[x]} & {*self.values[y]} - but:
                     equal = np.equal.outer(self.values[x], self.values[y]) & ~np.isin(self.values[x], [*but])[:, None]
                     self.parts.table([x, y], np.where(equal, FORBIDDEN, 0))

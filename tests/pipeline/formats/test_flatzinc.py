@@ -263,8 +263,8 @@ def test_what_is_not_read_is_named(read: Read, text: str, told: str) -> None:
 
 
 def test_what_explodes_is_refused_with_the_number(read: Read) -> None:
-    wide = "var 0..4000: x;\nvar 0..4000: y;\nconstraint int_times(x,y,7);\nsolve satisfy;\n"
-    with pytest.raises(BudgetError, match=r"the constraint 'int_times' of line 3 has 1.6e.07 joint values"):
+    wide = "var 0..4000: x;\nvar 0..4000: y;\nvar 0..4000: z;\nconstraint int_times(x,y,z);\nsolve satisfy;\n"
+    with pytest.raises(BudgetError, match=r"the constraint 'int_times' of line 4 has 1.6e.07 joint values"):
         read(wide, "a.fzn")
     with pytest.raises(FormatError, match="expected a statement 'solve', found the end of the file"):
         read("var 0..3: x;\n", "a.fzn")

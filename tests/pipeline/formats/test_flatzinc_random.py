@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 import bucketflow
+from bucketflow.pipeline.formats.flatzinc import flatzinc
 from bucketflow.pipeline.formats.flatzinc.flatzinc_constraints import KINDS
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
+from bucketflow.pipeline.formats.linear import wide_sums
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]
@@ -265,6 +267,32 @@ def test_a_constraint_allows_what_it_says(read: Read, name: str, cells: int) -> 
             every = itertools.product(*(range(len(own)) for own in drawn.domains))
             assert {at for at in every if model.cost(at) is not None} == wanted, drawn.text
         assert bucketflow.solve(model, "count").value == len(wanted), drawn.text
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_reduced_domains_keep_every_solution(read: Read, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(flatzinc, "_WIDE", 0)
+    monkeypatch.setattr(wide_sums, "_is_wide", lambda _: True)
+    for seed in range(ROUNDS):
+        drawn = Drawing((name, "wide", seed)).file([name])
+        with FormatPolicy.using(predicate_cells=1 + 100 * (seed % 2)):
+            assert bucketflow.solve(read(drawn.text, "a.fzn"), "count").value == len([*drawn.solutions()]), drawn.text
+
+
+LINEAR = [name for name in CASES if "lin" in name or CASES[name][0] in ("ii", "iii", "iib")]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_expressions_by_other_variables_keep_every_solution(
+    read: Read, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flatzinc, "_WIDE", 0)
+    monkeypatch.setattr(wide_sums, "_is_wide", lambda _: True)
+    drawing = Drawing((seed, "views"), integers=5, booleans=1)
+    names = drawing.random.choices(["int_lin_eq", "int_plus", "int_eq"], k=2) + drawing.random.choices(LINEAR, k=2)
+    drawn = drawing.file(names)
+    with FormatPolicy.using(predicate_cells=1):
+        assert bucketflow.solve(read(drawn.text, "a.fzn"), "count").value == len([*drawn.solutions()]), drawn.text
 
 
 @pytest.mark.parametrize("seed", range(40))
