@@ -12,7 +12,7 @@ from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
 from ..global_functions.decomposition import Decomposition
 from ..linear.affine_views import AffineViews
-from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, propagate, tighten
+from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, ends_of, propagate, tighten
 from ..text.source import Source
 from .flatzinc_bounds import propagators_of, rows_of
 from .flatzinc_constraints import FlatKind, FlatZincRefusalError, add_constraint, kind_of
@@ -108,6 +108,11 @@ class _FlatZincReader:
                 domains[v] = self._reduced(reduced, v)
             self._note_removed(wide, domains)
         source.allowance.take(_STATE_BYTES * sum(map(len, domains)), "the values of its variables")
+        for variable, own in zip(self.variables, domains, strict=True):
+            low, high = ends_of(own)
+            if max(-low, high) > _LARGEST_VALUE:
+                found = f"{shorten(variable.name)!r}, from {low} to {high}"
+                raise file.fail(variable.at, f"variables of values up to {_LARGEST_VALUE}", found)
         values = [tuple(sorted(own)) for own in domains]
         parts = Decomposition([*map(len, values)], FORBIDDEN, source.allowance)
         self.functions = FlatZincFunctions(parts, values)
@@ -144,13 +149,10 @@ class _FlatZincReader:
         """Return the values that a wide variable keeps; one, if the constraints contradict each other."""
         variable = self.variables[v]
         if self.contradicted:
-            return range(1) if variable.values is None else frozenset([min(variable.values)])
+            return range(1) if variable.values is None else frozenset(ends_of(variable.values)[:1])
         if not domains.bounded(v):
             found = f"{shorten(variable.name)!r}, which has none, and no constraint implies any"
             raise self.file.fail(variable.at, "variables with bounds, such as var 1..9", found)
-        if max(abs(domains.low[v]), abs(domains.high[v])) > _LARGEST_VALUE:
-            found = f"{shorten(variable.name)!r}, from {domains.low[v]} to {domains.high[v]}"
-            raise self.file.fail(variable.at, f"variables of values up to {_LARGEST_VALUE}", found)
         count = domains.size(v)
         self.source.allowance.take(
             0, f"{format_count(count)} values of {shorten(variable.name)!r}", for_now=_STATE_BYTES * count
@@ -204,8 +206,9 @@ class _FlatZincReader:
             line = self.file.fail(defined.at, "").line
             self.functions.parts.what = f"the bounds of {shorten(variable.name)!r} of line {line}"
             sums = [-own * weight for weight, _ in terms], [_renumbered(each, places) for _, each in terms]
-            self.functions.linear(*sums, ">=", min(variable.values) - own * right)
-            self.functions.linear(*sums, "<=", max(variable.values) - own * right)
+            low, high = ends_of(variable.values)
+            self.functions.linear(*sums, ">=", low - own * right)
+            self.functions.linear(*sums, "<=", high - own * right)
         self.notes.append(f"{shorten(variable.name)!r} is no variable of the model: its value is that of the answer")
 
     def _costs(self, weight: int, operand: Given) -> None:

@@ -188,6 +188,9 @@ def _abs(domains: IntegerDomains, x: Operand, z: Operand) -> None:
     low, high = _ends(domains, x)
     _between(domains, z, max(0, low, -high), max(-low, high))
     _between(domains, x, -_ends(domains, z)[1], _ends(domains, z)[1])
+    members = domains.listed(z[0]) if isinstance(z, tuple) else None
+    if isinstance(x, tuple) and members is not None and 2 * len(members) < domains.size(x[0]):
+        domains.within(x[0], {sign * value for value in members for sign in (1, -1)})
 
 
 def _greatest(domains: IntegerDomains, z: Operand, operands: Sequence[Operand]) -> None:

@@ -18,6 +18,7 @@ from .flatzinc_functions import FlatZincFunctions, Numbers
 from .flatzinc_syntax import FlatConstraint, Given, Operand, is_variable
 
 _PREFIX = re.compile(r"^(?:fzn|gecode|chuffed|ortools|or_tools|pumpkin|huub|choco)_")
+_UNREAD = re.compile(r"(?P<floats>(?:array_(?:var_)?)?float_|int2float)|(?P<sets>(?:array_(?:var_)?)?set_)")
 _TYPE = re.compile(r"_(?:int|bool)$")
 _TOLD = re.compile(r"_(reif|imp)$")
 _MOST_POWER = 2.0**62
@@ -86,6 +87,9 @@ def kind_of(constraint: FlatConstraint) -> tuple[str, FlatKind]:
     plain = _PREFIX.sub("", constraint.name)
     plain = plain if plain in KINDS else _TYPE.sub("", plain)
     kind = KINDS.get(plain)
+    if kind is None and (unread := _UNREAD.match(plain)):
+        found = f"{shorten(constraint.name)!r}, which is over {unread.lastgroup}"
+        raise FlatZincRefusalError("constraints over integers and booleans", found)
     if kind is None:
         raise FlatZincRefusalError("constraints that are read", f"{shorten(constraint.name)!r}, which is not read")
     given = constraint.given
@@ -133,6 +137,12 @@ def _has_power(x: Numbers, y: Numbers) -> Numbers:
     """Whether a power is an integer of 62 bits, or 0 or 1 of a negative exponent."""
     small = np.maximum(np.abs(x), 1).astype(np.float64) ** np.maximum(y, 0) < _MOST_POWER
     return np.where(y < 0, x != 0, small)
+
+
+def _has_product(x: Numbers, y: Numbers) -> Numbers:
+    """Whether a product has at most 62 bits: no variable has larger values."""
+    found: Numbers = np.abs(x).astype(np.float64) * np.abs(y) < _MOST_POWER
+    return found
 
 
 def _power(x: Numbers, y: Numbers) -> Numbers:
@@ -429,7 +439,7 @@ def _but_zero(functions: FlatZincFunctions, operands: list[Operand]) -> None:
 COMPUTED: Mapping[str, tuple[Callable[..., Numbers], Callable[..., Numbers] | None]] = {
     "int_plus": (np.add, None),
     "int_minus": (np.subtract, None),
-    "int_times": (np.multiply, None),
+    "int_times": (np.multiply, _has_product),
     "int_div": (_quotient, lambda x, y: y != 0),
     "int_mod": (lambda x, y: x - y * _quotient(x, y), lambda x, y: y != 0),
     "int_pow": (_power, _has_power),

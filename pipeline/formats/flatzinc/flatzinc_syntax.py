@@ -18,8 +18,9 @@ Given = Any
 Values = range | frozenset[int]
 
 _COMMENT = re.compile(rb'("[^"\n]*")|%[^\n]*')
-_TOKEN = re.compile(r'"[^"\n]*"|[A-Za-z_]\w*|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|::|\.\.|\S')
-_INTEGER = re.compile(r"-?\d+")
+_TOKEN = re.compile(r'"[^"\n]*"|[A-Za-z_]\w*|-?0(?:x[0-9A-Fa-f]+|o[0-7]+)|-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|::|\.\.|\S')
+_INTEGER = re.compile(r"-?(?:\d+|0x[0-9A-Fa-f]+|0o[0-7]+)")
+_FRACTION = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 _TOKEN_BYTES = 64
@@ -113,13 +114,18 @@ class FlatZincFile:
     def _declaration(self, at: int) -> int:
         """Read the declaration of a parameter, a variable or an array."""
         tokens, array = self.tokens, self.tokens.peek(at) == "array"
+        size: Given = None
         if array:
-            at = tokens.expect(tokens.find("]", at) + 1, "of")
+            sized = tokens.expect(at + 1, "[")
+            size, at = (None, sized) if tokens.peek(sized) == "int" else self._expression(sized)
+            if not isinstance(size, range) or size.start != 1:
+                raise self.fail(sized, "the size of an array, such as 1..3")
+            at = tokens.expect(tokens.expect(at, "]"), "of")
         variable = tokens.peek(at) == "var"
         start = at + variable
+        if variable and (kind := self._unread_type(start)):
+            raise self.fail(start, "variables that are integers or booleans", f"a variable of {kind}")
         values, at = self._type(start)
-        if variable and tokens.peek(start) in ("float", "set"):
-            raise self.fail(start, "variables that are integers or booleans", f"a variable of {tokens.peek(start)}")
         name, place = tokens.peek(tokens.expect(at, ":")), at + 1
         if not _NAME.fullmatch(name) or name in self.names:
             raise self.fail(place, "a name of its own")
@@ -132,6 +138,8 @@ class FlatZincFile:
             raise self.fail(at, f"'=' and what {shorten(name)!r} is")
         elif array and not isinstance(given, list):
             raise self.fail(place, f"a list of what the array {shorten(name)!r} holds")
+        elif array and len(given) != len(size):
+            raise self.fail(place, f"{len(size)} entries of the array {shorten(name)!r}", f"{len(given)}")
         else:
             self.names[name] = given
         return tokens.expect(at, ";")
@@ -149,6 +157,13 @@ class FlatZincFile:
             if not isinstance(given, int | tuple):
                 raise self.fail(variable.at, f"an integer or a variable that {shorten(variable.name)!r} is")
             self.equal.append((variable.at, own, given))
+
+    def _unread_type(self, at: int) -> str:
+        """Return the name of a type of which no variables are read, or an empty text."""
+        word = self.tokens.peek(at)
+        if _FRACTION.fullmatch(word) and not _INTEGER.fullmatch(word):
+            return "float"
+        return word if word in ("float", "set") else ""
 
     def _type(self, at: int) -> tuple[Values | None, int]:
         """Read a type and return its values, if they are bounded, and the index behind it."""
@@ -207,6 +222,11 @@ class FlatZincFile:
         return self._named(at)
 
     def _integer(self, at: int) -> int:
+        word = self.tokens.peek(at)
+        if "x" in word or "o" in word:
+            number = int(word, 0) if _INTEGER.fullmatch(word) else _LARGEST + 1
+            if abs(number) <= _LARGEST:
+                return number
         return self.tokens.integer(at, "an integer", -_LARGEST, _LARGEST)
 
     def _named(self, at: int) -> tuple[Given, int]:

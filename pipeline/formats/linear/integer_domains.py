@@ -52,6 +52,13 @@ class LinearRow:
         return cls(tuple((v, weight) for v, weight in own.items() if weight), relation, right)
 
 
+def ends_of(values: range | Collection[int]) -> tuple[int, int]:
+    """Return the least and the greatest of some integers, without a walk over a range."""
+    if isinstance(values, range):
+        return min(values[0], values[-1]), max(values[0], values[-1])
+    return min(values), max(values)
+
+
 class IntegerDomains:
     """The domains of integer variables, which propagation reduces.
 
@@ -71,8 +78,9 @@ class IntegerDomains:
         for own in domains:
             contiguous = isinstance(own, range) and own.step == 1
             members = None if own is None or contiguous else tuple(sorted(own))
-            self.low.append(-UNBOUNDED if own is None else min(own, default=0))
-            self.high.append(UNBOUNDED if own is None else max(own, default=-1))
+            low, high = (-UNBOUNDED, UNBOUNDED) if own is None else ends_of(own)
+            self.low.append(low)
+            self.high.append(high)
             self.step.append(1)
             self.residue.append(0)
             self._members.append(members)
@@ -96,6 +104,11 @@ class IntegerDomains:
         own = range(self.low[v], self.high[v] + 1, self.step[v])
         members = self._members[v]
         return own if members is None else tuple(value for value in members if value in own)
+
+    def listed(self, v: int) -> tuple[int, ...] | None:
+        """Return the values of a variable if they are a list rather than bounds and a step."""
+        members = self._members[v]
+        return None if members is None else tuple(self.values(v))
 
     def at_least(self, v: int, bound: int) -> None:
         """Remove the values below a bound."""
@@ -202,6 +215,12 @@ def tighten(domains: IntegerDomains, row: LinearRow) -> None:
             _at_most(domains, v, -a, most - high - row.right)
     if row.relation == "=":
         _residues(domains, row)
+        if len(row.weights) == 2:
+            for (v, a), (other, b) in (row.weights, row.weights[::-1]):
+                members = domains.listed(other)
+                if members is not None and len(members) < domains.size(v):
+                    left = [row.right - b * value for value in members]
+                    domains.within(v, {rest // a for rest in left if rest % a == 0})
 
 
 def _at_most(domains: IntegerDomains, v: int, a: int, bound: int) -> None:

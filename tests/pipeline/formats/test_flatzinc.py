@@ -251,6 +251,20 @@ def test_objectives_that_are_no_sums(read: Read) -> None:
         ("var 3..1: x;\n", "a type: bool, int, float, a range such as 1..3"),
         ("array [1..2] of var int: Y;\n", "'=' and what 'Y' is"),
         ("var int: x;\n", "variables with bounds, such as var 1..9, found 'x', which has none"),
+        ("var 0.0..1.0: x;\n", "variables that are integers or booleans, found a variable of float"),
+        ("var -1e3..2: x;\n", "variables that are integers or booleans, found a variable of float"),
+        (
+            "constraint float_lin_le([1.0],[a],0.5);\n",
+            "integers and booleans, found 'float_lin_le', which is over floats",
+        ),
+        ("constraint int2float(a,b);\n", "integers and booleans, found 'int2float', which is over floats"),
+        ("constraint array_set_element(a,[1..2],1..2);\n", "'array_set_element', which is over sets"),
+        ("array [1..2] of int: V = [1,2,3];\n", "2 entries of the array 'V', found 3"),
+        ("array [int] of int: V = [1];\n", "the size of an array, such as 1..3, found"),
+        ("constraint int_eq(a,1e3);\n", "an integer or a variable in 'int_eq', found 1e3"),
+        ("constraint int_eq(a,1000000000000000000001);\n", "an integer from -1000000000000000000 to 10000"),
+        ("var 3000000000..3000000001: x;\n", "variables of values up to 2147483647, found 'x', from 3000000000 to"),
+        ("var int: x;\nconstraint int_le(x,3);\n", "'x', which has none, and no constraint implies any"),
         ("solve satisfy;\n", "the end of the file behind 'solve'"),
         ("solve minimise a;\n", "satisfy, minimize or maximize, found 'minimise'"),
     ],
@@ -271,6 +285,60 @@ def test_what_explodes_is_refused_with_the_number(read: Read) -> None:
 
 
 def test_brackets_nested_too_deeply_are_refused(read: Read) -> None:
-    for text in (f"array [1..1] of int: W = {'[' * 3000}1{']' * 3000};\n", f"var {'set of ' * 3000}1..2: x;\n"):
+    for text in (f"array [1..1] of int: W = {'[' * 3000}1{']' * 3000};\n", f"{'set of ' * 3000}1..2: x = 1..2;\n"):
         with pytest.raises(FormatError, match="expected brackets nested less deeply"):
             read(f"{text}solve satisfy;\n", "a.fzn")
+
+
+def test_blanks_comments_and_annotations_may_stand_anywhere(read: Read) -> None:
+    text = (
+        "predicate p(array[int]of var int:x);array[1..2]of int:W=[0x2,-0o1];%c;\n"
+        'var{3,1}:a::output_var::m("%;::",[1..2,f(g)]);var -2..-0x1:b;var bool:p;% end\n'
+        "array[1..2]of var int:X::output_array([1..2])=[a,b];"
+        "constraint int_lin_le(W,X,5)::domain::m({1,2});constraint int_ne(X[2],-1)::x;"
+        "solve::int_search(X,first_fail,indomain_min,complete)::y maximize a;"
+    )
+    assert bucketflow.solve(read(text, "a.fzn"), "count").value == 2
+    assert bucketflow.solve(read(text, "a.fzn")).value == 1
+
+
+def best(read: Read, text: str) -> Any:
+    return bucketflow.solve(read(text, "a.fzn")).value
+
+
+def test_wide_domains_stay_bounds_until_a_table_is_needed(read: Read) -> None:
+    head = "var 0..1000000: x;\nvar 0..1000000: y;\nvar int: t;\n"
+    sums = head + "constraint int_lin_eq([1,1,-1],[x,y,t],0);\nconstraint int_lin_eq([4,-7],[x,y],5);\n"
+    assert best(read, sums + "constraint int_le(t,60000);\nsolve maximize t;\n") == max(
+        x + y for x in range(60000) for y in [(4 * x - 5) // 7] if 7 * y == 4 * x - 5 and y >= 0 and x + y <= 60000
+    )
+    product_ = head + "constraint int_times(x,y,t);\nconstraint int_lin_le([1,1],[x,t],900);\n"
+    product_ += "constraint int_le(700,t);\nconstraint int_le(3,x);\nsolve maximize y;\n"
+    assert best(read, product_) == 299
+    signed = "var -2147483646..2147483646: x;\nvar -2147483646..2147483646: y;\nvar 1..40: k;\n"
+    signed += "constraint int_abs(x,y);\nconstraint array_int_element(k,[{}],y);\n"
+    signed = signed.format(",".join(str(k * k * 1000) for k in range(40)))
+    signed += "constraint int_lin_le([-1],[y],-5000);\n"
+    assert best(read, signed + "solve minimize x;\n") == -1521000
+    assert bucketflow.solve(read(signed + "solve satisfy;\n", "a.fzn"), "count").value == 2 * 37
+    apart = "var 0..99999: x;\nvar 0..99999: y;\nconstraint fzn_all_different_int([x,y]);\n"
+    model = read(apart + "solve satisfy;\n", "a.fzn")
+    assert model.functions[0].values.size == 100000
+    assert model.cost((7, 7)) is None
+    assert model.cost((99999, 7)) == 0
+
+
+def test_notes_say_that_wide_domains_lost_values(read: Read) -> None:
+    text = "var 0..99999: x;\nvar int: y;\nconstraint int_le(x,6);\nconstraint int_plus(x,1,y);\nsolve satisfy;\n"
+    model = read(text, "a.fzn")
+    told = "'x' keeps 7 values that the constraints do not rule out, and 1 more wide variables keep fewer than declared"
+    assert model.notes == (told,)
+    assert model.states[1] == tuple(map(str, range(1, 8)))
+    text = "var 0..99999: x;\nconstraint int_le(x,-6);\nconstraint int_times(x,x,7);\nsolve satisfy;\n"
+    assert bucketflow.solve(read(text, "a.fzn")).status == "infeasible"
+
+
+def test_a_bound_follows_from_the_sum_that_defines_a_variable(read: Read) -> None:
+    text = "var 0..1: a;\nvar 0..1: b;\nvar int: s :: is_defined_var;\nvar 0..30: c :: is_defined_var;\n"
+    text += "constraint int_ne(a,b);\nconstraint int_lin_eq([-1,2,3],[s,a,b],0) :: defines_var(s);\n"
+    assert best(read, text + "constraint int_lin_eq([-1,7],[c,s],0) :: defines_var(c);\nsolve minimize c;\n") == 14

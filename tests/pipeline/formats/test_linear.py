@@ -104,7 +104,7 @@ def test_a_constraint_of_sixty_variables_is_a_chain(read: Read) -> None:
 
 def test_sums_of_too_many_values_are_refused_with_their_number(read: Read) -> None:
     terms = " ".join(f"+{3**k} x{k}" for k in range(1, 30))
-    told = r"the linear constraint of line 1 over 29 variables needs [0-9,]+ partial sums between two variables, and at most 262,144"
+    told = r"the linear constraint of line 1 over 29 variables needs [0-9,]+ partial sums between"
     with pytest.raises(BudgetError, match=told):
         read(f"{terms} >= {3**29} ;", "a.opb")
     with pytest.raises(BudgetError, match=r"the product of .* has a table of .* entries, and at most"):
