@@ -97,12 +97,13 @@ class _FlatZincReader:
         self.variables = [file.variables[v] for v in kept]
         self.notes: list[str] = []
         self.contradicted = False
-        domains = [variable.values for variable in self.variables]
-        sized = enumerate(zip(domains, self.variables, strict=True))
+        declared = [variable.values for variable in self.variables]
+        sized = enumerate(zip(declared, self.variables, strict=True))
         wide = {v for v, (own, each) in sized if own is None or (len(own) > _WIDE and not each.boolean)}
+        domains: list[Values] = [range(0) if own is None else own for own in declared]
         views = None
         if wide:
-            reduced = IntegerDomains(domains)
+            reduced = IntegerDomains(declared)
             views = self._reduce(reduced, wide, constraints)
             for v in wide:
                 domains[v] = self._reduced(reduced, v)

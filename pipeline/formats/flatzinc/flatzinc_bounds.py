@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise, product
 from math import isqrt
 from typing import Any
@@ -68,7 +69,7 @@ def propagators_of(plain: str, constraint: FlatConstraint) -> Iterator[Propagato
     given = constraint.given
     variables = tuple({each[0] for each in operands_of([*given]) if isinstance(each, tuple)})
     for row in rows_of(plain, given):
-        yield Propagator(tuple(v for v, _ in row.weights), lambda domains, row=row: tighten(domains, row))
+        yield Propagator(tuple(v for v, _ in row.weights), partial(tighten, row=row))
     stem, _, told = plain.rpartition("_")
     if told in ("reif", "imp"):
         rows = [*rows_of(stem, given[:-1])]
@@ -229,8 +230,9 @@ def _element(domains: IntegerDomains, index: Operand, entries: Sequence[Operand]
     )
     if len(places) == 1:
         _between(domains, entries[places[0] - 1], *_ends(domains, output))
-    elif all(isinstance(entries[k - 1], int) for k in places) and isinstance(output, tuple):
-        domains.within(output[0], {entries[k - 1] for k in places})
+    constants = {each for k in places if isinstance(each := entries[k - 1], int)}
+    if all(isinstance(entries[k - 1], int) for k in places) and isinstance(output, tuple):
+        domains.within(output[0], constants)
 
 
 def _table(domains: IntegerDomains, operands: Sequence[Operand], entries: Sequence[int]) -> None:

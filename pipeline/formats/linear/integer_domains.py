@@ -149,7 +149,7 @@ class IntegerDomains:
             if len(kept) == len(own):
                 return
         else:
-            kept = tuple(value for value in sorted(values) if value in own and (members is None or value in members))
+            kept = tuple(value for value in members or sorted(values) if value in own and value in values)
             if members is not None and len(kept) == len(members):
                 return
         if not kept:
@@ -219,8 +219,8 @@ def tighten(domains: IntegerDomains, row: LinearRow) -> None:
             for (v, a), (other, b) in (row.weights, row.weights[::-1]):
                 members = domains.listed(other)
                 if members is not None and len(members) < domains.size(v):
-                    left = [row.right - b * value for value in members]
-                    domains.within(v, {rest // a for rest in left if rest % a == 0})
+                    others = [row.right - b * value for value in members]
+                    domains.within(v, {rest // a for rest in others if rest % a == 0})
 
 
 def _at_most(domains: IntegerDomains, v: int, a: int, bound: int) -> None:

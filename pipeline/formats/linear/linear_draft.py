@@ -167,7 +167,7 @@ class _Build(Generic[P]):
 
     def _check_cells(self, sizes: Sequence[int], factors: Sequence[Factor]) -> None:
         most = FormatPolicy.current().predicate_cells
-        if (cells := math.prod(sizes)) > most:
+        if len(sizes) > 1 and (cells := math.prod(sizes)) > most:
             shown = shorten(" ".join(name for name, _ in factors))
             raise BudgetError(
                 f"{self.draft.source.path}: the product of {shown} has a table of {format_count(cells)} entries, and "

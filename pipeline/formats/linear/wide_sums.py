@@ -109,7 +109,7 @@ def add_reified_linear(
 
 
 def _is_wide(sums: Sequence[Sequence[int]]) -> bool:
-    """Whether a machine, which makes one move at a time, could have more states or moves than it may."""
+    """Whether a machine, which makes one move at a time, would be slow, or could have more states than it may."""
     policy = FormatPolicy.current()
     states, moves, spread, most = 1, 0, 0, 1
     for own in sums:
@@ -117,7 +117,7 @@ def _is_wide(sums: Sequence[Sequence[int]]) -> bool:
         spread += max(own) - min(own)
         states = min(states * len(own), spread + 1)
         most = max(most, states)
-    return most > policy.machine_states or moves > policy.machine_moves
+    return most > policy.machine_states or moves > policy.predicate_cells
 
 
 def _is_exact(sums: Sequence[Sequence[int]], right: int) -> bool:
@@ -306,11 +306,16 @@ def _merged(to: Sequence[Ints], costs: Sequence[Ints]) -> Layers:
     for places, own in zip(reversed(to), reversed(costs), strict=True):
         ahead = np.where(places < 0, -1, classes[places])
         charged = np.where(ahead < 0, 0, own)
-        rows, found = np.unique(np.hstack([ahead, charged]), axis=0, return_inverse=True)
-        alive = (rows[:, : ahead.shape[1]] >= 0).any(axis=1)
-        numbers = np.where(alive, np.cumsum(alive) - 1, -1)
-        classes = numbers[found.reshape(-1)]
-        kept = rows[alive] if alive.any() else rows[:1]
-        made.append((kept[:, : ahead.shape[1]], kept[:, ahead.shape[1] :]))
+        alive = np.flatnonzero((ahead >= 0).any(axis=1))
+        numbers: dict[bytes, int] = {}
+        firsts = list[int]()
+        classes = np.full(len(ahead), -1)
+        for state in alive.tolist():
+            key = ahead[state].tobytes() + charged[state].tobytes()
+            classes[state] = numbers.setdefault(key, len(numbers))
+            if len(firsts) < len(numbers):
+                firsts.append(state)
+        kept = firsts or [0]
+        made.append((ahead[kept], charged[kept]))
     made.reverse()
     return Layers(tuple(own for own, _ in made), tuple(own for _, own in made))
