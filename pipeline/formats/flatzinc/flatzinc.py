@@ -169,8 +169,8 @@ class _FlatZincReader:
             more = f", and {len(fewer) - 1} more wide variables keep fewer than declared" if len(fewer) > 1 else ""
             self.notes.append(f"{shown} that the constraints do not rule out{more}")
 
-    def _line(self, constraint: FlatConstraint) -> int | None:
-        return self.file.fail(constraint.at, "").line
+    def _line(self, constraint: FlatConstraint) -> int:
+        return self.file.tokens.line(constraint.at)
 
     def _checked(self, constraint: FlatConstraint) -> tuple[str, FlatKind]:
         try:

@@ -103,6 +103,16 @@ class Tokens:
             ends.append(found.end())
         return starts, ends
 
+    @cached_property
+    def _breaks(self) -> array[int]:
+        """Where the lines end."""
+        self.allowance.take(8 * self.text.count("\n"), "the places of its lines")
+        return array("q", (found.start() for found in re.finditer("\n", self.text)))
+
+    def line(self, at: int) -> int:
+        """Return the line of the token at an index, for readers that need the lines of many tokens."""
+        return bisect_right(self._breaks, self._places[0][at]) + 1
+
     def integer(self, at: int, what: str, low: int = 0, high: int | None = None) -> int:
         """Return the token at an index as an integer within bounds."""
         token = self.peek(at)

@@ -13,6 +13,7 @@ import bucketflow
 from bucketflow.pipeline.errors import BudgetError, FormatError
 from bucketflow.pipeline.formats.flatzinc.flatzinc_constraints import KINDS
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
+from bucketflow.pipeline.formats.text.tokens import Tokens
 from bucketflow.pipeline.models.model import Model
 
 Read = Callable[[str, str], Model]
@@ -342,3 +343,11 @@ def test_a_bound_follows_from_the_sum_that_defines_a_variable(read: Read) -> Non
     text = "var 0..1: a;\nvar 0..1: b;\nvar int: s :: is_defined_var;\nvar 0..30: c :: is_defined_var;\n"
     text += "constraint int_ne(a,b);\nconstraint int_lin_eq([-1,2,3],[s,a,b],0) :: defines_var(s);\n"
     assert best(read, text + "constraint int_lin_eq([-1,7],[c,s],0) :: defines_var(c);\nsolve minimize c;\n") == 14
+
+
+def test_lines_are_not_counted_anew_for_every_constraint(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count_lines(*_: Any) -> int:
+        raise AssertionError("the lines before a token are counted although nothing is wrong")
+
+    monkeypatch.setattr(Tokens, "_line", count_lines)
+    assert read(f"{HEAD}constraint int_eq(a,b);\nsolve satisfy;\n", "a.fzn").functions
