@@ -47,8 +47,8 @@ class Decomposition:
     limit: int
     allowance: Allowance
     functions: list[Function] = field(default_factory=list)
-    what: str = ""
-    """The global cost function that is decomposed, in messages."""
+    what: object = ""
+    """The global cost function that is decomposed; messages show it as a text."""
     _equal: dict[tuple[int, int, int], Function] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

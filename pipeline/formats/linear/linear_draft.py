@@ -100,6 +100,17 @@ class LinearDraft(Generic[P]):
         )
 
 
+@dataclass(frozen=True)
+class _Shown(Generic[P]):
+    """A constraint as messages show it: its line is counted only for a message."""
+
+    draft: LinearDraft[P]
+    at: P
+
+    def __str__(self) -> str:
+        return f"the linear constraint of line {self.draft.refuse(self.at, '', '').line}"
+
+
 class _Build(Generic[P]):
     """Makes functions of what was read."""
 
@@ -193,8 +204,7 @@ class _Build(Generic[P]):
         cost = None if given.cost is None else self.stored(given.cost)
         holds = decided(sum(map(min, sums)), sum(map(max, sums)), given.relation, right)
         if holds is None:
-            line = self.draft.refuse(given.at, "", "").line
-            self.parts.what = f"the linear constraint of line {line}"
+            self.parts.what = _Shown(self.draft, given.at)
             add_linear(self.parts, scope, sums, given.relation, right, cost)
         elif not holds and cost is None:
             self.parts.forbid()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import operator
+import random
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,9 +17,13 @@ import pytest
 import bucketflow
 from bucketflow.pipeline.errors import BudgetError, FormatError
 from bucketflow.pipeline.formats.format_policy import FormatPolicy
+from bucketflow.pipeline.formats.global_functions.decomposition import Decomposition
+from bucketflow.pipeline.formats.linear import wide_sums
 from bucketflow.pipeline.formats.linear.linear_machine import decided, linear_machine
 from bucketflow.pipeline.formats.read import load
-from bucketflow.pipeline.models.model import Model
+from bucketflow.pipeline.formats.text.source import Allowance
+from bucketflow.pipeline.formats.text.tokens import Tokens
+from bucketflow.pipeline.models.model import FORBIDDEN, Model
 
 Read = Callable[[str, str], Model]
 RELATIONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -312,3 +317,32 @@ def test_a_model_with_hidden_sums_is_written_with_them(read: Read, tmp_path: Pat
     assert notes == (f"{model.hidden} hidden variables, the last ones, are variables of the file",)
     assert bucketflow.solve(load(tmp_path / "b.cfn")).value == 3
     assert bucketflow.solve(load(tmp_path / "b.cfn"), "count").value == 4
+
+
+def test_lines_are_not_counted_anew_for_every_constraint(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+    def count_lines(*_: Any) -> int:
+        raise AssertionError("the lines before a token are counted although nothing is wrong")
+
+    monkeypatch.setattr(Tokens, "_line", count_lines)
+    assert read("+1 x1 +1 x2 >= 1 ;", "a.opb").functions
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_partial_sums_in_arrays_charge_what_the_constraint_says(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wide_sums, "_is_wide", lambda _: True)
+    draw = random.Random(seed)
+    sums = [[draw.randint(-4, 4) for _ in range(draw.randint(1, 5))] for _ in range(draw.randint(1, 4))]
+    relation, right, cost = draw.choice(["<=", ">=", "=", "!="]), draw.randint(-6, 6), draw.choice([None, None, 3])
+    dims = [len(own) for own in sums]
+    if decided(sum(map(min, sums)), sum(map(max, sums)), relation, right) is not None:
+        return
+    parts = Decomposition([*dims], FORBIDDEN, Allowance("a", 1 << 30))
+    with FormatPolicy.using(global_table_cells=draw.choice([1, 1024])):
+        wide_sums.add_linear(parts, [*range(len(dims))], sums, relation, right, cost)
+    names = parts.names([f"x{k}" for k in range(len(dims))])
+    model = Model("cost", names, tuple(parts.dims), (None,) * len(names), tuple(parts.functions), hidden=parts.hidden)
+    for at in itertools.product(*map(range, dims)):
+        total = sum(own[s] for own, s in zip(sums, at, strict=True))
+        holds = {"<=": total <= right, ">=": total >= right, "=": total == right, "!=": total != right}[relation]
+        found = bucketflow.solve(model, evidence={f"x{k}": s for k, s in enumerate(at)}).value
+        assert found == (0 if holds else cost)
