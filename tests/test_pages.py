@@ -9,6 +9,7 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from bucketflow.pipeline.cli.main import main
 from tests.test_structure import ROOT
 
-PAGES = ["README.md", "docs/index.md", "docs/marginals.md", "docs/models.md", "docs/tour.md"]
+PAGES = ["README.md", "docs/index.md", "docs/batches.md", "docs/marginals.md", "docs/out-of-core.md", "docs/models.md", "docs/tour.md"]
 _BLOCK = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -40,6 +41,9 @@ def run_console(block: str) -> None:
     """Run each command of a block, and compare what it prints with the lines up to the next command."""
     for command, expected in re.findall(r"^\$ (.*(?:\\\n.*)*)\n((?:(?!\$ ).*\n)*)", block, re.MULTILINE):
         program, *arguments = shlex.split(command)
+        if program == "printf":  # writes the file that the next command reads
+            subprocess.run(["sh", "-c", command], check=True)
+            continue
         assert program == "bucketflow", command
         found = CliRunner().invoke(main, arguments)
         assert found.exit_code == 0, f"{command}\n{found.output}"
