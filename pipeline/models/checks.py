@@ -105,9 +105,12 @@ def checked_variables(
         dims = tuple(integer(size, f"the domain of {name!r}", 1) for name, size in zip(names, dims, strict=True))
     if any(labels is not None for labels in states):
         states = tuple(None if labels is None else _tuple(labels) for labels in states)
+        known: set[int] = set()  # labels that several variables share are checked once
         for name, size, labels in zip(names, dims, states, strict=True):
             if labels is not None:
-                _check_labels(labels, f"states of {name!r}")
+                if id(labels) not in known:
+                    _check_labels(labels, f"states of {name!r}")
+                    known.add(id(labels))
                 if len(labels) != size:
                     raise ModelError(f"variable {name!r} has {size} states and {len(labels)} labels")
     return names, dims, states

@@ -49,8 +49,7 @@ def read_xcsp3(source: Source) -> Model:
         raise variables.fail(objectives[1], "one objective", "another")
     for objective in objectives:
         _Objective(constraints, objective).add()
-    numbered = [own == (*range(len(own)),) for own in variables.values]
-    states = [None if n else tuple(map(str, own)) for n, own in zip(numbered, variables.values, strict=True)]
+    states = _labels(variables.values)
     return Model(
         kind="cost",
         names=parts.names([*variables.index]),
@@ -61,6 +60,15 @@ def read_xcsp3(source: Source) -> Model:
         name=source.stem,
         hidden=parts.hidden,
     )
+
+
+def _labels(values: Sequence[tuple[int, ...]]) -> list[tuple[str, ...] | None]:
+    """Return the names of the states of each variable; variables that share a domain share its names."""
+    known: dict[int, tuple[str, ...] | None] = {}
+    for own in values:
+        if id(own) not in known:
+            known[id(own)] = None if own == (*range(len(own)),) else tuple(map(str, own))
+    return [known[id(own)] for own in values]
 
 
 class _Objective:
@@ -106,7 +114,7 @@ class _Objective:
                 if "(" in word:
                     yield word
                 elif word:
-                    names = [*self.constraints.variables.index]
+                    names = self.constraints.variables.names
                     yield from (names[v] for v in self.constraints.variables.scope(word, at))
                 word = ""
             elif not sign.isspace():

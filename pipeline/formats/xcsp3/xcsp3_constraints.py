@@ -24,6 +24,9 @@ _TUPLE = re.compile(r"\(([^()]*)\)")
 _CONDITION = re.compile(r"\(\s*([a-z]+)\s*,\s*(.*?)\s*\)", re.DOTALL)
 _SET = re.compile(r"\{\s*(.*?)\s*\}", re.DOTALL)
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\[\d+\])*(?!\w|\s*\()")
+_NUMBERED = re.compile(r"%(\d{1,9})")
+_WORD_BYTES = 64
+_MOVE_BYTES = 256
 _OPERATORS = ("lt", "le", "ge", "gt", "eq", "ne")
 
 
@@ -83,9 +86,33 @@ class Xcsp3Constraints:
         for arguments in all_arguments:
             if arguments.tag != "args":
                 raise self.variables.fail(arguments, "<args>", f"<{shorten(arguments.tag)}>")
-            words = arguments.text.split()
-            expanded = [word for each in words for word in self._expanded(each, arguments)]
-            self.constraint(_filled(template, expanded, arguments.line))
+            expanded: list[str] = []
+            for word in arguments.text.split():
+                expanded += self._expanded(word, arguments)
+                self.variables.source.allowance.take(0, "arguments of a group", for_now=_WORD_BYTES * len(expanded))
+            self.constraint(self._filled(template, expanded, arguments.line))
+
+    def _filled(self, element: Element, arguments: Sequence[str], line: int) -> Element:
+        """Return a copy of an element whose %0, %1 and %... are replaced by arguments."""
+        numbered = [int(k) for text in _texts(element) for k in _NUMBERED.findall(text)]
+        rest = " ".join(arguments[max(numbered, default=-1) + 1 :])
+        largest = max(map(len, [rest, *arguments]))
+
+        def filled(text: str) -> str:
+            if "%" not in text:
+                return text
+            self.variables.source.allowance.take(
+                0, "a constraint of a group", for_now=4 * (len(text) + text.count("%") * largest)
+            )
+            text = text.replace("%...", rest)
+            return _NUMBERED.sub(lambda k: arguments[int(k[1])] if int(k[1]) < len(arguments) else k[0], text)
+
+        def copied(each: Element) -> Element:
+            return Element(
+                each.tag, line, each.attributes, [copied(child) for child in each.children], [filled(each.text)]
+            )
+
+        return copied(element)
 
     def _expanded(self, word: str, at: Element) -> list[str]:
         """Return the variables that a word of arguments means, one by one."""
@@ -93,8 +120,7 @@ class Xcsp3Constraints:
             return [word]
         if word[0].isdigit() or word[0] in "+-":
             return [*map(str, self.variables.integers(word, at))]
-        names = [*self.variables.index]
-        return [names[v] for v in self.variables.scope(word, at)]
+        return [self.variables.names[v] for v in self.variables.scope(word, at)]
 
     def scope(self, element: Element, tag: str = "list") -> list[int]:
         """Return the variables of an element, or of its one list."""
@@ -145,21 +171,25 @@ class Xcsp3Constraints:
         for words in tuples:
             if len(words) != len(scope):
                 raise self.variables.fail(given[0], f"tuples of {len(scope)} values", f"one of {len(words)}")
-            rows.extend(self._rows(words, places, given[0]))
+            rows.extend(self._rows(words, places, given[0], len(rows)))
         allowed = given[0].tag == "supports"
         parts.allowance.take((8 + 4 * len(scope)) * len(rows), f"a table of {len(rows)} tuples")
         array = np.array(rows, np.int32).reshape(len(rows), len(scope))
         costs = np.full(len(rows), 0 if allowed else FORBIDDEN, np.int64)
         parts.add(tuple_table(scope, parts.dims, array, costs, FORBIDDEN if allowed else 0))
 
-    def _rows(self, words: Sequence[str], places: Sequence[Mapping[int, int]], at: Element) -> list[tuple[int, ...]]:
+    def _rows(
+        self, words: Sequence[str], places: Sequence[Mapping[int, int]], at: Element, before: int
+    ) -> list[tuple[int, ...]]:
         """Return the rows of states that a tuple means: none where a value is none of its variable."""
         own = []
         for word, states in zip(words, places, strict=True):
             values = [*states] if word == "*" else self.variables.integers(word, at)
             own.append([states[value] for value in values if value in states])
-        if prod(map(len, own)) > _MOST_CELLS:
+        if (count := prod(map(len, own))) > _MOST_CELLS:
             raise self.variables.fail(at, f"tuples that stand for at most {_MOST_CELLS}", "one of more")
+        row_bytes = _WORD_BYTES + 8 * len(words)
+        self.variables.source.allowance.take(0, "the tuples of a table", for_now=row_bytes * (before + count))
         return [*product(*own)]
 
     def expression(self, text: str, at: Element) -> tuple[list[int], ExpressionTerm]:
@@ -343,7 +373,9 @@ class Xcsp3Constraints:
                 words = [word.strip() for word in text.split(",")]
                 if len(words) != 3:
                     raise self.variables.fail(given, "transitions (state,value,state)", repr(shorten(text)))
-                for value in self.variables.integers(words[1], given):
+                values = self.variables.integers(words[1], given)
+                self.variables.source.allowance.take(0, "transitions", for_now=_MOVE_BYTES * (len(moves) + len(values)))
+                for value in values:
                     moves.setdefault((words[0], value), []).append(words[2])
         return moves
 
@@ -366,22 +398,6 @@ class Xcsp3Constraints:
             raise self.variables.fail(element, f"{len(scope)} values", f"{len(values)}")
         for v, value in zip(scope, values, strict=True):
             self.functions.table([v], lambda own, value=value: own == value)
-
-
-def _filled(element: Element, arguments: Sequence[str], line: int) -> Element:
-    """Return a copy of an element whose %0, %1 and %... are replaced by arguments."""
-    numbered = [int(k) for text in _texts(element) for k in re.findall(r"%(\d+)", text)]
-    rest = " ".join(arguments[max(numbered, default=-1) + 1 :])
-
-    def filled(text: str) -> str:
-        text = text.replace("%...", rest)
-        return re.sub(r"%(\d+)", lambda k: arguments[int(k[1])] if int(k[1]) < len(arguments) else k[0], text)
-
-    def copied(each: Element) -> Element:
-        texts = [filled("".join(each.texts))]
-        return Element(each.tag, line, each.attributes, [copied(child) for child in each.children], texts)
-
-    return copied(element)
 
 
 def _texts(element: Element) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
+from math import prod
 
 from ...errors import FormatError, format_count, shorten
 from ..text.source import Source
@@ -18,7 +19,9 @@ _INDICES = re.compile(r"\[([^\]]*)\]")
 _SIZE = re.compile(r"\d{1,9}")
 _STATE_BYTES = 96
 _VARIABLE_BYTES = 512
+_CELL_BYTES = 256
 _WORD_BYTES = 64
+_PLACE_BYTES = 64
 
 
 class Xcsp3Variables:
@@ -32,8 +35,10 @@ class Xcsp3Variables:
     def __init__(self, source: Source) -> None:
         self.source = source
         self.index: dict[str, int] = {}
+        self.names: list[str] = []
         self.values: list[tuple[int, ...]] = []
-        self.arrays: dict[str, tuple[int, ...]] = {}
+        self.arrays: dict[str, tuple[range, ...]] = {}
+        self._own_cells: dict[str, Mapping[tuple[int, ...], int]] = {}
 
     def fail(self, at: Element, expected: str, found: str) -> FormatError:
         """Return the error at an element."""
@@ -59,8 +64,8 @@ class Xcsp3Variables:
         if (other := element.attributes.get("as")) is not None:
             if other in self.index:
                 return self.values[self.index[other]]
-            if other in self.arrays:
-                return self.values[next(self.indices(other, "[]" * len(self.arrays[other]), at))]
+            if self._own_cells.get(other):
+                return self.values[next(iter(self._own_cells[other].values()))]
             raise self.fail(at, "a variable that is declared before", repr(shorten(other)))
         values: set[int] = set()
         for word in element.text.split():
@@ -79,61 +84,88 @@ class Xcsp3Variables:
         raise self.fail(at, "integers, such as 1 or 3..7", repr(shorten(word)))
 
     def _add(self, at: Element, name: str, values: tuple[int, ...]) -> None:
-        self.source.allowance.take(_VARIABLE_BYTES, "its variables")
+        self.source.allowance.take(_VARIABLE_BYTES + len(name), "its variables")
         if self.index.setdefault(name, len(self.values)) != len(self.values):
             raise self.fail(at, "one domain of each variable", f"another of {shorten(name)!r}")
+        self.names.append(name)
         self.values.append(values)
 
     def _array(self, element: Element, name: str) -> None:
         """Read an array, of one domain or of several for parts of it; what has none does not exist."""
         sizes = _INDICES.findall(element.attributes.get("size", ""))
-        if not sizes or not all(map(_SIZE.fullmatch, sizes)) or element.attributes.get("startIndex", "0") != "0":
-            raise self.fail(element, "an array of sizes such as [3][4], from index 0", str(element.attributes))
-        self.arrays[name] = shape = tuple(map(int, sizes))
+        start = self.start_index(element)
+        if not sizes or not all(map(_SIZE.fullmatch, sizes)):
+            raise self.fail(element, "an array of sizes such as [3][4]", repr(shorten(str(element.attributes))))
+        self.arrays[name] = shape = tuple([range(start, start + int(size)) for size in sizes])
         parts = [*element.every("domain")]
         domains = [(f"{name}{'[]' * len(shape)}", self._domain(element, element))] if not parts else []
         for part in parts:
+            own_values = self._domain(part, part)
             for word in part.attributes.get("for", "").split():
                 word = word if word != "others" else f"{name}{'[]' * len(shape)}"
-                domains.append((word, self._domain(part, part)))
-        named: dict[str, tuple[int, ...]] = {}
+                domains.append((word, own_values))
+        cells: dict[tuple[int, ...], tuple[int, ...]] = {}
         for word, values in domains:
             found = _VARIABLE.fullmatch(word)
             if found is None or found[1] != name:
                 raise self.fail(element, f"variables of {name!r}", repr(shorten(word)))
-            for cell in self._cells(shape, found[2], element):
-                named.setdefault(f"{name}{''.join(f'[{k}]' for k in cell)}", values)
-        for cell in product(*map(range, shape)):
-            if (own := f"{name}{''.join(f'[{k}]' for k in cell)}") in named:
-                self._add(element, own, named[own])
+            ranges = self._ranges(shape, found[2], element)
+            count = prod(map(len, ranges))
+            what = f"{format_count(count)} variables of the array {shorten(name)!r}"
+            cell_bytes = _CELL_BYTES + _VARIABLE_BYTES + 16 * len(shape)
+            self.source.allowance.take(0, what, for_now=cell_bytes * (count + len(cells)))
+            for cell in product(*ranges):
+                cells.setdefault(cell, values)
+        own: dict[tuple[int, ...], int] = {}
+        for cell in sorted(cells):
+            own[cell] = len(self.values)
+            self._add(element, f"{name}{''.join(f'[{k}]' for k in cell)}", cells[cell])
+        self._own_cells[name] = own
 
-    def _cells(self, shape: Sequence[int], brackets: str, at: Element) -> Iterator[tuple[int, ...]]:
-        """Yield the places of an array that brackets such as [2][][0..3] mean."""
+    def start_index(self, element: Element) -> int:
+        """Return the first index of an array or a list: 0, unless the element says otherwise."""
+        text = element.attributes.get("startIndex", "0")
+        if not _INTEGER.fullmatch(text):
+            raise self.fail(element, "an integer as startIndex", repr(shorten(text)))
+        return int(text)
+
+    def _ranges(self, shape: Sequence[range], brackets: str, at: Element) -> list[range]:
+        """Return the indices of each axis of an array that brackets such as [2][][0..3] mean."""
         inside = _INDICES.findall(brackets)
         if len(inside) != len(shape):
             raise self.fail(at, f"{len(shape)} indices", repr(shorten(brackets)))
         ranges = []
-        for text, size in zip(inside, shape, strict=True):
-            low, high = (0, size - 1) if not text else self._ends(text, at)
-            if low < 0 or high >= size:
-                raise self.fail(at, f"an index from 0 to {size - 1}", repr(shorten(text)))
+        for text, own in zip(inside, shape, strict=True):
+            low, high = (own.start, own.stop - 1) if not text else self._ends(text, at)
+            if low < own.start or high >= own.stop:
+                raise self.fail(at, f"an index from {own.start} to {own.stop - 1}", repr(shorten(text)))
             ranges.append(range(low, high + 1))
-        return product(*ranges)
+        return ranges
 
-    def indices(self, name: str, brackets: str, at: Element) -> Iterator[int]:
-        """Yield the variables that a word means, by index."""
-        if not brackets and name in self.index:
-            yield self.index[name]
-        elif name in self.arrays:
-            whole = brackets or "[]" * len(self.arrays[name])
-            for cell in self._cells(self.arrays[name], whole, at):
-                own = f"{name}{''.join(f'[{k}]' for k in cell)}"
-                if own in self.index:
-                    yield self.index[own]
-                elif "[]" not in whole:
-                    raise self.fail(at, "a variable of the problem", repr(shorten(own)))
-        else:
+    def cells(self, name: str, brackets: str, at: Element) -> list[tuple[tuple[int, ...], int]]:
+        """Return the cells of an array that brackets mean, each with its variable; cells without one are left out.
+
+        Raises
+        ------
+        FormatError
+            If there is no such array, or the brackets do not fit it.
+        """
+        if name not in self.arrays:
             raise self.fail(at, "a variable of the problem", repr(shorten(name + brackets)))
+        shape, own = self.arrays[name], self._own_cells.get(name, {})
+        ranges = self._ranges(shape, brackets or "[]" * len(shape), at)
+        if prod(map(len, ranges)) > len(own):  # most cells have no variable
+            return [(c, v) for c, v in own.items() if all(k in r for k, r in zip(c, ranges, strict=True))]
+        return [(cell, own[cell]) for cell in product(*ranges) if cell in own]
+
+    def indices(self, name: str, brackets: str, at: Element) -> list[int]:
+        """Return the variables that a word means, by index."""
+        if not brackets and name in self.index:
+            return [self.index[name]]
+        found = [v for _, v in self.cells(name, brackets, at)]
+        if not found and brackets and "[]" not in brackets and ".." not in brackets:
+            raise self.fail(at, "a variable of the problem", repr(shorten(name + brackets)))
+        return found
 
     def scope(self, text: str, at: Element) -> list[int]:
         """Return the variables of a list."""
@@ -143,6 +175,7 @@ class Xcsp3Variables:
             if match is None:
                 raise self.fail(at, "a variable, such as x or y[2][]", repr(shorten(word)))
             found.extend(self.indices(match[1], match[2], at))
+            self.source.allowance.take(0, "a list of variables", for_now=_PLACE_BYTES * len(found))
         return found
 
     def operand(self, word: str, at: Element) -> int | tuple[int]:
@@ -159,10 +192,11 @@ class Xcsp3Variables:
         found: list[int] = []
         for word in text.split():
             if repeated := _REPEATED.fullmatch(word):
-                self.source.allowance.take(0, "a list of integers", for_now=_WORD_BYTES * int(repeated[2]))
-                found += [int(repeated[1])] * int(repeated[2])
+                low = high = int(repeated[1])
+                count = int(repeated[2])
             else:
                 low, high = self._ends(word, at)
-                self.source.allowance.take(0, "a list of integers", for_now=_WORD_BYTES * (high - low + 1))
-                found.extend(range(low, high + 1))
+                count = high - low + 1
+            self.source.allowance.take(0, "a list of integers", for_now=_WORD_BYTES * (len(found) + count))
+            found.extend(range(low, high + 1) if low < high else [low] * count)
         return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -335,3 +336,68 @@ def test_damaged_files_are_read_or_refused(read: Read, seed: int) -> None:
                 parts[place] = rng.choice(ABSURD)
         with suppress(BucketflowError):
             read("".join(parts))
+
+
+SMALL = '<instance format="XCSP3" type="CSP"><variables>{}</variables><constraints>{}</constraints></instance>'
+
+
+@pytest.mark.parametrize(
+    ("variables", "constraints"),
+    [
+        ('<array id="x" size="[99999][99999]"> 0 1 </array>', ""),
+        ('<array id="x" size="[99999999]"> 0 1 </array>', ""),
+        (f'<array id="x" size="{"[9]" * 9}"> 0 1 </array>', ""),
+        ('<array id="x" size="[99999][99999]"><domain for="others"> 0 1 </domain></array>', ""),
+        ('<array id="x" size="[99999][99999]"><domain for="x[][7] x[0..9][]"> 0 1 </domain></array>', ""),
+        ('<var id="x"> 0..99999999 </var>', ""),
+        ('<array id="x" size="[2]"> 0 1 </array>', "<sum><list> x[] </list><coeffs> 1x99999999 </coeffs></sum>"),
+        ('<array id="x" size="[900]"> 0 1 </array>', f"<allDifferent> {'x[] ' * 1000} </allDifferent>"),
+        (
+            '<array id="x" size="[2]"> 0 1 </array>',
+            "<group><allDifferent> %... </allDifferent><args> 0..99999999 </args></group>",
+        ),
+        (
+            '<array id="x" size="[900]"> 0 1 </array>',
+            f"<group><allDifferent> {'%... ' * 9000} </allDifferent><args> x[] </args></group>",
+        ),
+        (
+            '<array id="x" size="[6]"> 0..9 </array>',
+            f"<extension><list> x[] </list><supports> {'(*,*,*,*,*,*)' * 9} </supports></extension>",
+        ),
+        ('<var id="x"> 0 1 </var>', "<mdd><list> x </list><transitions> (a,0..9999999,b) </transitions></mdd>"),
+    ],
+)
+def test_small_files_cannot_ask_for_much_memory(tmp_path: Path, variables: str, constraints: str) -> None:
+    path = tmp_path / "a.xml"
+    path.write_text(SMALL.format(variables, constraints))
+    tracemalloc.start()
+    try:
+        with pytest.raises(BudgetError, match="reading it needs at least"):
+            load(path, memory=50_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 100_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_cells_without_a_domain_are_no_variables(read: Read) -> None:
+    array = '<array id="x" size="[99999][99999]"><domain for="x[3..4][2] x[0][1]"> 0..2 </domain></array>'
+    model = read(SMALL.format(array, "<allDifferent> x[][] </allDifferent>"))
+    assert model.own_names == ("x[0][1]", "x[3][2]", "x[4][2]")
+    assert bucketflow.solve(model, "count").value == 6
+
+
+def test_arrays_may_begin_at_another_index(read: Read) -> None:
+    array = '<array id="x" size="[2][3]" startIndex="1"> 0..2 </array>'
+    model = read(SMALL.format(array, "<ordered><list> x[2][] x[1][3] </list><operator> lt </operator></ordered>"))
+    assert model.own_names[0] == "x[1][1]"
+    assert bucketflow.solve(model, "count").value == 0
+    with pytest.raises(FormatError, match="an index from 1 to 3, found '0'"):
+        read(SMALL.format(array, "<allDifferent> x[1][0] </allDifferent>"))
+
+
+def test_variables_of_one_domain_share_the_names_of_its_states(read: Read) -> None:
+    model = read(SMALL.format('<array id="x" size="[2]"> 1..3 </array>', ""))
+    assert model.states[0] == ("1", "2", "3")
+    assert model.states[0] is model.states[1]
+    with pytest.raises(FormatError, match="a variable that is declared before, found 'x'"):
+        read(SMALL.format('<array id="x" size="[0]"> 0 1 </array><var id="y" as="x"/>', ""))
