@@ -60,6 +60,12 @@ class FlatZincFunctions(Xcsp3Functions):
                 grids.append(np.array(each))
         return grids
 
+    def evaluated(self, operands: Sequence[Operand], compute: Callable[..., Numbers]) -> Numbers:
+        """Return what arrays of operands' values compute to, an axis for each variable among the operands."""
+        scope = self._scope(operands)
+        sizes = [len(self.values[v]) for v in scope]
+        return np.broadcast_to(compute(*self._grids(operands, scope)), sizes)
+
     def relation(self, operands: Sequence[Operand], holds: Callable[..., Numbers]) -> None:
         """Forbid where a relation of the operands' values, as arrays, does not hold."""
         scope = self._scope(operands)

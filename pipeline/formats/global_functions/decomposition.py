@@ -76,6 +76,11 @@ class Decomposition:
         self.allowance.take(_FUNCTION_BYTES + function.values.nbytes, "functions of global cost functions")
         self.functions.append(function)
 
+    def again(self, function: Function, scope: tuple[int, ...]) -> None:
+        """Add a function that was added before, over another scope of the same domain sizes; they share a table."""
+        self.allowance.take(_FUNCTION_BYTES, "functions of global cost functions")
+        self.functions.append(function.changed(scope=scope))
+
     def forbid(self) -> None:
         """Forbid all assignments."""
         self.add(Function((), np.array(FORBIDDEN)))

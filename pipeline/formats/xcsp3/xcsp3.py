@@ -8,12 +8,15 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function, Model
+from ..constraints.operand_machines import product_of
+from ..flatzinc.flatzinc_functions import FlatZincFunctions
+from ..flatzinc.flatzinc_syntax import Operand
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import State
 from ..text.source import Source
 from ..text.xml import Element, root_element
 from .xcsp3_constraints import Xcsp3Constraints
-from .xcsp3_machines import Xcsp3Functions
+from .xcsp3_lists import NUMBER, words_of
 from .xcsp3_variables import Xcsp3Variables
 
 _LARGEST = 10**18
@@ -32,6 +35,8 @@ def read_xcsp3(source: Source) -> Model:
     """
     root = root_element(source, "instance")
     variables = Xcsp3Variables(source)
+    if (kind := root.attributes.get("type", "CSP")) not in ("CSP", "COP"):
+        raise variables.fail(root, "a problem of type CSP or COP", f"one of type {shorten(kind)!r}, which is not read")
     for section in root.children:
         if section.tag not in _SECTIONS:
             raise variables.fail(section, f"<{'>, <'.join(_SECTIONS)}>", f"<{shorten(section.tag)}>, which is not read")
@@ -40,7 +45,7 @@ def read_xcsp3(source: Source) -> Model:
     if not variables.values:
         raise variables.fail(root, "a problem with variables", "none")
     parts = Decomposition([*map(len, variables.values)], FORBIDDEN, source.allowance)
-    functions = Xcsp3Functions(parts, variables.values)
+    functions = FlatZincFunctions(parts, variables.values)
     constraints = Xcsp3Constraints(variables, functions)
     for section in root.every("constraints"):
         constraints.section(section)
@@ -95,9 +100,8 @@ class _Objective:
         elif kind in ("maximum", "minimum"):
             self._extreme(at, max if kind == "maximum" else min)
         elif kind == "nValues":
-            scope = self.constraints.variables.scope(at.text, at)
             self.functions.machine(
-                scope, frozenset(), lambda seen, _, value: seen | {value}, lambda seen: self.sign * len(seen)
+                self._scope(at), frozenset(), lambda seen, _, value: seen | {value}, lambda seen: self.sign * len(seen)
             )
         else:
             found = f"one of type {shorten(kind)!r}, which is not read"
@@ -105,37 +109,44 @@ class _Objective:
                 self.element, "an objective of type expression, sum, maximum, minimum or nValues", found
             )
 
+    def _scope(self, at: Element) -> list[int]:
+        """Return the variables of a list, times their coefficients."""
+        operands = self.constraints.operands(at)
+        if [*self.element.every("coeffs")]:
+            coefficients = self.constraints.given(self.element, "coeffs", len(operands))
+            pairs = zip(coefficients, operands, strict=True)
+            operands = [product_of(self.functions, x, y) for x, y in pairs]
+        if not operands:
+            raise self.constraints.variables.fail(at, "a list of variables", "none")
+        return [self.constraints.variable(each) for each in operands]
+
     def _terms(self, text: str, at: Element) -> Iterator[str]:
-        """Yield the variables and expressions of a list, one by one."""
-        depth, word = 0, ""
-        for sign in f"{text} ":
-            depth += (sign == "(") - (sign == ")")
-            if sign.isspace() and depth == 0:
-                if "(" in word:
-                    yield word
-                elif word:
-                    names = self.constraints.variables.names
-                    yield from (names[v] for v in self.constraints.variables.scope(word, at))
-                word = ""
-            elif not sign.isspace():
-                word += sign
+        """Yield the variables, numbers and expressions of a list, one by one."""
+        for word in words_of(text):
+            if "(" in word or NUMBER.fullmatch(word):
+                yield word
+            else:
+                yield from (self.constraints.variables.names[v] for v in self.constraints.variables.scope(word, at))
 
     def _sum(self, terms: Sequence[str], at: Element) -> None:
-        coefficients = [1] * len(terms)
+        coefficients: list[Operand] = [1] * len(terms)
         if [*self.element.every("coeffs")]:
-            coefficients = self.constraints.values(self.element, "coeffs")
+            coefficients = self.constraints.given(self.element, "coeffs")
         if len(coefficients) != len(terms) or not terms:
             raise self.constraints.variables.fail(at, f"{len(terms)} coefficients", f"{len(coefficients)}")
+        names = self.constraints.variables.names
         for coefficient, text in zip(coefficients, terms, strict=True):
-            scope, term = self.constraints.expression(text, at)
+            own, factor = text, coefficient
+            if isinstance(factor, tuple):
+                own, factor = f"mul({names[factor[0]]},{text})", 1
+            scope, term = self.constraints.expression(own, at)
             values = self.constraints.tabulated(scope, term, at)
-            if int(np.abs(values).max()) * abs(coefficient) >= _LARGEST:
+            if int(np.abs(values).max()) * abs(factor) >= _LARGEST:
                 raise self.constraints.variables.fail(at, "costs below 10^18", "greater ones")
-            self.functions.parts.add(Function(tuple(scope), values * (self.sign * coefficient)))
+            self.functions.parts.add(Function(tuple(scope), values * (self.sign * factor)))
 
     def _extreme(self, at: Element, choose: Callable[[int, int], int]) -> None:
         def step(state: State, _: int, value: int) -> State:
             return value if state is None else choose(state, value)
 
-        scope = self.constraints.variables.scope(at.text, at)
-        self.functions.machine(scope, None, step, lambda state: self.sign * state)
+        self.functions.machine(self._scope(at), None, step, lambda state: self.sign * state)

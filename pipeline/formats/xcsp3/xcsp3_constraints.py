@@ -1,63 +1,67 @@
-"""Constraints of XCSP3: extension and intension as tables, the others of the core as machines or pairs."""
+"""Constraints of XCSP3: extension and intension as tables, the others of the core as machines or decompositions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise, product
+from dataclasses import dataclass
+from itertools import combinations, pairwise, product
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import BudgetError, format_count, shorten
-from ...models.model import FORBIDDEN
-from ..dcop.expression_arithmetic import ExpressionError
-from ..dcop.functional_expressions import ExpressionTerm, parse_functional
+from ...errors import shorten
+from ...models.model import FORBIDDEN, Function
+from ..constraints.operand_machines import computed, product_of
+from ..constraints.schedules import add_linear, add_weighted_sum
+from ..constraints.sequences import add_different_lists, add_matrix_element, add_member
+from ..flatzinc.flatzinc_functions import FlatZincFunctions
+from ..flatzinc.flatzinc_syntax import Operand
 from ..text.tables import tuple_table
 from ..text.xml import Element
-from .xcsp3_machines import Condition, Xcsp3Functions
+from .xcsp3_lists import MOST_CELLS, NUMBER, TUPLE, Xcsp3Lists, words_of
+from .xcsp3_machines import Condition
+from .xcsp3_structures import STRUCTURES, Kind
 from .xcsp3_variables import Xcsp3Variables
 
-_MOST_CELLS = 1 << 22
-_TUPLE = re.compile(r"\(([^()]*)\)")
-_CONDITION = re.compile(r"\(\s*([a-z]+)\s*,\s*(.*?)\s*\)", re.DOTALL)
-_SET = re.compile(r"\{\s*(.*?)\s*\}", re.DOTALL)
-_REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\[\d+\])*(?!\w|\s*\()")
 _NUMBERED = re.compile(r"%(\d{1,9})")
 _WORD_BYTES = 64
 _MOVE_BYTES = 256
-_OPERATORS = ("lt", "le", "ge", "gt", "eq", "ne")
+_SOFT = ("reifiedBy", "hreifiedFrom", "hreifiedTo", "violationCost", "violationMeasure", "defaultCost")
 
 
-class Xcsp3Constraints:
+class Xcsp3Constraints(Xcsp3Lists):
     """Adds constraints to the functions of a problem.
 
     Parameters
     ----------
     variables : Xcsp3Variables
-    functions : Xcsp3Functions
+    functions : FlatZincFunctions
     """
 
-    def __init__(self, variables: Xcsp3Variables, functions: Xcsp3Functions) -> None:
-        self.variables, self.functions = variables, functions
-        self.kinds: Mapping[str, Callable[[Element], None]] = {
-            "extension": self._extension,
-            "intension": self._intension,
-            "allDifferent": self._all_different,
-            "allEqual": self._all_equal,
-            "ordered": self._ordered,
-            "sum": self._sum,
-            "count": self._count,
-            "nValues": self._values,
-            "cardinality": self._cardinality,
-            "maximum": self._extreme,
-            "minimum": self._extreme,
-            "element": self._element,
-            "channel": self._channel,
-            "regular": self._regular,
-            "mdd": self._mdd,
-            "instantiation": self._instantiation,
+    def __init__(self, variables: Xcsp3Variables, functions: FlatZincFunctions) -> None:
+        super().__init__(variables, functions)
+        self._tables: dict[tuple[str, str, tuple[int, ...]], Function] = {}
+        self.kinds: Mapping[str, _Own | Kind] = {
+            "extension": _Own(self._extension, "list supports conflicts"),
+            "intension": _Own(self._intension, "function"),
+            "allDifferent": _Own(self._all_different, "list matrix except"),
+            "allEqual": _Own(self._all_equal, "list except"),
+            "ordered": _Own(self._ordered, "list lengths operator"),
+            "sum": _Own(self._sum, "list coeffs condition"),
+            "count": _Own(self._count, "list values condition"),
+            "nValues": _Own(self._values, "list except condition"),
+            "cardinality": _Own(self._cardinality, "list values occurs"),
+            "maximum": _Own(self._extreme, "list condition"),
+            "minimum": _Own(self._extreme, "list condition"),
+            "element": _Own(self._element, "list matrix index value condition"),
+            "channel": _Own(self._channel, "list value"),
+            "regular": _Own(self._regular, "list transitions start final"),
+            "mdd": _Own(self._mdd, "list transitions"),
+            "instantiation": _Own(self._instantiation, "list values"),
+            **STRUCTURES,
         }
 
     def section(self, section: Element) -> None:
@@ -67,18 +71,28 @@ class Xcsp3Constraints:
                 self.section(element)
             elif element.tag == "group":
                 self._group(element)
+            elif element.tag == "slide":
+                self._slide(element)
             else:
                 self.constraint(element)
 
     def constraint(self, element: Element) -> None:
         """Add a constraint."""
-        add = self.kinds.get(element.tag)
-        if add is None or "reifiedBy" in element.attributes:
-            what = "reified constraint" if add is not None else "constraint"
+        kind = self.kinds.get(element.tag)
+        soft = [name for name in _SOFT if name in element.attributes] + [*element.words("cost")]
+        if kind is None or soft:
+            what = "reified or soft constraint" if kind is not None else "constraint"
             found = f"the {what} {shorten(element.tag)!r}, which is not read"
-            raise self.variables.fail(element, f"constraints of the core ({', '.join(self.kinds)})", found)
+            raise self.variables.fail(element, f"constraints of the core ({', '.join(self.kinds)}, slide)", found)
+        for child in element.children:
+            if child.tag not in kind.children.split():
+                expected = f"<{'>, <'.join(kind.children.split())}> in <{element.tag}>"
+                raise self.variables.fail(child, expected, f"<{shorten(child.tag)}>, which is not read")
         self.functions.parts.what = f"the constraint {element.tag} of line {element.line}"
-        add(element)
+        if isinstance(kind, Kind):
+            kind.add(self, element)
+        else:
+            kind.add(element)
 
     def _group(self, group: Element) -> None:
         """Add a constraint once for each list of arguments."""
@@ -87,10 +101,31 @@ class Xcsp3Constraints:
             if arguments.tag != "args":
                 raise self.variables.fail(arguments, "<args>", f"<{shorten(arguments.tag)}>")
             expanded: list[str] = []
-            for word in arguments.text.split():
+            for word in words_of(arguments.text):
                 expanded += self._expanded(word, arguments)
                 self.variables.source.allowance.take(0, "arguments of a group", for_now=_WORD_BYTES * len(expanded))
             self.constraint(self._filled(template, expanded, arguments.line))
+
+    def _slide(self, slide: Element) -> None:
+        """Add a constraint once for each window of a list."""
+        *lists, template = slide.children or [slide]
+        if len(lists) != 1 or lists[0].tag != "list":
+            raise self.variables.fail(slide, "one list and a constraint in <slide>", f"{len(lists)} elements before it")
+        numbered = [int(k) for text in _texts(template) for k in _NUMBERED.findall(text)]
+        width = max(numbered, default=-1) + 1
+        offset = lists[0].attributes.get("offset", "1")
+        if not width or any("%..." in text for text in _texts(template)) or not re.fullmatch(r"0*[1-9]\d{0,8}", offset):
+            raise self.variables.fail(
+                slide, "a constraint over %0, %1 and so on, and an offset above 0", "another slide"
+            )
+        words: list[str] = []
+        for word in words_of(lists[0].text):
+            words += self._expanded(word, lists[0])
+        count = len(words)
+        circular = slide.attributes.get("circular") == "true"
+        for start in range(0, count if circular else count - width + 1, int(offset)):
+            window = [words[(start + k) % count] for k in range(width)]
+            self.constraint(self._filled(template, window, slide.line))
 
     def _filled(self, element: Element, arguments: Sequence[str], line: int) -> Element:
         """Return a copy of an element whose %0, %1 and %... are replaced by arguments."""
@@ -116,44 +151,11 @@ class Xcsp3Constraints:
 
     def _expanded(self, word: str, at: Element) -> list[str]:
         """Return the variables that a word of arguments means, one by one."""
-        if "[]" not in word and ".." not in word and word not in self.variables.arrays:
-            return [word]
-        if word[0].isdigit() or word[0] in "+-":
+        if NUMBER.fullmatch(word):
             return [*map(str, self.variables.integers(word, at))]
+        if "(" in word or ("[]" not in word and ".." not in word and word not in self.variables.arrays):
+            return [word]
         return [self.variables.names[v] for v in self.variables.scope(word, at)]
-
-    def scope(self, element: Element, tag: str = "list") -> list[int]:
-        """Return the variables of an element, or of its one list."""
-        lists = [*element.every(tag)]
-        if len(lists) > 1 or [*element.every("matrix")]:
-            raise self.variables.fail(element, "one list of variables", "several, or a matrix, which is not read")
-        at = lists[0] if lists else element
-        found = self.variables.scope(at.text, at)
-        if not found:
-            raise self.variables.fail(at, "a list of variables", "none")
-        return found
-
-    def condition(self, element: Element) -> Condition:
-        """Return the condition of an element: an operator, and an integer, a variable, a range or a set."""
-        given = [*element.every("condition")]
-        match = _CONDITION.fullmatch(given[0].text) if len(given) == 1 else None
-        if match is None:
-            raise self.variables.fail(element, "a condition such as (le,10)", f"{len(given)} of them")
-        operator, text, at = match[1], match[2], given[0]
-        if operator in ("in", "notin"):
-            inside = _SET.fullmatch(text)
-            words = inside[1].replace(",", " ") if inside else text
-            return Condition(operator, frozenset(self.variables.integers(words, at)))
-        if operator not in _OPERATORS:
-            raise self.variables.fail(at, f"an operator {', '.join(_OPERATORS)}, in, notin", repr(shorten(operator)))
-        return Condition(operator, self.variables.operand(text, at))
-
-    def values(self, element: Element, tag: str) -> list[int]:
-        """Return the integers of an element of a name."""
-        given = [*element.every(tag)]
-        if len(given) != 1:
-            raise self.variables.fail(element, f"one <{tag}>", f"{len(given)}")
-        return self.variables.integers(given[0].text, given[0])
 
     def _extension(self, element: Element) -> None:
         """Add the allowed (or forbidden) tuples of a scope, in which * is any value."""
@@ -161,11 +163,16 @@ class Xcsp3Constraints:
         given = [each for each in element.children if each.tag in ("supports", "conflicts")]
         if len(given) != 1:
             raise self.variables.fail(element, "<supports> or <conflicts>", f"{len(given)} of them")
+        key = given[0].tag, given[0].text, tuple([id(self.functions.values[v]) for v in scope])
+        distinct = len({*scope}) == len(scope)
+        if distinct and key in self._tables:  # constraints of a group share a table
+            self.functions.parts.again(self._tables[key], tuple(scope))
+            return
         places = [{value: s for s, value in enumerate(self.functions.values[v])} for v in scope]
         if len(scope) == 1 and "(" not in given[0].text:
             tuples = [[value] for value in map(str, self.variables.integers(given[0].text, given[0]))]
         else:
-            tuples = [[word.strip() for word in text.split(",")] for text in _TUPLE.findall(given[0].text)]
+            tuples = [[word.strip() for word in text.split(",")] for text in TUPLE.findall(given[0].text)]
         parts = self.functions.parts
         rows: list[Sequence[int]] = []
         for words in tuples:
@@ -177,6 +184,8 @@ class Xcsp3Constraints:
         array = np.array(rows, np.int32).reshape(len(rows), len(scope))
         costs = np.full(len(rows), 0 if allowed else FORBIDDEN, np.int64)
         parts.add(tuple_table(scope, parts.dims, array, costs, FORBIDDEN if allowed else 0))
+        if distinct:
+            self._tables[key] = parts.functions[-1]
 
     def _rows(
         self, words: Sequence[str], places: Sequence[Mapping[int, int]], at: Element, before: int
@@ -186,42 +195,11 @@ class Xcsp3Constraints:
         for word, states in zip(words, places, strict=True):
             values = [*states] if word == "*" else self.variables.integers(word, at)
             own.append([states[value] for value in values if value in states])
-        if (count := prod(map(len, own))) > _MOST_CELLS:
-            raise self.variables.fail(at, f"tuples that stand for at most {_MOST_CELLS}", "one of more")
+        if (count := prod(map(len, own))) > MOST_CELLS:
+            raise self.variables.fail(at, f"tuples that stand for at most {MOST_CELLS}", "one of more")
         row_bytes = _WORD_BYTES + 8 * len(words)
         self.variables.source.allowance.take(0, "the tuples of a table", for_now=row_bytes * (before + count))
         return [*product(*own)]
-
-    def expression(self, text: str, at: Element) -> tuple[list[int], ExpressionTerm]:
-        """Return the scope of an expression and its term, whose parameters are numbers of places in the scope."""
-        words = dict.fromkeys(word for word in _REFERENCE.findall(text) if word not in ("true", "false"))
-        scope = [self.variables.scope(word, at) for word in words]
-        if any(len(each) != 1 for each in scope):
-            raise self.variables.fail(at, "variables in an expression", "an array")
-        names = {word: f"P{k}" for k, word in enumerate(words)}
-        plain = _REFERENCE.sub(lambda found: names.get(found[0], found[0]), text)
-        try:
-            return [each[0] for each in scope], parse_functional(plain, [*names.values()], mixed=True)
-        except ExpressionError as error:
-            raise self.variables.fail(at, "an expression such as eq(x,add(y,1))", str(error)) from None
-
-    def tabulated(self, scope: Sequence[int], term: ExpressionTerm, at: Element) -> NDArray[np.int64]:
-        """Return what an expression is for all values of a scope, an axis for each of its variables."""
-        sizes = [len(self.functions.values[v]) for v in scope]
-        if prod(sizes) > _MOST_CELLS:
-            raise BudgetError(
-                f"{self.variables.source.path}:{at.line}: an expression has {format_count(prod(sizes))} joint values, "
-                f"and at most {format_count(_MOST_CELLS)} are tried; give it as a sum, or as several expressions"
-            )
-        self.functions.parts.allowance.take(0, "a table of an expression", for_now=24 * term.size * prod(sizes))
-        grids = np.meshgrid(*(np.array(self.functions.values[v]) for v in scope), indexing="ij")
-        columns = {f"P{k}": grid.reshape(-1) for k, grid in enumerate(grids)}
-        try:
-            term.bounds({name: (int(c.min()), int(c.max())) for name, c in columns.items()})
-            found_values = term.values(columns, np.ones(prod(sizes), bool))
-        except ExpressionError as error:
-            raise self.variables.fail(at, "an expression that has a value", str(error)) from None
-        return np.broadcast_to(found_values, (prod(sizes),)).astype(np.int64).reshape(sizes)
 
     def _intension(self, element: Element) -> None:
         """Forbid where an expression is not true."""
@@ -231,39 +209,89 @@ class Xcsp3Constraints:
         self.functions.allowed(scope, self.tabulated(scope, term, at) != 0)
 
     def _all_different(self, element: Element) -> None:
-        but = self.values(element, "except") if [*element.every("except")] else []
-        self.functions.different(self.scope(element), frozenset(but))
+        exceptions = next(element.every("except"), None)
+        if [*element.every("matrix")]:
+            rows = self.matrix(element)
+            groups = [*rows, *map(list, zip(*rows, strict=True))]
+        elif len([*element.every("list")]) > 1:
+            lists = self.lists(element)
+            but = [] if exceptions is None else [self._tuple(text, exceptions) for text in self.tuples(exceptions.text)]
+            if any(len(each) != len(lists[0]) for each in but):
+                raise self.variables.fail(element, f"exceptions of {len(lists[0])} values", "others")
+            add_different_lists(self.functions, lists, but)
+            return
+        else:
+            groups = [self.operands(self.one(element))]
+        values = frozenset([] if exceptions is None else self.variables.integers(exceptions.text, exceptions))
+        for each in groups:
+            self.functions.different([self.variable(own) for own in each], values)
+
+    def _tuple(self, text: str, at: Element) -> tuple[int, ...]:
+        return tuple(self.variables.integers(text.replace(",", " "), at))
 
     def _all_equal(self, element: Element) -> None:
-        scope = self.scope(element)
-        for x, y in pairwise(scope):
-            self.functions.table([x, y], lambda one, other: one == other)
+        but = self.values(element, "except") if [*element.every("except")] else []
+        if len([*element.every("list")]) > 1:
+            if but:
+                raise self.variables.fail(element, "one list where some values are excepted", "several")
+            for first, second in pairwise(self.lists(element)):
+                for pair in zip(first, second, strict=True):
+                    self.functions.relation(pair, np.equal)
+            return
+        operands = self.operands(self.one(element))
+        for pair in combinations(operands, 2) if but else pairwise(operands):
+            self.functions.relation(pair, lambda x, y: (x == y) | np.isin(x, but) | np.isin(y, but))
 
     def _ordered(self, element: Element) -> None:
-        scope, operators = self.scope(element), element.words("operator")
+        operands, operators = self.operands(self.one(element)), element.words("operator")
         operator = operators[0] if operators else "le"
-        if operator not in ("lt", "le", "ge", "gt") or [*element.every("lengths")]:
-            raise self.variables.fail(element, "an operator lt, le, ge or gt, without lengths", repr(shorten(operator)))
-        for x, y in pairwise(scope):
-            self.functions.table([x, y], lambda one, other: Condition(operator, (0,)).holds(one, other))
+        if operator not in ("lt", "le", "ge", "gt"):
+            raise self.variables.fail(element, "an operator lt, le, ge or gt", repr(shorten(operator)))
+        count = len(operands) - 1
+        lengths: list[Operand] = [0] * count
+        if [*element.every("lengths")]:
+            lengths = self.given(element, "lengths")[:count]
+            if len(lengths) != count:
+                raise self.variables.fail(element, f"{count} lengths", f"{len(lengths)}")
+        compare, _ = Condition(operator, 0).related()
+        for (x, y), length in zip(pairwise(operands), lengths, strict=True):
+            self.functions.relation([x, length, y], lambda one, more, other: compare(one + more, other))
 
     def _sum(self, element: Element) -> None:
-        scope = self.scope(element)
-        values = self.functions.values
-        coefficients: list[int] = [1] * len(scope)
+        operands = self.operands(self.one(element))
+        coefficients: list[Operand] = [1] * len(operands)
         if [*element.every("coeffs")]:
-            coefficients = self.values(element, "coeffs")
-        if len(coefficients) != len(scope):
-            raise self.variables.fail(element, f"{len(scope)} coefficients", f"{len(coefficients)}")
-        weights = [[c * value for value in values[v]] for c, v in zip(coefficients, scope, strict=True)]
-        self.functions.total(scope, weights, self.condition(element))
+            coefficients = self.given(element, "coeffs")
+        if len(coefficients) != len(operands):
+            raise self.variables.fail(element, f"{len(operands)} coefficients", f"{len(coefficients)}")
+        condition = self.condition(element)
+        for k, (x, y) in enumerate(zip(coefficients, operands, strict=True)):
+            if isinstance(x, tuple):
+                operands[k], coefficients[k] = product_of(self.functions, x, y), 1
+        weights = [each for each in coefficients if isinstance(each, int)]
+        add_linear(self.functions, weights, operands, condition)
 
     def _count(self, element: Element) -> None:
-        self._counted(self.scope(element), {*self.values(element, "values")}, self.condition(element))
+        wanted = self.given(element, "values")
+        self._counted(self.operands(self.one(element)), wanted, self.condition(element))
 
-    def _counted(self, scope: Sequence[int], values: set[int], condition: Condition) -> None:
-        weights = [[int(value in values) for value in self.functions.values[v]] for v in scope]
-        self.functions.total(scope, weights, condition)
+    def _counted(self, operands: Sequence[Operand], wanted: Sequence[Operand], condition: Condition) -> None:
+        """Compare how many operands have some of the wanted values."""
+        constants = [each for each in wanted if isinstance(each, int)]
+        others = [each for each in wanted if isinstance(each, tuple)]
+
+        def among(value: NDArray[Any], *own: NDArray[Any]) -> Any:
+            found = np.isin(value, constants)
+            for each in own:
+                found = found | (value == each)
+            return found.astype(np.int64)
+
+        hits = [computed(self.functions, [each, *others], among) for each in operands] if others else []
+        if others:
+            add_linear(self.functions, [1] * len(hits), hits, condition)
+        else:
+            weights = [(v, among(np.array(self.functions.values[v])).tolist()) for v in map(self.variable, operands)]
+            add_weighted_sum(self.functions, weights, 0, condition)
 
     def _values(self, element: Element) -> None:
         but = {*self.values(element, "except")} if [*element.every("except")] else set()
@@ -276,23 +304,22 @@ class Xcsp3Constraints:
         )
 
     def _cardinality(self, element: Element) -> None:
-        scope, values = self.scope(element), self.values(element, "values")
+        operands, values = self.operands(self.one(element)), self.given(element, "values")
         occurs = [*element.every("occurs")]
-        words = occurs[0].text.split() if len(occurs) == 1 else []
-        is_number = re.compile(r"[+-]?\d").match
-        words = [word for each in words for word in ([each] if is_number(each) else self._expanded(each, element))]
+        words = [*words_of(occurs[0].text)] if len(occurs) == 1 else []
+        ranged = re.compile(r"[+-]?\d+\.\.").match
+        words = [word for each in words for word in ([each] if ranged(each) else self._expanded(each, element))]
         if len(words) != len(values):
             raise self.variables.fail(element, f"{len(values)} occurrences", f"{len(words)}")
-        given = [each for each in element.every("values") if each.attributes.get("closed") == "true"]
-        if given:
-            for v in dict.fromkeys(scope):
-                self.functions.table([v], lambda value: value in values)
+        if any(each.attributes.get("closed") == "true" for each in element.every("values")):
+            for operand in dict.fromkeys(operands):
+                self._counted([operand], values, Condition("eq", 1))
         for value, word in zip(values, words, strict=True):
             if ".." in word:
                 condition = Condition("in", frozenset(self.variables.integers(word, element)))
             else:
-                condition = Condition("eq", self.variables.operand(word, element))
-            self._counted(scope, {value}, condition)
+                condition = Condition("eq", self.operands_of(word, element)[0])
+            self._counted(operands, [value], condition)
 
     def _extreme(self, element: Element) -> None:
         choose = max if element.tag == "maximum" else min
@@ -303,49 +330,68 @@ class Xcsp3Constraints:
         self.functions.conditioned(self.scope(element), None, step, lambda state: state, self.condition(element))
 
     def _element(self, element: Element) -> None:
-        lists = [*element.every("list")]
-        start = lists[0].attributes.get("startIndex", "0") if lists else "0"
-        if start != "0" or [*element.every("matrix")] or not [*element.every("index")]:
-            raise self.variables.fail(element, "a list from index 0, and an index", "another element constraint")
-        (index,) = self.scope(element, "index")
-        values = element.words("value")
-        at = next(element.every("value"), element)
-        condition = Condition("eq", self.variables.operand(values[0], at)) if values else self.condition(element)
-        words = lists[0].text.split() if lists else []
-        if words and all(re.fullmatch(r"[+-]?\d+(?:\.\.[+-]?\d+|x\d+)?", word) for word in words):
-            numbers = self.variables.integers(lists[0].text, lists[0])
-            operand = condition.operand
-            scope = [index, *(operand if isinstance(operand, tuple) and operand[0] != index else ())]
-            same = len(scope) == 1
-            self.functions.table(
-                scope,
-                lambda at, other=0: 0 <= at < len(numbers) and condition.holds(numbers[at], at if same else other),
-            )
+        """Compare the entry of a list or a matrix at an index; without an index, some entry of a list."""
+        at = next(element.every("value"), None)
+        if at is not None:
+            (value,) = self.given(element, "value", 1)
+            condition = Condition("eq", value)
+        else:
+            condition = self.condition(element)
+        if {attribute.get("rank", "any") for attribute in self._attributes(element)} != {"any"}:
+            raise self.variables.fail(element, "an element of any rank", "one of the first or last rank")
+        compare, other = condition.related()
+        if [*element.every("matrix")]:
+            given = next(element.every("matrix"))
+            starts = [each.attributes.get(f"start{which}Index", "0") for each in (given,) for which in ("Row", "Col")]
+            if not all(NUMBER.fullmatch(text) for text in starts):
+                raise self.variables.fail(given, "integers as startRowIndex and startColIndex", str(starts))
+            row, column = self.given(element, "index", 2)
+            first, second = map(int, starts)
+            add_matrix_element(self.functions, self.matrix(element), (row, column), (first, second), compare, other)
             return
-        self.functions.element(self.scope(element), index, condition)
+        if not [*element.every("list")]:
+            raise self.variables.fail(element, "a list or a matrix", "none")
+        given = self.one(element)
+        entries = self.operands(given)
+        if not [*element.every("index")]:
+            add_member(self.functions, entries, lambda own, right: condition.holds(own, right), other)
+            return
+        (index,) = self.given(element, "index", 1)
+        start = self.variables.start_index(given)
+        if all(isinstance(each, int) for each in entries):
+            add_matrix_element(self.functions, [entries], (0, index), (0, start), compare, other)
+            return
+        if start:
+            index = computed(self.functions, [index], lambda k: k - start)
+        self.functions.element([self.variable(each) for each in entries], self.variable(index), condition)
+
+    def _attributes(self, element: Element) -> list[dict[str, str]]:
+        return [element.attributes, *(each.attributes for each in element.children)]
 
     def _channel(self, element: Element) -> None:
-        lists = [self.variables.scope(each.text, each) for each in element.every("list")] or [self.scope(element)]
-        if any(each.attributes.get("startIndex", "0") != "0" for each in element.every("list")) or len(lists) > 2:
-            raise self.variables.fail(element, "one or two lists from index 0", "others")
+        """Let lists be each other's inverses, or a variable be the place of the only 1 in a list."""
+        given = [*element.every("list")] or [element]
+        if len(given) > 2:
+            raise self.variables.fail(element, "one or two lists", f"{len(given)}")
+        lists = [[*enumerate(self.operands(each), self.variables.start_index(each))] for each in given]
         if [*element.every("value")]:
-            (value,) = self.scope(element, "value")
-            self.functions.table([value], lambda at: 0 <= at < len(lists[0]))
-            for k, v in enumerate(lists[0]):
-                self.functions.table([v, value], lambda own, at, k=k: own == int(at == k))
+            (value,) = self.given(element, "value", 1)
+            self.functions.relation([value], lambda at: np.isin(at, [k for k, _ in lists[0]]))
+            for k, each in lists[0]:
+                self.functions.relation([each, value], lambda own, at, k=k: own == (at == k))
             return
         first, second = lists[0], lists[-1]
         if len(first) > len(second):
             raise self.variables.fail(element, "a second list that is not shorter", f"{len(second)} variables")
-        for x in first:
-            self.functions.table([x], lambda value: 0 <= value < len(second))
-        for y in second if len(second) == len(first) else []:
-            self.functions.table([y], lambda value: 0 <= value < len(first))
+        for _, x in first:
+            self.functions.relation([x], lambda to: np.isin(to, [k for k, _ in second]))
         both_ways = len(first) == len(second)
-        for i, x in enumerate(first):
-            for j, y in enumerate(second):
-                self.functions.table(
-                    [x, y], lambda one, other, i=i, j=j: (one == j) == (other == i) or (one != j and not both_ways)
+        for _, y in second if both_ways else []:
+            self.functions.relation([y], lambda to: np.isin(to, [k for k, _ in first]))
+        for i, x in first:
+            for j, y in second:
+                self.functions.relation(
+                    [x, y], lambda to, back, i=i, j=j: ((to == j) == (back == i)) | ((to != j) & (not both_ways))
                 )
 
     def _regular(self, element: Element) -> None:
@@ -369,7 +415,7 @@ class Xcsp3Constraints:
         """Return where each state leads with each value."""
         moves: dict[tuple[str, int], list[str]] = {}
         for given in element.every("transitions"):
-            for text in _TUPLE.findall(given.text):
+            for text in TUPLE.findall(given.text):
                 words = [word.strip() for word in text.split(",")]
                 if len(words) != 3:
                     raise self.variables.fail(given, "transitions (state,value,state)", repr(shorten(text)))
@@ -393,11 +439,25 @@ class Xcsp3Constraints:
         self.functions.machine(self.scope(element), frozenset((start,)), step, end)
 
     def _instantiation(self, element: Element) -> None:
-        scope, values = self.scope(element), self.values(element, "values")
-        if len(values) != len(scope):
-            raise self.variables.fail(element, f"{len(scope)} values", f"{len(values)}")
-        for v, value in zip(scope, values, strict=True):
-            self.functions.table([v], lambda own, value=value: own == value)
+        operands = self.operands(self.one(element))
+        given = next(element.every("values"), element)
+        wanted = [
+            word for each in words_of(given.text) for word in ([each] if each == "*" else self._expanded(each, given))
+        ]
+        if len(wanted) != len(operands):
+            raise self.variables.fail(element, f"{len(operands)} values", f"{len(wanted)}")
+        for each, word in zip(operands, wanted, strict=True):
+            if word != "*":
+                (value,) = self.variables.integers(word, given)
+                self.functions.relation([each], lambda own, value=value: own == value)
+
+
+@dataclass(frozen=True)
+class _Own:
+    """A kind of constraint that a method adds, and the names of its children."""
+
+    add: Callable[[Element], None]
+    children: str
 
 
 def _texts(element: Element) -> list[str]:

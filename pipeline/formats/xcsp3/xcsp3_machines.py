@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.model import FORBIDDEN
+from ...models.model import FORBIDDEN, Function
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import Decomposition
 from ..global_functions.machine import Machine, State
@@ -17,6 +18,15 @@ from ..linear.wide_sums import add_linear, equal_pairs
 from ..text.tables import tuple_table
 
 RELATIONS = {"lt": "<", "le": "<=", "ge": ">=", "gt": ">", "eq": "=", "ne": "!=", "in": "in", "notin": "notin"}
+
+_COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
+    "lt": np.less,
+    "le": np.less_equal,
+    "ge": np.greater_equal,
+    "gt": np.greater,
+    "eq": np.equal,
+    "ne": np.not_equal,
+}
 
 
 @dataclass(frozen=True)
@@ -41,6 +51,14 @@ class Condition:
             "ne": number != right,
         }[self.operator]
 
+    def related(self) -> tuple[Callable[[Any, Any], Any], int | tuple[int]]:
+        """Return a function of a number and of the operand's value, of arrays as well, and the operand; 0 for a set."""
+        operand = self.operand
+        if isinstance(operand, frozenset):
+            among, wanted = [*operand], self.operator == "in"
+            return lambda number, _: np.isin(number, among) == wanted, 0
+        return _COMPARED[self.operator], operand
+
 
 @dataclass
 class Xcsp3Functions:
@@ -55,6 +73,17 @@ class Xcsp3Functions:
 
     parts: Decomposition
     values: Sequence[tuple[int, ...]]
+
+    def __post_init__(self) -> None:
+        self.values = [*self.values]
+
+    def hidden(self, values: Sequence[int]) -> tuple[int]:
+        """Add a hidden variable with these values and return its index; the functions that follow must decide it."""
+        v = self.parts.variable(len(values))
+        assert isinstance(self.values, list)
+        self.values += [()] * (v - len(self.values))
+        self.values.append(tuple(values))
+        return (v,)
 
     def machine(
         self, scope: Sequence[int], start: State, step: Callable[[State, int, int], State | None], end: State
@@ -142,17 +171,23 @@ class Xcsp3Functions:
 
     def different(self, scope: Sequence[int], but: frozenset[int]) -> None:
         """Let no two variables have one value, but for those that are excepted."""
+        known: dict[tuple[int, int], Function] = {}  # pairs of the same two domains share a table
         for k, x in enumerate(scope):
             for y in scope[k + 1 :]:
+                key = id(self.values[x]), id(self.values[y])
                 if x == y:
                     self.table([x], lambda value: value in but)
+                elif key in known:
+                    self.parts.again(known[key], (x, y))
                 elif len(self.values[x]) * len(self.values[y]) > FormatPolicy.current().predicate_cells:
                     rows = equal_pairs(np.array(self.values[x], np.int64), np.array(self.values[y], np.int64))
                     rows = rows[[self.values[x][state] not in but for state in rows[:, 0]]]
                     self.parts.add(tuple_table([x, y], self.parts.dims, rows, np.full(len(rows), FORBIDDEN), 0))
+                    known[key] = self.parts.functions[-1]
                 elif {*self.values[x]} & {*self.values[y]} - but:
                     equal = np.equal.outer(self.values[x], self.values[y]) & ~np.isin(self.values[x], [*but])[:, None]
                     self.parts.table([x, y], np.where(equal, FORBIDDEN, 0))
+                    known[key] = self.parts.functions[-1]
 
     def element(self, scope: Sequence[int], index: int, condition: Condition) -> None:
         """Compare the variable at an index; variables of other places may have any value."""

@@ -154,6 +154,8 @@ class Xcsp3Variables:
             raise self.fail(at, "a variable of the problem", repr(shorten(name + brackets)))
         shape, own = self.arrays[name], self._own_cells.get(name, {})
         ranges = self._ranges(shape, brackets or "[]" * len(shape), at)
+        if not brackets.strip("[]"):
+            return [*own.items()]
         if prod(map(len, ranges)) > len(own):  # most cells have no variable
             return [(c, v) for c, v in own.items() if all(k in r for k, r in zip(c, ranges, strict=True))]
         return [(cell, own[cell]) for cell in product(*ranges) if cell in own]
@@ -177,15 +179,6 @@ class Xcsp3Variables:
             found.extend(self.indices(match[1], match[2], at))
             self.source.allowance.take(0, "a list of variables", for_now=_PLACE_BYTES * len(found))
         return found
-
-    def operand(self, word: str, at: Element) -> int | tuple[int]:
-        """Return a variable by its index in a tuple, or an integer."""
-        if _INTEGER.fullmatch(word):
-            return int(word)
-        scope = self.scope(word, at)
-        if len(scope) != 1:
-            raise self.fail(at, "an integer or one variable", repr(shorten(word)))
-        return (scope[0],)
 
     def integers(self, text: str, at: Element) -> list[int]:
         """Return the integers of a list, of which 3..5 are three and 2x4 four times a 2."""

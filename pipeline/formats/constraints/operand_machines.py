@@ -1,0 +1,89 @@
+"""Machines that read operands, which are variables or integers, and products of two operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...models.model import FORBIDDEN
+from ..flatzinc.flatzinc_functions import FlatZincFunctions
+from ..flatzinc.flatzinc_syntax import Operand
+from ..global_functions.machine import State
+
+Step = Callable[[State, int, int], State | None]
+
+
+def values_of(functions: FlatZincFunctions, operand: Operand) -> Sequence[int]:
+    """Return the values that an operand may have."""
+    return functions.values[operand[0]] if isinstance(operand, tuple) else (operand,)
+
+
+def read_operands(
+    functions: FlatZincFunctions, operands: Sequence[Operand], start: State, step: Step, end: Callable[[State], bool]
+) -> None:
+    """Allow the values of operands that a machine accepts; it reads integers together with the variable before them.
+
+    Parameters
+    ----------
+    functions : FlatZincFunctions
+    operands : sequence of operand
+    start : hashable
+    step : callable
+        Called with a state, the place of an operand and its value; returns the next state, or None to forbid.
+    end : callable
+        Called with the last state; returns whether it accepts.
+
+    Raises
+    ------
+    BudgetError
+        If the machine has too many states.
+    """
+    places = [k for k, each in enumerate(operands) if isinstance(each, tuple)]
+    ends = [*places[1:], len(operands)]
+
+    def advanced(state: State | None, low: int, high: int) -> State | None:
+        for place in range(low, high):
+            if state is None:
+                return None
+            state = step(state, place, operands[place])  # type: ignore[arg-type]
+        return state
+
+    first = advanced(start, 0, places[0] if places else len(operands))
+    if first is None:
+        functions.parts.forbid()
+        return
+
+    def read(state: State, k: int, value: int) -> State | None:
+        return advanced(step(state, places[k], value), places[k] + 1, ends[k])
+
+    scope = [operands[place][0] for place in places]  # type: ignore[index]
+    functions.machine(scope, first, read, lambda state: 0 if end(state) else FORBIDDEN)
+
+
+def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
+    """Return a product of two operands: a hidden variable that they decide, unless both are integers."""
+    if not isinstance(x, tuple) and not isinstance(y, tuple):
+        return x * y
+    if x == 0 or y == 0:
+        return 0
+    if x == 1 or y == 1:
+        return y if x == 1 else x
+    return computed(functions, [x, y], np.multiply)
+
+
+def computed(functions: FlatZincFunctions, operands: Sequence[Operand], compute: Callable[..., Any]) -> Operand:
+    """Return what arrays of operands' values compute to: a hidden variable that they decide, or an integer.
+
+    Raises
+    ------
+    BudgetError
+        If the operands have too many joint values.
+    """
+    found = np.unique(functions.evaluated(operands, compute))
+    if len(found) == 1:
+        return int(found[0])
+    output = functions.hidden(found.tolist())
+    functions.result(operands, output, lambda *values: (compute(*values), np.array(True)))
+    return output

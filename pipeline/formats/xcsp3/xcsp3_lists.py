@@ -1,0 +1,230 @@
+"""Lists, matrices, conditions and expressions of XCSP3 constraints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import BudgetError, format_count, shorten
+from ...models.model import FORBIDDEN
+from ..dcop.expression_arithmetic import ExpressionError
+from ..dcop.functional_expressions import ExpressionTerm, parse_functional
+from ..flatzinc.flatzinc_functions import FlatZincFunctions
+from ..flatzinc.flatzinc_syntax import Operand
+from ..text.tables import tuple_table
+from ..text.xml import Element
+from .xcsp3_machines import Condition
+from .xcsp3_variables import Xcsp3Variables
+
+MOST_CELLS = 1 << 22
+TUPLE = re.compile(r"\(([^()]*)\)")
+NUMBER = re.compile(r"[+-]?\d+(?:\.\.[+-]?\d+|x\d+)?")
+_CONDITION = re.compile(r"\(\s*([a-z]+)\s*,\s*(.*?)\s*\)", re.DOTALL)
+_SET = re.compile(r"\{\s*(.*?)\s*\}", re.DOTALL)
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(?:\[-?\d+\])*(?!\w|\s*\()")
+_ARRAY = re.compile(r"([A-Za-z_]\w*)((?:\[[^\]]*\])*)")
+_BRACKETS = re.compile(r"\[([^\]]*)\]")
+_OPERATORS = ("lt", "le", "ge", "gt", "eq", "ne")
+
+
+def words_of(text: str) -> Iterator[str]:
+    """Yield the words of a list; an expression is a word, without its blanks."""
+    if "(" not in text:
+        yield from text.split()
+        return
+    depth, word = 0, ""
+    for sign in f"{text} ":
+        depth += (sign == "(") - (sign == ")")
+        if sign.isspace() and depth == 0:
+            if word:
+                yield word
+            word = ""
+        elif not sign.isspace():
+            word += sign
+
+
+class Xcsp3Lists:
+    """Reads what constraints are given.
+
+    Parameters
+    ----------
+    variables : Xcsp3Variables
+    functions : FlatZincFunctions
+    """
+
+    def __init__(self, variables: Xcsp3Variables, functions: FlatZincFunctions) -> None:
+        self.variables, self.functions = variables, functions
+        self._hidden: dict[str | int, tuple[int]] = {}
+
+    def scope(self, element: Element, tag: str = "list") -> list[int]:
+        """Return the variables of an element, or of its one list; expressions and integers become hidden variables."""
+        at = self.one(element, tag)
+        return [self.variable(each) for each in self.operands(at)]
+
+    def one(self, element: Element, tag: str = "list") -> Element:
+        """Return the one child of a name, or the element itself if it has no children."""
+        lists = [*element.every(tag)]
+        if len(lists) > 1 or [*element.every("matrix")]:
+            raise self.variables.fail(element, "one list of variables", "several, or a matrix, which is not read")
+        at = lists[0] if lists else element
+        if not at.text:
+            raise self.variables.fail(at, "a list of variables", "none")
+        return at
+
+    def operands(self, at: Element) -> list[Operand]:
+        """Return the variables and integers of a list; expressions become hidden variables."""
+        return self.operands_of(at.text, at)
+
+    def operands_of(self, text: str, at: Element) -> list[Operand]:
+        """Return the variables and integers of a text; expressions become hidden variables."""
+        found: list[Operand] = []
+        for word in words_of(text):
+            if "(" in word:
+                found.append(self.view(word, at))
+            elif NUMBER.fullmatch(word):
+                found += self.variables.integers(word, at)
+            else:
+                found += [(v,) for v in self.variables.scope(word, at)]
+            self.variables.source.allowance.take(0, "a list of variables", for_now=64 * len(found))
+        return found
+
+    def variable(self, operand: Operand) -> int:
+        """Return an operand as a variable; an integer becomes a hidden variable of one state."""
+        if isinstance(operand, tuple):
+            return operand[0]
+        if operand not in self._hidden:
+            self._hidden[operand] = self.functions.hidden([operand])
+        return self._hidden[operand][0]
+
+    def view(self, text: str, at: Element) -> Operand:
+        """Return an expression as a hidden variable that its variables decide; without variables it is an integer."""
+        if text in self._hidden:
+            return self._hidden[text]
+        scope, term = self.expression(text, at)
+        numbers = self.tabulated(scope, term, at)
+        values, states = np.unique(numbers, return_inverse=True)
+        if not scope:
+            return int(values[0])
+        self._hidden[text] = output = self.functions.hidden(values.tolist())
+        parts = self.functions.parts
+        places = np.indices(numbers.shape).reshape(len(scope), -1)
+        rows = np.column_stack([*places, states.reshape(-1)]).astype(np.int32)
+        parts.add(tuple_table([*scope, output[0]], parts.dims, rows, np.zeros(len(rows), np.int64), FORBIDDEN))
+        return output
+
+    def lists(self, element: Element, tag: str = "list") -> list[list[Operand]]:
+        """Return the lists of an element, all of one length."""
+        found = [self.operands(each) for each in element.every(tag)]
+        if len(found) < 2 or len({*map(len, found)}) > 1 or not found[0]:
+            raise self.variables.fail(element, "two lists or more, of one length", f"lengths {[*map(len, found)]}")
+        return found
+
+    def matrix(self, element: Element) -> list[list[Operand]]:
+        """Return the rows of a matrix: (x,y)(z,w), or an array with two free indices, such as m[][] or m[3][][0..2]."""
+        at = next(element.every("matrix"))
+        if at.text.startswith("("):
+            rows = [self.operands_of(text.replace(",", " "), at) for text in self.tuples(at.text)]
+        else:
+            found = _ARRAY.fullmatch(at.text)
+            if found is None:
+                raise self.variables.fail(at, "a matrix such as m[][] or (x,y)(z,w)", repr(shorten(at.text)))
+            inside = _BRACKETS.findall(found[2]) or [""] * len(self.variables.arrays.get(found[1], ()))
+            free = [axis for axis, text in enumerate(inside) if not text or ".." in text]
+            if len(free) != 2:
+                raise self.variables.fail(at, "a matrix with two free indices", repr(shorten(at.text)))
+            by_row: dict[int, list[Operand]] = {}
+            for cell, v in self.variables.cells(found[1], found[2], at):
+                by_row.setdefault(cell[free[0]], []).append((v,))
+            rows = [*by_row.values()]
+        if len({*map(len, rows)}) != 1 or not rows[0]:
+            raise self.variables.fail(at, "a matrix whose rows have one length", f"lengths {[*map(len, rows)]}")
+        return rows
+
+    def tuples(self, text: str) -> list[str]:
+        """Return the insides of (...)(...), which may have parentheses themselves."""
+        found, depth, start = [], 0, 0
+        for k, sign in enumerate(text):
+            if sign == "(":
+                start = k + 1 if depth == 0 else start
+                depth += 1
+            elif sign == ")":
+                depth -= 1
+                if depth == 0:
+                    found.append(text[start:k])
+        return found
+
+    def condition(self, element: Element) -> Condition:
+        """Return the condition of an element: an operator, and an integer, a variable, a range or a set."""
+        given = [*element.every("condition")]
+        if len(given) != 1:
+            raise self.variables.fail(element, "a condition such as (le,10)", f"{len(given)} of them")
+        return self.condition_of(given[0].text, given[0])
+
+    def condition_of(self, text: str, at: Element) -> Condition:
+        """Return the condition of a text such as (le,10)."""
+        match = _CONDITION.fullmatch(text)
+        if match is None:
+            raise self.variables.fail(at, "a condition such as (le,10)", repr(shorten(text)))
+        operator, text = match[1], match[2]
+        if operator in ("in", "notin"):
+            inside = _SET.fullmatch(text)
+            words = inside[1].replace(",", " ") if inside else text
+            return Condition(operator, frozenset(self.variables.integers(words, at)))
+        if operator not in _OPERATORS:
+            raise self.variables.fail(at, f"an operator {', '.join(_OPERATORS)}, in, notin", repr(shorten(operator)))
+        operands = self.operands_of(text, at)
+        if len(operands) != 1:
+            raise self.variables.fail(at, "an integer or one variable", repr(shorten(text)))
+        return Condition(operator, operands[0])
+
+    def values(self, element: Element, tag: str) -> list[int]:
+        """Return the integers of an element of a name."""
+        given = [*element.every(tag)]
+        if len(given) != 1:
+            raise self.variables.fail(element, f"one <{tag}>", f"{len(given)}")
+        return self.variables.integers(given[0].text, given[0])
+
+    def given(self, element: Element, tag: str, count: int | None = None) -> list[Operand]:
+        """Return the variables and integers of the one child of a name, of which there are ``count``."""
+        lists = [*element.every(tag)]
+        if len(lists) != 1:
+            raise self.variables.fail(element, f"one <{tag}>", f"{len(lists)}")
+        found = self.operands(lists[0])
+        if count is not None and len(found) != count:
+            raise self.variables.fail(lists[0], f"{count} entries of <{tag}>", f"{len(found)}")
+        return found
+
+    def expression(self, text: str, at: Element) -> tuple[list[int], ExpressionTerm]:
+        """Return the scope of an expression and its term, whose parameters are numbers of places in the scope."""
+        words = dict.fromkeys(word for word in _REFERENCE.findall(text) if word not in ("true", "false"))
+        scope = [self.variables.scope(word, at) for word in words]
+        if any(len(each) != 1 for each in scope):
+            raise self.variables.fail(at, "variables in an expression", "an array")
+        names = {word: f"P{k}" for k, word in enumerate(words)}
+        plain = _REFERENCE.sub(lambda found: names.get(found[0], found[0]), text)
+        try:
+            return [each[0] for each in scope], parse_functional(plain, [*names.values()], mixed=True)
+        except ExpressionError as error:
+            raise self.variables.fail(at, "an expression such as eq(x,add(y,1))", str(error)) from None
+
+    def tabulated(self, scope: Sequence[int], term: ExpressionTerm, at: Element) -> NDArray[np.int64]:
+        """Return what an expression is for all values of a scope, an axis for each of its variables."""
+        sizes = [len(self.functions.values[v]) for v in scope]
+        if prod(sizes) > MOST_CELLS:
+            raise BudgetError(
+                f"{self.variables.source.path}:{at.line}: an expression has {format_count(prod(sizes))} joint values, "
+                f"and at most {format_count(MOST_CELLS)} are tried; give it as a sum, or as several expressions"
+            )
+        self.functions.parts.allowance.take(0, "a table of an expression", for_now=24 * term.size * prod(sizes))
+        grids = np.meshgrid(*(np.array(self.functions.values[v]) for v in scope), indexing="ij")
+        columns = {f"P{k}": grid.reshape(-1) for k, grid in enumerate(grids)}
+        try:
+            term.bounds({name: (int(c.min()), int(c.max())) for name, c in columns.items()})
+            found_values = term.values(columns, np.ones(prod(sizes), bool))
+        except ExpressionError as error:
+            raise self.variables.fail(at, "an expression that has a value", str(error)) from None
+        return np.broadcast_to(found_values, (prod(sizes),)).astype(np.int64).reshape(sizes)
