@@ -6,7 +6,7 @@ import itertools
 import random
 import re
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,190 @@ CONSTRAINTS: dict[str, tuple[str, Callable[..., Any]]] = {
         "<instantiation><list> x[0] y </list><values> 3 -1 </values></instantiation>",
         lambda x, y, z: (x[0], y) == (3, -1),
     ),
+    "expressions in lists": (
+        "<allDifferent> add(x[0],0) add(x[1],1) add(x[3], 2) </allDifferent>",
+        lambda x, y, z: len({x[0], x[1] + 1, x[3] + 2}) == 3,
+    ),
+    "integers in lists": (
+        "<maximum><list> x[0] 2 mul(y,z) </list><condition> (eq,add(z,2)) </condition></maximum>",
+        lambda x, y, z: max(x[0], 2, y * z) == z + 2,
+    ),
+    "allDifferent of lists": (
+        "<allDifferent><list> x[0] y </list><list> x[1] z </list><list> x[3] 1 </list></allDifferent>",
+        lambda x, y, z: len({(x[0], y), (x[1], z), (x[3], 1)}) == 3,
+    ),
+    "allDifferent of lists but some": (
+        "<allDifferent><list> x[0] y </list><list> x[1] z </list><except> (1,1)(2,0) </except></allDifferent>",
+        lambda x, y, z: (x[0], y) != (x[1], z) or (x[0], y) in ((1, 1), (2, 0)),
+    ),
+    "allDifferent of a matrix": (
+        "<allDifferent><matrix> (x[0],x[1])(x[2],x[3]) </matrix></allDifferent>",
+        lambda x, y, z: x[0] != x[1] and x[2] != x[3] and x[0] != x[2] and x[1] != x[3],
+    ),
+    "allEqual except": (
+        f"<allEqual>{X}<except> 0 </except></allEqual>",
+        lambda x, y, z: len({*x} - {0}) <= 1,
+    ),
+    "allEqual of lists": (
+        "<allEqual><list> x[0] y </list><list> x[1] z </list></allEqual>",
+        lambda x, y, z: (x[0], y) == (x[1], z),
+    ),
+    "ordered with lengths": (
+        "<ordered><list> x[0] x[1] x[3] </list><lengths> 1 y </lengths><operator> lt </operator></ordered>",
+        lambda x, y, z: x[0] + 1 < x[1] and x[1] + y < x[3],
+    ),
+    "count of variables": (
+        f"<count>{X}<values> y z </values><condition> (eq,2) </condition></count>",
+        lambda x, y, z: sum(v in (y, z) for v in x) == 2,
+    ),
+    "cardinality of variables": (
+        f'<cardinality>{X}<values closed="true"> y z </values><occurs> 1..2 2 </occurs></cardinality>',
+        lambda x, y, z: 1 <= x.count(y) <= 2 and x.count(z) == 2 and {*x} <= {y, z},
+    ),
+    "element from 1": (
+        '<element><list startIndex="1"> x[] </list><index> y </index><value> x[1] </value></element>',
+        lambda x, y, z: y >= 1 and x[y - 1] == x[1],
+    ),
+    "element of numbers from 2": (
+        '<element><list startIndex="2"> 3 1 2 </list><index> x[0] </index><value> x[1] </value></element>',
+        lambda x, y, z: x[0] >= 2 and (3, 1)[x[0] - 2] == x[1],
+    ),
+    "element anywhere": (f"<element>{X}<value> y </value></element>", lambda x, y, z: y in x),
+    "element of a matrix": (
+        "<element><matrix> (x[0],x[1])(x[2],2) </matrix><index> z y </index><condition> (le,x[3]) </condition>"
+        "</element>",
+        lambda x, y, z: 0 <= y < 2 and ((x[0], x[1]), (x[2], 2))[z][y] <= x[3],
+    ),
+    "element of a matrix of numbers": (
+        '<element><matrix startRowIndex="1" startColIndex="-1"> (3,1,2)(0,2,3) </matrix><index> x[0] y </index>'
+        "<value> x[1] </value></element>",
+        lambda x, y, z: 1 <= x[0] <= 2 and y <= 1 and ((3, 1, 2), (0, 2, 3))[x[0] - 1][y + 1] == x[1],
+    ),
+    "channel from 1": (
+        '<channel><list startIndex="1"> x[] </list></channel>',
+        lambda x, y, z: all(1 <= v <= 4 and x[v - 1] == k for k, v in enumerate(x, 1)),
+    ),
+    "instantiation of some": (
+        "<instantiation><list> x[0..1] y </list><values> 3 * -1 </values></instantiation>",
+        lambda x, y, z: (x[0], y) == (3, -1),
+    ),
+    "lex": (
+        "<lex><list> x[0] y z </list><list> x[1] z y </list><operator> lt </operator></lex>",
+        lambda x, y, z: (x[0], y, z) < (x[1], z, y),
+    ),
+    "lex downwards": (
+        "<lex><list> x[0] y </list><list> x[1] z </list><list> x[3] 1 </list><operator> ge </operator></lex>",
+        lambda x, y, z: (x[0], y) >= (x[1], z) >= (x[3], 1),
+    ),
+    "lex of a matrix": (
+        "<lex><matrix> (x[0],x[1],y)(x[2],x[3],z) </matrix><operator> le </operator></lex>",
+        lambda x, y, z: (x[0], x[1], y) <= (x[2], x[3], z) and (x[0], x[2]) <= (x[1], x[3]) <= (y, z),
+    ),
+    "lex of a matrix downwards": (
+        "<lex><matrix> (x[0],x[1])(x[2],x[3]) </matrix><operator> gt </operator></lex>",
+        lambda x, y, z: (x[0], x[1]) > (x[2], x[3]) and (x[0], x[2]) > (x[1], x[3]),
+    ),
+    "precedence": (
+        f"<precedence>{X}<values> 2 0 3 </values></precedence>",
+        lambda x, y, z: precede(x, (2, 0, 3)),
+    ),
+    "covered precedence": (
+        f'<precedence>{X}<values covered="true"> 2 0 </values></precedence>',
+        lambda x, y, z: precede(x, (2, 0)) and {0, 2} <= {*x},
+    ),
+    "precedence of all values": ("<precedence> x[] </precedence>", lambda x, y, z: precede(x, (0, 1, 2, 3))),
+    "maximumArg": (
+        f"<maximumArg>{X}<condition> (eq,y) </condition></maximumArg>",
+        lambda x, y, z: y >= 0 and x[y] == max(x),
+    ),
+    "first maximumArg": (
+        f'<maximumArg rank="first">{X}<condition> (gt,z) </condition></maximumArg>',
+        lambda x, y, z: x.index(max(x)) > z,
+    ),
+    "last minimumArg": (
+        '<minimumArg rank="last"><list startIndex="5"> x[] </list><condition> (in,{5,7}) </condition></minimumArg>',
+        lambda x, y, z: 3 - x[::-1].index(min(x)) in (0, 2),
+    ),
+    "circuit": ("<circuit> x[] </circuit>", lambda x, y, z: circuit_length(x) >= 2),
+    "circuit of a size": (
+        f"<circuit>{X}<size> add(y,1) </size></circuit>",
+        lambda x, y, z: circuit_length(x) == y + 1 >= 2,
+    ),
+    "circuit from 1": (
+        '<circuit><list startIndex="1"> x[0..2] </list><size> 3 </size></circuit>',
+        lambda x, y, z: circuit_length([v - 1 for v in x[:3]]) == 3,
+    ),
+    "cumulative": (
+        "<cumulative><origins> x[] </origins><lengths> 1 3 z 2 </lengths><heights> 2 1 3 z </heights>"
+        "<condition> (le,add(y,1)) </condition></cumulative>",
+        lambda x, y, z: peak(x, (1, 3, z, 2), (2, 1, 3, z)) <= y + 1,
+    ),
+    "cumulative with ends": (
+        "<cumulative><origins> x[0..1] </origins><lengths> 2 x[2] </lengths><ends> x[3] 4 </ends>"
+        "<heights> 1 z </heights><condition> (lt,2) </condition></cumulative>",
+        lambda x, y, z: x[0] + 2 == x[3] and x[1] + x[2] == 4 and peak(x[:2], (2, x[2]), (1, z)) < 2,
+    ),
+    "noOverlap": (
+        "<noOverlap><origins> x[0] x[1] x[3] </origins><lengths> x[2] 1 2 </lengths></noOverlap>",
+        lambda x, y, z: apart([(x[0],), (x[1],), (x[3],)], [(x[2],), (1,), (2,)], True),
+    ),
+    "noOverlap of nothing": (
+        '<noOverlap zeroIgnored="false"><origins> x[0] x[1] x[3] </origins><lengths> x[2] 1 2 </lengths></noOverlap>',
+        lambda x, y, z: apart([(x[0],), (x[1],), (x[3],)], [(x[2],), (1,), (2,)], False),
+    ),
+    "noOverlap of boxes": (
+        "<noOverlap><origins> (x[0],y)(x[1],z)(1,x[3]) </origins><lengths> (2,1)(x[2],2)(1,1) </lengths></noOverlap>",
+        lambda x, y, z: apart([(x[0], y), (x[1], z), (1, x[3])], [(2, 1), (x[2], 2), (1, 1)], True),
+    ),
+    "binPacking": (
+        f"<binPacking>{X}<sizes> 4 3 5 2 </sizes><condition> (le,7) </condition></binPacking>",
+        lambda x, y, z: all(weight_of(x, (4, 3, 5, 2), b) <= 7 for b in range(4)),
+    ),
+    "binPacking with limits": (
+        f"<binPacking>{X}<sizes> 4 3 5 2 </sizes><limits> 7 6 add(y,5) </limits></binPacking>",
+        lambda x, y, z: (
+            max(x) <= 2 and all(weight_of(x, (4, 3, 5, 2), b) <= limit for b, limit in enumerate((7, 6, y + 5)))
+        ),
+    ),
+    "binPacking with loads": (
+        f"<binPacking>{X}<sizes> 1 1 1 1 </sizes><loads> 1 y z 2 </loads></binPacking>",
+        lambda x, y, z: [x.count(b) for b in range(4)] == [1, y, z, 2],
+    ),
+    "binPacking with conditions": (
+        f"<binPacking>{X}<sizes> 4 3 5 2 </sizes><conditions> (le,9) (ge,3) (in,0..5) </conditions></binPacking>",
+        lambda x, y, z: (
+            max(x) <= 2
+            and weight_of(x, (4, 3, 5, 2), 0) <= 9
+            and weight_of(x, (4, 3, 5, 2), 1) >= 3
+            and weight_of(x, (4, 3, 5, 2), 2) <= 5
+        ),
+    ),
+    "knapsack": (
+        f"<knapsack>{X}<weights> 3 2 4 1 </weights><condition> (le,12) </condition><profits> 2 5 1 3 </profits>"
+        "<condition> (gt,add(y,9)) </condition></knapsack>",
+        lambda x, y, z: 3 * x[0] + 2 * x[1] + 4 * x[2] + x[3] <= 12 and 2 * x[0] + 5 * x[1] + x[2] + 3 * x[3] > y + 9,
+    ),
+    "knapsack with a limit": (
+        f"<knapsack>{X}<weights> 3 2 4 1 </weights><profits> 2 5 1 3 </profits><limit> 9 </limit>"
+        "<condition> (ge,11) </condition></knapsack>",
+        lambda x, y, z: 3 * x[0] + 2 * x[1] + 4 * x[2] + x[3] <= 9 and 2 * x[0] + 5 * x[1] + x[2] + 3 * x[3] >= 11,
+    ),
+    "sum of variable coefficients": (
+        f"<sum>{X}<coeffs> y z -1 z </coeffs><condition> (eq,y) </condition></sum>",
+        lambda x, y, z: y * x[0] + z * x[1] - x[2] + z * x[3] == y,
+    ),
+    "sum of expressions": (
+        "<sum><list> mul(x[0],y) eq(x[1],x[3]) 2 </list><coeffs> 1 3 1 </coeffs><condition> (ge,5) </condition></sum>",
+        lambda x, y, z: x[0] * y + 3 * (x[1] == x[3]) + 2 >= 5,
+    ),
+    "slide": (
+        f"<slide>{X}<intension> le(%0,add(%1,1)) </intension></slide>",
+        lambda x, y, z: all(one <= other + 1 for one, other in itertools.pairwise(x)),
+    ),
+    "circular slide": (
+        '<slide circular="true"><list offset="2"> x[] </list><intension> or(ne(%0,%1),ne(%1,%2)) </intension></slide>',
+        lambda x, y, z: (x[0] != x[1] or x[1] != x[2]) and (x[2] != x[3] or x[3] != x[0]),
+    ),
     "group": (
         "<group><intension> le(%0,add(%1,1)) </intension><args> x[0] y </args><args> y x[3] </args></group>",
         lambda x, y, z: x[0] <= y + 1 and y <= x[3] + 1,
@@ -191,6 +375,42 @@ CONSTRAINTS: dict[str, tuple[str, Callable[..., Any]]] = {
         lambda x, y, z: sum(x) <= 5 and y + z <= 3,
     ),
 }
+
+
+def precede(x: Sequence[int], values: Sequence[int]) -> bool:
+    return all(
+        value not in x or (before in x and x.index(before) < x.index(value))
+        for before, value in itertools.pairwise(values)
+    )
+
+
+def circuit_length(x: Sequence[int]) -> int:
+    """Return the length of the one circuit of successors; 0 if they form none, or several."""
+    inside = [k for k, to in enumerate(x) if to != k]
+    seen: list[int] = []
+    at = inside[0] if inside else -1
+    while at in inside and at not in seen:
+        seen.append(at)
+        at = x[at]
+    return len(seen) if inside and at == seen[0] and len(seen) == len(inside) else 0
+
+
+def peak(starts: Sequence[int], lengths: Sequence[int], heights: Sequence[int]) -> int:
+    tasks = [*zip(starts, lengths, heights, strict=True)]
+    return max(sum(h for s, d, h in tasks if s <= time < s + d) for time in range(-3, 12))
+
+
+def apart(origins: Sequence[Sequence[int]], lengths: Sequence[Sequence[int]], zero_ignored: bool) -> bool:
+    boxes = [*zip(origins, lengths, strict=True)]
+    boxes = [box for box in boxes if not zero_ignored or 0 not in box[1]]
+    return all(
+        any(a + m <= b or b + n <= a for a, m, b, n in zip(*one, *other, strict=True))
+        for one, other in itertools.combinations(boxes, 2)
+    )
+
+
+def weight_of(x: Sequence[int], sizes: Sequence[int], number: int) -> int:
+    return sum(size for at, size in zip(x, sizes, strict=True) if at == number)
 
 
 def accepted(word: tuple[int, ...]) -> bool:
@@ -206,12 +426,41 @@ def assignments() -> Iterator[tuple[tuple[int, ...], int, int]]:
         yield tuple(x), y, z
 
 
+NO_PROBLEM = '<instance format="XCSP3" type="WCSP"><variables><var id="x"> 0 1 </var></variables></instance>'
+
+
+def test_soft_problems_are_refused(read: Read) -> None:
+    with pytest.raises(FormatError, match="a problem of type CSP or COP, found one of type 'WCSP'"):
+        read(NO_PROBLEM)
+
+
+def test_every_kind_is_tested(read: Read) -> None:
+    with pytest.raises(FormatError) as caught:
+        read(problem("<unheard/>"))
+    names = re.findall(r"\w+", str(caught.value).partition("(")[2].partition(")")[0])
+    assert len(names) > 20
+    assert {name for name in names if not any(f"<{name}" in text for text, _ in CONSTRAINTS.values())} == set()
+
+
 @pytest.mark.parametrize("kind", CONSTRAINTS)
 def test_constraints_allow_what_they_should(read: Read, cells: int, kind: str) -> None:
     text, allowed = CONSTRAINTS[kind]
     model = read(problem(text))
     assert model.own_names == ("x[0]", "x[1]", "x[2]", "x[3]", "y", "z")
     assert bucketflow.solve(model, "count").value == sum(bool(allowed(*each)) for each in assignments())
+
+
+@pytest.mark.parametrize("kind", [kind for kind in CONSTRAINTS if kind.startswith(("circuit", "noOverlap"))])
+def test_larger_circuits_and_boxes_are_decomposed_further(read: Read, kind: str) -> None:
+    """Circuits by positions, and boxes by comparisons, as if their machines and tables were too large."""
+    text, allowed = CONSTRAINTS[kind]
+    with FormatPolicy.using(machine_states=6, predicate_cells=1):
+        model = read(problem(text))
+    tried = [(allowed(*each), each) for each in assignments()]
+    assert bucketflow.solve(model, "count").value == sum(bool(truth) for truth, _ in tried)
+    for truth, (x, y, z) in tried[::31]:
+        states = [own.index(value) for own, value in zip(DOMAINS, (*x, y, z), strict=True)]
+        assert (model.cost(states) is not None) == bool(truth)
 
 
 OBJECTIVES: dict[str, tuple[str, Callable[..., int]]] = {
@@ -227,6 +476,14 @@ OBJECTIVES: dict[str, tuple[str, Callable[..., int]]] = {
     ),
     "a maximum": ('<minimize type="maximum"> x[] </minimize>', lambda x, y, z: max(x)),
     "a minimum": ('<maximize type="minimum"><list> x[] </list></maximize>', lambda x, y, z: min(x)),
+    "a sum of variable coefficients": (
+        '<maximize type="sum"><list> x[0..1] </list><coeffs> y z </coeffs></maximize>',
+        lambda x, y, z: y * x[0] + z * x[1],
+    ),
+    "a weighted maximum": (
+        '<minimize type="maximum"><list> x[0..1] add(x[3],y) </list><coeffs> 2 -1 1 </coeffs></minimize>',
+        lambda x, y, z: max(2 * x[0], -x[1], x[3] + y),
+    ),
     "a number of values": ('<minimize type="nValues"> x[] </minimize>', lambda x, y, z: len({*x})),
 }
 
@@ -248,16 +505,35 @@ def test_objectives_are_what_is_best(read: Read, cells: int, kind: str) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("<cumulative/>", "the constraint 'cumulative', which is not read"),
-        ("<slide/>", "the constraint 'slide', which is not read"),
+        ("<stretch/>", "the constraint 'stretch', which is not read"),
+        ("<slide/>", "one list and a constraint in <slide>, found 0 elements before it"),
+        (f"<slide>{X}<allEqual> %... </allEqual></slide>", "a constraint over %0, %1 and so on"),
+        (f"<maximum>{X}<index> y </index></maximum>", "<list>, <condition> in <maximum>, found <index>"),
+        (f"<allDifferent>{X}<cost> 3 </cost></allDifferent>", "the reified or soft constraint 'allDifferent'"),
+        (f"<lex>{X}</lex>", "two lists or more, of one length"),
+        (f"<lex>{X}{X}<operator> eq </operator></lex>", "an operator lt, le, ge or gt, found 'eq'"),
+        ("<lex><matrix> x[] </matrix></lex>", "a matrix with two free indices, found 'x[]'"),
+        ("<lex><matrix> (x[0],x[1])(y) </matrix></lex>", "a matrix whose rows have one length"),
+        ("<noOverlap><origins> x[] </origins><lengths> 1 </lengths></noOverlap>", "one origin and one length"),
+        ("<noOverlap><origins> z z </origins><lengths> y y </lengths></noOverlap>", "<lengths> of at least 0"),
+        (
+            "<cumulative><origins> x[] </origins><lengths> 2x4 </lengths><heights> 1x4 </heights>"
+            "<condition> (ge,1) </condition></cumulative>",
+            "a condition le or lt, found 'ge'",
+        ),
+        (f"<binPacking>{X}<sizes> 1 2 </sizes><limits> 9 9 9 9 </limits></binPacking>", "4 sizes, found 2"),
+        (f"<knapsack>{X}<weights> 1x4 </weights><profits> 1x4 </profits></knapsack>", "a condition for weights"),
+        (f"<precedence>{X}<values> 1 2 1 </values></precedence>", "different values, found a value twice"),
+        (f'<maximumArg rank="best">{X}<condition> (eq,1) </condition></maximumArg>', "a rank any, first or last"),
         (
             '<allDifferent reifiedBy="z"> x[] </allDifferent>',
-            "the reified constraint 'allDifferent'",
+            "the reified or soft constraint 'allDifferent'",
         ),
         ("<allDifferent> w </allDifferent>", "a variable of the problem, found 'w'"),
         ("<allDifferent> x[4] </allDifferent>", "an index from 0 to 3, found '4'"),
         ("<allDifferent> x[][] </allDifferent>", "1 indices"),
-        ("<allDifferent><matrix>(x[0],x[1])</matrix></allDifferent>", "a matrix, which is not read"),
+        ("<allDifferent><matrix>x</matrix></allDifferent>", "a matrix with two free indices"),
+        ("<ordered><matrix>(x[0],x[1])</matrix></ordered>", "<list>, <lengths>, <operator> in <ordered>"),
         (f"<sum>{X}</sum>", "a condition such as (le,10), found 0 of them"),
         (f"<sum>{X}<condition> (about,3) </condition></sum>", "an operator lt, le, ge, gt, eq, ne, in, notin"),
         (f"<sum>{X}<coeffs> 1 </coeffs><condition> (le,3) </condition></sum>", "4 coefficients, found 1"),
@@ -269,7 +545,7 @@ def test_objectives_are_what_is_best(read: Read, cells: int, kind: str) -> None:
             "tuples of 2 values, found one",
         ),
         ("<extension><list> y z </list></extension>", "<supports> or <conflicts>, found 0 of them"),
-        (f"<element>{X}<value> 3 </value></element>", "a list from index 0, and an index"),
+        ("<element><index> y </index><value> 3 </value></element>", "a list or a matrix, found none"),
     ],
 )
 def test_what_is_wrong_with_a_constraint_is_said(read: Read, text: str, told: str) -> None:
