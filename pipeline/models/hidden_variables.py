@@ -17,7 +17,8 @@ _UNKNOWN = -1
 def completed(functions: Sequence[Function], assignment: Sequence[int], dims: Sequence[int]) -> list[int] | None:
     """Return an assignment with the states of all hidden variables; None where one has no allowed state.
 
-    A hidden variable has the one state that a function allows, the others of whose variables are known.
+    A hidden variable has the one state that all functions allow whose other variables are known. Where several states
+    are left for each hidden variable, the states of one of them are tried: all but one must contradict the functions.
 
     Parameters
     ----------
@@ -34,24 +35,53 @@ def completed(functions: Sequence[Function], assignment: Sequence[int], dims: Se
     """
     own = len(assignment)
     states = [*assignment, *[_UNKNOWN] * (len(dims) - own)]
-    waiting = [function for function in functions if max(function.scope, default=0) >= own]
+    waiting = _follow([function for function in functions if max(function.scope, default=0) >= own], states, dims)
+    while waiting:
+        if any(_forbids(function, states) for function in functions):
+            return None
+        tried = next(v for v in waiting[0].scope if states[v] == _UNKNOWN)
+        possible = []
+        for state in range(dims[tried]):
+            following = [*states[:tried], state, *states[tried + 1 :]]
+            left = _follow(waiting, following, dims)
+            if left is not None and not any(_forbids(function, following) for function in functions):
+                possible.append(following)
+        if not possible:
+            return None
+        if len(possible) > 1:
+            unknown = states.count(_UNKNOWN)
+            raise ModelError(f"the states of {unknown} hidden variables do not follow from the others")
+        (states,) = possible
+        waiting = _follow(waiting, states, dims)
+    return None if waiting is None else [max(state, 0) for state in states]
+
+
+def _follow(waiting: list[Function], states: list[int], dims: Sequence[int]) -> list[Function] | None:
+    """Set the states that follow, and return the functions that still have unknown states; None if they contradict."""
     while waiting:
         left = []
+        common: dict[int, set[int]] = {}
         for function in waiting:
             unknown = [v for v in function.scope if states[v] == _UNKNOWN]
             allowed = _allowed(function, states, dims) if len(unknown) == 1 else None
             if allowed is None or len(allowed) > 1:
                 left += [function] if unknown else []
+                if allowed is not None:
+                    common[unknown[0]] = common.get(unknown[0], {*allowed}).intersection(allowed)
             elif not allowed:
                 return None
             else:
                 states[unknown[0]] = allowed[0]
-        if len(left) == len(waiting):
-            if any(_forbids(function, states) for function in functions):
-                return None
-            raise ModelError(f"the states of {len(left)} hidden variables do not follow from the others")
+        several = {v: own for v, own in common.items() if states[v] == _UNKNOWN}
+        if not all(several.values()):
+            return None
+        single = {v: own.pop() for v, own in several.items() if len(own) == 1}
+        for v, state in single.items():
+            states[v] = state
+        if len(left) == len(waiting) and not single:
+            return left
         waiting = left
-    return [max(state, 0) for state in states]
+    return []
 
 
 def _forbids(function: Function, states: Sequence[int]) -> bool:

@@ -118,6 +118,33 @@ def test_names_of_hidden_variables_are_new(tmp_path: Path) -> None:
     assert bucketflow.solve(model, "count").value == 220
 
 
+def test_hidden_variables_may_follow_from_several_functions_together() -> None:
+    def allowing(*pairs: tuple[int, int]) -> np.ndarray:
+        table = np.full((3, 3), FORBIDDEN)
+        table[tuple(np.transpose(pairs))] = 0
+        return table
+
+    every = [(a, b) for a in range(3) for b in range(3)]
+
+    def model(*functions: Function) -> Model:
+        return Model("cost", ("a", "h", "k"), (3, 3, 3), (None,) * 3, functions, hidden=2)
+
+    below = allowing(*[(a, b) for a, b in every if b <= a])
+    above = allowing(*[(a, b) for a, b in every if b >= a])
+    after = allowing(*[(a, b) for a, b in every if b == (a + 1) % 3])
+    both = model(Function((0, 1), below), Function((0, 1), above), Function((1, 2), after))
+    assert both.completed([1]) == [1, 1, 2]
+    # neither h nor k has one state: only h = 1 leads to an allowed k
+    unequal = allowing(*[(a, b) for a, b in every if a != b])
+    only = allowing((1, 0), (1, 2))
+    tried = model(Function((0, 1), unequal), Function((1, 2), only), Function((2, 1), after))
+    assert tried.completed([2]) == [2, 1, 0]
+    assert tried.completed([1]) is None
+    circle = model(Function((0, 1), unequal), Function((1, 2), after), Function((2, 1), after))
+    assert circle.completed([0]) is None
+    assert circle.cost([0]) is None
+
+
 def test_what_does_not_follow_is_an_error() -> None:
     free = Model("cost", ("a", "b"), (2, 2), (None, None), (Function((0, 1), np.zeros((2, 2), int)),), hidden=1)
     with pytest.raises(ModelError, match="the states of 1 hidden variables do not follow from the others"):
