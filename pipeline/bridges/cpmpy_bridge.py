@@ -10,11 +10,15 @@ import numpy as np
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import BudgetError, ModelError, checks_keywords, format_count, shorten
+from ..formats.constraints.schedules import add_cumulative, add_no_overlap
+from ..formats.constraints.sequences import add_lex, add_precedence
+from ..formats.constraints.successors import add_circuit
 from ..formats.flatzinc.flatzinc_constraints import COMPUTED, FlatZincRefusalError, add_constraint
 from ..formats.flatzinc.flatzinc_functions import FlatZincFunctions, Literal
 from ..formats.flatzinc.flatzinc_syntax import FlatConstraint, Operand
 from ..formats.global_functions.decomposition import Decomposition
 from ..formats.text.source import Allowance
+from ..formats.xcsp3.xcsp3_machines import Condition
 from ..models.model import FORBIDDEN, Function, Model
 from ..public_names import public
 from .labelled_tables import library
@@ -321,6 +325,19 @@ class _Compiler:
             closed = "_closed" if getattr(expression, "closed", False) else ""
             values = [int(each) for each in given[1]]
             self._call(f"global_cardinality{closed}", operands(given[0]), values, operands(given[2]))
+        elif name == "circuit":
+            successors = operands(given)
+            self.pending.append(lambda functions: add_circuit(functions, successors, 0, loops=False))
+        elif name == "precedence":
+            own, order = operands(given[0]), [int(value) for value in given[1]]
+            if len({*order}) < len(order):
+                return False
+            self.pending.append(lambda functions: add_precedence(functions, own, order))
+        elif name in ("lex_chain_less", "lex_chain_lesseq"):
+            rows = [operands(row) for row in (given[0] if len(given) == 1 else given)]
+            self.pending.append(lambda functions: add_lex(functions, rows, strict=name == "lex_chain_less"))
+        elif name in ("cumulative", "no_overlap"):
+            self._schedule(name, given)
         elif name == "indomain":
             self._call("set_in", self.operand(given[0], nested=False), frozenset(map(int, given[1])))
         elif hasattr(expression, "decompose"):
@@ -328,6 +345,22 @@ class _Compiler:
         else:
             return False
         return True
+
+    def _schedule(self, name: str, given: Any) -> None:
+        """Add a schedule of tasks, whose lengths and heights are not negative, with or without ends."""
+        ends = len(given) == (5 if name == "cumulative" else 3)
+        starts, lengths, *others = (self._operands(each, nested=False) for each in given[: 3 if ends else 2])
+        heights, limit = ([], None) if name == "no_overlap" else (self._operands(given[-2], nested=False), given[-1])
+        for each in (*lengths, *heights):
+            self._call("int_le", 0, each)
+        for start, length, end in zip(starts, lengths, others[0] if ends else (), strict=False):
+            self._call("int_plus", start, length, end)
+        if limit is None:
+            boxes = [[each] for each in starts], [[each] for each in lengths]
+            self.pending.append(lambda functions: add_no_overlap(functions, *boxes, zero_ignored=True))
+        else:
+            at_most = Condition("le", self.operand(limit, nested=False))
+            self.pending.append(lambda functions: add_cumulative(functions, starts, lengths, heights, at_most))
 
 
 def _results(name: str, grids: Sequence[Any]) -> Any:

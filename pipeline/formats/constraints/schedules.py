@@ -14,43 +14,7 @@ from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import FormatPolicy
 from ..xcsp3.xcsp3_machines import Condition
 from .operand_machines import computed, values_of
-
-
-def add_weighted_sum(
-    functions: FlatZincFunctions, terms: Sequence[tuple[int, Sequence[int]]], constant: int, condition: Condition
-) -> None:
-    """Compare a constant plus what the states of variables add with an operand or a set.
-
-    Parameters
-    ----------
-    functions : FlatZincFunctions
-    terms : sequence of (int, sequence of int)
-        Variables, each with what its states add.
-    constant : int
-    condition : Condition
-    """
-    scope, weights = [v for v, _ in terms], [own for _, own in terms]
-    operand = condition.operand
-    if isinstance(operand, tuple):
-        functions.offset(scope, weights, condition.operator, operand, constant)
-    elif isinstance(operand, frozenset):
-        shifted = frozenset(value - constant for value in operand)
-        functions.total(scope, weights, Condition(condition.operator, shifted))
-    else:
-        functions.total(scope, weights, Condition(condition.operator, operand - constant))
-
-
-def add_linear(
-    functions: FlatZincFunctions, weights: Sequence[int], operands: Sequence[Operand], condition: Condition
-) -> None:
-    """Compare a weighted sum of operands with an operand or a set."""
-    constant = sum(w * each for w, each in zip(weights, operands, strict=True) if not isinstance(each, tuple))
-    terms = [
-        (each[0], [weight * value for value in functions.values[each[0]]])
-        for weight, each in zip(weights, operands, strict=True)
-        if isinstance(each, tuple)
-    ]
-    add_weighted_sum(functions, terms, constant, condition)
+from .sums import add_weighted_sum
 
 
 def add_cumulative(

@@ -7,16 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise, product
 from math import prod
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function
 from ..constraints.operand_machines import computed, product_of
-from ..constraints.schedules import add_linear, add_weighted_sum
 from ..constraints.sequences import add_different_lists, add_matrix_element, add_member
+from ..constraints.sums import add_count, add_linear
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..text.tables import tuple_table
@@ -273,25 +271,7 @@ class Xcsp3Constraints(Xcsp3Lists):
 
     def _count(self, element: Element) -> None:
         wanted = self.given(element, "values")
-        self._counted(self.operands(self.one(element)), wanted, self.condition(element))
-
-    def _counted(self, operands: Sequence[Operand], wanted: Sequence[Operand], condition: Condition) -> None:
-        """Compare how many operands have some of the wanted values."""
-        constants = [each for each in wanted if isinstance(each, int)]
-        others = [each for each in wanted if isinstance(each, tuple)]
-
-        def among(value: NDArray[Any], *own: NDArray[Any]) -> Any:
-            found = np.isin(value, constants)
-            for each in own:
-                found = found | (value == each)
-            return found.astype(np.int64)
-
-        hits = [computed(self.functions, [each, *others], among) for each in operands] if others else []
-        if others:
-            add_linear(self.functions, [1] * len(hits), hits, condition)
-        else:
-            weights = [(v, among(np.array(self.functions.values[v])).tolist()) for v in map(self.variable, operands)]
-            add_weighted_sum(self.functions, weights, 0, condition)
+        add_count(self.functions, self.operands(self.one(element)), wanted, self.condition(element))
 
     def _values(self, element: Element) -> None:
         but = {*self.values(element, "except")} if [*element.every("except")] else set()
@@ -313,13 +293,13 @@ class Xcsp3Constraints(Xcsp3Lists):
             raise self.variables.fail(element, f"{len(values)} occurrences", f"{len(words)}")
         if any(each.attributes.get("closed") == "true" for each in element.every("values")):
             for operand in dict.fromkeys(operands):
-                self._counted([operand], values, Condition("eq", 1))
+                add_count(self.functions, [operand], values, Condition("eq", 1))
         for value, word in zip(values, words, strict=True):
             if ".." in word:
                 condition = Condition("in", frozenset(self.variables.integers(word, element)))
             else:
                 condition = Condition("eq", self.operands_of(word, element)[0])
-            self._counted(operands, [value], condition)
+            add_count(self.functions, operands, [value], condition)
 
     def _extreme(self, element: Element) -> None:
         choose = max if element.tag == "maximum" else min

@@ -63,6 +63,14 @@ CONSTRAINTS = {
     "gcc": lambda v: [cp.GlobalCardinalityCount([v.x, v.y, v.z], [1, 2], [1, v.p])],
     "gcc, closed": lambda v: [cp.GlobalCardinalityCount([v.x, v.y], [1, 2], [1, 1], closed=True)],
     "orders": lambda v: [cp.Increasing(v.x, v.y, v.z), cp.LexLess([v.x, v.y], [v.y, v.z])],
+    "circuit": lambda v: [cp.Circuit([v.y, v.x, v.z - 1])],
+    "circuit of constants": lambda v: [cp.Circuit([v.y, 2, v.x, 1])],
+    "cumulative": lambda v: [cp.Cumulative([v.x, v.y, 1], [2, v.z, 1], demand=[1, v.y, 2], capacity=v.z)],
+    "cumulative with ends": lambda v: [cp.Cumulative([v.x, 1], [v.y, 2], [v.z, 3], demand=1, capacity=1)],
+    "no overlap": lambda v: [cp.NoOverlap([v.x, v.y, 4], [v.z - 1, v.p, v.x])],
+    "no overlap with ends": lambda v: [cp.NoOverlap([v.x, 2], [v.y, v.z], [v.z, 2 + v.z])],
+    "precedence": lambda v: [cp.Precedence([v.x, v.y, v.z, v.x], [1, 0, 2])],
+    "chains of lists": lambda v: [cp.LexChainLess([[v.x, v.y], [v.y, v.z]]), cp.LexChainLessEq([[v.p, v.q], [1, v.p]])],
     "domain": lambda v: [cp.InDomain(v.x, [-1, 0, 3])],
     "decomposed": lambda v: [cp.IfThenElse(v.p, v.x > 0, v.y > 1), cp.NegativeTable([v.x, v.y], [[1, 1], [2, 3]])],
     "lists": lambda v: [[v.x > 0, v.p], cp.all([v.y > 0, v.q])],
@@ -114,7 +122,7 @@ def test_what_is_not_read_is_named() -> None:
     with pytest.raises(ModelError, match="an element inside another expression has an index within its list"):
         bucketflow.from_cpmpy(cp.Model(v.p == (cp.Element([v.y, 2], v.x) == 1)))
     with pytest.raises(ModelError, match="the constraint 'circuit' is not read from CPMpy"):
-        bucketflow.from_cpmpy(cp.Model(cp.Circuit([v.y, v.x, v.z])))
+        bucketflow.from_cpmpy(cp.Model(v.p == cp.Circuit([v.y, v.x, v.z])))
     wide = [cp.intvar(0, 5000, name=f"w{k}") for k in range(2)]
     with pytest.raises(BudgetError, match=r"'mul' of the model has .* joint values"):
         bucketflow.from_cpmpy(cp.Model(wide[0] * wide[1] == 12))
