@@ -226,7 +226,7 @@ class _FlatZincReader:
         """Return the model."""
         parts = self.functions.parts
         states: list[tuple[str, ...] | None] = []
-        for variable, values in zip(self.variables, self.functions.values, strict=True):
+        for variable, values in zip(self.variables, self.functions.values, strict=False):  # not the hidden ones
             numbered = values == (*range(len(values)),)
             states.append(("false", "true") if variable.boolean else None if numbered else tuple(map(str, values)))
         return Model(

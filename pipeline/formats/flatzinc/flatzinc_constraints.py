@@ -15,6 +15,7 @@ from ...models.model import FORBIDDEN
 from ..format_policy import FormatPolicy
 from ..xcsp3.xcsp3_machines import Condition
 from .flatzinc_functions import FlatZincFunctions, Numbers
+from .flatzinc_globals import STRUCTURES
 from .flatzinc_syntax import FlatConstraint, Given, Operand, is_variable
 
 _PREFIX = re.compile(r"^(?:fzn|gecode|chuffed|ortools|or_tools|pumpkin|huub|choco)_")
@@ -472,6 +473,18 @@ def _contained(value: Numbers, values: range | frozenset[int]) -> Numbers:
     return np.isin(value, [*values])
 
 
+def _of_one_length(places: tuple[int, ...], add: Handler) -> Handler:
+    """Return what adds a constraint whose lists at some places must have one length."""
+
+    def checked(functions: FlatZincFunctions, *given: Any) -> None:
+        lengths = [len(given[place]) for place in places]
+        if len({*lengths}) > 1:
+            raise FlatZincRefusalError("lists of one length", f"lengths {', '.join(map(str, lengths))}")
+        add(functions, *given)
+
+    return checked
+
+
 def _in_set(told: Callable[[Callable[..., Numbers]], Handler]) -> Handler:
     def add(functions: FlatZincFunctions, own: Operand, values: Any, *truth: Operand) -> None:
         told(lambda value: _contained(value, values))(functions, own, *truth)
@@ -535,4 +548,5 @@ KINDS: Mapping[str, FlatKind] = {
     "regular": FlatKind("IccCcs", _regular),
     "lex_less": FlatKind("II", _lexicographic(last=False)),
     "lex_lesseq": FlatKind("II", _lexicographic(last=True)),
+    **{name: FlatKind(letters, _of_one_length(same, add)) for name, (letters, same, add) in STRUCTURES.items()},
 }  # fmt: skip
