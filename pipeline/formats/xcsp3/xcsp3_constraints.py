@@ -19,8 +19,8 @@ from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..text.tables import tuple_table
 from ..text.xml import Element
-from .xcsp3_lists import MOST_CELLS, NUMBER, TUPLE, Xcsp3Lists, words_of
-from .xcsp3_machines import Condition
+from .xcsp3_lists import MOST_CELLS, NUMBER, TUPLE, Xcsp3Lists, call_of, words_of
+from .xcsp3_machines import RELATIONS, Condition
 from .xcsp3_structures import STRUCTURES, Kind
 from .xcsp3_variables import Xcsp3Variables
 
@@ -203,7 +203,24 @@ class Xcsp3Constraints(Xcsp3Lists):
         """Forbid where an expression is not true."""
         inside = [*element.every("function")]
         at = inside[0] if inside else element
-        scope, term = self.expression(at.text, at)
+        self._require(at.text, at)
+
+    def _require(self, text: str, at: Element) -> None:
+        """Forbid where an expression is not true; with too many joint values, conjunctions and sums are taken apart."""
+        scope, term = self.expression(text, at)
+        if prod(len(self.functions.values[v]) for v in scope) > MOST_CELLS:
+            name, arguments = call_of(text)
+            if name == "and":
+                for each in arguments:
+                    self._require(each, at)
+                return
+            if name in RELATIONS and len(arguments) == 2:
+                (weights, constant), (others, right) = (self.linear(each, at) for each in arguments)
+                for v, weight in others.items():
+                    weights[v] = weights.get(v, 0) - weight
+                operands: list[Operand] = [(v,) for v in weights]
+                add_linear(self.functions, [*weights.values()], operands, Condition(name, right - constant))
+                return
         self.functions.allowed(scope, self.tabulated(scope, term, at) != 0)
 
     def _all_different(self, element: Element) -> None:

@@ -47,6 +47,20 @@ def words_of(text: str) -> Iterator[str]:
             word += sign
 
 
+def call_of(text: str) -> tuple[str, list[str]]:
+    """Return the operator of an expression and its arguments; no operator of a variable or an integer."""
+    name, opening, inside = text.strip().partition("(")
+    if not opening:
+        return "", []
+    arguments, depth, start = list[str](), 0, 0
+    for k, sign in enumerate(inside):
+        if depth == 0 and sign in ",)":
+            arguments.append(inside[start:k])
+            start = k + 1
+        depth += (sign == "(") - (sign == ")")
+    return name.strip(), arguments
+
+
 class Xcsp3Lists:
     """Reads what constraints are given.
 
@@ -115,6 +129,29 @@ class Xcsp3Lists:
         rows = np.column_stack([*places, states.reshape(-1)]).astype(np.int32)
         parts.add(tuple_table([*scope, output[0]], parts.dims, rows, np.zeros(len(rows), np.int64), FORBIDDEN))
         return output
+
+    def linear(self, text: str, at: Element) -> tuple[dict[int, int], int]:
+        """Return an expression as a sum: the weights of variables, some of which are hidden, and a constant."""
+        name, arguments = call_of(text)
+        if name not in ("add", "sub", "neg", "mul"):
+            (operand,) = self.operands_of("".join(text.split()), at)
+            return ({operand[0]: 1}, 0) if isinstance(operand, tuple) else ({}, operand)
+        sums = [self.linear(each, at) for each in arguments]
+        if name == "mul":
+            factor = prod(constant for weights, constant in sums if not weights)
+            others = [each for each in sums if each[0]]
+            if len(others) > 1:
+                operand = self.view("".join(text.split()), at)
+                return ({operand[0]: 1}, 0) if isinstance(operand, tuple) else ({}, operand)
+            factors, sums = [factor], others or [({}, 1)]
+        else:
+            factors = [-1 if name == "neg" or (name == "sub" and k) else 1 for k in range(len(sums))]
+        found, total = dict[int, int](), 0
+        for factor, (weights, constant) in zip(factors, sums, strict=True):
+            total += factor * constant
+            for v, weight in weights.items():
+                found[v] = found.get(v, 0) + factor * weight
+        return found, total
 
     def lists(self, element: Element, tag: str = "list") -> list[list[Operand]]:
         """Return the lists of an element, all of one length."""

@@ -578,10 +578,28 @@ def test_large_constraints_are_refused_with_their_number(read: Read) -> None:
     told = "the constraint nValues of line 4 over 40 variables needs more than 16384 states"
     with pytest.raises(BudgetError, match=told):
         read(wide.replace("</variables>", many))
-    expression = problem("<intension> le(add(w[0],w[1],w[2],w[3],w[4],w[5]),9) </intension>")
+    expression = problem("<intension> le(max(w[0],w[1],w[2],w[3],w[4],w[5]),9) </intension>")
     told = r"a\.xml:4: an expression has 8\.88e\+08 joint values, and at most 4\.19e\+06 are tried"
     with pytest.raises(BudgetError, match=told):
         read(expression.replace("</variables>", many))
+
+
+def test_large_expressions_are_taken_apart(read: Read) -> None:
+    array = '<array id="w" size="[5]"> 0..30 </array>'
+    text = "and(eq(add(w[0],mul(2,w[1]),neg(w[2])),sub(dist(w[3],w[4]),3)),le(add(w[0],w[1],w[2],w[3],w[4]),6))"
+    model = read(SMALL.format(array, f"<intension> {text} </intension>"))
+    wanted = sum(
+        w[0] + 2 * w[1] - w[2] == abs(w[3] - w[4]) - 3 and sum(w) <= 6 for w in itertools.product(range(7), repeat=5)
+    )
+    assert model.own_names == tuple(f"w[{k}]" for k in range(5))
+    assert bucketflow.solve(model, "count").value == wanted
+    product_ = "gt(mul(w[0],w[1],w[2],2),sub(mul(w[3],3),mul(w[4],w[0])))"
+    small = array.replace("0..30", "0..3")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bucketflow.pipeline.formats.xcsp3.xcsp3_constraints.MOST_CELLS", 100)
+        model = read(SMALL.format(small, f"<intension> {product_} </intension>"))
+    wanted = sum(2 * a * b * c > 3 * d - e * a for a, b, c, d, e in itertools.product(range(4), repeat=5))
+    assert bucketflow.solve(model, "count").value == wanted
 
 
 def test_a_variable_may_have_the_domain_of_another(read: Read) -> None:
