@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 
+from ...errors import FormatError
 from ...models.model import FORBIDDEN
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..global_functions.machine import State
 
+_LARGEST = 10**18
 Step = Callable[[State, int, int], State | None]
 
 
@@ -63,13 +66,22 @@ def read_operands(
 
 
 def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
-    """Return a product of two operands: a hidden variable that they decide, unless both are integers."""
+    """Return a product of two operands: a hidden variable that they decide, unless both are integers.
+
+    Raises
+    ------
+    FormatError
+        If a product may have more than 18 digits.
+    """
     if not isinstance(x, tuple) and not isinstance(y, tuple):
         return x * y
     if x == 0 or y == 0:
         return 0
     if x == 1 or y == 1:
         return y if x == 1 else x
+    if prod(max(map(abs, values_of(functions, each))) for each in (x, y)) >= _LARGEST:
+        parts = functions.parts
+        raise FormatError(parts.allowance.path, None, f"products below 10^18 in {parts.what}", "larger ones")
     return computed(functions, [x, y], np.multiply)
 
 

@@ -84,14 +84,14 @@ class Xcsp3Lists:
         lists = [*element.every(tag)]
         if len(lists) > 1 or [*element.every("matrix")]:
             raise self.variables.fail(element, "one list of variables", "several, or a matrix, which is not read")
-        at = lists[0] if lists else element
-        if not at.text:
-            raise self.variables.fail(at, "a list of variables", "none")
-        return at
+        return lists[0] if lists else element
 
     def operands(self, at: Element) -> list[Operand]:
         """Return the variables and integers of a list; expressions become hidden variables."""
-        return self.operands_of(at.text, at)
+        found = self.operands_of(at.text, at)
+        if not found:
+            raise self.variables.fail(at, "a list of variables", "none")
+        return found
 
     def operands_of(self, text: str, at: Element) -> list[Operand]:
         """Return the variables and integers of a text; expressions become hidden variables."""

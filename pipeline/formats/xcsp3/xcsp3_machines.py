@@ -119,13 +119,13 @@ class Xcsp3Functions:
     def total(self, scope: Sequence[int], weights: Sequence[Sequence[int]], condition: Condition) -> None:
         """Compare a sum of what states add; of one variable named twice both are added."""
         operand = condition.operand
-        own: dict[int, NDArray[np.int64]] = {}
+        own: dict[int, list[int]] = {}
         pairs = [*zip(scope, weights, strict=True)]
         if isinstance(operand, tuple):
             pairs.append((operand[0], [-value for value in self.values[operand[0]]]))
         for v, added in pairs:
-            own[v] = own[v] + np.array(added, np.int64) if v in own else np.array(added, np.int64)
-        kept = {v: added.tolist() for v, added in own.items() if added.any()}
+            own[v] = [*map(int.__add__, own[v], added)] if v in own else [*added]
+        kept = {v: added for v, added in own.items() if any(added)}
         sums, right = [*kept.values()], 0 if isinstance(operand, tuple) else operand
         if isinstance(right, frozenset):
             ends = min(right, default=1), max(right, default=0)

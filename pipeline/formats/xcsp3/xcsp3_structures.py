@@ -36,9 +36,10 @@ class Kind:
 
 
 def _lex(reader: Xcsp3Lists, element: Element) -> None:
-    (name,) = element.words("operator") or ["le"]
+    operators = element.words("operator") or ["le"]
+    name = operators[0] if len(operators) == 1 else ""
     if name not in ("lt", "le", "ge", "gt"):
-        raise reader.variables.fail(element, "an operator lt, le, ge or gt", repr(shorten(name)))
+        raise reader.variables.fail(element, "an operator lt, le, ge or gt", repr(shorten(" ".join(operators))))
     if [*element.every("matrix")]:
         rows = reader.matrix(element)
         groups = [rows, [*map(list, zip(*rows, strict=True))]]

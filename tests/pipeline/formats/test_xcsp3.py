@@ -511,6 +511,7 @@ def test_objectives_are_what_is_best(read: Read, cells: int, kind: str) -> None:
         (f"<maximum>{X}<index> y </index></maximum>", "<list>, <condition> in <maximum>, found <index>"),
         (f"<allDifferent>{X}<cost> 3 </cost></allDifferent>", "the reified or soft constraint 'allDifferent'"),
         (f"<lex>{X}</lex>", "two lists or more, of one length"),
+        (f"<lex>{X}{X}<operator/><operator/></lex>", "an operator lt, le, ge or gt"),
         (f"<lex>{X}{X}<operator> eq </operator></lex>", "an operator lt, le, ge or gt, found 'eq'"),
         ("<lex><matrix> x[] </matrix></lex>", "a matrix with two free indices, found 'x[]'"),
         ("<lex><matrix> (x[0],x[1])(y) </matrix></lex>", "a matrix whose rows have one length"),
@@ -530,6 +531,11 @@ def test_objectives_are_what_is_best(read: Read, cells: int, kind: str) -> None:
             "the reified or soft constraint 'allDifferent'",
         ),
         ("<allDifferent> w </allDifferent>", "a variable of the problem, found 'w'"),
+        ("<allDifferent/>", "a list of variables, found none"),
+        (
+            "<element><list> 3x0 </list><index> y </index><value> 3 </value></element>",
+            "a list of variables, found none",
+        ),
         ("<allDifferent> x[4] </allDifferent>", "an index from 0 to 3, found '4'"),
         ("<allDifferent> x[][] </allDifferent>", "1 indices"),
         ("<allDifferent><matrix>x</matrix></allDifferent>", "a matrix with two free indices"),
@@ -582,6 +588,17 @@ def test_large_constraints_are_refused_with_their_number(read: Read) -> None:
     told = r"a\.xml:4: an expression has 8\.88e\+08 joint values, and at most 4\.19e\+06 are tried"
     with pytest.raises(BudgetError, match=told):
         read(expression.replace("</variables>", many))
+
+
+def test_sums_of_large_numbers_are_exact(read: Read) -> None:
+    array = '<array id="w" size="[3]"> 0..100 </array>'
+    largest = 999_999_999_999_999_999
+    coefficients = f"<coeffs> {largest} 1 {largest} </coeffs>"
+    some = f"<sum><list> w[0] w[1] w[0] </list>{coefficients}<condition> (le,3) </condition></sum>"
+    assert bucketflow.solve(read(SMALL.format(array, some)), "count").value == 4 * 101
+    factors = array + f'<var id="c"> 0 {largest} </var>'
+    with pytest.raises(FormatError, match=r"products below 10\^18 in the constraint sum of line 1, found larger ones"):
+        read(SMALL.format(factors, "<sum><list> w[0] </list><coeffs> c </coeffs><condition> (le,3) </condition></sum>"))
 
 
 def test_large_expressions_are_taken_apart(read: Read) -> None:
