@@ -284,6 +284,11 @@ class Task:
                 f"loops of {provers} are not compiled yet and would not have been in the time; "
                 "`bucketflow warm` compiles all of them, once"
             )
+        if self.known.pending:
+            return (
+                f"loops of {', '.join(self.known.pending)} were still being compiled when the time was over; "
+                "the same question finds them soon"
+            )
         if self.known.done:
             return f"bounds count such large costs in units of {self.units.unit}; {_EXACT}"
         if self.effort.time is not None:

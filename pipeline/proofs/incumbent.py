@@ -86,7 +86,9 @@ class Incumbent:
     tried : dict
         CPU seconds by prover, and those of the preparation.
     uncompiled : dict
-        Those that were left out, as their loops would not have been compiled in time.
+        Provers that were left out, because their loops would not have been compiled in time.
+    pending : dict
+        Provers that wait for loops that another process compiles.
     """
 
     network: CostNetwork
@@ -108,6 +110,7 @@ class Incumbent:
     reports: list[Report] = field(default_factory=list)
     tried: dict[str, float] = field(default_factory=dict)
     uncompiled: dict[str, None] = field(default_factory=dict)
+    pending: dict[str, None] = field(default_factory=dict)
     started: float = field(default_factory=working_seconds)
 
     def __post_init__(self) -> None:
@@ -162,12 +165,13 @@ class Incumbent:
 
     @contextmanager
     def if_compiled(self, name: str) -> Iterator[None]:
-        """Leave out what a prover, or the preparation, does with loops that would not be compiled in time."""
+        """Leave out the work of a prover, or of the preparation, with loops that are not compiled yet."""
         self.uncompiled.pop(name, None)
+        self.pending.pop(name, None)
         try:
             yield
-        except NotCompiledError:
-            self.uncompiled[name] = None
+        except NotCompiledError as error:
+            (self.pending if error.pending else self.uncompiled)[name] = None
 
     def at_least(self, lower: int) -> int:
         """Return the least total that there can be by a bound, which holds of what is below the cut-off."""

@@ -12,6 +12,8 @@ import math
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from ...tasks.compiler.compile_beside import await_any
+from ...tasks.compiler.compile_limits import going_on_meanwhile
 from ...tasks.compiler.working_time import working_seconds
 from ..cost_networks.cost_network import CostNetwork
 from ..cost_networks.preparation import WORK
@@ -307,8 +309,9 @@ class Portfolio:
             again is of no use; else the next run goes on.
         """
         self.team.until = working_seconds() + seconds
-        for _ in self._steps:
-            return self.incumbent.outcome()
+        with going_on_meanwhile():
+            for _ in self._steps:
+                return self.incumbent.outcome()
         # it was told to stop, or nothing more can be done: going on begins with short turns again
         self._steps = self._rounds()
         return self.incumbent.outcome()
@@ -356,6 +359,9 @@ class Portfolio:
                 self.team.preparing.prepare_again(before)
             if known.is_over() or not self.turns.left:
                 break
+            if all(name in known.pending for name in self.turns.left):
+                await_any(known.is_over)
+                continue
             self._reorder()
             self._seconds = math.inf if known.alone else 2 * self._seconds
 

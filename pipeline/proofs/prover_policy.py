@@ -88,6 +88,9 @@ class ProverPolicy(Policy):
         Nodes that are explored depth first below each open node, the one of the least bound first.
     search_seconds : float
         CPU seconds between two looks at the clock.
+    interpreted_cells : int
+        Networks of at most this many cells are searched in the interpreter until the search is compiled. The first
+        propagation cannot be interrupted; the interpreter takes about half a second for it in the largest of these.
     tiny_move_share : float
         Moves of a smaller share of what is still open are not worth propagating, where costs are fine.
     coarse_costs : float
@@ -305,6 +308,7 @@ class ProverPolicy(Policy):
     searched_domain_bits: int = 3
     unsearched_bits: int = 512
     search_nodes: int = 1024
+    interpreted_cells: int = 1 << 20
     search_seconds: float = 0.03
     tiny_move_share: float = 1e-7
     coarse_costs: float = 1e7

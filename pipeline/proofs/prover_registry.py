@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Literal
 
 from ...tasks.compiler.code_cache import is_compiled
+from ...tasks.compiler.compile_limits import is_limited
 from .incumbent import Incumbent
 from .prover import Prover
 from .prover_policy import ProverPolicy
@@ -40,16 +41,24 @@ class CompiledLoop:
         Such as "tasks.search.annealing" and "anneal".
     from_seconds : float
         As long as it is not compiled, the prover waits until its turns are this long.
+    interpreted : bool
+        Whether the prover runs it in the interpreter on small networks, within a time limit, until it is compiled.
     """
 
     module: str
     function: str
     from_seconds: float
+    interpreted: bool = False
 
     @property
     def is_compiled(self) -> bool:
         """Whether it is compiled."""
         return is_compiled(self.module, self.function)
+
+    @property
+    def is_dispensable(self) -> bool:
+        """Whether short turns need not wait for a compiler."""
+        return (self.interpreted and is_limited()) or self.is_compiled
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ ALL_PROVERS: tuple[Registered, ...] = (
     Registered(
         "search",
         _in("branch_and_bound", "DepthFirstProver"),
-        CompiledLoop(*_DEPTH_FIRST, 1.0),
+        CompiledLoop(*_DEPTH_FIRST, 1.0, interpreted=True),
         weights={"few large": 4.0, "unfound": 2.0, "many": 0.5},
     ),
     Registered("dense", _in("planned_sweep", "DenseProver")),

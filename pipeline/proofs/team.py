@@ -234,7 +234,8 @@ class Team:
         Returns
         -------
         bool
-            False where the prover is no member of the team, or its turn is not worth compiling for.
+            False where the prover is no member of the team, its turn is not worth compiling for, or it waits for loops
+            that another process compiles.
         """
         self._left_seconds = 0.0
         turn = self.turns.begin(name, seconds) if self.is_member(name) else None
@@ -246,6 +247,9 @@ class Team:
         with known.timed(name), known.if_compiled(name):
             prover.hopeless = False
             outcome = prover.turn(turn.seconds, lambda: turn.overlong > 0.0 or stop() or self.paused)
+        if name in known.pending:
+            prover.forget()
+            return False
         if name in known.uncompiled:
             prover.forget()
             prover.hopeless = True

@@ -120,7 +120,7 @@ class Turns:
     def begin(self, name: str, seconds: float) -> Turn | None:
         """Begin a turn of ``seconds`` CPU seconds, less the prover's debt; None if it is not worth compiling for."""
         loop = self.provers[name].loop
-        if not self.alone and loop is not None and seconds < loop.from_seconds and not loop.is_compiled:
+        if not self.alone and loop is not None and seconds < loop.from_seconds and not loop.is_dispensable:
             return None
         seconds -= self.debt_seconds.get(name, 0.0)
         self.debt_seconds[name] = max(0.0, -seconds)

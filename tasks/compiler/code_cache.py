@@ -238,6 +238,8 @@ _WARM_CELLS = 1 << 17
 # In the worst case NumPy sweeps that many in a second: as long as it takes less than compiling would, it goes on.
 _CELLS_PER_SECOND = 1 << 25
 _LOADING = COLD_CELLS / _CELLS_PER_SECOND
+#: Cells that NumPy sweeps, in the worst case, in the time that compiling takes.
+COMPILING_CELLS = 3 * _CELLS_PER_SECOND
 _PATIENCE = Patience("tasks.cpu.stream_loops", "stream", loading=_LOADING)
 
 

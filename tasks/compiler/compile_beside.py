@@ -1,25 +1,36 @@
-"""Compiling in another process, for whoever answers within a time: the wait ends with the time, compiling does not.
+"""Compiling in other processes, within a time limit: the wait ends with the time, compiling does not.
 
 How long a compiler takes is guessed, and it cannot be interrupted. The other process keeps the machine code in a file,
-which is loaded as if it had been there; where it is not through in time it is ended.
+which is loaded like code that was compiled before. A process that is not through by the deadline goes on after it, so
+that its work is not lost: the next run finds the code.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
-from .compile_limits import NotCompiledError, time_left
+from .code_cache import code_roots
+from .compile_limits import NotCompiledError, goes_on, time_left
 from .working_time import count_compiling, say_compiling
 
 _PACKAGE = __name__.partition(".")[0]
 _FOLDER = Path(__file__).parents[3]
 _CHILD = f"import sys; sys.path.insert(0, {str(_FOLDER)!r}); from {__name__} import compile_given; compile_given()"
+#: Seconds between two looks at the other processes.
+_LOOK_SECONDS = 0.05
+
+_Key = tuple[str, str, str, Path]
+#: The processes that were started, by module, function, types and cache folder; also those that ended.
+_begun: dict[_Key, subprocess.Popen[bytes]] = {}
+_lock = Lock()
 
 
 def compiled_beside(function: Callable[..., Any], signature: Any) -> bool:
@@ -39,36 +50,107 @@ def compiled_beside(function: Callable[..., Any], signature: Any) -> bool:
     Raises
     ------
     NotCompiledError
-        If it was not through in the time that is left.
+        If the caller goes on meanwhile, or the code was not ready at the deadline.
     """
-    given = _handed_over(function, signature)
+    given, key = _handed_over(function, signature), _key(function, signature)
     if given is None:
+        return False
+    waits = not goes_on()
+    with _lock:
+        child = _begun.get(key)
+        if child is None:
+            if not waits and len(_running()) >= _most_processes():
+                raise NotCompiledError(function.__qualname__, pending=True)
+            child = _started(given)
+            if child is None:
+                return False
+            _begun[key] = child
+    if child.poll() is None:
+        if not waits:
+            raise NotCompiledError(function.__qualname__, pending=True)
+        _wait(child, function)
+    return child.returncode == 0
+
+
+def is_begun(function: Callable[..., Any], signature: Any) -> bool:
+    """Return whether another process was started that compiles a function for some types."""
+    return _key(function, signature) in _begun
+
+
+def await_any(stop: Callable[[], bool]) -> bool:
+    """Wait until one of the processes that compile now ends, or until a caller says so.
+
+    Returns
+    -------
+    bool
+        False if no process compiles anything.
+    """
+    with _lock:
+        running = _running()
+    if not running:
         return False
     start = time.perf_counter()
     say_compiling(True)
     try:
-        with subprocess.Popen(
-            [sys.executable, "-c", _CHILD],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as child:
-            try:
-                child.communicate(given, timeout=max(time_left(), 0.0))
-            except subprocess.TimeoutExpired:
-                raise NotCompiledError(function.__qualname__) from None
-            finally:
-                child.kill()
-    except OSError:  # no process can be started
-        return False
+        while all(child.poll() is None for child in running) and time_left() > 0.0 and not stop():
+            time.sleep(_LOOK_SECONDS)
     finally:
         say_compiling(False)
         count_compiling(0.0, time.perf_counter() - start)
-    return child.returncode == 0
+    return True
+
+
+def _key(function: Callable[..., Any], signature: Any) -> _Key:
+    return function.__module__, function.__qualname__, str(signature), code_roots()[0]
+
+
+def _running() -> list[subprocess.Popen[bytes]]:
+    return [child for child in _begun.values() if child.poll() is None]
+
+
+def _most_processes() -> int:
+    """Return how many processes may compile while this one goes on: one for each other core, and at least one."""
+    return max(len(os.sched_getaffinity(0)) - 1, 1) if hasattr(os, "sched_getaffinity") else 1
+
+
+def _started(given: bytes) -> subprocess.Popen[bytes] | None:
+    """Start a process that compiles what it is given; None where no process can be started."""
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-c", _CHILD], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        assert child.stdin is not None
+        with child.stdin as pipe:
+            pipe.write(given)
+    except OSError:
+        return None
+    return child
+
+
+def _wait(child: subprocess.Popen[bytes], function: Callable[..., Any]) -> None:
+    """Wait for a process until the deadline.
+
+    Raises
+    ------
+    NotCompiledError
+        If it is not through by then.
+    """
+    start = time.perf_counter()
+    say_compiling(True)
+    try:
+        child.wait(max(time_left(), 0.0))
+    except subprocess.TimeoutExpired:
+        raise NotCompiledError(function.__qualname__) from None
+    except KeyboardInterrupt:
+        child.kill()
+        raise
+    finally:
+        say_compiling(False)
+        count_compiling(0.0, time.perf_counter() - start)
 
 
 def _handed_over(function: Callable[..., Any], signature: Any) -> bytes | None:
-    """Return what another process is told; None where it would not find the function."""
+    """Return the bytes that tell another process what to compile; None where it would not find the function."""
     from numba.core import serialize
 
     name = function.__qualname__

@@ -1,8 +1,9 @@
-"""Until when loops may be compiled: whoever answers within a time does not begin what would not be ready in it.
+"""Deadline for compilation: within a time limit, do not start compiling a loop that would not be ready in time.
 
-Compiling takes seconds, loops of a branch and bound half a minute. What is compiled for another function is asked for
-before it is begun, too. Functions of this package are compiled in another process then, for which nobody waits beyond
-the moment; of others no more than a single one is compiled beyond it. Nothing here needs a compiler.
+Compiling takes seconds; the loops of branch and bound take ten. Inner functions are checked against the deadline, too.
+Within a time limit, functions of this package are compiled in other processes. A caller that has another way to go on
+does so meanwhile (:func:`going_on_meanwhile`); other callers wait, until the deadline at the latest. Nothing here needs
+a compiler.
 """
 
 from __future__ import annotations
@@ -12,30 +13,37 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import TypeVar
+
+T = TypeVar("T")
 
 #: Seconds that compiling takes for a byte of a function's code and of all that it calls: on a core of 2023 the 26 kB of
 #: branch and bound took 31.
 SECONDS_PER_BYTE = 1.2e-3
 
 _until: ContextVar[float] = ContextVar("compiled until", default=math.inf)
+_goes_on: ContextVar[bool] = ContextVar("goes on while loops are compiled", default=False)
 clock: Callable[[], float] = time.perf_counter
 
 
 class NotCompiledError(Exception):
-    """Loops are not compiled, and would not be in the time that is left.
+    """Loops are not compiled, and would not be in the remaining time, or are still being compiled.
 
     Parameters
     ----------
     function : str
-        What would have to be compiled.
+        The function that would have to be compiled.
+    pending : bool
+        Whether another process compiles the function, or will as soon as it has compiled an earlier one.
     """
 
-    def __init__(self, function: str) -> None:
-        super().__init__(f"{function} is not compiled yet, and would not be in the time that is left")
-        self.function = function
+    def __init__(self, function: str, pending: bool = False) -> None:
+        late = "and another process is compiling it" if pending else "and would not be in the time that is left"
+        super().__init__(f"{function} is not compiled yet, {late}")
+        self.function, self.pending = function, pending
 
-    def __reduce__(self) -> tuple[type[NotCompiledError], tuple[str]]:
-        return NotCompiledError, (self.function,)
+    def __reduce__(self) -> tuple[type[NotCompiledError], tuple[str, bool]]:
+        return NotCompiledError, (self.function, self.pending)
 
 
 @contextmanager
@@ -62,3 +70,41 @@ def time_left() -> float:
 def is_limited() -> bool:
     """Whether there is a moment from which nothing is compiled any more."""
     return _until.get() < math.inf
+
+
+@contextmanager
+def going_on_meanwhile() -> Iterator[None]:
+    """Let calls of loops that are not compiled yet raise :class:`NotCompiledError` while another process compiles them.
+
+    Without a deadline this has no effect: loops are compiled by this process then.
+    """
+    token = _goes_on.set(True)
+    try:
+        yield
+    finally:
+        _goes_on.reset(token)
+
+
+def goes_on() -> bool:
+    """Return whether the caller goes on in another way while loops are compiled."""
+    return _goes_on.get()
+
+
+def compiled_or(compiled: Callable[[], T], plain: Callable[[], T]) -> T:
+    """Return the result of compiled loops, or within a time limit of code without them as long as they are not there.
+
+    Parameters
+    ----------
+    compiled : callable
+        Calls compiled loops. It may be called in vain, and must not have changed anything by the time that it calls
+        the last of its loops for the first time, except for what `plain` overwrites.
+    plain : callable
+        Does the same without them.
+    """
+    if not is_limited():
+        return compiled()
+    try:
+        with going_on_meanwhile():
+            return compiled()
+    except NotCompiledError:
+        return plain()

@@ -27,7 +27,7 @@ from numba.core.runtime import nrt
 from ...storage.files import write_whole
 from . import signals
 from .code_cache import code_folders, code_roots, read_code, sources_digest
-from .compile_beside import compiled_beside
+from .compile_beside import compiled_beside, is_begun
 from .compile_limits import SECONDS_PER_BYTE, NotCompiledError, is_limited, may_compile
 from .signals import uninterrupted
 
@@ -90,11 +90,12 @@ class KeptCode(_Cache):
         Raises
         ------
         NotCompiledError
-            If there is an end to the time, and it would not be compiled by then, or was not.
+            If there is a deadline, and the code would not be ready by then, or was not, or the caller goes on meanwhile.
         """
         found = self._kept_overload(signature, target_context)
         if found is None and is_limited():
-            _check_time(self._function)
+            if not is_begun(self._function, signature):
+                _check_time(self._function)
             if compiled_beside(self._function, signature):
                 found = self._kept_overload(signature, target_context)
         return found

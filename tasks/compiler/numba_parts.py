@@ -22,7 +22,8 @@ _PARTS: Final = {
     "numba.core.caching": ("NullCache", "_Cache"),
     "numba.core.cpu": (*("CPUContext.create_cpython_wrapper", "CPUContext.create_cfunc_wrapper"),),
     "numba.core.dispatcher": (
-        *("_DispatcherBase.add_overload", "Dispatcher.compile", "_FunctionCompiler.fold_argument_types"),
+        *("_DispatcherBase.add_overload", "Dispatcher.compile"),
+        *("_FunctionCompiler.fold_argument_types", "_FunctionCompiler.compile"),
     ),
     "numba.core.errors": ("termcolor",),
     "numba.core.ir": ("Inst._rec_list_vars",),

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..compiler.code_cache import COMPILING_CELLS
+from ..compiler.compile_limits import compiled_or
 from ..compiler.numba_parts import unknown_numba
 from ..learnt.learnt_launches import RULES, launch_of
 from ..steps.lowering import Lowered, lower, lowered_by
@@ -61,23 +63,39 @@ def run(
     else:
         _check_table("the output", out, lowered.out_cells, lowered.semiring.dtype)
         result = out.reshape(-1)
-    if lowered.regime != "small":
-        compiled = compiled and _have_compiler()
-        if compiled and (launch := launch_of("cpu", lowered)) != RULES:
-            lowered = launched(lowered, launch)
-    if lowered.product is not None and compiled:
+    if lowered.regime != "small" and compiled and _have_compiler():
+        # within a time limit NumPy sweeps small steps while loops are compiled
+        if lowered.cells <= COMPILING_CELLS:
+            compiled_or(lambda: _run_compiled(lowered, tables, result, threads), lambda: _run(lowered, tables, result))
+        else:
+            _run_compiled(lowered, tables, result, threads)
+    else:
+        _run(lowered, tables, result)
+    return result if out is None else out
+
+
+def _run_compiled(lowered: Lowered, tables: Sequence[NDArray[Any]], result: NDArray[Any], threads: int) -> None:
+    """Run a step that is not small in the compiled loops that suit it."""
+    if (launch := launch_of("cpu", lowered)) != RULES:
+        lowered = launched(lowered, launch)
+    if lowered.product is not None:
         from .product import run_product
 
         run_product(lowered.axes, lowered.product, lowered.semiring, tables, result, threads)
-    elif lowered.loops is not None and compiled:
+    elif lowered.loops is not None:
         from .stream_loops import run_loops
 
         run_loops(lowered.loops, lowered.semiring, tables, result, threads)
-    elif lowered.loops is not None and lowered.merged is not None:
+    else:
+        _run(lowered, tables, result)
+
+
+def _run(lowered: Lowered, tables: Sequence[NDArray[Any]], result: NDArray[Any]) -> None:
+    """Run a step in NumPy."""
+    if lowered.loops is not None and lowered.merged is not None:
         run_merged(lowered.loops, lowered.merged, lowered.semiring, tables, result)
     else:
         run_blocks(lowered.blocks, lowered.semiring, tables, result)
-    return result if out is None else out
 
 
 def contract(

@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from contextvars import copy_context
 from itertools import pairwise
 from threading import Condition
 
@@ -19,7 +20,7 @@ def split(count: int, parts: int, unit: int = 1) -> list[tuple[int, int]]:
 
 
 def share(work: Callable[[int, int, int], None], ranges: Sequence[tuple[int, int]]) -> None:
-    """Call ``work(number, start, stop)`` for every range, each in its own thread.
+    """Call ``work(number, start, stop)`` for every range, each in its own thread and in the context of the caller.
 
     When this returns or raises, no thread is at work any more: tables are given to kernels as addresses, which keep
     nothing alive. The executor alone does not promise that: it forgets a thread whose start Ctrl-C interrupts.
@@ -38,7 +39,8 @@ def share(work: Callable[[int, int, int], None], ranges: Sequence[tuple[int, int
 
     try:
         with ThreadPoolExecutor(len(ranges)) as pool:
-            for done in [pool.submit(guarded, i, start, stop) for i, (start, stop) in enumerate(ranges)]:
+            calls = [(copy_context().run, guarded, i, start, stop) for i, (start, stop) in enumerate(ranges)]
+            for done in [pool.submit(*call) for call in calls]:
                 done.result()
     finally:
         gate.close()

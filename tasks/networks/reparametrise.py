@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ..compiler.code_cache import Patience
+from ..compiler.compile_limits import compiled_or
 from . import dead_ends
 from .flat import Costs, Flags, Flat, Integers
 from .network_policy import NetworkPolicy
@@ -22,8 +23,11 @@ def remove_dominated(flat: Flat, pending: Flags, most_work: int) -> tuple[int, i
     if _PATIENCE.ends(policy.edge_seconds * len(flat.scope) + policy.cell_seconds * work):
         from . import dead_end_loops
 
-        unsupported, dominated, empty, spent = dead_end_loops.remove_dominated(flat, pending, most_work)
-        return unsupported, dominated, empty, spent
+        found: tuple[int, int, int, int] = compiled_or(
+            lambda: dead_end_loops.remove_dominated(flat, pending, most_work),
+            lambda: dead_ends.remove_dominated(flat, pending, most_work),
+        )
+        return found
     return dead_ends.remove_dominated(flat, pending, most_work)
 
 
@@ -66,8 +70,10 @@ class Loops:
             return sweep(flat, self._levels, shifts, grain, constant, limit, count)
         from . import srmp
 
-        found: tuple[float, int, int] = srmp.sweep(
-            flat, self._order, self._ends, shifts, self._shift, grain, constant, limit, count
+        limits = grain, constant, limit, count
+        found: tuple[float, int, int] = compiled_or(
+            lambda: srmp.sweep(flat, self._order, self._ends, shifts, self._shift, *limits),
+            lambda: sweep(flat, self._levels, shifts, *limits),
         )
         return found
 
@@ -77,7 +83,10 @@ class Loops:
             return forbid_tuples(flat, self._levels, room)
         from . import srmp
 
-        return srmp.forbid_tuples(flat, room)
+        found: int = compiled_or(
+            lambda: srmp.forbid_tuples(flat, room), lambda: forbid_tuples(flat, self._levels, room)
+        )
+        return found
 
     def shift_back(self, flat: Flat, shifts: Costs) -> None:
         """See :func:`.srmp.shift_back`."""
@@ -86,7 +95,7 @@ class Loops:
             return
         from . import srmp
 
-        srmp.shift_back(flat, shifts, self._shift)
+        compiled_or(lambda: srmp.shift_back(flat, shifts, self._shift), lambda: shift_back(flat, self._levels, shifts))
 
     def decode(self, flat: Flat, order: Integers, states: Integers) -> None:
         """See :func:`.srmp.decode`."""
@@ -96,4 +105,4 @@ class Loops:
             return
         from . import srmp
 
-        srmp.decode(flat, np.ascontiguousarray(order), states)
+        compiled_or(lambda: srmp.decode(flat, np.ascontiguousarray(order), states), lambda: decode(flat, order, states))

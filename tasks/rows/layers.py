@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..compiler.code_cache import Patience
+from ..compiler.compile_limits import compiled_or
 from ..cpu.threads import share, split
 from ..gpu.arrays import on_host
 from ..steps.row_policy import RowPolicy
@@ -330,8 +331,13 @@ def _quickest(
 ) -> tuple[Rows, Origin, float]:
     """Go on to the next layer by compiled loops, or without them as long as that is quicker than to have them."""
     cells, policy = len(rows) * layer.d, RowPolicy.current()
-    if cells > policy.plain_cells or _PATIENCE.ends(policy.layer_seconds + cells * policy.layer_cell_seconds):
+    if cells > policy.plain_cells:
         return next_rows(rows, layer, upper, most, space, spare, threads)
+    if _PATIENCE.ends(policy.layer_seconds + cells * policy.layer_cell_seconds):
+        return compiled_or(
+            lambda: next_rows(rows, layer, upper, most, space, spare, threads),
+            lambda: next_rows_numpy(rows, layer, upper, most),
+        )
     return next_rows_numpy(rows, layer, upper, most)
 
 

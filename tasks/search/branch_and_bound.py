@@ -192,7 +192,7 @@ def has_room(s: Array) -> bool:
     )
 
 
-@njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True, branches=True)
 def explore(s: Array, entries: Array, upper: int, nodes: int) -> int:
     """Search on for so many nodes.
 

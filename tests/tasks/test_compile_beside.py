@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 from numba import typeof
-from psutil import Process
 
 from bucketflow.pipeline.orders import greedy_orders
 from bucketflow.tasks.compiler import compile_beside, kept_code
-from bucketflow.tasks.compiler.compile_limits import NotCompiledError, compiled_until
+from bucketflow.tasks.compiler.compile_limits import (
+    NotCompiledError,
+    compiled_or,
+    compiled_until,
+    goes_on,
+    going_on_meanwhile,
+)
 from bucketflow.tasks.compiler.numba_parts import unknown_numba
 from bucketflow.tasks.compiler.working_time import compiling_seconds, told_of_compiling, working_seconds
 
@@ -60,15 +66,100 @@ def test_another_process_compiles_and_this_one_loads(empty: Path) -> None:
         assert loaded() is not None  # from the file
 
 
-def test_nobody_waits_beyond_the_time(empty: Path) -> None:
-    """The other process has no chance to be through at once."""
+class Child:
+    """Stands for a process that compiles until it is told that it is through."""
+
+    def __init__(self) -> None:
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        return self.returncode
+
+    def wait(self, seconds: float) -> None:
+        if self.returncode is None:
+            raise subprocess.TimeoutExpired("compiler", seconds)
+
+
+@pytest.fixture
+def children(monkeypatch: pytest.MonkeyPatch) -> list[Child]:
+    """The processes that were started, none of which compiles anything; one at a time may."""
+    started: list[Child] = []
+
+    def start(given: bytes) -> Child:
+        started.append(Child())
+        return started[-1]
+
+    monkeypatch.setattr(compile_beside, "_begun", {})
+    monkeypatch.setattr(compile_beside, "_started", start)
+    monkeypatch.setattr(compile_beside, "_most_processes", lambda: 1)
+    return started
+
+
+def test_compiling_goes_on_after_the_deadline_and_its_code_is_kept(
+    empty: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compile_beside, "_begun", {})
+    monkeypatch.setattr(compile_beside, "time_left", lambda: 0.0)
     heard: list[bool] = []
-    before = {child.pid for child in Process().children()}
-    with compiled_until(0.0), told_of_compiling(heard.append), pytest.raises(NotCompiledError, match="initial_fill"):
+    with compiled_until(3600.0), told_of_compiling(heard.append), pytest.raises(NotCompiledError, match="initial_fill"):
         loaded()
-    assert heard in ([True, False], [])  # it may be too late to begin
-    assert not list(empty.rglob("*.nbc"))
-    assert {child.pid for child in Process().children()} <= before  # nothing is left of it
+    assert heard == [True, False]
+    (child,) = compile_beside._begun.values()
+    child.wait()
+    assert [path.name.split("-")[0] for path in empty.rglob("*.nbc")] == ["initial_fill"]
+
+
+def test_a_caller_that_goes_on_waits_for_nothing(children: list[Child]) -> None:
+    with compiled_until(3600.0), going_on_meanwhile():
+        for _ in range(2):
+            with pytest.raises(NotCompiledError) as caught:
+                loaded()
+            assert caught.value.pending
+        assert len(children) == 1  # the second call asks for the same code
+        children[0].returncode = 0
+        assert loaded() is None  # this process wrote no file: compiled here
+
+
+def test_as_many_processes_compile_as_cores_are_free(children: list[Child]) -> None:
+    other = (*SIGNATURE[:2], typeof(1))
+    with compiled_until(3600.0), going_on_meanwhile():
+        for signature in (SIGNATURE, other):
+            with pytest.raises(NotCompiledError) as caught:
+                compile_beside.compiled_beside(LOOP.py_func, signature)
+            assert caught.value.pending
+        assert len(children) == 1
+        children[0].returncode = 0
+        with pytest.raises(NotCompiledError):
+            compile_beside.compiled_beside(LOOP.py_func, other)
+    assert len(children) == 2
+
+
+def test_a_wait_for_any_process_ends_with_the_process_or_the_caller(children: list[Child]) -> None:
+    assert not compile_beside.await_any(bool)
+    with compiled_until(3600.0):
+        with going_on_meanwhile(), pytest.raises(NotCompiledError):
+            loaded()
+        assert compile_beside.await_any(lambda: True)
+        looks = iter([False, True])
+
+        def through() -> bool:
+            children[0].returncode = 0 if next(looks) else None
+            return False
+
+        assert compile_beside.await_any(through)
+    assert children[0].returncode == 0
+
+
+def test_code_without_loops_stands_in_within_a_time_limit_only() -> None:
+    def late() -> str:
+        raise NotCompiledError("loop", pending=goes_on())
+
+    with compiled_until(3600.0):
+        assert compiled_or(late, lambda: "plain") == "plain"
+        assert compiled_or(lambda: "compiled", late) == "compiled"
+        assert not goes_on()
+    with pytest.raises(NotCompiledError):
+        compiled_or(late, lambda: "plain")
 
 
 def test_what_cannot_be_handed_over_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:

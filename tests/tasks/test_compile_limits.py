@@ -130,5 +130,7 @@ def test_numpy_goes_on_where_loops_would_come_too_late(clock: Clock, monkeypatch
 
 
 def test_the_error_travels() -> None:
-    again = pickle.loads(pickle.dumps(NotCompiledError("explore")))
-    assert (again.function, str(again)) == ("explore", str(NotCompiledError("explore")))
+    for pending in (False, True):
+        error = NotCompiledError("explore", pending)
+        again = pickle.loads(pickle.dumps(error))
+        assert (again.function, again.pending, str(again)) == ("explore", pending, str(error))

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from bucketflow.tasks.compiler.compile_limits import compiled_until, may_compile
 from bucketflow.tasks.cpu.threads import share, split
 
 
@@ -14,6 +15,13 @@ def test_every_range_once() -> None:
     done: list[tuple[int, int]] = []
     share(lambda _, start, stop: done.append((start, stop)), ranges := split(100, 4))
     assert sorted(done) == ranges
+
+
+def test_threads_have_the_deadline_of_their_caller() -> None:
+    allowed: list[bool] = []
+    with compiled_until(0.0):
+        share(lambda *_: allowed.append(may_compile(1.0)), split(4, 4))
+    assert allowed == [False] * 4
 
 
 @pytest.mark.parametrize("started", [0, 1])

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....tasks.compiler.compile_limits import is_limited
+from ....tasks.compiler.interpreted import Interpreter
+from ....tasks.search.costs_numpy import least_costs
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import Outcome
 from ..prover import SearchProver
@@ -24,6 +27,7 @@ _COPIES = 3
 _GROWING = 3
 #: Bytes of an open node beside its values.
 _NODE_BYTES = 160
+_INTERPRETER = Interpreter("tasks.search.branch_and_bound", replaced={"least_costs": least_costs})
 
 
 def search_bytes(network: CostNetwork) -> int:
@@ -112,7 +116,7 @@ class Search:
         upper : int or None
             Not above any cut-off until the first piece was searched, as what reaches that is removed for good.
         """
-        from ....tasks.search.branch_and_bound import FINISHED, begin_at
+        from ....tasks.search.branch_and_bound import FINISHED
         from ....tasks.search.state import INF
 
         if self._root is None:
@@ -121,7 +125,7 @@ class Search:
         self._nodes.clear()
         self._left, self._finished, self.lower = ProverPolicy.current().search_nodes, self._empty, int(self._root[0])
         if not self._empty:
-            begin_at(self._state.memory, self._root, np.concatenate(allowed))
+            self._call("begin_at", self._state.memory, self._root, np.concatenate(allowed))
 
     def dive(self, allowed: Sequence[NDArray[np.bool_]], upper: int, nodes: int) -> bool:
         """Begin anew, and search depth first for at most so many nodes; return whether nothing is left.
@@ -187,11 +191,11 @@ class Search:
     def _explore(self) -> int:
         """Explore some nodes of those that are left below the open node; the first call only makes it consistent."""
         policy = ProverPolicy.current()
-        from ....tasks.search.branch_and_bound import PAUSED, explore
+        from ....tasks.search.branch_and_bound import PAUSED
         from ....tasks.search.state import root_of
 
         start, nodes = time.process_time(), min(self._pace, self._left)
-        code = explore(self._state.memory, self._state.entries, self._upper, nodes)
+        code = self._call("explore", self._state.memory, self._state.entries, self._upper, nodes)
         self._left -= nodes
         if self._root is None:
             self._root, self._pace = root_of(self._state), 1
@@ -217,13 +221,31 @@ class Search:
 
     def _open(self) -> None:
         """Close the decisions of a depth-first search; what they leave open becomes open nodes."""
-        for bound, mask in _opened(self._state, sum(self.network.dims)):
+        for bound, mask in self._opened():
             heappush(self._nodes, (bound, -self._made, mask))
             self._made += 1
 
+    def _opened(self) -> Iterator[tuple[int, bytes]]:
+        """Take the open nodes of a depth-first search: bound and values of each."""
+        from ....tasks.search.state import DEPTH
+
+        depth, n_values = int(self._state.memory[DEPTH]), sum(self.network.dims)
+        masks, bounds = np.empty((depth + 1, n_values), dtype=np.bool_), np.empty(depth + 1, dtype=np.int64)
+        self._call("take_open", self._state.memory, masks, bounds)
+        for mask, bound in zip(np.packbits(masks, axis=1), bounds, strict=True):
+            yield int(bound), mask.tobytes()
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        """Call a loop of the search; within a time limit in the interpreter, until it is compiled."""
+        from ....tasks.search import branch_and_bound as loops
+
+        loop = getattr(loops, name)
+        if not is_limited() or self.network.cells > ProverPolicy.current().interpreted_cells:
+            return loop(*arguments)
+        return _INTERPRETER.call(loop, *arguments)
+
     def _begin_next(self, on_bounds: Callable[[int, int | None], None]) -> bool:
         """Begin at the open node of the least bound; False if there is none, or too many."""
-        from ....tasks.search.branch_and_bound import begin_at
         from ....tasks.search.state import INF
 
         while self._nodes and self._nodes[0][0] >= self._upper:
@@ -238,7 +260,7 @@ class Search:
         self.lower = max(self.lower, min(bound, self._upper))
         on_bounds(self.lower, self._total)
         values = np.unpackbits(np.frombuffer(mask, np.uint8), count=sum(self.network.dims))
-        begin_at(self._state.memory, self._root, values)
+        self._call("begin_at", self._state.memory, self._root, values)
         self._left = ProverPolicy.current().search_nodes
         return True
 
@@ -274,18 +296,6 @@ class EverySearch(Search):
         if code == FOUND:
             self._left = left - (self.nodes - before)
         return code
-
-
-def _opened(state: Any, n_values: int) -> Iterator[tuple[int, bytes]]:
-    """Take the open nodes of a depth-first search: bound and values of each."""
-    from ....tasks.search.branch_and_bound import take_open
-    from ....tasks.search.state import DEPTH
-
-    depth = int(state.memory[DEPTH])
-    masks, bounds = np.empty((depth + 1, n_values), dtype=np.bool_), np.empty(depth + 1, dtype=np.int64)
-    take_open(state.memory, masks, bounds)
-    for mask, bound in zip(np.packbits(masks, axis=1), bounds, strict=True):
-        yield int(bound), mask.tobytes()
 
 
 def _split(
