@@ -90,7 +90,7 @@ class KeptCode(_Cache):
         Raises
         ------
         NotCompiledError
-            If there is a deadline, and the code would not be ready by then, or was not, or the caller goes on meanwhile.
+            If there is a deadline, and the code would not be ready by then, was not, or the caller goes on meanwhile.
         """
         found = self._kept_overload(signature, target_context)
         if found is None and is_limited():

@@ -5,7 +5,7 @@ A question whose sweep is predicted to take ten seconds, where decision diagrams
 >>> bids = {"search": lambda: "the model is not clauses", "diagrams": EnginePrice,
 ...         "sweep": lambda: EnginePrice(10.0, certainty="rough")}
 >>> print(strategy_of("partition", Wishes(), bids))
-diagrams: 0.25 s at first, 5 s at most, as nobody knows how large they become
+diagrams: 0.25 s at first, 4.25 s at most, as nobody knows how large they become
 sweep: 10 s predicted (rough), to its end, as it is the cheapest known price
 """
 
@@ -273,5 +273,5 @@ def _trial(engine: str, price: EnginePrice, sweep: Bid, policy: StrategyPolicy) 
     if not (isfinite(lengths.first_seconds) or lengths.part):
         return Offer(engine, price, lengths, inf, "which sweeps what is left once that is cheaper", at_once=True)
     known = isinstance(sweep, EnginePrice) and sweep.known
-    most = policy.share * sweep.seconds if known and isinstance(sweep, EnginePrice) else policy.patience_seconds
+    most = policy.shared_seconds(sweep.seconds) if known and isinstance(sweep, EnginePrice) else policy.patience_seconds
     return Offer(engine, price, lengths, most, "as nobody knows how large they become")

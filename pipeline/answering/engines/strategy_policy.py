@@ -65,10 +65,11 @@ class StrategyPolicy:
     soon_cells : int
         A network of costs whose buckets have so many cells is swept as soon as a glance of bounds has not closed the
         gap.
-    share : float
-        Engines without a price may take this share of the cheapest known price in all: the whole then takes at most
-        ``1 + share`` times that price, and where one of them would have been through in less it takes at most
-        ``(1 + share) / share`` times that, for each of them.
+    share, long_part, long_seconds : float
+        Engines without a price may together take this share of the cheapest known price, and this part of the share of
+        the seconds of a price beyond ``long_seconds``. So a sweep of one second is delayed by at most half of it, a
+        sweep of a minute by at most a fifth. Turns double: an engine that was not through after the first seconds
+        seldom is after twice as many (or_chain_63: diagrams took 7.5 CPU seconds in vain before a sweep of 16.9).
     patience_seconds : float
         CPU seconds of engines without a price, in all, where no sweep fits memory.
     shortened : float
@@ -125,6 +126,8 @@ class StrategyPolicy:
     )
     soon_cells: int = 1 << 32
     share: float = 0.5
+    long_part: float = 0.25
+    long_seconds: float = 8.0
     patience_seconds: float = 60.0
     shortened: float = 0.5
     mispriced: float = 2.0
@@ -144,6 +147,14 @@ class StrategyPolicy:
     race_from_seconds: float = 3.0
     race_most_seconds: float = 60.0
     lengths: Mapping[str, TurnLengths] = field(default_factory=lambda: _LENGTHS)
+
+    def shared_seconds(self, price: float) -> float:
+        """Return the CPU seconds that engines without a price may take in all before the engine of a known price runs.
+
+        >>> [POLICY.shared_seconds(price) for price in (1.0, 8.0, 60.0)]
+        [0.5, 4.0, 10.5]
+        """
+        return self.share * (min(price, self.long_seconds) + self.long_part * max(price - self.long_seconds, 0.0))
 
     def sliced_times(self, largest_bytes: float, spare_bytes: int) -> float:
         """Return how many times longer slices take, where the largest table is so large and two are held at once."""

@@ -1,6 +1,6 @@
 """Whose turn it is, and for how long: turns double, each charged against the cheapest known price. Pure.
 
-Two engines of which nobody knows what they take, and a sweep of four seconds, of which half may be spent on them:
+Two engines whose prices are not known, and a sweep of four seconds. Half of its price may be spent on the engines:
 
 >>> from .offers import EnginePrice, Wishes, strategy_of
 >>> bids = {"search": EnginePrice, "diagrams": EnginePrice, "sweep": lambda: EnginePrice(4.0, certainty="planned")}
@@ -12,8 +12,9 @@ search for 0.25 s, as nobody knows how large they become
 diagrams for 0.25 s, as nobody knows how large they become
 search for 0.5 s, as nobody knows how large they become
 diagrams for 0.5 s, as nobody knows how large they become
+search for 0.5 s, as nobody knows how large they become
 >>> print(move)
-sweep to its end, as it is the cheapest known price
+sweep to its end, unless it takes over 8 s, as it is the cheapest known price
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class TurnAccount:
 
     def _glance(self, price: EnginePrice, beside: list[_Standing]) -> Move | None:
         """Return a short turn of an engine that would run to its end, before a device is planned for and started."""
-        seconds = min(self.policy.share * price.seconds, self.policy.device_start_seconds)
+        seconds = min(self.policy.shared_seconds(price.seconds), self.policy.device_start_seconds)
         endless = [each for each in beside if each.offer.at_once and each.offer.engine != EARLY and not each.turns]
         if not endless or seconds <= 0.0:
             return None
@@ -232,7 +233,8 @@ class TurnAccount:
         if self.racing:
             return inf
         cheapest = self.cheapest
-        allowed = self.policy.patience_seconds if cheapest is None else self.policy.share * cheapest.price.seconds
+        policy = self.policy
+        allowed = policy.patience_seconds if cheapest is None else policy.shared_seconds(cheapest.price.seconds)
         return allowed - self.spent
 
     def _hoped(self, cheapest: _Standing) -> bool:
