@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from itertools import pairwise
 from threading import Condition
 
@@ -39,8 +40,8 @@ def share(work: Callable[[int, int, int], None], ranges: Sequence[tuple[int, int
 
     try:
         with ThreadPoolExecutor(len(ranges)) as pool:
-            calls = [(copy_context().run, guarded, i, start, stop) for i, (start, stop) in enumerate(ranges)]
-            for done in [pool.submit(*call) for call in calls]:
+            calls = [partial(copy_context().run, guarded, i, start, stop) for i, (start, stop) in enumerate(ranges)]
+            for done in [pool.submit(call) for call in calls]:
                 done.result()
     finally:
         gate.close()

@@ -195,7 +195,7 @@ class Search:
         from ....tasks.search.state import root_of
 
         start, nodes = time.process_time(), min(self._pace, self._left)
-        code = self._call("explore", self._state.memory, self._state.entries, self._upper, nodes)
+        code: int = self._call("explore", self._state.memory, self._state.entries, self._upper, nodes)
         self._left -= nodes
         if self._root is None:
             self._root, self._pace = root_of(self._state), 1
