@@ -9,8 +9,10 @@ import zarr
 
 
 def opened(tables: Path) -> tuple[zarr.Group, dict[str, zarr.Array]]:
-    """Open a group as anyone would; whatever Zarr warns of is an error."""
+    """Open a group as anyone would; whatever Zarr warns of is an error, but for what its versions deprecate."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        for category in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+            warnings.simplefilter("default", category)
         group = zarr.open_group(str(tables), mode="r")
         return group, dict(group.arrays())
