@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any, Final
 
 #: The first and the last version with which the tests were run.
-TESTED: Final = (0, 61), (0, 68)
+TESTED: Final = (0, 62), (0, 68)
 
 # What is used, by module.
 _PARTS: Final = {

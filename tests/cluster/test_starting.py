@@ -53,9 +53,32 @@ def listening() -> list[tuple[int, str, int]]:
     return [
         (process.pid, socket.laddr.ip, socket.laddr.port)
         for process in (own, *own.children(recursive=True))
-        for socket in process.net_connections(kind="inet")
+        for socket in sockets(process)
         if socket.status == psutil.CONN_LISTEN
     ]
+
+
+def sockets(process: psutil.Process) -> list[Any]:
+    """Return the sockets of a process, none if it has ended.
+
+    Until its parent has collected a process that ended, Linux refuses everybody but root to list its files.
+    """
+    try:
+        return [*process.net_connections(kind="inet")]
+    except (psutil.AccessDenied, psutil.NoSuchProcess, PermissionError):
+        if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            raise
+        return []
+
+
+def test_a_process_that_ended_has_no_sockets() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    process = psutil.Process(ended.pid)
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    assert process.status() == psutil.STATUS_ZOMBIE
+    assert sockets(process) == []
+    ended.wait()
+    assert sockets(process) == []
 
 
 def reached_by_others() -> list[tuple[int, str, int]]:

@@ -73,13 +73,13 @@ def test_every_part_is_looked_for(module: str, name: str, monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize(
     ("version", "known"),
-    [("0.60.0", False), ("0.61.0", True), ("0.61.0rc1", True), ("0.68.9", True), ("0.69.0", False), ("1.0.0", False)],
+    [("0.61.2", False), ("0.62.0", True), ("0.62.0rc1", True), ("0.68.9", True), ("0.69.0", False), ("1.0.0", False)],
 )
 def test_versions(version: str, known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numba, "__version__", version)
     said = _unknown_version()
     assert (said == "") == known
-    assert known or f"Numba {version} is none that bucketflow was tested with (0.61 to 0.68)" in said
+    assert known or f"Numba {version} is none that bucketflow was tested with (0.62 to 0.68)" in said
 
 
 def test_this_version_is_known() -> None:
