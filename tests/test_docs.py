@@ -222,7 +222,9 @@ def test_settings_for_others_are_yaml_and_name_what_is_there() -> None:
     for path in files:
         assert yaml.safe_load(path.read_text())
     matrix = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["check"]
-    assert matrix["strategy"]["matrix"]["python"] == ["3.11", "3.12", "3.13"]
+    versions = matrix["strategy"]["matrix"]["python"]
+    assert versions == ["3.11", "3.12", "3.13", "3.14"]
+    assert f'VERSIONS="{" ".join(versions)}"' in (ROOT / ".ci" / "environments").read_text().splitlines()
     assert [step["run"] for step in matrix["steps"] if "run" in step] == [".ci/run"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["requires-python"] == ">=3.11"
