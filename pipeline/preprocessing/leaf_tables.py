@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...cluster.memory import default_memory_bytes
+from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError, ModelError, format_bytes, format_count, shorten
 from ..models.function import greatest_costs
 from ..models.model import Model
@@ -194,7 +195,12 @@ def _log_bounds(network: Network, group: LeafGroup) -> tuple[list[float], list[f
     least, most = network.model.log_bounds[:, group.functions]
     if len(group.nodes) == 1:  # a sum for each function takes less than calls of NumPy
         low, high = least.tolist(), most.tolist()
-        return [sum(low)], [sum(high)], [sum([x for x in low if x < 0.0])], [sum([x for x in high if x > 0.0])]
+        return (
+            [ordered_sum(low)],
+            [ordered_sum(high)],
+            [ordered_sum([x for x in low if x < 0.0])],
+            [ordered_sum([x for x in high if x > 0.0])],
+        )
     leaves, count = np.concatenate([np.arange(head) for head in group.heads]), len(group.nodes)
     below, above = np.minimum(least, 0.0), np.maximum(most, 0.0)
     sums = [np.bincount(leaves, logs, count).tolist() for logs in (least, most, below, above)]
