@@ -19,7 +19,10 @@ from click.testing import CliRunner
 from bucketflow.pipeline.cli.main import main
 from tests.test_structure import ROOT
 
-PAGES = ["README.md", "docs/index.md", "docs/batches.md", "docs/marginals.md", "docs/out-of-core.md", "docs/models.md", "docs/tour.md"]
+PAGES = [
+    "README.md",
+    *(f"docs/{name}.md" for name in ("index", "batches", "marginals", "models", "out-of-core", "tour")),
+]
 _BLOCK = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
