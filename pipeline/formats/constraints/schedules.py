@@ -14,7 +14,7 @@ from ..flatzinc.flatzinc_syntax import Operand
 from ..format_policy import FormatPolicy
 from ..xcsp3.xcsp3_machines import Condition
 from .operand_machines import computed, values_of
-from .sums import add_weighted_sum
+from .sum_conditions import add_weighted_sum
 
 
 def add_cumulative(

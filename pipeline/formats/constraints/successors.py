@@ -20,7 +20,7 @@ from ..global_functions.machine import State
 from ..text.tables import tuple_table
 from ..xcsp3.xcsp3_machines import Condition
 from .operand_machines import read_operands, values_of
-from .sums import add_weighted_sum
+from .sum_conditions import add_weighted_sum
 
 _CLOSED = "closed"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from ..constraints.operand_machines import values_of
 from ..constraints.schedules import add_bins, add_cumulative, add_no_overlap
 from ..constraints.sequences import add_extreme_place, add_member, add_precedence
 from ..constraints.successors import add_circuit
-from ..constraints.sums import add_linear
+from ..constraints.sum_conditions import add_linear
 from ..xcsp3.xcsp3_machines import Condition
 from .flatzinc_functions import FlatZincFunctions
 from .flatzinc_syntax import Operand
@@ -73,6 +74,15 @@ def _extreme_place(better: Callable[[int, int], bool]) -> Callable[..., None]:
     return add
 
 
+def _precedence(functions: FlatZincFunctions, values: list[int], operands: Operands) -> None:
+    if len({*values}) == len(values):
+        add_precedence(functions, operands, values)
+        return
+    for pair in pairwise(values):
+        if pair[0] != pair[1]:
+            add_precedence(functions, operands, pair)
+
+
 def _positive_precedence(functions: FlatZincFunctions, operands: Operands) -> None:
     for each in operands:
         functions.relation([each], lambda own: own <= len(operands))
@@ -90,8 +100,9 @@ def _knapsack(
 
 def _sliding_sum(functions: FlatZincFunctions, low: int, high: int, width: int, operands: Operands) -> None:
     for start in range(len(operands) - width + 1):
+        window = operands[start : start + max(width, 0)]
         for relation, right in ((">=", low), ("<=", high)):
-            functions.linear([1] * width, operands[start : start + width], relation, right)
+            functions.linear([1] * len(window), window, relation, right)
 
 
 def _symmetric(functions: FlatZincFunctions, operands: Operands) -> None:
@@ -114,8 +125,8 @@ STRUCTURES: Mapping[str, tuple[str, tuple[int, ...], Callable[..., None]]] = {
     "bin_packing": ("cIC", (1, 2), _bins),
     "bin_packing_capa": ("CIC", (1, 2), _numbered_bins("le")),
     "bin_packing_load": ("IIC", (1, 2), _numbered_bins("eq")),
-    "value_precede": ("ccI", (), lambda functions, s, t, own: s == t or add_precedence(functions, own, [s, t])),
-    "value_precede_chain": ("CI", (), lambda functions, values, own: add_precedence(functions, own, values)),
+    "value_precede": ("ccI", (), lambda functions, first, second, own: _precedence(functions, [first, second], own)),
+    "value_precede_chain": ("CI", (), _precedence),
     "seq_precede_chain": ("I", (), _positive_precedence),
     **dict.fromkeys(("arg_max", "maximum_arg"), ("Ii", (), _extreme_place(operator.gt))),
     **dict.fromkeys(("arg_min", "minimum_arg"), ("Ii", (), _extreme_place(operator.lt))),

@@ -14,7 +14,7 @@ from ...errors import shorten
 from ...models.model import FORBIDDEN, Function
 from ..constraints.operand_machines import computed, product_of
 from ..constraints.sequences import add_different_lists, add_matrix_element, add_member
-from ..constraints.sums import add_count, add_linear
+from ..constraints.sum_conditions import add_count, add_linear
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
 from ..text.tables import tuple_table

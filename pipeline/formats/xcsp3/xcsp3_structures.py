@@ -12,7 +12,7 @@ from ..constraints.operand_machines import values_of
 from ..constraints.schedules import add_bins, add_cumulative, add_no_overlap
 from ..constraints.sequences import add_extreme_place, add_lex, add_precedence
 from ..constraints.successors import add_circuit
-from ..constraints.sums import add_linear
+from ..constraints.sum_conditions import add_linear
 from ..flatzinc.flatzinc_syntax import Operand
 from ..text.xml import Element
 from .xcsp3_lists import Xcsp3Lists

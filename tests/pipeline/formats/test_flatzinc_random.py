@@ -70,8 +70,52 @@ def word(own: list[int], states: int, symbols: int, moves: list[int], start: int
     return start in ends
 
 
+def precede(values: list[int], own: list[int]) -> bool:
+    pairs = [(s, t) for s, t in itertools.pairwise(values) if s != t]
+    return all(t not in own or s in own[: own.index(t)] for s, t in pairs)
+
+
+def circuit(own: list[int]) -> bool:
+    """Whether all nodes are on one circuit."""
+    at, seen = 1, set[int]()
+    while at not in seen and 1 <= at <= len(own):
+        seen.add(at)
+        at = own[at - 1]
+    return at == 1 and len(seen) == len(own)
+
+
+def subcircuit(own: list[int]) -> bool:
+    inside = [k for k, to in enumerate(own, 1) if to != k]
+    return {*inside} == {own[k - 1] for k in inside} and circuit([inside.index(own[k - 1]) + 1 for k in inside] or [1])
+
+
+def apart(strict: bool, *axes: tuple[list[int], list[int]]) -> bool:
+    """Whether boxes, given by origins and lengths along each axis, do not overlap."""
+    boxes = range(len(axes[0][0]))
+    return all(
+        any(x[i] + d[i] <= x[j] or x[j] + d[j] <= x[i] or (not strict and 0 in (d[i], d[j])) for x, d in axes)
+        for i, j in itertools.combinations(boxes, 2)
+    )
+
+
+def cumulative(starts: list[int], lengths: list[int], heights: list[int], limit: int) -> bool:
+    tasks = [*zip(starts, lengths, heights, strict=True)]
+    peak = max(sum(h for s, d, h in tasks if s <= time < s + d) for time in range(-4, 12))
+    return min(*lengths, *heights) >= 0 and peak <= limit
+
+
+def loads(own: list[int], sizes: list[int], bins: Any) -> list[int]:
+    return [sum(size for size, at in zip(sizes, own, strict=True) if at == number) for number in bins]
+
+
+def fits(limits: list[int], own: list[int], sizes: list[int], compare: Callable[[int, int], bool]) -> bool:
+    bins = range(1, len(limits) + 1)
+    return all(at in bins for at in own) and all(map(compare, loads(own, sizes, bins), limits))
+
+
 # Kinds of arguments: i an integer, b a boolean, I and B lists of them, E a list of them that is not empty, c and C
-# constants, t a truth value; k an index, s a set; W as many constants as the list that follows has.
+# constants, t a truth value; k an index, s a set; W as many constants as the list that follows has; J a list as long as
+# the list before it, H as many constants of at least 0.
 Case = tuple[str, Callable[..., Any]]
 CASES: dict[str, Case] = {
     "bool2int": ("bi", lambda x, y: x == y),
@@ -138,6 +182,28 @@ CASES: dict[str, Case] = {
     "lex_less": ("II", lambda x, y: x < y),
     "lex_lesseq": ("II", lambda x, y: x <= y),
     "regular": ("A", word),
+    "cumulative": ("EJJi", cumulative),
+    "disjunctive": ("IJ", lambda x, d: apart(False, (x, d))),
+    "disjunctive_strict": ("IJ", lambda x, d: apart(True, (x, d))),
+    "diffn": ("IJJJ", lambda x, y, w, h: apart(True, (x, w), (y, h))),
+    "diffn_nonstrict": ("IJJJ", lambda x, y, w, h: apart(False, (x, w), (y, h))),
+    "circuit": ("E", circuit),
+    "subcircuit": ("E", subcircuit),
+    "bin_packing": ("cIH", lambda limit, own, sizes: all(each <= limit for each in loads(own, sizes, {*own}))),
+    "bin_packing_capa": ("CIH", lambda limits, own, sizes: fits(limits, own, sizes, lambda x, y: x <= y)),
+    "bin_packing_load": ("IIH", lambda limits, own, sizes: fits(limits, own, sizes, lambda x, y: x == y)),
+    "value_precede": ("ccI", lambda s, t, own: precede([s, t], own)),
+    "value_precede_chain": ("CI", precede),
+    "seq_precede_chain": ("I", lambda own: precede([*range(1, 9)], own) and max(own, default=0) <= len(own)),
+    **dict.fromkeys(("arg_max", "maximum_arg"), ("Ei", lambda own, k: own.index(max(own)) + 1 == k)),
+    **dict.fromkeys(("arg_min", "minimum_arg"), ("Ei", lambda own, k: own.index(min(own)) + 1 == k)),
+    "knapsack": ("WWIii", lambda w, p, x, a, b: min([0, *x]) == 0 and total(w, x) == a and total(p, x) == b),
+    "sliding_sum": (
+        "cccI", lambda low, high, n, own: all(
+            low <= sum(own[k : k + max(n, 0)]) <= high for k in range(len(own) - n + 1)),
+    ),
+    "member": ("Ii", lambda own, x: x in own),
+    "symmetric_all_different": ("I", lambda own: inverse(own, own)),
 }  # fmt: skip
 for _name, _holds in COMPARED.items():
     for _kind, _letter in (("int", "i"), ("bool", "b")):
@@ -207,6 +273,9 @@ class Drawing:
             elif letter in "IBE":
                 length = max(count, letter == "E") if "W" in letters else draw.randint(letter == "E", 3)
                 given.append([self.operand(letter == "B") for _ in range(length)])
+            elif letter in "JH":
+                length = len(next(each for each in reversed(given) if isinstance(each, list)))
+                given.append([draw.randint(0, 3) if letter == "H" else self.operand(False) for _ in range(length)])
             elif letter == "k":
                 given.append(draw.randint(0, 4) if draw.random() < 0.3 else draw.choice(self.integers))
             elif letter == "c":
