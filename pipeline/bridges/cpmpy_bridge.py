@@ -46,8 +46,8 @@ Linear = tuple[dict[int, int], int]
 def from_cpmpy(model: Any) -> Model:
     """Return the model of a constraint model of CPMpy: what is allowed costs 0, or what its objective says.
 
-    Integers are called by their values, booleans ``false`` and ``true``. Global constraints without a reader of their
-    own are decomposed by CPMpy, where that takes no further variables.
+    Integers are called by their values, booleans ``false`` and ``true``. CPMpy decomposes the global constraints that
+    are not read here, if that takes no further variables.
 
     Raises
     ------

@@ -249,14 +249,15 @@ FORMATS = (
         "xcsp3.xcsp3:read_xcsp3",
         shared=(".xml",),
         signature=r"\s*<(?s:.*<)?instance\s[^>]*XCSP3",
-        about="XCSP3, core: integers, tables, expressions, sums, counts, extremes, elements, automata; an objective",
+        about="XCSP3, core: integers, tables, expressions, sums, counts, extremes, elements, automata, orders, "
+        "circuits, schedules, packing; an objective",
     ),
     Format(
         "FlatZinc (.fzn)",
         "flatzinc.flatzinc:read_flatzinc",
         suffixes=(".fzn",),
-        about="what MiniZinc compiles to: integers and booleans, sums, tables, elements, counts, reified comparisons, "
-        "an objective",
+        about="what MiniZinc compiles to: integers and booleans, sums, tables, elements, counts, circuits, schedules, "
+        "reified comparisons, an objective",
     ),
     Format(
         "a problem of pyDCOP (.yaml)",

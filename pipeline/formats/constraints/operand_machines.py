@@ -86,7 +86,7 @@ def product_of(functions: FlatZincFunctions, x: Operand, y: Operand) -> Operand:
 
 
 def computed(functions: FlatZincFunctions, operands: Sequence[Operand], compute: Callable[..., Any]) -> Operand:
-    """Return what arrays of operands' values compute to: a hidden variable that they decide, or an integer.
+    """Return a function of operands: a hidden variable that they decide, or an integer if it has one value.
 
     Raises
     ------

@@ -27,7 +27,7 @@ def add_cumulative(
     """Let the heights of tasks that run at one time add up to no more than a limit.
 
     The heights change only where a task starts or ends, and rise only where one starts. So one sum for each possible
-    start is enough, plus the empty sum. What a task of several variables takes is a hidden variable that they decide.
+    start is enough, plus the empty sum. The use of a task with several variables is a hidden variable that they decide.
 
     Parameters
     ----------

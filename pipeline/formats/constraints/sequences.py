@@ -22,13 +22,11 @@ def add_lex(functions: FlatZincFunctions, lists: Sequence[Sequence[Operand]], *,
     A list comes before every longer list that begins with it.
     """
     for first, second in pairwise(lists):
-        equal = len(first) < len(second) or (len(first) == len(second) and not strict)
-        _compare(functions, first, second, lambda less, equal=equal: less or equal)
+        _compare(functions, first, second, len(first) < len(second) or (len(first) == len(second) and not strict))
 
 
-def _compare(
-    functions: FlatZincFunctions, first: Sequence[Operand], second: Sequence[Operand], end: Callable[[bool], bool]
-) -> None:
+def _compare(functions: FlatZincFunctions, first: Sequence[Operand], second: Sequence[Operand], equal: bool) -> None:
+    """Let a list come before another list, or let the second list begin with the first one if ``equal``."""
     pairs = [*zip(first, second, strict=False)]
 
     def step(state: State, place: int, value: int) -> State | None:
@@ -39,7 +37,7 @@ def _compare(
         known = state[1]
         return "less" if known < value else "equal" if known == value else None
 
-    read_operands(functions, [each for pair in pairs for each in pair], "equal", step, lambda s: end(s == "less"))
+    read_operands(functions, [each for pair in pairs for each in pair], "equal", step, lambda s: equal or s == "less")
 
 
 def add_different_lists(
@@ -106,7 +104,7 @@ def add_extreme_place(
         Called with a place and the value of ``other``; returns whether the condition holds.
     other : operand
     rank : {"any", "first", "last"}
-        Of several places with the extreme value: whether some place, the first or the last one satisfies the condition.
+        If several places have the extreme value: whether some place, the first or the last one satisfies the condition.
     """
 
     def step(state: State, place: int, value: int) -> State:
@@ -126,7 +124,7 @@ def add_extreme_place(
 def add_member(
     functions: FlatZincFunctions, operands: Sequence[Operand], holds: Callable[[int, int], Any], other: Operand
 ) -> None:
-    """Let some operand satisfy a condition, which is called with its value and that of ``other``."""
+    """Let some operand satisfy a condition, which is called with the operand's value and the value of ``other``."""
 
     def step(state: State, place: int, value: int) -> State:
         if place == 0 or state == "found":

@@ -23,7 +23,7 @@ def add_weighted_sum(
     ----------
     functions : FlatZincFunctions
     terms : sequence of (int, sequence of int)
-        Variables, each with what its states add.
+        Variables, each with the summand of each of its states.
     constant : int
     condition : Condition
     """

@@ -1,4 +1,4 @@
-"""FlatZinc's constraints of scheduling, packing, order and circuits, whose places and values count from 1."""
+"""FlatZinc's constraints of scheduling, packing, order and circuits; places are counted from 1."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _symmetric(functions: FlatZincFunctions, operands: Operands) -> None:
             functions.relation([x, y], lambda to, back, i=i, j=j: (to == j) == (back == i))
 
 
-#: Names, the letters of what they are given, the places of lists of one length, and what adds them.
+#: By name: the letters of the arguments, the places of the arguments that are lists of one length, and the handler.
 STRUCTURES: Mapping[str, tuple[str, tuple[int, ...], Callable[..., None]]] = {
     "cumulative": ("IIIi", (0, 1, 2), _cumulative),
     "disjunctive": ("II", (0, 1), _disjunctive(strict=False)),

@@ -131,7 +131,7 @@ class Xcsp3Lists:
         return output
 
     def linear(self, text: str, at: Element) -> tuple[dict[int, int], int]:
-        """Return an expression as a sum: the weights of variables, some of which are hidden, and a constant."""
+        """Return an expression as a sum: weights of variables, hidden ones among them, and a constant."""
         name, arguments = call_of(text)
         if name not in ("add", "sub", "neg", "mul"):
             (operand,) = self.operands_of("".join(text.split()), at)
@@ -226,7 +226,7 @@ class Xcsp3Lists:
         return self.variables.integers(given[0].text, given[0])
 
     def given(self, element: Element, tag: str, count: int | None = None) -> list[Operand]:
-        """Return the variables and integers of the one child of a name, of which there are ``count``."""
+        """Return the variables and integers of the one child of a name; there must be ``count`` of them."""
         lists = [*element.every(tag)]
         if len(lists) != 1:
             raise self.variables.fail(element, f"one <{tag}>", f"{len(lists)}")

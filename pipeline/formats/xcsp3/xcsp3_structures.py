@@ -1,4 +1,4 @@
-"""Constraints of XCSP3 on order, schedules, packing and circuits: what their elements mean."""
+"""Constraints of XCSP3 on order, schedules, packing and circuits, read from their elements."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Xcsp3Variables:
         self.values.append(values)
 
     def _array(self, element: Element, name: str) -> None:
-        """Read an array, of one domain or of several for parts of it; what has none does not exist."""
+        """Read an array with one domain, or with domains for parts of it; a cell without a domain is no variable."""
         sizes = _INDICES.findall(element.attributes.get("size", ""))
         start = self.start_index(element)
         if not sizes or not all(map(_SIZE.fullmatch, sizes)):
