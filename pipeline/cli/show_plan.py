@@ -32,7 +32,8 @@ def plan_json(found: Outlook) -> str:
 
     ``seconds`` is the prediction for one core, ``unswept`` what a method does that sweeps nothing,
     ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it,
-    ``impossible`` the states and entries of functions that were found to be part of no assignment;
+    ``impossible`` the states and entries of functions that were found to be part of no assignment; ``removed`` counts
+    the variables that preprocessing removed, by the reason;
     ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that. A junction tree that
     was asked for has its sizes in ``junction_tree``.
     """
@@ -52,6 +53,7 @@ def plan_json(found: Outlook) -> str:
             shown["plan"]["junction_tree"] = asdict(plan.junction_tree)
         shown["planning_seconds"] = prepared.seconds
         shown["impossible"] = vars(prepared.network.fallen)
+        shown["removed"] = {reason: len(names) for reason, names in _gone(prepared).items()}
     shown["strategy"] = found.strategy.to_dict()
     return json.dumps({**shown, **({"prepared": left.to_dict()} if left else {})}, allow_nan=False)
 
@@ -109,9 +111,10 @@ def print_plan(found: Outlook) -> None:
     if prepared is None:
         print_rows([("method", found.unswept) if found.unswept else ("no plan", found.refused)])
     elif prepared.plan is None:
-        click.echo("Nothing is left to eliminate: preprocessing gives the answer.")
-        if rows := _fallen_rows(prepared):
-            print_rows(rows)
+        click.echo("Preprocessing gives the answer: no table has to be swept.")
+        rows = [*_gone_rows(prepared), *_fallen_rows(prepared)]
+        command = f"bucketflow solve … --query {found.question.query} answers immediately"
+        print_rows([*rows, ("predicted", "0 s"), ("next", command)])
     else:
         print_rows(_plan_rows(prepared, prepared.plan))
         if _is_junction(prepared):
@@ -214,6 +217,7 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         ("budget", format_bytes(prepared.memory_bytes)),
         ("process", f"some {format_bytes(process_bytes(plan))} outside the budget, for Python and its code"),
         ("planning", f"{prepared.seconds:.2f} s"),
+        *_gone_rows(prepared),
         *_fallen_rows(prepared),
     ]
     if launches := _launches(prepared, plan):
@@ -233,6 +237,38 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
             )
     if names:
         rows.append(("conditioned on", ", ".join(map(printable, names[:6])) + (" …" if len(names) > 6 else "")))
+    return rows
+
+
+def _gone(prepared: Prepared) -> dict[str, list[str]]:
+    """Name the variables that preprocessing removed, by the reason."""
+    network, observed = prepared.network, prepared.question.hard
+    model = network.model
+    one_state = [v for v, states in enumerate(network.domains) if len(states) == 1 and v not in observed]
+    by_reason = {
+        "observed": sorted(observed),
+        "barren": sorted(network.barren - observed.keys()),
+        "one_state": [v for v in one_state if v not in network.barren],
+        "without_function": [v for v in network.free if v not in observed],
+    }
+    return {reason: [model.names[v] for v in variables] for reason, variables in by_reason.items()}
+
+
+def _gone_rows(prepared: Prepared) -> list[tuple[str, str]]:
+    """Say which variables preprocessing removed, and why."""
+    reasons = {
+        "observed": "fixed by the evidence",
+        "barren": "summed to 1: no evidence and no queried variable depends on them",
+        "one_state": "only one state is possible",
+        "without_function": "no function mentions them",
+    }
+    rows = []
+    for reason, names in _gone(prepared).items():
+        if names:
+            listed = ", ".join(map(printable, names[:6])) + (" …" if len(names) > 6 else "")
+            rows.append((reason.replace("_", " "), f"{len(names):,} variables, {reasons[reason]}: {listed}"))
+    if prepared.plan is None and (constants := prepared.network.constants):
+        rows.append(("constants", f"{len(constants):,} functions whose variables all have one state"))
     return rows
 
 

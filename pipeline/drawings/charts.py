@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any, Final
 
 from ..errors import shorten
@@ -15,6 +16,8 @@ from .html import below as below
 from .svg import Canvas, Svg
 
 _WIDTH: Final = 760
+# Numbers that differ by less, relative to their size, are one number on an axis: floats have no more digits.
+_SAME: Final = 1e-12
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 46
 # Pixels of the widest edge; agents whose names stand beside them.
 _WIDEST: Final = 12.0
@@ -32,7 +35,7 @@ class _Axis:
         self.logarithmic = len(positive) >= len(values) - whole and ratio >= DisplayPolicy.current().log_ratio
         known = positive if self.logarithmic else [*values, *([0.0] if whole else [])]
         self.low, self.high = min(known, default=0.0), max(known, default=1.0)
-        if self.low == self.high:
+        if self.high - self.low <= _SAME * max(abs(self.low), abs(self.high)):  # ticks would be equal as texts
             self.low, self.high = self.low - 0.5, self.high + 0.5
         self._begin, self._end = begin, end
 
@@ -44,6 +47,15 @@ class _Axis:
         else:
             share = (inside - self.low) / (self.high - self.low)
         return self._begin + share * (self._end - self._begin)
+
+    def labels(self) -> list[tuple[float, str]]:
+        """Return the ticks with their texts, with as many digits as tell the ticks apart."""
+        ticks = self.ticks()
+        texts = [number_text(tick) for tick in ticks]
+        if len({*texts}) < len(texts):
+            step = min(after - before for before, after in pairwise(ticks))
+            texts = [f"{tick:.{max(0, -math.floor(math.log10(step)))}f}" for tick in ticks]
+        return list(zip(ticks, texts, strict=True))
 
     def ticks(self) -> list[float]:
         """Return numbers to be written beside the axis."""
@@ -61,19 +73,22 @@ def lines(title: str, series: Mapping[str, Points], across: str, unit: str) -> S
     canvas, height = Canvas(), 300
     shown = {name: points for name, points in series.items() if points}
     far = _far_values([y for points in shown.values() for _, y in points])
-    x = _Axis([x for points in shown.values() for x, _ in points], _LEFT, _WIDTH - _RIGHT, whole=True)
+    times = [x for points in shown.values() for x, _ in points]
+    end = max(times, default=1.0)
+    if len({*times}) < 2:  # values of one moment are lines from there on
+        end = 2 * end or 1.0
+    x = _Axis([*times, end], _LEFT, _WIDTH - _RIGHT, whole=True)
     y = _Axis([v for points in shown.values() for _, v in points if v not in far], height - _BOTTOM, _TOP)
     canvas.text(_LEFT, 20, title, "title")
-    for tick in y.ticks():
+    for tick, text in y.labels():
         canvas.line((_LEFT, y.at(tick), _WIDTH - _RIGHT, y.at(tick)), width=0.3)
-        canvas.text(_LEFT - 8, y.at(tick) + 4, number_text(tick), "label", "end")
-    for tick in x.ticks():
+        canvas.text(_LEFT - 8, y.at(tick) + 4, text, "label", "end")
+    for tick, text in x.labels():
         canvas.line((x.at(tick), height - _BOTTOM, x.at(tick), height - _BOTTOM + 5))
-        canvas.text(x.at(tick), height - _BOTTOM + 18, number_text(tick), "label", "middle")
+        canvas.text(x.at(tick), height - _BOTTOM + 18, text, "label", "middle")
     scales = [f"{what}, logarithmic" if axis.logarithmic else what for what, axis in ((across, x), (unit, y))]
     canvas.text(_WIDTH - _RIGHT, height - 8, scales[0], "soft", "end")
     canvas.text(8, _TOP - 10, scales[1], "soft")
-    end = max((p[0] for points in shown.values() for p in points), default=1.0)
     told = []
     for k, (name, points) in enumerate(shown.items()):
         kind = ("one", "two")[k % 2]

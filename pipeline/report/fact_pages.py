@@ -41,7 +41,7 @@ def batch_sections(folder: Path) -> Sections:
 
 
 def _sections(summary: Mapping[str, Any], rows: Sequence[dict[str, str]]) -> Sections:
-    facts = [(name.replace("_", " "), str(value)) for name, value in summary.items() if value != 0]
+    facts = [(name.replace("_", " "), _shown(name, value)) for name, value in summary.items() if value]
     columns = {name: [_cell(name, row.get(name) or "") for row in rows] for name in _COLUMNS}
     sections: Sections = [("Summary", facts)]
     spent = _by_model(rows)
@@ -74,16 +74,30 @@ _FACTS = {
     "inspect": ("Run", ("query", "stages", "disk_bytes")),
     "submit": ("Job", ("job", "directory", "price")),
     "batch": ("Batch", ("rows", "answered", "exit_code")),
+    "compile": ("Circuit", ("out", "nodes", "edges")),
+    "check": ("Check of a circuit", ("faults", "nodes", "edges", "compared")),
+    "evaluate": ("Answer", ()),
+    "formats": ("Formats", ("formats", "unread")),
+    "voi": ("Answer", ("value_of_information",)),
+    "sensitivity": ("Answer", ("sensitivity",)),
+    "conditional": ("Answer", ("conditional",)),
     "calibrate": ("Machine", ("cpu", "disk_bytes_per_second")),
 }
 _JOB = ("id", "state", "share")
+
+
+def is_evaluation(found: Any) -> bool:
+    """Whether ``evaluate`` printed an object: a status and, for each case, a logarithm, or a count or samples."""
+    answers = ("log10", "log10_evidence", "count", "samples")
+    known = {"status", "assignments", "marginals", "variables", *answers}
+    return isinstance(found, dict) and {*found} <= known and any(name in found for name in answers)
 
 
 def command_of(found: Any) -> str:
     """Return the command whose ``--json`` printed an object or a list; nothing if none did."""
     if isinstance(found, list):
         return "jobs" if found and all(isinstance(job, dict) and {*_JOB} <= {*job} for job in found) else ""
-    return next((command for command, (_, names) in _FACTS.items() if {*names} <= {*found}), "")
+    return next((command for command, (_, names) in _FACTS.items() if names and {*names} <= {*found}), "")
 
 
 def fact_sections(found: Any, command: str) -> Sections:
@@ -94,9 +108,17 @@ def fact_sections(found: Any, command: str) -> Sections:
     sections: Sections = [(_FACTS[command][0], rows)] if rows else []
     for name, value in found.items():
         if _is_section(value):
-            title = _words(name).capitalize()
-            sections.append((title, _table(value) if isinstance(value, list) else _rows(value)))
+            sections += _facts_of(_words(name).capitalize(), value)
     return sections
+
+
+def _facts_of(title: str, value: Any) -> Sections:
+    """Return a table of a list of objects; of an object labelled lines, and its tables as sections of their own."""
+    if isinstance(value, list):
+        return [(title, _table(value))]
+    rows = _rows({name: member for name, member in value.items() if not _is_table(member)})
+    tables = [(f"{title}: {_words(name)}", _table(member)) for name, member in value.items() if _is_table(member)]
+    return [*([(title, rows)] if rows else []), *tables]
 
 
 def _is_section(value: Any) -> bool:
@@ -143,6 +165,8 @@ def _shown(name: str, value: Any) -> str:
         return _count(name, value)
     if isinstance(value, float):
         return shown_number(value) if name.startswith("log10") else f"{value:.6g}"
+    if isinstance(value, dict):
+        return "; ".join(f"{_words(inner)} {_shown(inner, member)}" for inner, member in value.items())
     if isinstance(value, list):
         more = f", … and {len(value) - policy.listed_members} more" if len(value) > policy.listed_members else ""
         return ", ".join(_shown(name, each) for each in value[: policy.listed_members]) + more

@@ -16,9 +16,9 @@ from ..formats.text.source import read_json
 from ..public_names import public
 from ..results.dpop_result import DpopResult
 from ..written_files import whole_text
-from .fact_pages import batch_sections, command_of, fact_sections, is_batch
-from .runs import Sections, answer_sections, answer_title, run_sections
-from .shapes import ANSWER, ShapeError
+from .fact_pages import batch_sections, command_of, fact_sections, is_batch, is_evaluation
+from .runs import Sections, answer_sections, answer_title, best_sections, run_sections
+from .shapes import ANSWER, BEST, ShapeError
 
 # What an answer of ``dpop`` shows: the answer, its pseudo-tree, what it cost, and what went over which link.
 
@@ -107,7 +107,7 @@ def _page_of_file(title: str, path: Path) -> str:
         raise FormatError(str(path), None, "what a command of bucketflow printed with --json", "another one")
     try:
         sections = _sections(found, command)
-        return page(answer_title(found, path.name) if command == "solve" else title, sections)
+        return page(answer_title(found, path.name) if command in ("solve", "best") else title, sections)
     except ShapeError as error:
         raise FormatError(str(path), None, error.expected, error.found) from None
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError):
@@ -127,13 +127,21 @@ def _command(found: Any) -> str:
         return ""
     if isinstance(found, dict) and is_dpop(found):
         return "dpop"
-    return "solve" if "status" in found and "seconds" in found else command_of(found)
+    if "assignments" in found and "optimal_count" in found:
+        return "best"
+    if is_evaluation(found):
+        return "evaluate"
+    command = command_of(found)
+    return "solve" if "status" in found and "seconds" in found and command != "compile" else command
 
 
 def _sections(found: Any, command: str) -> Sections:
     """Return the sections about what a command printed; raises whatever a damaged one leads to."""
     if command == "dpop":
         return dpop_sections(found)
+    if command == "best":
+        BEST(found, "")
+        return best_sections(found)
     if command == "solve":
         ANSWER(found, "")
         return answer_sections(found, str(found.get("query", "")))

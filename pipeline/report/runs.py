@@ -57,6 +57,31 @@ def answer_sections(found: Mapping[str, Any], query: str) -> Sections:
     return sections
 
 
+def best_sections(found: Mapping[str, Any]) -> Sections:
+    """Return the sections about the best assignments: how good they are, and where they differ from the first."""
+    ranked = found["assignments"]
+    rows = [("asked", _asked(found, f"the best {len(ranked):,} assignments"))]
+    rows.append(("answer", str(found["status"]) if ranked else "nothing is possible"))
+    if found.get("optimal_count") is not None:
+        rows.append(("optimal assignments", shown_number(found["optimal_count"])))
+    if ranked:
+        rows.append(("the best", shown_assignment(ranked[0]["assignment"])))
+    rows.append(("seconds", ", ".join(f"{name} {seconds:.3f}" for name, seconds in found["seconds"].items())))
+    rows += [("note", text) for text in found.get("notes") or ()]
+    sections: Sections = [("Answer", rows)]
+    if ranked:
+        unit = "value" if ranked[0].get("value") is not None else "log10"
+        first = ranked[0]["assignment"]
+        changes = [{x: s for x, s in each["assignment"].items() if first.get(x) != s} for each in ranked]
+        columns: dict[str, Sequence[Any]] = {
+            "rank": [each["rank"] for each in ranked],
+            unit: [shown_number(each[unit]) if each.get(unit) is not None else "" for each in ranked],
+            "differs from the best in": [shown_assignment(change) if change else "" for change in changes],
+        }
+        sections.append(("Assignments", charts.table(columns)))
+    return sections
+
+
 def answer_title(found: Mapping[str, Any], otherwise: str) -> str:
     """Return what a page about an answer is called: the model and the query."""
     model = found.get("model") or {}
@@ -67,15 +92,20 @@ def answer_title(found: Mapping[str, Any], otherwise: str) -> str:
 
 def _short(found: Mapping[str, Any], query: str) -> list[tuple[str, str]]:
     """Return what was asked, what the answer is, whether to trust it, and what it cost: one line each."""
-    model, evidence = found.get("model"), found.get("evidence") or {}
-    asked = str(found.get("query") or query or "marginals")
-    if model:
-        asked += f" of {Path(model['source']).name or model['name'] or 'a model in memory'}"
-        asked += f", {model['kind']}, {model['variables']:,} variables"
-        asked += f", given {shown_assignment(evidence)}" if evidence else ", without evidence"
+    asked = _asked(found, str(found.get("query") or query or "marginals"))
     seconds = sum(found["seconds"].values())
     cost = f"{seconds:.3g} s, {format_bytes(found['peak_rss_bytes'])} at most"
     return [("asked", asked), ("answer", _said(found)), ("trust", _trust(found)), ("cost", cost)]
+
+
+def _asked(found: Mapping[str, Any], what: str) -> str:
+    """Say what was asked of which model, given which evidence."""
+    model, evidence = found.get("model"), found.get("evidence") or {}
+    if not model:
+        return what
+    name = Path(model["source"]).name or model["name"] or "a model in memory"
+    given = f"given {shown_assignment(evidence)}" if evidence else "without evidence"
+    return f"{what} of {name}, {model['kind']}, {model['variables']:,} variables, {given}"
 
 
 def _said(found: Mapping[str, Any]) -> str:

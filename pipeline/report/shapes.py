@@ -113,6 +113,12 @@ _PROOF = record(
 )
 _MODEL = record({"name": TEXT, "source": TEXT, "kind": TEXT, "variables": COUNT})
 _JOINT = record({"variables": listed(TEXT), "table": _plain("a table", list)})
+_RANKED = record({"rank": COUNT, "assignment": named(STATE)}, {"value": FIGURE, "log10": NUMBER})
+#: What ``solve --best`` prints.
+BEST = record(
+    {"status": TEXT, "seconds": named(NUMBER), "assignments": listed(_RANKED)},
+    {"optimal_count": FIGURE, "model": _MODEL, "evidence": named(EVIDENCE), "notes": listed(TEXT)},
+)
 #: What ``solve``, ``marginals``, ``bound`` and ``result`` print.
 ANSWER = record(
     {"status": TEXT, "seconds": named(NUMBER), "peak_rss_bytes": COUNT},

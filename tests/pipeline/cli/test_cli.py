@@ -248,10 +248,19 @@ def test_what_is_asked_stands_under_question(command: str) -> None:
     assert {line.split()[0] for line in others.splitlines() if line.startswith("  -")} <= allowed
 
 
-def test_where_preparation_answers_no_engine_is_offered() -> None:
-    assert in_process("plan", "diagnosis", "--query", "partition").splitlines() == [
-        "Nothing is left to eliminate: preprocessing gives the answer."
-    ]
+def test_where_preparation_answers_the_plan_says_what_it_removed_and_why() -> None:
+    first, *rows = in_process("plan", "diagnosis", "--query", "partition").splitlines()
+    assert first == "Preprocessing gives the answer: no table has to be swept."
+    told = dict(row.split(maxsplit=1) for row in rows)
+    assert told["barren"].startswith("26 variables, summed to 1: no evidence and no queried variable depends on them: ")
+    assert told["next"] == "bucketflow solve … --query partition answers immediately"
+
+
+def test_a_plan_names_the_variables_that_it_need_not_sweep() -> None:
+    shown = in_process("plan", "diagnosis", "--query", "partition", "--evidence", "Flow=full")
+    assert re.search(r"^observed +1 variables, fixed by the evidence: Flow$", shown, re.MULTILINE)
+    assert re.search(r"^barren +\d+ variables, summed to 1", shown, re.MULTILINE)
+    assert re.search(r"^largest table ", shown, re.MULTILINE)
 
 
 def test_terminals_of_any_encoding(tmp_path: Path) -> None:

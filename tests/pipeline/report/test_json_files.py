@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from functools import cache
+from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.pipeline.cli.main import main
+from bucketflow.pipeline.drawings import charts
 from bucketflow.pipeline.report.report import report
 from bucketflow.pipeline.report.shapes import ANSWER, ShapeError
 from tests.models import grid
@@ -64,12 +66,27 @@ def headings(page: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "shown"),
     [
-        (("plan", "satellite"), ["Question", "Plan", "Impossible", "Strategy"]),
-        (("plan", "fields"), ["Question", "Strategy", "Prepared"]),
-        (("plan", "diagnosis", "--query", "marginals"), ["Question", "Plan", "Impossible", "Strategy"]),
+        (("plan", "satellite"), ["Question", "Plan", "Impossible", "Removed", "Strategy", "Strategy: offers"]),
+        (("plan", "fields"), ["Question", "Strategy", "Strategy: offers", "Prepared"]),
+        (
+            ("plan", "diagnosis", "--query", "marginals"),
+            ["Question", "Plan", "Impossible", "Removed", "Strategy", "Strategy: offers"],
+        ),
         (("info", "meetings"), ["Model"]),
         (("marginals", "diagnosis"), ["Answer", "Marginals"]),
+        (
+            ("plan", "diagnosis", "--query", "partition"),
+            ["Question", "Plan", "Impossible", "Removed", "Strategy", "Strategy: offers"],
+        ),
         (("bound", "grid", "--z", "2"), ["Answer", "Convergence"]),
+        (("solve", "diagnosis", "--best", "10"), ["Answer", "Assignments"]),
+        (("marginals", "diagnosis", "--voi", "WetWellLevel"), ["Answer", "Value of information"]),
+        (
+            ("marginals", "diagnosis", "--sensitivity", "Season=winter"),
+            ["Answer", "Sensitivity", "Sensitivity: parameters"],
+        ),
+        (("marginals", "diagnosis", "--conditional", "Flow"), ["Answer", "Conditional"]),
+        (("formats",), ["Formats", "Unread"]),
         (("dpop", "meetings"), ["Answer", "Metrics", "Pseudo-tree", "Agents", "Load by link"]),
         (("solve", "satellite"), ["Answer"]),
     ],
@@ -88,6 +105,43 @@ def test_a_page_of_a_plan_has_its_figures(tmp_path: Path) -> None:
     assert f"width {found['plan']['width']} " in plain
     assert f"seconds {found['plan']['seconds']:.6g} " in plain
     assert "sliced none" in plain
+
+
+def test_no_page_shows_python(tmp_path: Path) -> None:
+    """Neither dictionaries nor empty lists."""
+    (tmp_path / "list.csv").write_text("model\nsatellite\n")
+    bucketflow.batch(tmp_path / "list.csv", tmp_path / "out")
+    report(tmp_path / "out", tmp_path / "batch.html")
+    pages = [tmp_path / "batch.html"]
+    for k, command in enumerate((("plan", "fields"), ("plan", "satellite"), ("info", "meetings"), ("formats",))):
+        pages.append(tmp_path / f"page{k}.html")
+        report(written(tmp_path, printed(*command)), pages[-1])
+    for path in pages:
+        text = re.sub(r"<(script|style).*?</\1>", "", path.read_text(), flags=re.DOTALL)
+        plain = unescape(re.sub(r"<[^>]*>", " ", text))
+        assert not re.search(r"\{'|\[\]|\['|\bNone\b", plain), path
+
+
+def test_circuits_and_evaluations_have_pages(tmp_path: Path) -> None:
+    circuit = str(tmp_path / "circuit.npz")
+    commands = (("compile", "diagnosis", "-o", circuit), ("check", "circuit", circuit), ("evaluate", circuit))
+    counted = ("evaluate", circuit, "--query", "count")
+    for command in (*commands, counted):
+        report(written(tmp_path, printed(*command)), tmp_path / "page.html")
+        assert headings(tmp_path / "page.html")[0] in ("Circuit", "Check of a circuit", "Answer")
+
+
+def test_bounds_that_are_found_once_are_lines_of_some_length(tmp_path: Path) -> None:
+    report(written(tmp_path, printed("bound", "grid", "--z", "2")), tmp_path / "page.html")
+    paths = re.findall(r"M([\d.]+) [\d.]+(?:H[\d.]+V[\d.]+)*H([\d.]+)", (tmp_path / "page.html").read_text())
+    assert len(paths) == 2
+    assert all(float(end) - float(begin) > 100 for begin, end in paths)
+
+
+def test_ticks_of_an_axis_have_different_texts() -> None:
+    for low, high in ((-1.4116291, -1.4116290), (53.57, 53.570001), (1e9, 1e9 + 3), (2.0, 2.0), (0.0, 1.0)):
+        texts = [text for _, text in charts._Axis([low, high], 0.0, 100.0).labels()]
+        assert len({*texts}) == len(texts) > 1
 
 
 def test_runs_batches_and_jobs(tmp_path: Path) -> None:
