@@ -74,7 +74,7 @@ _FACTS = {
     "inspect": ("Run", ("query", "stages", "disk_bytes")),
     "submit": ("Job", ("job", "directory", "price")),
     "batch": ("Batch", ("rows", "answered", "exit_code")),
-    "compile": ("Circuit", ("out", "nodes", "edges")),
+    "circuit": ("Circuit", ("out", "nodes", "edges")),
     "check": ("Check of a circuit", ("faults", "nodes", "edges", "compared")),
     "evaluate": ("Answer", ()),
     "formats": ("Formats", ("formats", "unread")),

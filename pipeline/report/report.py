@@ -132,7 +132,7 @@ def _command(found: Any) -> str:
     if is_evaluation(found):
         return "evaluate"
     command = command_of(found)
-    return "solve" if "status" in found and "seconds" in found and command != "compile" else command
+    return "solve" if "status" in found and "seconds" in found and command != "circuit" else command
 
 
 def _sections(found: Any, command: str) -> Sections:

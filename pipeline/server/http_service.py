@@ -98,6 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     wbufsize = -1
     server: HttpService
+    raw_requestline: bytes
 
     def setup(self) -> None:
         super().setup()

@@ -98,7 +98,7 @@ def check_max_marginals(model: Model, evidence: Evidence, names: list[str], memo
 
 def _check_posteriors(model: Model, evidence: Evidence, names: list[str], memory: int, maximum: bool) -> None:
     joint = [names] if len(names) > 1 else []
-    asked = {"query_vars": names, "joint": joint, "maximum": maximum}
+    asked = {"variables": names, "joint": joint, "maximum": maximum}
     found = bucketflow.marginals(model, evidence=evidence, memory=memory, **asked)
     worth = values(model, evidence)
     if not worth:

@@ -124,7 +124,7 @@ def test_no_page_shows_python(tmp_path: Path) -> None:
 
 def test_circuits_and_evaluations_have_pages(tmp_path: Path) -> None:
     circuit = str(tmp_path / "circuit.npz")
-    commands = (("compile", "diagnosis", "-o", circuit), ("check", "circuit", circuit), ("evaluate", circuit))
+    commands = (("circuit", "diagnosis", "-o", circuit), ("check", "circuit", circuit), ("evaluate", circuit))
     counted = ("evaluate", circuit, "--query", "count")
     for command in (*commands, counted):
         report(written(tmp_path, printed(*command)), tmp_path / "page.html")
