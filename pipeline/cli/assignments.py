@@ -27,12 +27,12 @@ SAMPLE = "sample"
 _MOST_LISTED = 100_000
 _OF_SAMPLES = ("samples", "temperature")
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
-    "samples": click.option("--samples", type=click.IntRange(min=0), metavar="N", help="How many samples to draw."),
+    "samples": click.option("--samples", type=click.IntRange(min=0), metavar="N", help="Number of samples."),
     "temperature": click.option(
         "--temperature",
         type=float,
         metavar="T",
-        help="Of samples from a cost network: in proportion to exp(-cost/T); inf for all that is allowed alike.",
+        help="Temperature of samples from a cost network: weights exp(-cost/T); inf draws uniformly.",
     ),
     "best": click.option(
         "--best", type=click.IntRange(min=1), metavar="M", help="List the M best assignments, in order."
@@ -41,18 +41,18 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
         "--diverse",
         type=click.IntRange(min=1),
         metavar="D",
-        help="Any two of the best assignments that are listed differ in at least D variables.",
+        help="List assignments that differ pairwise in at least D variables.",
     ),
     "within": click.option(
         "--within",
         metavar="D",
-        help="List all assignments whose cost, or log10 of whose probability, is at most D from the optimum.",
+        help="List all assignments within D of the optimal cost, or of its log10 probability.",
     ),
     "all_optimal": click.option("--all-optimal", is_flag=True, default=None, help="Count and list all optima."),
     "out": click.option(
         "--out",
         metavar="FILE",
-        help="File for the answer: .json, or .csv for its table; for samples .csv, .jsonl or .parquet.",
+        help="Write the answer to a .json or .csv file; samples to .csv, .jsonl or .parquet.",
     ),
 }
 

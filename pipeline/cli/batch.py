@@ -44,10 +44,10 @@ _DRAWN = ("pricing", "asking")
     "--out",
     required=True,
     metavar="DIR",
-    help="Folder for the results; questions that are answered there are not asked again.",
+    help="Folder for the results. Rows that it already answers are skipped.",
 )
-@click.option("--query", default="optimum", show_default=True, help="The query of rows that name none.")
-@option("memory", "Memory budget of rows that name none.")
+@click.option("--query", default="optimum", show_default=True, help="Query of rows without one.")
+@option("memory", "Memory budget of rows without one.")
 @options_of("workers", "scheduler", "gpus")
 @click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after S seconds.")
 @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
@@ -59,7 +59,9 @@ _DRAWN = ("pricing", "asking")
 @guarded
 @on_cluster
 def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: bool, **options: Any) -> None:
-    """Answer the questions in MANIFEST: .csv, .jsonl or .yaml with a column `model`, or a folder of models.
+    """Answer each question of a list once.
+
+    MANIFEST is a .csv, .jsonl or .yaml file with a column `model`, or a folder of models.
 
     Exit codes: 0 all answered, 3 some refused because of a budget, 5 some failed, 4 stopped: run it again.
     """
@@ -140,23 +142,29 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
 
 
 @click.command("serve")
-@click.option("--address", default="127.0.0.1", show_default=True, help="Of this machine; localhost or ::1 else.")
-@click.option("--port", default=0, metavar="N", help="The port.  [default: one that is free]")
-@click.option("--query", default="optimum", show_default=True, help="The query of rows that name none.")
-@option("memory", "For everything together: kept models get at most half, a question the rest.")
+@click.option(
+    "--address", default="127.0.0.1", show_default=True, help="Address of this machine: 127.0.0.1, localhost or ::1."
+)
+@click.option("--port", default=0, metavar="N", help="Port.  [default: a free one]")
+@click.option("--query", default="optimum", show_default=True, help="Query of rows without one.")
+@option("memory", "Memory budget of the server; cached models take at most half of it.")
 @click.option(
     "--time",
     type=click.FloatRange(min=0),
     metavar="S",
-    help="After S seconds, leave an optimum between its bounds, and stop another question.",
+    help="After S seconds, return an optimum with bounds, and stop any other question.",
 )
-@click.option("--idle", type=click.FloatRange(min=0), metavar="MINUTES", help="End after so long without a question.")
-@click.option("--stop", is_flag=True, help="Stop the servers that run, those of --keep-warm too.")
+@click.option(
+    "--idle", type=click.FloatRange(min=0), metavar="MINUTES", help="Stop after this many minutes without a question."
+)
+@click.option("--stop", is_flag=True, help="Stop all running servers, including those of --keep-warm.")
 @click.option("--warm-lock", type=int, hidden=True, help="The open lock of a folder for --keep-warm.")
 @json_option
 @guarded
 def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> None:
-    """Answer questions that programs of this machine POST as JSON lines, with the columns of a batch's list.
+    """Answer questions of programs on this machine.
+
+    A question is a JSON line with the columns of a batch's list.
 
     URL and token are in files of the folder `server` in the cache folder, which nobody else can read.
     """
@@ -209,10 +217,13 @@ def _stop_servers(as_json: bool) -> None:
 
 @click.command("report")
 @click.argument("source", metavar="DIR|RESULT.json", shell_complete=complete_path)
-@click.option("-o", "--out", required=True, metavar="FILE.html", help="The page; it needs no network.")
+@click.option("-o", "--out", required=True, metavar="FILE.html", help="Page to write; it needs no network.")
 @guarded
 def report(source: str, out: str) -> None:
-    """Write a page about a run directory, a job, a batch, or what a command printed with --json."""
+    """Write a page about a run, a job, a batch or an answer.
+
+    An answer is a file that a command printed with --json.
+    """
     from ..report.report import report as written
 
     written(source, out)

@@ -17,23 +17,23 @@ from .options import Grouped, asking, keep_warm, keywords_of, load, option, prin
     type=click.Choice(["optimum", "partition"]),
     default="optimum",
     show_default=True,
-    help="Best assignment, or log10 of the partition function.",
+    help="Bound the optimum, or log10 of the partition function.",
 )
 @click.option(
     "--z",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Most variables of a mini-bucket.  [default: growing while memory and time allow]",
+    help="Maximum number of variables of a mini-bucket.  [default: grows while memory and time allow]",
 )
-@option("time", "Wall seconds.  [default: 10, without end where --z is given]")
-@option("disk", "Budget for messages on disk.  [default: what is free]")
+@option("time", "Wall seconds.  [default: 10; unlimited with --z]")
+@option("disk", "Disk budget for messages.  [default: the free space]")
 @option("workdir", "Folder for messages that exceed memory; an interrupted run there is continued.")
 @option("gpus", "Join large mini-buckets on a GPU of this machine.")
 @option("gpu_memory")
 @guarded
 @keep_warm
 def bound(file: str, as_json: bool, **options: Any) -> None:
-    """Enclose an answer on the model in FILE between two bounds, by mini-bucket elimination."""
+    """Bound an answer from both sides by mini-buckets."""
     from dataclasses import replace
 
     from ..api import bound as api

@@ -41,7 +41,7 @@ _LOOKING_FOR_TREES = frozenset(("rows", "diagram", "search", "mini-buckets", "ma
 @click.command("warm")
 @guarded
 def warm() -> None:
-    """Compile all loops for this machine ahead, for images and workers.
+    """Compile all loops ahead of time, for images and workers.
 
     Modules are compiled too, where they are. The code of loops is kept in the folder $BUCKETFLOW_CACHE, by default in
     the user's cache directory; folders that others may write to are not used.
@@ -298,7 +298,7 @@ def _threads() -> None:
 @json_option
 @guarded
 def calibrate(as_json: bool) -> None:
-    """Measure CPU, disk and GPU, and keep the rates for later plans.
+    """Measure CPU, disk and GPU, and store their rates for later plans.
 
     Predictions, the choice between slices and boxes, and what runs on a GPU follow what was measured.
     """
@@ -318,17 +318,17 @@ def calibrate(as_json: bool) -> None:
 
 
 @click.command("tune")
-@click.option("--gpus", type=int, metavar="1", help="Learn launches of this machine's GPU.  [default: of its cores]")
-@click.option("--minutes", type=float, default=3.0, show_default=True, metavar="M", help="Measure for so long.")
+@click.option("--gpus", type=int, metavar="1", help="Tune kernels of this machine's GPU.  [default: of its cores]")
+@click.option("--minutes", type=float, default=3.0, show_default=True, metavar="M", help="Minutes to measure.")
 @click.option("--threads", type=int, metavar="N", help="Threads to compare with one.  [default: all cores]")
-@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Of the steps that are drawn.")
-@click.option("--model", "models", multiple=True, metavar="FILE", help="A whole model to try; may be repeated.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="S", help="Seed of the random steps.")
+@click.option("--model", "models", multiple=True, metavar="FILE", help="A model to test the result on; repeatable.")
 @json_option
 @guarded
 def tune(
     gpus: int | None, minutes: float, threads: int | None, seed: int, models: tuple[str, ...], as_json: bool
 ) -> None:
-    """Learn from measured steps which kernels to launch, and what they take.
+    """Measure steps, and learn which kernels to launch.
 
     Steps are run by every launch that they can have; regressions are fitted to most of them and compared with today's
     rules on the others. Whole models, random ones or yours, are run both ways. The best one is kept for later plans on

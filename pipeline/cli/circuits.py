@@ -30,18 +30,21 @@ _ALL = 1 << 40
     "--out",
     required=True,
     metavar="FILE",
-    help="Where the circuit goes: .npz, .nnf for c2d's text, .ddnnf for d4's.",
+    help="Circuit file: .npz, .nnf (text of c2d) or .ddnnf (text of d4).",
 )
 @click.option(
     "--method",
     type=click.Choice(_METHODS),
     default="auto",
     show_default=True,
-    help="What it is made from: buckets of an order, or a search that counts clauses; auto gives them turns.",
+    help="How to build the circuit: from buckets of an order, or from a search over clauses; auto tries both.",
 )
 @guarded
 def circuit(file: str, as_json: bool, out: str, method: CircuitMethod, **options: Any) -> None:
-    """Compile the model in FILE to a circuit: smooth, deterministic and decomposable, evaluated as often as wanted."""
+    """Write the model in FILE as an arithmetic circuit.
+
+    The circuit is smooth, deterministic and decomposable.
+    """
     from ...tasks.compiler.working_time import compiling_seconds
     from ..circuits.circuit_files import circuit_ending
     from ..circuits.circuit_model import circuit as made
@@ -69,7 +72,7 @@ def circuit(file: str, as_json: bool, out: str, method: CircuitMethod, **options
 
 @click.group()
 def check() -> None:
-    """Prove what a file is."""
+    """Check a file: `check circuit`."""
 
 
 @check.command("circuit")
@@ -78,9 +81,9 @@ def check() -> None:
 @json_option
 @guarded
 def check_circuit_command(file: str, model: str | None, as_json: bool) -> None:
-    """Prove that the circuit in FILE is decomposable, smooth and deterministic, and has the assignments of MODEL.
+    """Prove that the circuit in FILE is decomposable, smooth and deterministic, and equals MODEL.
 
-    Exit code 2 if it is not.
+    The exit code is 2 if it does not.
     """
     from ..circuits.circuit_check import check_circuit
     from ..circuits.circuit_model import load_circuit
@@ -96,18 +99,18 @@ def check_circuit_command(file: str, model: str | None, as_json: bool) -> None:
 
 @click.command()
 @click.argument("file")
-@click.option("--query", type=click.Choice(_QUERIES), default="partition", show_default=True, help="What of it.")
+@click.option("--query", type=click.Choice(_QUERIES), default="partition", show_default=True, help="Query.")
 @click.option("--evidence", multiple=True, metavar="FILE|x=v,…", help="Observed variables, as for solve.")
-@click.option("--cases", metavar="FILE", help="A .csv file of cases, each a row of states.")
-@click.option("--samples", type=click.IntRange(min=0), metavar="N", help="How many samples to draw.")
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of samples.")
-@option("memory", "For the circuit and its evaluation.  [default: most of what is free]")
+@click.option("--cases", metavar="FILE", help="A .csv file with a case in each row.")
+@click.option("--samples", type=click.IntRange(min=0), metavar="N", help="Number of samples.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the samples.")
+@option("memory", "Memory budget of the circuit and its evaluation.  [default: most of the free memory]")
 @click.option("--gpus", type=click.IntRange(min=1), metavar="1", help="Evaluate on a GPU.")
 @click.option(
     "--assignment",
     multiple=True,
     metavar="FILE|x=v,…",
-    help="FILE is a model: what these states of all its variables are worth, x=v pairs or what solve printed as JSON.",
+    help="Evaluate this assignment on the model in FILE: x=v pairs, or the JSON file of an answer.",
 )
 @json_option
 @guarded
@@ -123,9 +126,10 @@ def evaluate(
     gpus: int | None,
     as_json: bool,
 ) -> None:
-    """Evaluate the circuit in FILE: its sum, best assignment, marginals, count, or samples, for one case or many.
+    """Evaluate a circuit, or an assignment.
 
-    With --assignment, evaluate that on the model in FILE.
+    A circuit gives a sum, a best assignment, marginals, a count or samples, for one case or many. With --assignment,
+    FILE is a model, and the assignment is evaluated on it.
     """
     if assignment:
         if evidence or cases or samples is not None or gpus or query != "partition":

@@ -18,25 +18,30 @@ _HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, 
 
 @click.command("dpop", cls=Grouped)
 @click.argument("file", shell_complete=complete_model)
-@click.option("--agents", metavar="FILE", help="A list of the variables that each agent owns, in YAML or JSON.")
+@click.option("--agents", metavar="FILE", help="YAML or JSON file with the variables that each agent owns.")
 @click.option(
     "--order",
     default="cheapest",
     show_default=True,
     metavar="NAME|a,b,…",
-    help=f"Of the pseudo-tree: {_HEURISTICS}, or names of agents.",
+    help=f"Order of the pseudo-tree: {_HEURISTICS}, or names of agents.",
 )
 @option("seed", "Seed of the search for a planned tree.")
-@click.option("--z", type=click.IntRange(min=1), metavar="N", help="Most variables of a mini-bucket (ADPOP): bounds.")
+@click.option(
+    "--z",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Maximum number of variables of a mini-bucket (ADPOP); gives bounds.",
+)
 @click.option(
     "--memory",
     metavar="SIZE",
-    help="Most bytes of a message's table, by going through cut variables (MB-DPOP).  [default: no limit]",
+    help="Maximum size of a message (MB-DPOP).  [default: no limit]",
 )
 @click.option(
-    "--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Simulated seconds that a message takes."
+    "--latency", type=click.FloatRange(min=0), default=0.0, metavar="S", help="Simulated seconds of each message."
 )
-@click.option("--bandwidth", metavar="SIZE", help="Bytes that a link carries in a second.  [default: no limit]")
+@click.option("--bandwidth", metavar="SIZE", help="Simulated bytes a second of each link.  [default: no limit]")
 @click.option("--threads", type=click.IntRange(min=1), default=1, show_default=True, help="Cores of an agent.")
 @option("workers", "Local Dask worker processes for agents.")
 @option("scheduler")
@@ -44,7 +49,10 @@ _HEURISTICS = "cheapest, planned, most-connected, max-degree, most-constrained, 
 @json_option
 @guarded
 def dpop(file: str, agents: str | None, as_json: bool, **options: Any) -> None:
-    """Solve the distributed problem in FILE by its agents' messages: DPOP, ADPOP or MB-DPOP."""
+    """Solve a distributed problem by its agents' messages.
+
+    The algorithm is DPOP, ADPOP (--z) or MB-DPOP (--memory).
+    """
     import time
     from dataclasses import replace
 
@@ -105,7 +113,7 @@ def _print(found: DpopResult) -> None:
     default=0.3,
     show_default=True,
     metavar="P1",
-    help="Share of all pairs that have a function, or of all agents that attend a meeting.",
+    help="Fraction of variable pairs with a function, or of agents at each meeting.",
 )
 @click.option(
     "--tightness",
@@ -113,17 +121,20 @@ def _print(found: DpopResult) -> None:
     default=0.0,
     show_default=True,
     metavar="P2",
-    help="Share of the entries of a function that are forbidden.",
+    help="Fraction of forbidden entries in a function.",
 )
-@click.option("--cost", type=int, metavar="C", help="Costs are 0 to C.  [default: 100; of conflicts 1]")
+@click.option("--cost", type=int, metavar="C", help="Costs range from 0 to C.  [default: 100; for coloring 1]")
 @click.option(
-    "--links", type=int, default=2, show_default=True, metavar="M", help="Links of a new node of a scale-free graph."
+    "--links", type=int, default=2, show_default=True, metavar="M", help="Links of each new node in a scale-free graph."
 )
-@click.option("--agents", type=int, default=5, show_default=True, metavar="N", help="Number of agents who meet.")
+@click.option("--agents", type=int, default=5, show_default=True, metavar="N", help="Number of agents.")
 @option("seed", "Seed of the random numbers.")
 @guarded
 def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
-    """Write a random problem of KIND to TARGET, a .yaml, .xml, .wcsp or .cfn file (.gz and .xz too)."""
+    """Write a random problem of KIND to TARGET.
+
+    TARGET ends in .yaml, .xml, .wcsp or .cfn, perhaps with .gz or .xz.
+    """
     from ..formats.write import save
     from ..models.random_dcops import generate as made
 

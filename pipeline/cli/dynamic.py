@@ -25,18 +25,22 @@ if TYPE_CHECKING:
     type=click.Choice(["filter", "smooth", "path"]),
     default="filter",
     show_default=True,
-    help="Posteriors of each step given those before it, or given all; or the most likely states of all steps.",
+    help="filter: posteriors given earlier steps. smooth: given all steps. path: the most likely states.",
 )
-@click.option("--steps", type=click.IntRange(min=1), metavar="N", help="How many.  [default: the rows of --evidence]")
-@click.option("--evidence", metavar="CSV", help="A header of variable names, then a row a step; blank is unobserved.")
 @click.option(
-    "--lag", type=click.IntRange(min=0), metavar="K", help="Of a filter: what is observed up to K steps later counts."
+    "--steps", type=click.IntRange(min=1), metavar="N", help="Number of steps.  [default: the rows of --evidence]"
 )
-@click.option("--variables", default="all", show_default=True, metavar="a,b", help="Variables that are asked for.")
+@click.option(
+    "--evidence", metavar="CSV", help="CSV file: variable names, then a row for each step; blank means unobserved."
+)
+@click.option(
+    "--lag", type=click.IntRange(min=0), metavar="K", help="For filter: use observations of up to K later steps."
+)
+@click.option("--variables", default="all", show_default=True, metavar="a,b", help="Variables to compute.")
 @click.option(
     "--suffixes",
     metavar="A,B",
-    help="What names end with one step before, and now.  [default: _0,_1 or _prev, or [0],[1] or 0,t]",
+    help="Name suffixes of the previous and the current step.  [default: _0,_1 or _prev, or [0],[1] or 0,t]",
 )
 @click.option("-o", "--out", required=True, metavar="FILE", help="File for the answer: .csv, .jsonl, .parquet.")
 @options_of("order", "order_time", "tree", "seed", "memory")
@@ -46,7 +50,7 @@ if TYPE_CHECKING:
 def dynamic(
     initial: str, transition: str | None, suffixes: str | None, no_check: bool, as_json: bool, **options: Any
 ) -> None:
-    """Answer for each step of a network that begins as INITIAL and goes on as TRANSITION says.
+    """Answer a query for each step of a dynamic network.
 
     TRANSITION has the variables of a step, and those of the step before under names with a suffix. Without it INITIAL
     has both.

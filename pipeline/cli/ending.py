@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import wraps
 from importlib import import_module
@@ -79,18 +79,29 @@ def _open_streams() -> None:
 
 
 class Commands(click.Group):
-    """Commands whose output may go to a full device; what else is written names its file.
+    """All commands, imported one by one and listed by groups; a full output device ends them with one sentence.
 
     Parameters
     ----------
     homes : mapping of str to str
-        Modules beside this one, by the commands that are found there under their names; each is imported for its own
-        sake only.
+        The module of each command that is not defined in the main module. Only the module of the called command is
+        imported.
+    groups : mapping of str to sequence of str
+        The commands of each section of the help.
     """
 
-    def __init__(self, *args: Any, homes: Mapping[str, str], **settings: Any) -> None:
+    def __init__(
+        self, *args: Any, homes: Mapping[str, str], groups: Mapping[str, Sequence[str]], **settings: Any
+    ) -> None:
         super().__init__(*args, **settings)
-        self._homes = homes
+        self._homes, self.groups = homes, groups
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands by groups, each with the first sentence of its help."""
+        for title, names in self.groups.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(title):
+                formatter.write_dl([(name, command.get_short_help_str(60)) for name, command in commands if command])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name all commands."""

@@ -20,24 +20,22 @@ if TYPE_CHECKING:
 _SHOWN = 20
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "entropy": click.option(
-        "--entropy", multiple=True, metavar="a,b", help="Entropy of the joint of these variables, in bits."
+        "--entropy", multiple=True, metavar="a,b", help="Entropy of these variables together, in bits."
     ),
     "mutual": click.option(
         "--mutual", multiple=True, metavar="a,b:c[|d]", help="Mutual information of two sets, given a third, in bits."
     ),
     "conditional": click.option(
-        "--conditional", multiple=True, metavar="a|b,c", help="The table of some variables given others: P(a | b, c)."
+        "--conditional", multiple=True, metavar="a|b,c", help="The conditional distribution P(a | b, c)."
     ),
-    "voi": click.option(
-        "--voi", metavar="x", help="Value of information: what observing each variable says of x, in bits."
-    ),
+    "voi": click.option("--voi", metavar="x", help="Value of information of each variable for x, in bits."),
     "relevant": click.option(
-        "--relevant", metavar="x", help="What each finding does to the posterior of x: left out, and alone, in bits."
+        "--relevant", metavar="x", help="Effect of each finding on x, if removed and if alone, in bits."
     ),
     "sensitivity": click.option(
         "--sensitivity", metavar="x=v", help="The posterior of a state as a function of each parameter of the network."
     ),
-    "conflict": click.option("--conflict", is_flag=True, help="How much the findings contradict each other."),
+    "conflict": click.option("--conflict", is_flag=True, help="Degree to which the findings contradict each other."),
 }
 
 

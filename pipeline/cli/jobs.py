@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _UNANSWERED = 4
 _COLUMNS = ("job", "model", "query", "state", "done", "for", "workers", "peak")
 
-_scheduler = click.option("--scheduler", metavar="ADDR", help="The scheduler that runs JOB, where JOB is an id.")
+_scheduler = click.option("--scheduler", metavar="ADDR", help="The scheduler of JOB, if JOB is an id.")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -45,7 +45,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 @options_of(*options_for("jobs"))
 @guarded
 def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
-    """Hand a query on the model in FILE to a cluster, and return at once."""
+    """Submit a query on the model in FILE as a job to a cluster."""
     from ..answering.question import question_of
     from ..jobs.submit import submitted
     from ..options import Options, ProofOptions
@@ -74,11 +74,11 @@ def _print_submitted(job: Job, as_json: bool) -> None:
 
 @click.command("jobs")
 @click.argument("place", metavar="[DIR]", required=False, shell_complete=complete_path)
-@click.option("--scheduler", metavar="ADDR", help="List the jobs that were submitted to this scheduler.")
+@click.option("--scheduler", metavar="ADDR", help="List the jobs of this scheduler.")
 @_json
 @guarded
 def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
-    """List the jobs in a folder of run directories, or of a scheduler."""
+    """List the jobs in a folder, or of a scheduler."""
     from ..jobs.job import jobs as found
 
     facts = []
@@ -100,7 +100,10 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
 @_scheduler
 @guarded
 def watch(job: str, scheduler: str | None) -> None:
-    """Show the progress of JOB until it ends; Ctrl-C stops the display, not the job."""
+    """Show the progress of JOB until it ends.
+
+    Ctrl-C stops the display, not the job.
+    """
     found = _found(job, scheduler)
     with _leaving(found):
         _watch(found)
@@ -109,7 +112,7 @@ def watch(job: str, scheduler: str | None) -> None:
 @click.command("result")
 @click.argument("job", shell_complete=complete_path)
 @_scheduler
-@click.option("--wait", is_flag=True, help="Wait until there is an answer.")
+@click.option("--wait", is_flag=True, help="Wait for the answer.")
 @_json
 @guarded
 def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
@@ -124,7 +127,7 @@ def result(job: str, scheduler: str | None, wait: bool, as_json: bool) -> None:
 @_scheduler
 @guarded
 def cancel(job: str, scheduler: str | None) -> None:
-    """Stop JOB within seconds; it can be resumed."""
+    """Stop JOB within seconds; `resume` continues it."""
     found = _found(job, scheduler)
     click.echo(f"{found.id} {found.cancel()}")
 
@@ -134,7 +137,7 @@ def cancel(job: str, scheduler: str | None) -> None:
 @_scheduler
 @guarded
 def log(job: str, scheduler: str | None) -> None:
-    """Print what happened to JOB, one JSON object a line."""
+    """Print the events of JOB, one JSON object a line."""
     for line in _found(job, scheduler).log():
         click.echo(json.dumps(line))
 

@@ -57,11 +57,20 @@ _HOMES = {
     "serve": "batch",
     **dict.fromkeys(("cancel", "jobs", "log", "result", "submit", "watch"), "jobs"),
 }
+# The sections of the help.
+_GROUPS = {
+    "Ask": ("solve", "marginals", "bound", "dynamic", "dpop", "evaluate", "circuit", "plan"),
+    "Look": ("info", "draw", "inspect", "report", "check", "examples", "formats"),
+    "Run elsewhere": (*("batch", "serve", "submit", "jobs", "watch", "result", "cancel", "resume", "log"),),
+    "Convert and generate": ("convert", "generate"),
+    "Set up and measure": ("warm", "calibrate", "tune", "reproduce", "completion", "man"),
+}
 
 
 @click.group(
     cls=Commands,
     homes=_HOMES,
+    groups=_GROUPS,
     context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BUCKETFLOW"},
     epilog=EXIT_CODES,
 )
@@ -73,11 +82,11 @@ _HOMES = {
     is_eager=True,
     expose_value=False,
     callback=guarded(read_settings),
-    help="Options in TOML, those of all commands before a table for each that has its own; the command line and "
-    "variables such as BUCKETFLOW_MEMORY come first.  [default: ~/.config/bucketflow/config.toml]",
+    help="TOML file with default options. The command line and variables such as BUCKETFLOW_MEMORY override it.  "
+    "[default: ~/.config/bucketflow/config.toml]",
 )
 def main() -> None:
-    """Exact inference on discrete graphical models, by bucket elimination."""
+    """Exact inference for Bayesian networks, Markov networks and weighted constraint problems."""
 
 
 @main.command(cls=Grouped)
@@ -146,7 +155,10 @@ def plan(
     graph: str | None,
     **options: Any,
 ) -> None:
-    """Show what a query would cost; only what preparation removes of an optimum is computed."""
+    """Show what a query would cost.
+
+    Only the preprocessing of an optimum is computed.
+    """
     from ..answering.outlook import outlook
     from ..answering.question import question_of
     from ..options import Options, ProofOptions
@@ -172,19 +184,19 @@ def plan(
 
 @main.command(cls=Grouped)
 @click.argument("file")
-@click.option("-o", "--output", required=True, metavar="FILE", help="The drawing: .svg, or .html.")
-@click.option("--posteriors", is_flag=True, help="Compute the posterior of every variable, and draw it in its box.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Drawing to write: .svg or .html.")
+@click.option("--posteriors", is_flag=True, help="Compute posteriors and draw them in the boxes.")
 @click.option(
     "--evidence",
     multiple=True,
     metavar="FILE|x=v,…",
-    help="Observed variables, as in `marginals`: bold frames.",
+    help="Observed variables, as in `marginals`.",
 )
 @options_of("memory", "order", "seed")
 @no_check_option
 @guarded
 def draw(file: str, output: str, posteriors: bool, **options: Any) -> None:
-    """Draw the model in FILE: parents and children, or variables and functions; large ones as communities."""
+    """Draw the model in FILE, with posteriors if requested."""
     from ..api.look import draw as drawn
     from ..drawings.svg import drawing_ending
 
@@ -201,7 +213,7 @@ def draw(file: str, output: str, posteriors: bool, **options: Any) -> None:
 @json_option
 @guarded
 def info(file: str, no_check: bool, as_json: bool) -> None:
-    """Describe the model in FILE, and its agents where it has some."""
+    """Describe the model in FILE in numbers."""
     import json
 
     from ..api.look import info as described
@@ -222,7 +234,7 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 @guarded
 @on_cluster
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
-    """Continue the run in DIRECTORY; a job is submitted to its cluster again, unless --workers or --gpus is given."""
+    """Continue the run in DIRECTORY. A job is submitted again, unless --workers or --gpus is given."""
     from ..api.progress import progress_bar
     from ..api.resume import resume
     from .jobs import resumed_job
@@ -257,13 +269,13 @@ def inspect(directory: str, as_json: bool) -> None:
 @main.command()
 @click.argument("source", shell_complete=complete_model)
 @click.argument("target", shell_complete=complete_path)
-@click.option(
-    "--agents", metavar="FILE", help="For a distributed problem: a list of the variables that each agent owns."
-)
+@click.option("--agents", metavar="FILE", help="YAML or JSON file with the variables that each agent owns.")
 @no_check_option
 @guarded
 def convert(source: str, target: str, agents: str | None, no_check: bool) -> None:
-    """Write the model in SOURCE to TARGET: .uai, .bif, .net, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP).
+    """Write the model in SOURCE in another format.
+
+    TARGET ends in .uai, .bif, .net, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP).
 
     Of a problem of agents a .wcsp or .cfn gets a file beside it, NAME.agents.yaml, that says who owns what.
     """
@@ -276,17 +288,17 @@ def convert(source: str, target: str, agents: str | None, no_check: bool) -> Non
 @main.command()
 @guarded
 def examples() -> None:
-    """List the models that ship with bucketflow; their names work in place of files."""
+    """List the example models; their names work in place of files."""
     from .show_run import print_examples
 
     print_examples()
 
 
 @main.command("formats")
-@click.option("--markdown", is_flag=True, help="Print the table of what is read as Markdown.")
+@click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @json_option
 def formats_command(as_json: bool, markdown: bool) -> None:
-    """List the formats of models: read, written, and what for; and what is known, but not read."""
+    """List the file formats that bucketflow reads and writes."""
     import json
 
     from ..formats.format_table import formats, markdown_table, unread_formats

@@ -87,7 +87,7 @@ def _escaped(text: str) -> str:
 @click.command()
 @guarded
 def man() -> None:
-    """Print the manual page of all commands, for `man -l` or a folder man1."""
+    """Print the manual page of all commands."""
     click.echo(man_page(), nl=False)
 
 
@@ -95,7 +95,7 @@ def man() -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @guarded
 def completion(shell: str) -> None:
-    """Print what completes commands, options, examples and files in a SHELL.
+    """Print the completion script of a SHELL.
 
     For bash, ~/.bashrc has the line: eval "$(bucketflow completion bash)"; zsh has it in ~/.zshrc, with its own name.
     For fish, the output is a file, ~/.config/fish/completions/bucketflow.fish.

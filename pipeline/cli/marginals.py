@@ -34,27 +34,27 @@ if TYPE_CHECKING:
     "--max",
     "maximum",
     is_flag=True,
-    help="Compute max-marginals: the best assignment that is possible with each state.",
+    help="Compute max-marginals: the value of the best assignment with each state.",
 )
 @click.option(
-    "--derivatives", is_flag=True, help="Also d ln Z / d entry of every table, which --json prints, and the joints."
+    "--derivatives", is_flag=True, help="Also compute d ln Z / d entry for each table entry; printed with --json."
 )
 @informing
 @click.option("--uai-out", metavar="PREFIX", help="Write PREFIX.PR, PREFIX.MAR and PREFIX.MPE.")
 @click.option(
     "--cases",
     metavar="CSV",
-    help="A file of many cases of evidence: a header of variable names, then one case in each row.",
+    help="CSV file of cases: variable names, then one case in each row.",
 )
 @options_of(*options_for("values"))
 @click.option(
-    "--out", metavar="FILE", help="File for the posteriors: .json or .csv; those of --cases: .csv, .jsonl or .parquet."
+    "--out", metavar="FILE", help="Write the posteriors to a .json or .csv file; with --cases also .jsonl or .parquet."
 )
 @guarded
 @keep_warm
 @on_cluster
 def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **options: Any) -> None:
-    """Compute the posterior of every variable of the model in FILE."""
+    """Compute the posterior of every variable."""
     if cases is not None and out is None:
         raise click.UsageError("--cases needs --out, a file for the posteriors")
     wanted = information_asked(options)

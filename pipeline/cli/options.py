@@ -49,7 +49,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 no_check_option = click.option(
     "--no-check",
     is_flag=True,
-    help="Take a Bayesian network as it is, even if rows do not sum to 1 or there is a cycle.",
+    help="Accept a Bayesian network with cycles, or with rows that do not sum to 1.",
 )
 
 
@@ -97,12 +97,12 @@ def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = ""
     project = click.option(
         "--project",
         metavar="x,y,…|FILE",
-        help="Count or sum over assignments of these variables alone, which some assignment of the others completes.",
+        help="Count or sum over assignments of these variables only (projection).",
     )
     maximize = click.option(
         "--maximize",
         metavar="x,y,…|FILE",
-        help="The variables of --query mmap: names, or a .query or .map file of their indices.",
+        help="Variables of --query mmap: names, or a .query or .map file with indices.",
     )
     return placing(query(project(maximize(options_of(*options_for("values"))(command)))))
 
@@ -119,8 +119,8 @@ def asking(command: Command) -> Command:
         multiple=True,
         metavar="FILE|x=v,…",
         shell_complete=complete_path,
-        help="Observed variables: a file, or x=v pairs; may be repeated. v is a label, in quotes where that can be "
-        'read in several ways (x="a,b"), or else an index from 0, or likelihoods of all states: x=[0.2,0.8].',
+        help="Observed variables: a file, or x=v pairs; repeatable. v is a label (quote labels with commas: "
+        'x="a,b"), an index from 0, or a likelihood for each state: x=[0.2,0.8].',
     )
     planned = [option(name) for name in options_for("answering")]
     return click.argument("file", shell_complete=complete_model)(
@@ -133,22 +133,20 @@ proving = options_of(*options_for("proving"))
 
 
 def prune(command: Command) -> Command:
-    return click.option(
-        "--no-prune", is_flag=True, help="Do not make the network of an optimum smaller before it is searched."
-    )(command)
+    return click.option("--no-prune", is_flag=True, help="Skip the preprocessing of optima.")(command)
 
 
 def marginal_targets(command: Command) -> Command:
     """Options that name variables."""
     variables = click.option(
-        "--variables", default="all", show_default=True, metavar="a,b", help="Variables whose marginals are asked for."
+        "--variables", default="all", show_default=True, metavar="a,b", help="Variables to compute marginals of."
     )
     return variables(
         click.option(
             "--joint",
             multiple=True,
             metavar="a,b,c",
-            help="Also compute the joint distribution of these variables; may be repeated.",
+            help="Also compute the joint distribution of these variables; repeatable.",
         )(command)
     )
 
@@ -241,7 +239,7 @@ def names(text: str) -> list[str] | str:
 _option = click.option(
     "--cluster",
     metavar="FILE|NAME",
-    help="Start a cluster as a YAML file, or bucketflow.clusters.NAME in Dask's configuration, says.",
+    help="Start the cluster that a YAML file, or bucketflow.clusters.NAME in Dask's configuration, describes.",
 )
 
 
@@ -278,8 +276,8 @@ def keep_warm(command: Command) -> Command:
     @click.option(
         "--keep-warm",
         is_flag=True,
-        help="Start a server in the background, if there is none, that keeps models for further commands with this "
-        "option, and ask it; the answer is the same. It ends by itself, or by `bucketflow serve --stop`.",
+        help="Answer through a background server that caches models, and start it if needed. It stops by itself, "
+        "or by `bucketflow serve --stop`.",
     )
     @wraps(command)
     def run(*, keep_warm: bool, **options: Any) -> None:

@@ -21,9 +21,9 @@ _WRONG = 1
 
 @click.command("reproduce", cls=Grouped)
 @click.argument("name", required=False)
-@click.option("--list", "listed", is_flag=True, help="List papers, their tables and which figures are missing.")
+@click.option("--list", "listed", is_flag=True, help="List the papers, their tables and the missing figures.")
 @click.option("--data", metavar="DIR", help="Folder of instances.  [default: $BUCKETFLOW_DATA]")
-@click.option("--only", multiple=True, metavar="INSTANCE", help="Rows of this instance only; may be repeated.")
+@click.option("--only", multiple=True, metavar="INSTANCE", help="Only the rows of this instance; repeatable.")
 @click.option("--sample", type=click.IntRange(min=1), metavar="N", help="At most N rows of each table.")
 @click.option(
     "--time",
@@ -32,10 +32,10 @@ _WRONG = 1
     default=60.0,
     show_default=True,
     metavar="S",
-    help="Wall seconds of each figure, in a process of its own.",
+    help="Wall seconds for each figure.",
 )
-@option("gpus", "Ask GPUs of this machine too.")
-@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json", help="Keep all figures.")
+@option("gpus", "Also measure GPUs of this machine.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="FILE.json", help="Store all figures.")
 @click.option("--page", type=click.Path(path_type=Path), metavar="FILE.html", help="Write a page; also FILE.md.")
 @guarded
 def reproduce(
@@ -49,7 +49,10 @@ def reproduce(
     out: Path | None,
     page: Path | None,
 ) -> None:
-    """Repeat the experiments of paper NAME: published figures beside ours, with a check of every answer."""
+    """Repeat the experiments of a paper.
+
+    The tables show the published figures beside ours. Every answer is checked.
+    """
     from ..api.progress import status_line
     from ..errors import ModelError
     from ..reproduce.comparison import compared, listing, write

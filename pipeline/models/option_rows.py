@@ -1,4 +1,4 @@
-"""What can be asked of planning, running and proving: a row for each option, which commands, jobs and batches read."""
+"""The options of planning, running and proving: one row for each option, shared by commands, jobs and batches."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from .query import Fit, Method, Representation, TaskSize, TreeKind
 
 Kind = Literal["text", "size", "whole", "number", "choice", "flag"]
 Commands = Literal["answering", "planning", "values", "proving", "jobs", "none"]
-"""Commands that have an option: all that answer, those that plan, those of single values, of optima, or of jobs."""
-PROOF, PLAN, BUDGET, PLACE = "Optima that are not quick, and bounds", "Plan", "Budgets", "Where it runs"
+"""The commands that have an option: `answering` covers all that answer, `values` solve and marginals."""
+PROOF, PLAN, BUDGET, PLACE = "Proofs and limits", "Plan", "Budgets", "Where it runs"
 """Groups of options: the sections of a command's help."""
 
 
@@ -38,7 +38,7 @@ class OptionRow:
     commands : str
         Which commands have it.
     stored : bool
-        Whether a job keeps it; where a run is driven is told again when it is resumed.
+        Whether a job stores the option. The place of a run is given again when it is resumed.
     column : bool
         Whether rows of a batch may have their own.
     """
@@ -64,73 +64,83 @@ class OptionRow:
 
 _ROWS: Final = (
     OptionRow(
-        *("method", PROOF, "choice", "How an optimum is proved, or a sum found, where sweeping every cell takes long."),
+        *("method", PROOF, "choice", "How to prove an optimum or compute a sum if a sweep over all cells takes long."),
         choices=get_args(Method),
         default="auto",
         commands="proving",
     ),
     OptionRow(
-        "upper_bound", PROOF, "text", "Search only for optima that are at least as good as C.", "C", commands="proving"
+        "upper_bound",
+        PROOF,
+        "text",
+        "Search only for assignments that are at least as good as C.",
+        "C",
+        commands="proving",
     ),
     OptionRow(
-        *("time", PROOF, "number", "After S seconds, answer with the best so far, between two bounds.", "S"),
+        *("time", PROOF, "number", "After S seconds, return the best assignment so far, with a bound.", "S"),
         unit="a number of seconds",
         column=True,
         commands="proving",
     ),
     OptionRow(
-        *("gap", PROOF, "number", "Answer as soon as the bounds differ by at most this part, e.g. 0.01.", "G"),
+        *("gap", PROOF, "number", "Stop when the bounds differ by at most this fraction, e.g. 0.01.", "G"),
         unit="a part such as 0.01",
         commands="proving",
     ),
     OptionRow(
-        *("order", PLAN, "text", "auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or variable names."),
+        *(
+            "order",
+            PLAN,
+            "text",
+            "Elimination order: auto, min-fill, weighted-min-fill, min-size, min-degree, mixed, or names.",
+        ),
         metavar="NAME|x,y,…",
         default="auto",
         commands="answering",
     ),
     OptionRow(
-        *("order_time", PLAN, "number", "CPU seconds for the search for an order.", "S"),
+        *("order_time", PLAN, "number", "CPU seconds for the search for an elimination order.", "S"),
         unit="a number of seconds",
         column=True,
         commands="answering",
     ),
     OptionRow(
-        *("tree", PLAN, "choice", "Improve the order's tree, or take its buckets or cliques as they are."),
+        *("tree", PLAN, "choice", "Refine the tree of the order, or use its buckets or cliques."),
         choices=get_args(TreeKind),
         default="refined",
     ),
     OptionRow("seed", PLAN, "whole", "Seed of the search for orders.", "N", least=0, default=0, commands="answering"),
     OptionRow(
         *("fit", PLAN, "choice"),
-        help="What to do with a plan that does not fit memory: condition, use the disk, neither; store leaves all "
-        "tables in --workdir, for whoever wants to look.",
+        help="If a plan exceeds the memory: slice (condition on variables), spill (tables on disk) or refuse. "
+        "store: keep all tables in --workdir for inspection.",
         choices=get_args(Fit),
         default="auto",
     ),
     OptionRow(
         *("representation", PLAN, "choice"),
-        help="Tables of all cells, of the rows that are possible only, or rows where those prove few.",
+        help="dense: tables with all cells. rows: sparse tables with the possible rows only.",
         choices=get_args(Representation),
         default="auto",
     ),
     OptionRow(
         *("memory", BUDGET, "size"),
-        help="Budget for the model and its tables, e.g. 4GB; Python and compiled code take up to 200 MB beside it.  "
-        "[default: most of what is free, in a container or batch job of its limit]",
+        help="Memory budget for the model and its tables, e.g. 4GB. Python and compiled code need up to 200 MB more.  "
+        "[default: most of the free memory, or of the limit of a container or batch job]",
         metavar="SIZE",
         column=True,
         commands="answering",
     ),
     OptionRow(
         *("keep_tables", BUDGET, "size"),
-        help="Keep tables of at least SIZE in --workdir, as Zarr arrays, for whoever wants to look; 0 for all.",
+        help="Keep tables of at least SIZE in --workdir as Zarr arrays, for inspection; 0 keeps all.",
         metavar="SIZE",
     ),
-    OptionRow("disk", BUDGET, "size", "Budget for tables on disk.  [default: what is free]", "SIZE"),
+    OptionRow("disk", BUDGET, "size", "Disk budget for tables.  [default: the free space]", "SIZE"),
     OptionRow(
         *("gpu_memory", BUDGET, "size"),
-        help="Budget for a GPU's memory.  [default: most of what is free, up to --memory]",
+        help="Memory budget of a GPU.  [default: most of its free memory, up to --memory]",
         metavar="SIZE",
         commands="values",
     ),
@@ -138,25 +148,30 @@ _ROWS: Final = (
     OptionRow("workers", PLACE, "whole", "Local Dask worker processes.", "N", least=1, stored=False),
     OptionRow("scheduler", PLACE, "text", "A running Dask scheduler, e.g. tcp://host:8786.", "ADDR", stored=False),
     OptionRow(
-        *("tasks", PLACE, "choice", "What workers get: parts that are worth a task, or each step as a Dask future."),
+        *(
+            "tasks",
+            PLACE,
+            "choice",
+            "Size of the tasks for workers: auto (large parts of a plan), or steps (each step is a Dask future).",
+        ),
         choices=get_args(TaskSize),
         default="auto",
     ),
     OptionRow(
-        *("dashboard", PLACE, "flag", "Serve Dask's page of --workers on this machine, and print its address."),
+        *("dashboard", PLACE, "flag", "Serve Dask's dashboard of the local workers, and print its address."),
         stored=False,
     ),
     OptionRow(
         *("gpus", PLACE, "text"),
-        help="Run large steps on GPUs: of this machine, or of the workers of --scheduler.",
+        help="Use GPUs of this machine, or of the workers of --scheduler.",
         metavar="all|N",
         commands="values",
     ),
     OptionRow("most_workers", PLACE, "whole", "Keep at most N workers busy.", "N", least=1, commands="jobs"),
-    OptionRow("priority", PLACE, "whole", "Jobs of a higher priority go first.", "N", default=0, commands="jobs"),
     OptionRow(
-        *("workdir", PLACE, "text", "Run directory; an interrupted run there is continued.", "DIR"), stored=False
+        "priority", PLACE, "whole", "Priority of the job; higher numbers go first.", "N", default=0, commands="jobs"
     ),
+    OptionRow(*("workdir", PLACE, "text", "Run directory. An interrupted run in it continues.", "DIR"), stored=False),
 )
 OPTION_ROWS: Final = {row.name: row for row in _ROWS}
 
@@ -172,4 +187,4 @@ def options_in(group: str) -> tuple[str, ...]:
 
 
 COLUMN_ROWS: Final = tuple(sorted((row for row in _ROWS if row.column), key=lambda row: row.name))
-"""Options of which rows of a batch may have their own; hashes of questions list them in this order."""
+"""Options that a row of a batch can set; hashes of questions list them in this order."""

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from bucketflow import Result
+from bucketflow.pipeline.cli.ending import Commands
 from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.examples import example_path
 
@@ -320,3 +322,9 @@ def test_a_closed_standard_error_changes_no_answer(
             sys.stderr.close()
         assert ended.value.code == code
     assert "optimum" in capsys.readouterr().out
+
+
+def test_every_command_is_in_one_group_of_the_help() -> None:
+    assert isinstance(main, Commands)
+    grouped = [name for names in main.groups.values() for name in names]
+    assert sorted(grouped) == main.list_commands(click.Context(main))
