@@ -7,6 +7,7 @@ that its work is not lost: the next run finds the code.
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -77,8 +78,8 @@ def is_begun(function: Callable[..., Any], signature: Any) -> bool:
     return _key(function, signature) in _begun
 
 
-def await_any(stop: Callable[[], bool]) -> bool:
-    """Wait until one of the processes that compile now ends, or until a caller says so.
+def await_any(stop: Callable[[], bool], longest: float = math.inf) -> bool:
+    """Wait until one of the processes that compile now ends, the caller says so, or so many seconds are over.
 
     Returns
     -------
@@ -93,6 +94,8 @@ def await_any(stop: Callable[[], bool]) -> bool:
     say_compiling(True)
     try:
         while all(child.poll() is None for child in running) and time_left() > 0.0 and not stop():
+            if time.perf_counter() - start >= longest:
+                break
             time.sleep(_LOOK_SECONDS)
     finally:
         say_compiling(False)

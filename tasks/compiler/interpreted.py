@@ -16,7 +16,10 @@ from typing import Any
 import numpy as np
 
 from .code_cache import is_compiled
-from .compile_limits import compiled_or
+from .compile_beside import await_any
+from .compile_limits import NotCompiledError, going_on_meanwhile
+
+_WAIT_SECONDS = 1.0
 
 Replaced = tuple[tuple[str, Callable[..., Any]], ...]
 
@@ -30,21 +33,34 @@ class Interpreter:
         Such as "tasks.search.branch_and_bound".
     patience_seconds : float
         CPU seconds of a loop in the interpreter from which on another process compiles it.
+    most_seconds : float
+        CPU seconds of a loop in the interpreter from which on each call first waits for that process, for a second at
+        most: on a busy machine both share a core, and the interpreter would keep the compiler from it.
     replaced : dict of str to callable, optional
         Inner functions that NumPy does better, by name.
     """
 
     def __init__(
-        self, module: str, patience_seconds: float = 0.25, replaced: Mapping[str, Callable[..., Any]] | None = None
+        self,
+        module: str,
+        patience_seconds: float = 0.25,
+        most_seconds: float = 2.0,
+        replaced: Mapping[str, Callable[..., Any]] | None = None,
     ) -> None:
-        self._module, self._patience = module, patience_seconds
+        self._module, self._patience, self._most = module, patience_seconds, most_seconds
         self._replaced = tuple((replaced or {}).items())
         self._spent: dict[str, float] = defaultdict(float)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Return the result of a loop; arrays among its arguments are written in place."""
-        if self._spent[function.__name__] >= self._patience or is_compiled(self._module, function.__name__):
-            return compiled_or(lambda: function(*arguments), lambda: self._interpret(function, *arguments))
+        spent = self._spent[function.__name__]
+        if spent >= self._patience or is_compiled(self._module, function.__name__):
+            try:
+                with going_on_meanwhile():
+                    return function(*arguments)
+            except NotCompiledError as error:
+                if error.pending and spent >= self._most:
+                    await_any(bool, _WAIT_SECONDS)
         return self._interpret(function, *arguments)
 
     def _interpret(self, function: Callable[..., Any], *arguments: Any) -> Any:

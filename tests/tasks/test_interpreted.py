@@ -49,13 +49,13 @@ class Loop:
 
     __name__ = "loop"
 
-    def __init__(self) -> None:
-        self.ready, self.calls = False, 0
+    def __init__(self, pending: bool = True) -> None:
+        self.ready, self.calls, self.pending = False, 0, pending
 
     def __call__(self) -> str:
         self.calls += 1
         if not self.ready:
-            raise NotCompiledError("loop", pending=True)
+            raise NotCompiledError("loop", self.pending)
         return "compiled"
 
 
@@ -64,6 +64,7 @@ def test_a_loop_is_compiled_once_the_interpreter_took_long(monkeypatch: pytest.M
     monkeypatch.setattr(interpreted.time, "process_time", lambda: float(next(clock)))
     monkeypatch.setattr(interpreted, "is_compiled", lambda module, function: False)
     monkeypatch.setattr(interpreted, "run_interpreted", lambda *_, **__: "interpreted")
+    monkeypatch.setattr(interpreted, "await_any", lambda stop, seconds: True)
     loop, runner = Loop(), Interpreter("somewhere", patience_seconds=2.0)
     with compiled_until(3600.0):
         # each call in the interpreter takes one second of this clock
@@ -71,6 +72,23 @@ def test_a_loop_is_compiled_once_the_interpreter_took_long(monkeypatch: pytest.M
         assert loop.calls == 2
         loop.ready = True
         assert runner.call(loop) == "compiled"
+
+
+@pytest.mark.parametrize("pending", [True, False])
+def test_the_interpreter_leaves_the_core_to_the_compiler(pending: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not where nothing is compiled, as it would come too late."""
+    waits = list[float]()
+    monkeypatch.setattr(interpreted, "await_any", lambda stop, seconds: waits.append(seconds))
+    clock = iter(range(100))
+    monkeypatch.setattr(interpreted.time, "process_time", lambda: float(next(clock)))
+    monkeypatch.setattr(interpreted, "is_compiled", lambda module, function: False)
+    monkeypatch.setattr(interpreted, "run_interpreted", lambda *_, **__: "interpreted")
+    loop, runner = Loop(pending), Interpreter("somewhere", patience_seconds=1.0, most_seconds=3.0)
+    with compiled_until(3600.0):
+        assert [runner.call(loop) for _ in range(3)] == ["interpreted"] * 3
+        assert not waits
+        assert runner.call(loop) == "interpreted"
+    assert len(waits) == pending
 
 
 def test_a_loop_that_was_compiled_before_is_not_interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
