@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import ModelError
 from ..formats.read import evidence_of, load_evidence, variables_of
-from ..models.findings import check_log10, likelihood, named_findings
+from ..models.findings import check_log10, is_state, likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
 from ..orders.depth_first import sweep_cells
@@ -243,7 +243,7 @@ def observed(model: Model, evidence: Evidence) -> dict[int, int]:
     if not isinstance(evidence, str | PathLike):
         raise ModelError(f"evidence is a mapping of names to states, or a file, not {evidence!r}")
     found = load_evidence(evidence, model)
-    return model.observe({model.names[v]: s for v, s in found.items()})
+    return model.observe(model.named(found))
 
 
 def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], dict[int, Array]]:
@@ -253,15 +253,14 @@ def split_evidence(model: Model, evidence: Findings) -> tuple[dict[int, int], di
         evidence = evidence_of(model, [evidence])
     if not isinstance(evidence, Mapping):
         return observed(model, evidence), {}
-    vectors = {
-        name: e for name, e in evidence.items() if isinstance(e, Sequence | np.ndarray) and not isinstance(e, str)
-    }
-    hard = observed(model, {name: state for name, state in evidence.items() if name not in vectors})
-    soft = {}
-    for name, values in vectors.items():
+    states, soft = dict[str, Any](), dict[int, Array]()
+    for name, finding in evidence.items():
         variable = model.variable(name, "evidence names")
-        soft[variable] = likelihood(model, variable, values)
-    return hard, soft
+        if isinstance(finding, Sequence | np.ndarray) and not is_state(model, variable, finding):
+            soft[variable] = likelihood(model, variable, finding)
+        else:
+            states[name] = finding
+    return observed(model, states), soft
 
 
 def is_every(variables: Names) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +74,7 @@ def sensitivity(
     # A state that is impossible has no derivatives of its logarithm; what is not that state is certain then.
     kept = np.arange(model.dims[target]) == chosen
     given = soft.get(target, np.ones(model.dims[target])) * (kept if posterior > 0.0 else ~kept)
-    named: dict[str, Any] = {model.names[v]: finding for v, finding in (hard | soft).items()}
+    named = model.named(hard | soft)
     told = marginals(model, evidence={**named, variable: given}, variables=[], derivatives=True, **options)
     joints, evidences = dict[int, LinearFunction](), dict[int, LinearFunction]()
     own_functions = {

@@ -108,7 +108,7 @@ def _asked_again(compiled: Compiled, query: str, evidence: Mapping[str, Any] | N
     """Ask a compiled model, which threads share, under other evidence than before."""
     model, start = compiled.model, time.perf_counter()
     if evidence is None:
-        evidence = {model.names[v]: state for v, state in model.evidence.items()}
+        evidence = model.named(model.evidence)
     with compiled.lock:
         compiled.set_evidence(evidence)
         if query == "marginals":

@@ -20,6 +20,7 @@ from ..formats.global_functions.decomposition import Decomposition
 from ..formats.text.source import Allowance
 from ..formats.xcsp3.xcsp3_machines import Condition
 from ..models.model import FORBIDDEN, Function, Model
+from ..models.state_names import TypedLabel
 from ..public_names import public
 from .labelled_tables import library
 
@@ -100,7 +101,7 @@ class _Compiler:
         states: list[tuple[str, ...] | None] = []
         for own, boolean in zip(self.values, self.booleans, strict=False):
             numbered = own == (*range(len(own)),)
-            states.append(("false", "true") if boolean else None if numbered else tuple(map(str, own)))
+            states.append(("false", "true") if boolean else None if numbered else tuple(map(TypedLabel, own)))
         return Model(
             kind="cost",
             names=parts.names(self.names),

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..errors import ModelError, shorten
 from ..models.model import Kind, Model
+from ..models.state_names import TypedLabel, typed_label
 
 Table = tuple[Sequence[Hashable], Mapping[Hashable, Sequence[Any]], Any]
 """Variables of the axes, the states of some of them in the order of the axis, and an array."""
@@ -36,7 +37,7 @@ def labelled_model(
     ModelError
         If variables have the same name, states are not those of a variable, or tables make no model.
     """
-    labels = {variable: [str(state) for state in own] for variable, own in states.items()}
+    labels = {variable: [typed_label(state) for state in own] for variable, own in states.items()}
     names = dict(zip(labels, map(str, labels), strict=True))
     if len(set(names.values())) < len(names):
         raise ModelError("variables have names of their own as texts; some of these have the same one")
@@ -98,7 +99,13 @@ def exported(model: Model, library: str, kinds: Sequence[str]) -> None:
 def state_labels(model: Model, variable: int) -> list[str]:
     """Return the labels of a variable's states, or their numbers as texts."""
     own = model.states[variable]
-    return [*map(str, range(model.dims[variable]))] if own is None else [*own]
+    return [*map(str, range(model.dims[variable]))] if own is None else [*map(str, own)]
+
+
+def state_values(model: Model, variable: int) -> list[Any]:
+    """Return the states of a variable as the library that they come from has them; labels of other models are texts."""
+    own = model.states[variable] or state_labels(model, variable)
+    return [label.value if isinstance(label, TypedLabel) else label for label in own]
 
 
 def child_last(model: Model, function: int) -> tuple[list[int], Any]:

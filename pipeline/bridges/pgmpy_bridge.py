@@ -10,7 +10,7 @@ import numpy as np
 from ..errors import ModelError, checks_keywords
 from ..models.model import Model
 from ..public_names import public
-from .labelled_tables import Table, child_last, exported, labelled_model, library, state_labels
+from .labelled_tables import Table, child_last, exported, labelled_model, library, state_values
 
 
 @public
@@ -68,7 +68,7 @@ def to_pgmpy(model: Model) -> Any:
     """
     exported(model, "pgmpy", ("bayes", "markov"))
     models, factors = library("pgmpy.models", "pgmpy"), library("pgmpy.factors.discrete", "pgmpy")
-    labels = {name: state_labels(model, v) for v, name in enumerate(model.names)}
+    labels = {name: state_values(model, v) for v, name in enumerate(model.names)}
     if model.kind == "markov":
         network = getattr(models, "DiscreteMarkovNetwork", None) or models.MarkovNetwork
         graph = network()
@@ -88,7 +88,7 @@ def to_pgmpy(model: Model) -> Any:
     return graph
 
 
-def _cpds(model: Model, make: Any, labels: dict[str, list[str]]) -> Iterator[Any]:
+def _cpds(model: Model, make: Any, labels: dict[str, list[Any]]) -> Iterator[Any]:
     for f in range(len(model.functions)):
         scope, table = child_last(model, f)
         *parents, child = [model.names[v] for v in scope]

@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...cluster.version import install_hint
 from ..errors import ModelError, meant
+from ..models.cases import Cases
 from ..models.findings import is_missing
 from ..models.model import Model
+from ..models.state_names import typed_label
 from ..public_names import public
 
 Array = NDArray[Any]
@@ -173,7 +175,8 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         check_is_fitted(self, "model_")
         cells = validate_data(self, X, reset=False, dtype=None, ensure_all_finite="allow-nan")
         cases = {column.name: column.states(cells[:, k]) for k, column in enumerate(self._columns)}
-        found = self._compiled.marginals_batch(cases, [self.target])
+        states = {self.model_.index[name]: column for name, column in cases.items()}
+        found = self._compiled.marginals_batch(Cases(len(cells), states), [self.target])
         return np.asarray(found[self.target])
 
     def predict(self, X: ArrayLike) -> Array:
@@ -219,5 +222,5 @@ class _Column:
 
 
 def _distinct_labels(values: list[Any]) -> list[str] | None:
-    labels = [str(value) for value in values]
+    labels = [typed_label(value) for value in values]
     return labels if labels and len(set(labels)) == len(labels) else None

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import ModelError, checks_keywords
 from ..formats.read import load
 from ..models.model import Model
+from ..models.state_names import typed_label
 from ..public_names import public
 
 
@@ -31,7 +32,7 @@ def from_pytoulbar2(network: Any) -> Model:
         path = Path(folder) / "network.cfn"
         network.Dump(str(path))
         model = load(path)
-    values = {name: tuple(map(str, own)) for name, own in network.Variables.items()}
+    values = {name: tuple(map(typed_label, own)) for name, own in network.Variables.items()}
     states = [
         values[name] if len(values.get(name, ())) == size and len({*values[name]}) == size else own
         for name, size, own in zip(model.names, model.dims, model.states, strict=True)

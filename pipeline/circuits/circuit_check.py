@@ -218,7 +218,7 @@ def _model_faults(found: Circuit, model: Model, log10: float, count: int) -> lis
     if model.kind == "cost":
         raise ModelError("the model has costs, and circuits have none")
     faults = [*_allowed_faults(found, model), *_value_faults(found, model)]
-    given = {model.names[v]: state for v, state in model.evidence.items()}
+    given = model.named(model.evidence)
     whole = Model("markov", model.names, model.dims, model.states, tuple(map(_possible, model.functions)))
     expected = solve(whole, "count", evidence=given).value
     if count != expected:

@@ -64,7 +64,7 @@ def print_information(
     if any(value for name, value in asked.items() if name != "sensitivity"):
         compiled = compile_model(model, **options)
         hard, soft = split_evidence(model, evidence)
-        compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
+        compiled.set_evidence(model.named(hard | soft))
         found = _found(compiled, asked)
     if told is not None:
         print_notes(told.notes, model.notes)
@@ -86,7 +86,7 @@ def _sensitivity(model: Model, evidence: Any, asked: dict[str, Any], options: di
     if len(states) != 1 or likelihoods:
         raise click.UsageError(f"--sensitivity takes one state, as x=v, not {text!r}")
     ((variable, state),) = states.items()
-    return sensitivity(model, model.names[variable], state, evidence=evidence, **options)
+    return sensitivity(model, model.names[variable], model.label(variable, state), evidence=evidence, **options)
 
 
 def _found(compiled: Compiled, asked: dict[str, Any]) -> dict[str, Any]:

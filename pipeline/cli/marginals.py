@@ -156,7 +156,7 @@ def _answer_cases(
     start = time.perf_counter()
     compiled = compile_model(model, **options)
     hard, soft = split_evidence(model, evidence)
-    compiled.set_evidence({model.names[v]: finding for v, finding in (hard | soft).items()})
+    compiled.set_evidence(model.named(hard | soft))
     wanted = names(variables)
     count = impossible = 0
     with case_writer(out, model) as write:

@@ -146,7 +146,7 @@ class BatchProgram:
         """
         dims, cases = self.plan.tree.dims, len(endangered)
         values = {o.leaf: self.leaves[o.leaf].values[:, None] for o in self.observations}
-        lows = {leaf: np.full(cases, self.leaves[leaf].low) for leaf in values}
+        lows = {leaf: np.full(cases, self.leaves[leaf].low, np.float64) for leaf in values}
         for o in self.observations:
             axes = self.plan.layouts[o.leaf]
             found = case_likelihoods(evidence[o.variable], o.states)

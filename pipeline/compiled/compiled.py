@@ -64,7 +64,7 @@ def compile_model(
     chosen, model = in_memory(**options), read_given(model, options.get("memory"), progress)
     with planning_line(progress):
         compiled = Compiled(skeleton_of(model, joint, families, chosen), chosen, background=background)
-    compiled.set_evidence({model.names[v]: state for v, state in model.evidence.items()})
+    compiled.set_evidence(model.named(model.evidence))
     return compiled
 
 
@@ -167,7 +167,7 @@ def _under(model: GivenModel, evidence: Findings, options: Keywords) -> Compiled
     """Compile a model for one question under evidence."""
     compiled = compile_model(model, background=False, **options)
     hard, soft = split_evidence(compiled.model, evidence)
-    compiled.set_evidence({compiled.model.names[v]: finding for v, finding in (hard | soft).items()})
+    compiled.set_evidence(compiled.model.named(hard | soft))
     return compiled
 
 

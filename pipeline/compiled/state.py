@@ -20,7 +20,15 @@ from ...tasks.sweeps.scaled import QuickSumProduct, Scaled, weighted
 from ..answering.question import Names, asked_of, is_every
 from ..machine.resources import Resources
 from ..models.cases import Cases
-from ..models.findings import Finding, check_log10, finding_vector, findings_of, same_finding, variable_index
+from ..models.findings import (
+    Finding,
+    check_log10,
+    findings_of,
+    likelihood,
+    same_finding,
+    state_vector,
+    variable_index,
+)
 from ..models.model import Model
 from ..options import Options
 from ..plans.plan import Plan
@@ -214,7 +222,10 @@ class CompiledState:
     ) -> Marginals:
         """Answer one case by itself, under findings on variables that it does not observe."""
         model = self.model
-        vectors = {v: finding_vector(model, v, f) for v, f in cases.findings(case).items()}
+        vectors = {
+            v: state_vector(model, v, f) if isinstance(f, int) else likelihood(model, v, f)
+            for v, f in cases.findings(case).items()
+        }
         return self._marginals([model.names[v] for v in variables], {**findings, **vectors})
 
     def turn_to_better(self) -> None:

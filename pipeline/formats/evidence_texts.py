@@ -30,13 +30,13 @@ _LIKELIHOODS = re.compile(r"\[([^\[\]]*)\]")
 
 def findings_of_texts(
     model: Model, texts: Sequence[str], read_file: Callable[[str], dict[int, int]]
-) -> dict[str, int | list[float]]:
+) -> dict[str, int | str | list[float]]:
     """Read every ``--evidence``, a file if one is there, otherwise a list; with them the model's own evidence.
 
     Returns
     -------
-    dict of str to int or list of float
-        Variable name → state index, or a likelihood for each of its states.
+    dict of str to str, int or list of float
+        Variable name → label of a state, its index where it has none, or a likelihood for each state.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def findings_of_texts(
     """
     pairs = [pair for text in texts for pair in _pairs(model, text, read_file)]
     states = [(name, finding) for name, finding in pairs if not isinstance(finding, tuple)]
-    found: dict[str, int | list[float]] = {model.names[v]: s for v, s in model.observe(states).items()}
+    found: dict[str, int | str | list[float]] = model.named(model.observe(states))
     for name, finding in pairs:
         if isinstance(finding, tuple):
             if name in dict(states) or isinstance(found.get(name), list):
@@ -59,7 +59,7 @@ def _pairs(model: Model, text: str, read_file: Callable[[str], dict[int, int]]) 
 
     path = file_or_example(text)
     if os.path.exists(path):
-        return [(model.names[v], state) for v, state in read_file(str(path)).items()]
+        return [*model.named(read_file(str(path))).items()]
     if "=" not in text:
         raise ModelError(f"the evidence {text!r} is neither a file nor a list like x=1,y=0")
     return _List(model, text).pairs()
@@ -137,7 +137,7 @@ class _List:
         labels = self.model.states[variable] or ()
         for label in labels:
             if text.startswith(label, at) and _END.match(text, at + len(label)):
-                yield self.model.state_index(variable, label), at + len(label)
+                yield label, at + len(label)
         several = _LIKELIHOODS.match(text, at)
         if several and several[0] not in labels and _END.match(text, several.end()):
             yield from _numbers(several[1], several.end())
@@ -147,7 +147,7 @@ class _List:
 
     def _known(self, variable: int, word: str, end: int) -> Iterator[tuple[Finding, int]]:
         try:
-            yield self.model.state_index(variable, word), end
+            yield self.model.label(variable, self.model.state_index(variable, word)), end
         except ModelError:
             return
 

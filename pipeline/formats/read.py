@@ -61,11 +61,12 @@ def _variable(tokens: WordStream, at: int, model: Model) -> int:
 
 
 def _state(tokens: WordStream, at: int, model: Model, variable: int) -> int:
-    labels = model.states[variable]
-    if labels is not None and tokens.peek(at) in labels:
-        return labels.index(tokens.peek(at))
-    what = f"a state of variable {model.names[variable]!r}"
-    return tokens.integer(at, what, 0, model.dims[variable] - 1)
+    try:
+        return model.state_index(variable, tokens.peek(at))
+    except ModelError:
+        names = model.state_names(variable)
+        numbers = "" if names.are_values else f" from 0 to {names.size - 1}"
+        raise tokens.fail(at, f"a state of variable {names.name!r}{numbers}") from None
 
 
 _REMARK = re.compile(rb"^[ \t]*#[^\n]*", re.MULTILINE)
@@ -239,13 +240,14 @@ def load_evidence(path: str | os.PathLike[str], model: Model) -> dict[int, int]:
     return read_evidence(read_source(file_or_example(path), default_memory_bytes()), model)
 
 
-def evidence_of(model: Model, texts: Sequence[str]) -> dict[str, int | list[float]] | None:
+def evidence_of(model: Model, texts: Sequence[str]) -> dict[str, int | str | list[float]] | None:
     """Read every ``--evidence``: a file if one is there, otherwise a list; None where none is given.
 
     Returns
     -------
-    dict of str to int or list of float
-        Variable name → state index, or a likelihood for each state; that of the model's own evidence too.
+    dict of str to str, int or list of float
+        Variable name → label of a state, its index where it has none, or a likelihood for each state. The model's own
+        evidence is included.
 
     Raises
     ------

@@ -16,6 +16,7 @@ from ..public_names import public
 from .findings import is_missing
 from .frames import imported_pandas
 from .model import Model
+from .state_names import plain
 
 Array = NDArray[Any]
 
@@ -56,8 +57,8 @@ def cases_of(model: Model, cases: Any) -> Cases:
     Parameters
     ----------
     cases : mapping, data frame, or sequence of mappings
-        Name → one state label or index (None or NaN for unobserved) for each case, or → likelihoods, shape
-        ``(cases, states)``; or for each case a mapping of name to state.
+        Name → one state label or index for each case, or → likelihoods, shape ``(cases, states)``. None and NaN are
+        unobserved; in an array of integers, -1 is too; or for each case a mapping of name to state.
 
     Raises
     ------
@@ -106,7 +107,13 @@ def _column(model: Model, name: str, column: Any) -> Array:
         if weights.shape[1] != model.dims[v] or not (np.isfinite(weights).all() and (weights >= 0.0).all()):
             raise ModelError(f"likelihoods of {name!r} must be {model.dims[v]} finite numbers >= 0 for each case")
         return weights
+    names = model.state_names(v)
     if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.integer):
+        if names.are_values:
+            known = {**names.typed, **names.numbers}
+            different, places = np.unique(column, return_inverse=True)
+            states = [-1 if cell == -1 and -1 not in known else names.index(cell) for cell in different.tolist()]
+            return np.array(states, np.int32)[places.reshape(column.shape)]
         if column.size and not (column.min() >= -1 and column.max() < model.dims[v]):
             wrong = column.min() if column.min() < -1 else column.max()
             raise ModelError(f"cases observe {name!r} in state {wrong}; it has {model.dims[v]} states")
@@ -120,15 +127,21 @@ def states_of(model: Model, variable: int, cells: Sequence[Any] | Array) -> Arra
         objects, places = _objects(cells)
         return states_of(model, variable, objects)[places]
     cells = list(cells)  # an array gives another NaN each time, and none equals another
+    types = {*map(type, cells)}
+    if np.ndarray in types:
+        cells = list(map(plain, cells))
+    # True equals 1, but may be another state: in a mixed column the type is part of the key.
+    mixed = len(types) > 1 and bool(types & {bool, np.bool_})
+    keys = [(type(cell), cell) for cell in cells] if mixed else cells
     try:
-        different = dict.fromkeys(cells)
+        different = dict(zip(keys, cells, strict=True))
     except TypeError:
         name = model.names[variable]
         raise ModelError(
             f"a case observes a state of {name!r}; likelihoods are an array, a row for each case"
         ) from None
-    known = {cell: -1 if is_missing(cell) else model.state_index(variable, cell) for cell in different}
-    return np.fromiter(map(known.__getitem__, cells), dtype=np.int32, count=len(cells))
+    known = {key: -1 if is_missing(cell) else model.state_index(variable, cell) for key, cell in different.items()}
+    return np.fromiter(map(known.__getitem__, keys), dtype=np.int32, count=len(cells))
 
 
 def _objects(cells: Array) -> tuple[list[Any], Array]:

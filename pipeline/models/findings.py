@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -95,10 +97,23 @@ def findings_of(model: Model, evidence: Mapping[str, Finding]) -> dict[int, Arra
 
 def finding_vector(model: Model, variable: int, finding: Finding) -> Array:
     """Turn a state into its indicator; check a likelihood vector."""
-    if isinstance(finding, str | int | float | np.integer | np.floating | np.bool_):
-        state = model.state_index(variable, finding)
-        return _indicator(model.dims[variable], state)
+    if is_state(model, variable, finding):
+        return state_vector(model, variable, model.state_index(variable, finding))
     return likelihood(model, variable, finding)
+
+
+def is_state(model: Model, variable: int, finding: Finding) -> bool:
+    """Whether a finding is one state, by label or by index, and no list of likelihoods."""
+    if isinstance(finding, str | Real | Enum) or not isinstance(finding, Iterable):
+        return True
+    if isinstance(finding, np.ndarray) and not finding.ndim:
+        return True
+    return model.state_names(variable).is_label(finding)
+
+
+def state_vector(model: Model, variable: int, state: int) -> Array:
+    """Return the indicator of a state, by its index; everyone gets the same read-only array."""
+    return _indicator(model.dims[variable], state)
 
 
 def likelihood(model: Model, variable: int, values: Any) -> Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import ModelError, checks_keywords, format_bytes, meant, shorten
+from ..errors import ModelError, checks_keywords, format_bytes, shorten
 from ..public_names import ShortDir, public
 from .bayesian_networks import check_network
 from .checks import Kind as Kind
@@ -36,6 +36,7 @@ from .function import dense_function as dense_function
 from .function import row_function as row_function
 from .hidden_variables import completed
 from .model_policy import ModelPolicy
+from .state_names import StateNames
 
 if TYPE_CHECKING:
     from ..drawings.svg import Svg
@@ -101,21 +102,6 @@ def _function_of(k: int, scope: tuple[int, ...], values: Sequence[Any], child: i
     rows = array_of(values[0], f"function {k}").copy()
     rows = rows if rows.size else np.empty((0, len(scope)), dtype=np.uint8)
     return Function(scope, array_of(values[1], f"function {k}").copy(), rows, values[2], child)
-
-
-def _truth_index(labels: Sequence[str], truth: bool) -> int:
-    """The index of the one label that says a truth value; -1 where none does, such as yes, or several do."""
-    found = [k for k, label in enumerate(labels) if label.casefold() in (str(truth).casefold(), str(int(truth)))]
-    return found[0] if len(found) == 1 else -1
-
-
-def _whole(state: Any) -> int:
-    """The whole number that a state is given by; -1 where it is none."""
-    try:
-        number = int(state)
-    except (ValueError, TypeError, OverflowError):
-        return -1
-    return number if isinstance(state, str) or (not np.ndim(state) and number == state) else -1
 
 
 @public
@@ -415,26 +401,35 @@ class Model(ShortDir):
             raise unknown_variable(name, self.index, who)
         return self.index[name]
 
-    def state_index(self, variable: int, state: str | int | float | np.number[Any] | np.bool_) -> int:
-        """Return the index of a state given by label or by number, counted from 0; a text that is a label is one.
-
-        A truth value is the state labelled true or false, or 1 or 0, where states have labels.
+    def state_index(self, variable: int, state: Any) -> int:
+        """Return the index of a state that is given by its label or by its index, as :class:`StateNames` decides.
 
         Raises
         ------
         ModelError
             If the variable has no such state.
         """
-        labels = self.states[variable]
-        if labels is not None and isinstance(state, str) and state in labels:
-            return labels.index(state)
-        said = labels is not None and isinstance(state, bool | np.bool_)
-        number = _truth_index(labels or (), bool(state)) if said else _whole(state)
-        if 0 <= number < self.dims[variable]:
-            return number
-        known = ", ".join(labels) if labels is not None else f"0..{self.dims[variable] - 1}"
-        hint = meant(state, labels) if labels and isinstance(state, str) else ""
-        raise ModelError(f"variable {self.names[variable]!r} has no state {state!r}; its states are {known}{hint}")
+        return self.state_names(variable).index(state)
+
+    def state_names(self, variable: int) -> StateNames:
+        """Return what finds the states of a variable by label or by index."""
+        found = self._state_names.get(variable)
+        if found is None:
+            names = StateNames(self.names[variable], self.dims[variable], self.states[variable])
+            found = self._state_names[variable] = names
+        return found
+
+    @cached_property
+    def _state_names(self) -> dict[int, StateNames]:
+        return {}
+
+    def named(self, findings: Mapping[int, Any]) -> dict[str, Any]:
+        """Return findings by the names of variables: state indices as labels, likelihoods as they are.
+
+        Labels are never read as indices, so that what is named here means the same states wherever it is read.
+        """
+        own = ((v, finding if np.ndim(finding) else self.label(v, int(finding))) for v, finding in findings.items())
+        return {self.names[v]: finding for v, finding in own}
 
     def shown(self, assignment: Sequence[int]) -> dict[str, str | int]:
         """Return an assignment by the names of variables and states, without hidden variables."""

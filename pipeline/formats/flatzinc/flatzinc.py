@@ -10,6 +10,7 @@ import numpy as np
 
 from ...errors import format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
+from ...models.state_names import typed_label
 from ..global_functions.decomposition import Decomposition
 from ..linear.affine_views import AffineViews
 from ..linear.integer_domains import IntegerDomains, LinearRow, NoValueError, Propagator, ends_of, propagate, tighten
@@ -228,7 +229,9 @@ class _FlatZincReader:
         states: list[tuple[str, ...] | None] = []
         for variable, values in zip(self.variables, self.functions.values, strict=False):  # not the hidden ones
             numbered = values == (*range(len(values)),)
-            states.append(("false", "true") if variable.boolean else None if numbered else tuple(map(str, values)))
+            states.append(
+                ("false", "true") if variable.boolean else None if numbered else tuple(map(typed_label, values))
+            )
         return Model(
             kind="cost",
             names=parts.names([variable.name for variable in self.variables]),

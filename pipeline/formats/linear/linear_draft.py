@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...errors import BudgetError, FormatError, format_count, shorten
 from ...models.model import FORBIDDEN, Function, Model
+from ...models.state_names import typed_label
 from ..decimal_costs import MAX_DECIMALS, decimal_places
 from ..format_policy import FormatPolicy
 from ..global_functions.decomposition import Decomposition
@@ -84,7 +85,9 @@ class LinearDraft(Generic[P]):
         for constraint in self.constraints:
             build.constraint(constraint)
         parts, own = build.parts, [*self.domains]
-        states = [None if low == 0 else tuple(map(str, range(low, high + 1))) for low, high in self.domains.values()]
+        states = [
+            None if low == 0 else tuple(map(typed_label, range(low, high + 1))) for low, high in self.domains.values()
+        ]
         return Model(
             kind="cost",
             names=parts.names(own),

@@ -8,6 +8,7 @@ import numpy as np
 
 from ...errors import shorten
 from ...models.model import FORBIDDEN, Function, Model
+from ...models.state_names import typed_label
 from ..constraints.operand_machines import product_of
 from ..flatzinc.flatzinc_functions import FlatZincFunctions
 from ..flatzinc.flatzinc_syntax import Operand
@@ -72,7 +73,7 @@ def _labels(values: Sequence[tuple[int, ...]]) -> list[tuple[str, ...] | None]:
     known: dict[int, tuple[str, ...] | None] = {}
     for own in values:
         if id(own) not in known:
-            known[id(own)] = None if own == (*range(len(own)),) else tuple(map(str, own))
+            known[id(own)] = None if own == (*range(len(own)),) else tuple(map(typed_label, own))
     return [known[id(own)] for own in values]
 
 
