@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import ModelError, checks_keywords
+from ..errors import ModelError, checks_keywords, shorten
 from ..models.model import Model
 from ..public_names import public
 from .labelled_tables import Table, child_last, exported, labelled_model, library, state_labels
+
+_SUM_TOLERANCE = 1e-6
 
 
 @public
@@ -36,8 +38,22 @@ def from_pyagrum(network: Any) -> Model:
 
 
 def _tensor(tensor: Any) -> Table:
-    """Return a tensor by its array, whose axes are in the reverse order of its names; a child is last then."""
-    return tensor.names[::-1], {}, tensor.toarray()
+    """Return a tensor by its array, whose axes are in the reverse order of its names; a child is last then.
+
+    The array is read cell by cell. Noisy-OR, logit and aggregator nodes compute their cells when asked, and the buffer
+    that ``toarray`` shows of such a node is uninitialised memory.
+    """
+    names = [*tensor.names][::-1]
+    # Lists of pyAgrum have an axis too many for some variables of one state.
+    array = np.asarray(tensor.tolist(), dtype=np.float64).reshape([tensor.variable(n).domainSize() for n in names])
+    total, expected = float(array.sum()), float(tensor.sum())
+    if not abs(total - expected) <= _SUM_TOLERANCE * max(1.0, abs(expected)):
+        name = shorten(", ".join(tensor.names))
+        raise ModelError(
+            f"the table over {name} has cells that add up to {total:.9g}, and pyAgrum adds them up to {expected:.9g}: "
+            "this version of pyAgrum does not show the cells of the table; save the network as a file and load that"
+        )
+    return names, {}, array
 
 
 @public
