@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from importlib.util import find_spec
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -211,9 +212,10 @@ def einsum(
     Parameters
     ----------
     subscripts : str
-        As in ``numpy.einsum``, without an ellipsis: ``"ij,jk,kl->il"``. Any letters of Unicode are indices.
+        As in ``numpy.einsum``: ``"ij,jk,kl->il"``, or ``"...ij,...jk->...ik"``. Every character but ``,``, ``-``,
+        ``>``, ``.`` and blanks is an index.
     *operands : array-like
-        Of numbers; logarithms for ``"log"``, costs for ``"min-plus"``.
+        Of numbers; an axis of length 1 is broadcast. Logarithms for ``"log"``, costs for ``"min-plus"``.
     semiring : {"real", "log", "min-plus", "max-plus"}
         Sums of products, where integers are exact, or refused if they do not fit 64 bits; log of a sum of products of
         logarithms; the least or greatest sums. Infinite where nothing is possible.
@@ -244,9 +246,9 @@ def einsum(
     """
     if semiring not in _SEMIRINGS:
         raise ModelError(f"unknown semiring {semiring!r}; one of {', '.join(get_args(SemiringName))}")
-    inputs, output = _parsed(subscripts, len(operands))
-    pairs = enumerate(zip(inputs, operands, strict=True))
-    arrays = [_operand(names, np.asarray(values), k) for k, (names, values) in pairs]
+    given = [np.asarray(values) for values in operands]
+    inputs, output = _parsed(subscripts, [values.ndim for values in given])
+    arrays = [_operand(names, values, k) for k, (names, values) in enumerate(zip(inputs, given, strict=True))]
     sizes: dict[str, int] = {}
     for each in arrays:
         for name, size in zip(each.names, each.values.shape, strict=True):
@@ -256,7 +258,7 @@ def einsum(
         *_SEMIRINGS[semiring], semiring == "real", default_memory_bytes() if memory is None else parse_size(memory)
     )
     find = ContractionOptimizer() if optimizer is None else optimizer
-    path = find([set(each.names) for each in arrays], set(output), sizes)
+    path = find([set(each.names) for each in arrays], {name for name in output if name in sizes}, sizes)
     left = [_Operand(each.names, values) for each, values in zip(arrays, _exact(arrays, sizes, semiring), strict=True)]
     for places in [tuple(pair) for pair in path] if len(left) > 1 else []:
         taken = [left.pop(place) for place in sorted(places, reverse=True)]
@@ -284,34 +286,65 @@ def _exact(operands: Sequence[_Operand], sizes: Mapping[str, int], semiring: Sem
     return [values.astype(np.int64 if bound < 1 << 63 else object) for values in arrays]
 
 
-def _parsed(subscripts: str, count: int) -> tuple[list[str], str]:
-    """Return the indices of all operands and of the output."""
+_BLANKS = str.maketrans("", "", " \t\n\r\v\f")
+_ELLIPSIS = "..."
+
+
+def _parsed(subscripts: str, axes: Sequence[int]) -> tuple[list[str], str]:
+    """Return the indices of all operands and of the output, with an index of its own for each axis of an ellipsis.
+
+    Parameters
+    ----------
+    subscripts : str
+    axes : sequence of int
+        How many axes each operand has.
+    """
     if not isinstance(subscripts, str):
         raise ModelError(f"subscripts are a text like 'ij,jk->ik', not {subscripts!r}")
-    text = subscripts.replace(" ", "")
-    left, arrow, output = text.partition("->")
+    left, arrow, output = subscripts.translate(_BLANKS).partition("->")
     inputs = left.split(",")
-    if len(inputs) != count:
-        raise ModelError(f"the subscripts {subscripts!r} are of {len(inputs)} operands, and {count} are given")
-    if wrong := [letter for letter in left.replace(",", "") + output if not letter.isalpha()]:
-        raise ModelError(f"the subscripts {subscripts!r} have {wrong[0]!r}, which is no index")
+    if len(inputs) != len(axes):
+        raise ModelError(f"the subscripts {subscripts!r} are of {len(inputs)} operands, and {len(axes)} are given")
+    for part in (*inputs, output):
+        if part.count(_ELLIPSIS) > 1 or any(sign in part.replace(_ELLIPSIS, "", 1) for sign in ",->."):
+            wrong = next(sign for sign in (*",->.",) if sign in part.replace(_ELLIPSIS, "", 1))
+            raise ModelError(f"the subscripts {subscripts!r} have {wrong!r}, which is no index")
+    counts = [
+        count - len(part.replace(_ELLIPSIS, "", 1)) if _ELLIPSIS in part else 0
+        for part, count in zip(inputs, axes, strict=True)
+    ]
+    most = max((0, *counts))
+    if most and arrow and _ELLIPSIS not in output:
+        raise ModelError(f"the output of the subscripts {subscripts!r} lacks the ellipsis that operands have")
+    unused = (chr(code) for code in range(0x10FFFF, 0, -1) if chr(code) not in subscripts)
+    broadcast = "".join(islice(unused, most))
+    named = [
+        part.replace(_ELLIPSIS, broadcast[most - count :] if count > 0 else "")
+        for part, count in zip(inputs, counts, strict=True)
+    ]
     if not arrow:
-        output = "".join(sorted(name for name in set(left) - {","} if left.count(name) == 1))
-    if len(set(output)) < len(output) or (missing := set(output) - set(left)):
-        why = "twice" if len(set(output)) < len(output) else f"{min(missing)!r}, which no operand has"
+        output = _ELLIPSIS + "".join(sorted(name for name in {*left} - {*",."} if left.count(name) == 1))
+    output = output.replace(_ELLIPSIS, broadcast)
+    if len({*output}) < len(output) or (missing := {*output} - set().union(*named)):
+        why = "twice" if len({*output}) < len(output) else f"{min(missing)!r}, which no operand has"
         raise ModelError(f"the output of the subscripts {subscripts!r} has an index {why}")
-    return inputs, output
+    return named, output
 
 
 def _operand(names: str, values: Array, k: int) -> _Operand:
-    """Name the axes of an array; of an index that comes twice the diagonal is taken."""
+    """Name the axes of an array; of an index that comes twice the diagonal is taken.
+
+    An axis of length 1 is dropped: the array is the same for all values of its index.
+    """
     if values.ndim != len(names):
         raise ModelError(f"operand {k} has {values.ndim} axes and the indices {names!r}")
+    sizes = dict(zip(names, values.shape, strict=True))
+    if any(sizes[name] != size for name, size in zip(names, values.shape, strict=True)):
+        raise ModelError(f"operand {k} has different sizes for one of the indices {names!r}")
+    names = "".join(name for name in names if sizes[name] != 1)
+    values = values.reshape([size for size in values.shape if size != 1])
     distinct = "".join(dict.fromkeys(names))
     if len(distinct) < len(names):
         axes = [distinct.index(name) for name in names]
-        try:
-            values = np.einsum(values, axes, list(range(len(distinct))))
-        except ValueError:
-            raise ModelError(f"operand {k} has different sizes for one of the indices {names!r}") from None
+        values = np.einsum(values, axes, list(range(len(distinct))))
     return _Operand(distinct, values)

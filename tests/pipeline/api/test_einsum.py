@@ -59,6 +59,79 @@ def test_semirings_are_what_they_are_called(subscripts: str) -> None:
         np.testing.assert_allclose(found, best(total, axis=axes), atol=1e-12)
 
 
+# Signs, digits, blanks of Unicode and letters beyond ASCII, in the order of their code points.
+_ODD = sorted("!*7@_|~\u00a0\u00d7\u00f7\u2003\u4e2d")
+
+
+def random_expression(rng: np.random.Generator) -> tuple[str, list[np.ndarray[Any, Any]]]:
+    """Random subscripts with ellipses, diagonals, axes of length 1 and now and then a fault, and their operands."""
+    names = [chr(97 + k) for k in range(len(_ODD))][: rng.integers(1, 7)]
+    sizes = {name: int(rng.integers(1, 4)) for name in names}
+    around = rng.integers(1, 4, rng.integers(0, 3)).tolist()
+    parts, operands = [], []
+    for _ in range(rng.integers(1, 5)):
+        own = [str(name) for name in rng.choice(names, rng.integers(0, 4))]
+        shape = [sizes[name] for name in own]
+        if rng.random() < 0.3 and len({*own}) == len(own):
+            shape = [size if rng.random() < 0.6 else 1 for size in shape]
+        if rng.random() < 0.02 and shape:
+            shape[0] += 1
+        if rng.random() < 0.4:
+            place, count = int(rng.integers(0, len(own) + 1)), int(rng.integers(0, len(around) + 1))
+            own.insert(place, "...")
+            more = [size if rng.random() < 0.7 else 1 for size in around[len(around) - count :]]
+            shape[place:place] = more
+        parts.append("".join(own))
+        operands.append(rng.integers(-4, 5, shape))
+    text = ",".join(parts)
+    if rng.random() < 0.7:
+        known = sorted({*text} - {*",."})
+        kept = [name for name in known if rng.random() < 0.5]
+        rng.shuffle(kept)
+        if "..." in text and rng.random() < 0.95:
+            kept.insert(int(rng.integers(0, len(kept) + 1)), "...")
+        text += "->" + "".join(kept)
+    return text, operands
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_expressions_are_those_of_numpy(seed: int) -> None:
+    rng, answered, refused = np.random.default_rng(seed), 0, 0
+    for _ in range(60):
+        text, operands = random_expression(rng)
+        odd = "".join(_ODD[ord(sign) - 97] if sign.isalpha() else sign for sign in text)
+        odd = "".join(f" {sign}" if rng.random() < 0.2 and sign not in ".>" else sign for sign in odd)
+        try:
+            expected = np.einsum(text, *operands)
+        except ValueError:
+            with pytest.raises(ModelError):
+                bucketflow.einsum(odd, *operands)
+            refused += 1
+            continue
+        np.testing.assert_array_equal(bucketflow.einsum(odd, *operands), expected, err_msg=text)
+        np.testing.assert_array_equal(bucketflow.einsum(text, *operands), expected, err_msg=text)
+        answered += 1
+    assert answered > 40
+
+
+def test_every_symbol_of_opt_einsum_is_an_index() -> None:
+    symbols = pytest.importorskip("opt_einsum", reason="opt_einsum is not installed").get_symbol
+    for count in (75, 300):
+        names = [symbols(k) for k in range(count)]
+        text = ",".join(a + b for a, b in pairwise(names)) + "->" + names[0] + names[-1]
+        operands = [np.random.default_rng(k).random((2, 2)) for k in range(count - 1)]
+        np.testing.assert_allclose(bucketflow.einsum(text, *operands), np.linalg.multi_dot(operands))
+
+
+def test_axes_of_length_one_are_broadcast_in_every_semiring() -> None:
+    one, two = np.array([[1.0], [2.0]]), np.array([[3.0, 5.0], [4.0, 1.0]])
+    spread = np.broadcast_to(one, (2, 2))
+    for semiring in ("real", "log", "min-plus", "max-plus"):
+        found = bucketflow.einsum("ij,jk->ik", one, two, semiring=semiring)  # type: ignore[arg-type]
+        expected = bucketflow.einsum("ij,jk->ik", spread, two, semiring=semiring)  # type: ignore[arg-type]
+        np.testing.assert_allclose(found, expected)
+
+
 def test_logarithms_neither_overflow_nor_lose_what_is_small() -> None:
     a, b = np.array([[1000.0, -1000.0]]), np.array([[-2000.0], [0.0]])
     assert bucketflow.einsum("ij,jk->", a, b, semiring="log") == pytest.approx(-1000 + math.log(2))
@@ -89,7 +162,13 @@ def test_a_chain_of_many_indices_takes_no_table_of_all() -> None:
     ("subscripts", "shapes", "message"),
     [
         ("ij,jk", [(2, 2)], "of 2 operands, and 1 are given"),
-        ("i...->", [(2,)], "which is no index"),
+        ("i..->", [(2,)], "'.', which is no index"),
+        ("i-j->", [(2, 2)], "'-', which is no index"),
+        ("i->j->", [(2,)], "'-', which is no index"),
+        ("......->", [(2,)], "'.', which is no index"),
+        ("...i->i", [(2, 2)], "lacks the ellipsis"),
+        ("ii->i", [(1, 2)], "different sizes"),
+        ("...ij->...", [(2,)], "has 1 axes and the indices"),
         ("ij->", [(2,)], "has 1 axes and the indices"),
         ("i,i->", [(2,), (3,)], "index 'i' has 2 and 3 values"),
         ("ii->", [(2, 3)], "different sizes"),
