@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from .subtree_dp import Binary
 
 
+# Merges into a step of more inputs than this are priced once for children that look alike.
+_MANY_INPUTS = 64
+
+
 @dataclass(frozen=True)
 class FunctionGroups:
     """Input functions grouped so that the first of a group stands for all, whose scopes it includes.
@@ -177,15 +181,23 @@ def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
     price = [seconds(kids[j], first + j) for j in range(len(kids))]
     merged: dict[int, Sequence[int]] = {}
     for j in range(len(kids)):
+        refused = set[tuple[float, int, int]]()
         for c in sorted((c for c in kids[j] if c >= first), key=lambda c: -price[c - first]):
             apart, union = price[j] + price[c - first], joined[j] | joined[c - first]
             if least_seconds(sizer.cells(union), rates) >= apart:
+                continue
+            # Pricing a merge reads all inputs of the step. Of many children that look alike, one refusal is enough.
+            alike = price[c - first], sizer.cells(union), len(kids[c - first])
+            if len(kids[j]) > _MANY_INPUTS and alike in refused:
                 continue
             rest = [i for i in kids[j] if i != c] + kids[c - first]
             together = seconds(rest, first + j)
             if together < apart:
                 kids[j], price[j], joined[j] = rest, together, union
                 del merged[c]
+                refused.clear()
+            else:
+                refused.add(alike)
         merged[first + j] = kids[j]
     return build_tree(tree.dims, tree.leaves, merged)
 

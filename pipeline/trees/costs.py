@@ -13,7 +13,7 @@ from math import ceil, log2
 from operator import or_
 from typing import Final, NamedTuple
 
-from ...tasks.steps.axes import mask_of
+from ...tasks.steps.axes import mask_key, mask_of
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
 from ...tasks.steps.products import pays
@@ -217,7 +217,7 @@ def step_prices(sizer: Sizer, rates: Rates, itemsize: int) -> Callable[[Sequence
     known = sizer.prices((rates, itemsize))
 
     def price(inputs: Sequence[int], output: int) -> tuple[StepWork, float]:
-        key = (*inputs, output)
+        key = (*map(mask_key, inputs), mask_key(output))
         found: tuple[StepWork, float] | None = known.get(key)
         if found is None:
             work = sized_work(sizer, inputs, output)
@@ -417,9 +417,10 @@ def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
     for output, kids in zip(masks[first:], tree.children, strict=True):
         tables = (*[masks[c] for c in kids], output)
         below = tuple([i for i, c in enumerate(kids) if c >= first])
-        price = known.get((tables, below))
+        key = tuple(map(mask_key, tables)), below
+        price = known.get(key)
         if price is None:
-            price = known[tables, below] = _two_way_step(sizer, tables, below, rates, itemsize)
+            price = known[key] = _two_way_step(sizer, tables, below, rates, itemsize)
         seconds += price
     return seconds
 

@@ -24,7 +24,7 @@ from itertools import chain
 from math import log2, prod
 from typing import Any, Final
 
-from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_of
+from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_key, mask_of
 
 # Steps of one network are priced by few rates.
 _PRICED_BY: Final = 8
@@ -308,21 +308,22 @@ class Sizer:
         """The variables of more than one state."""
         self.cells: Callable[[int], int] = Sizes(dims).__getitem__
         """Returns the exact size."""
-        self._logs: dict[int, float] = {}
+        self._logs: dict[Hashable, float] = {}
         self._prices: dict[Hashable, dict[Any, Any]] = {}
 
     def log(self, mask: int) -> float:
         """Return the log2 size, counted once."""
-        size = self._logs.get(mask)
-        return self._counted(mask) if size is None else size
+        key = mask_key(mask)
+        size = self._logs.get(key)
+        return self._counted(mask, key) if size is None else size
 
-    def _counted(self, mask: int) -> float:
+    def _counted(self, mask: int, key: Hashable) -> float:
         if len(self._logs) >= REMEMBERED_SIZES:
             self._logs.clear()
         size = 0.0
         for each, members in self._classes:
             size += each * (mask & members).bit_count()
-        self._logs[mask] = size
+        self._logs[key] = size
         return size
 
     def prices(self, by: Hashable) -> dict[Any, Any]:

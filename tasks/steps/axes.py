@@ -11,7 +11,7 @@ first, and the other two, always neighbours in the same order, are one axis of s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -133,6 +133,7 @@ def _strides(scope: Sequence[int], sizes: Mapping[int, int]) -> dict[int, int]:
 
 # Sets of small numbers, as of variables or axes, as the bits of integers.
 
+_HASHED: Final = 1 << 61
 #: Sizes are begun anew when there are so many.
 REMEMBERED_SIZES: Final = 1 << 15
 
@@ -163,7 +164,16 @@ def alike(dims: Sequence[int]) -> dict[int, int]:
     return found
 
 
-class Sizes(dict[int, int]):
+def mask_key(mask: int) -> Hashable:
+    """Return what a dictionary finds a bit set by quickly.
+
+    Python hashes an integer modulo 2**61 - 1, so that all bit sets of one number share 61 hashes, and all bit sets of
+    two neighbours too. Sets of small numbers are found by themselves; others by their highest number as well.
+    """
+    return mask if mask < _HASHED else (mask.bit_length(), mask)
+
+
+class Sizes:
     """Cells of tables by the bit sets of their axes, counted once.
 
     >>> Sizes([2, 3, 3])[mask_of([0, 2])]
@@ -171,17 +181,22 @@ class Sizes(dict[int, int]):
     """
 
     def __init__(self, dims: Sequence[int]) -> None:
-        super().__init__()
         self._alike = [(size, axes) for size, axes in alike(dims).items() if size != 1]
+        self._known: dict[Hashable, int] = {}
 
-    def __missing__(self, mask: int) -> int:
-        if len(self) >= REMEMBERED_SIZES:
-            self.clear()
+    def __getitem__(self, mask: int) -> int:
+        key = mask if mask < _HASHED else (mask.bit_length(), mask)
+        cells = self._known.get(key)
+        return self._counted(mask, key) if cells is None else cells
+
+    def _counted(self, mask: int, key: Hashable) -> int:
+        if len(self._known) >= REMEMBERED_SIZES:
+            self._known.clear()
         cells = 1
         for size, axes in self._alike:
             if few := mask & axes:
                 cells *= size ** few.bit_count()
-        self[mask] = cells
+        self._known[key] = cells
         return cells
 
 
