@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import ModelError
 from ..formats.decimal_costs import decimal_places, scaled
 from ..formats.read import GivenModel, given_model
+from ..models.checks import rows_of
 from ..models.function import Function
 from ..models.model import Model
 from ..options import Keywords
@@ -96,7 +97,7 @@ class EditableModel:
         if unknown := [name for name in names if name not in places]:
             raise ModelError(f"the function is over {unknown[0]!r}, which is not a variable of the model")
         stored, usual = self._stored(values), self._stored(default).item()
-        listed = None if rows is None else np.asarray(rows)
+        listed = None if rows is None else rows_of(rows, len(names), "the function")
         function = Function(tuple(places[name] for name in names), stored, listed, usual)
         grown = replace(model, functions=(*model.functions, function))
         self._levels.append(_Level(grown, {}))

@@ -204,6 +204,17 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
         raise ModelError(f"{what} has values that are no array: {error}") from None
 
 
+def rows_of(rows: Any, arity: int, what: str) -> NDArray[Any]:
+    """Return a copy of listed joint states, shape (rows, arity).
+
+    Lists without any state have no dtype, and rows over no variables have no cells: NumPy takes both for floats.
+    """
+    found = array_of(rows, what).copy()
+    if found.size:
+        return found
+    return np.empty((0 if arity else len(found), arity), dtype=np.uint8)
+
+
 def _rows_fault(function: Function, shape: tuple[int, ...]) -> str | None:
     rows: Any = function.rows
     values = function.values

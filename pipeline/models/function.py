@@ -116,7 +116,10 @@ class Function:
         if self.rows is None:
             return self.values
         table = np.full([dims[v] for v in self.scope], self.default, self.values.dtype)
-        table[tuple(self.rows.T)] = self.values
+        if self.scope:
+            table[tuple(self.rows.T)] = self.values
+        elif len(self.values):
+            table[()] = self.values[0]
         return table
 
     def at(self, states: Sequence[int]) -> int | float:

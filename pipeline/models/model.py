@@ -25,6 +25,7 @@ from .checks import (
     integer,
     kind_named,
     read_only,
+    rows_of,
     unknown_variable,
 )
 from .evaluated import Evaluation
@@ -99,9 +100,8 @@ def _function_of(k: int, scope: tuple[int, ...], values: Sequence[Any], child: i
         raise ModelError(f"function {k} has {found}; expected values, or rows, values and a default")
     if len(values) == 1:
         return Function(scope, array_of(values[0], f"function {k}").copy(), child=child)
-    rows = array_of(values[0], f"function {k}").copy()
-    rows = rows if rows.size else np.empty((0, len(scope)), dtype=np.uint8)
-    return Function(scope, array_of(values[1], f"function {k}").copy(), rows, values[2], child)
+    what = f"function {k}"
+    return Function(scope, array_of(values[1], what).copy(), rows_of(values[0], len(scope), what), values[2], child)
 
 
 @public
@@ -383,6 +383,12 @@ class Model(ShortDir):
         know_positive(self.functions)
         ends = [function.positive for function in self.functions]
         return np.array([[math.log(low) for low, _ in ends], [math.log(high) for _, high in ends]]).reshape(2, -1)
+
+    @cached_property
+    def orders_of_magnitude(self) -> float:
+        """Most orders of magnitude between two products of positive values, one of each function."""
+        low, high = self.log_bounds
+        return float((high - low).sum()) / math.log(10.0)
 
     @cached_property
     def allowed_costs(self) -> NDArray[np.int64]:

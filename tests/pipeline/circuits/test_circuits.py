@@ -672,3 +672,12 @@ def test_commands_refuse(tmp_path: Path) -> None:
     code, said = run("check", "circuit", out, "grid")
     assert code == 2
     assert "other variables" in said
+
+
+@pytest.mark.parametrize("method", ["buckets", "search", "auto"])
+@pytest.mark.parametrize(("rows", "values", "constant"), [([[]], [3.0], 3.0), (np.empty((0, 0)), [], 2.0)])
+def test_constants_by_rows_and_a_default(method: Any, rows: Any, values: list[float], constant: float) -> None:
+    model = Model.build("markov", {"x": 2}, [(("x",), [0.25, 0.5]), ((), rows, values, 2.0)])
+    found = bucketflow.circuit(model, method=method)
+    assert 10 ** float(found.log10()[0]) == pytest.approx(0.75 * constant)
+    assert bucketflow.check_circuit(found, model).faults == ()

@@ -208,3 +208,22 @@ def test_arrays_of_a_model_cannot_be_written_to(tmp_path: Path) -> None:
     table[0, 0] = 5.0  # the caller's own arrays stay writable; those of Model.build are copies
     assert built.functions[0].values[0, 0] == 1.0
     assert given.functions[0].values is given.functions[1].values
+
+
+@pytest.mark.parametrize("rows", [[[]], np.empty((1, 0)), np.empty((1, 0), np.int64), [()]], ids=str)
+def test_a_sparse_function_of_no_variables_has_one_row(rows: Any, tmp_path: Path) -> None:
+    functions = [(("x",), [1, 4]), ((), rows, [3], 2)]
+    model = Model.build("cost", {"x": 2}, functions)
+    assert model.functions[1].dense(model.dims) == 3
+    assert bucketflow.solve(model).value == 4
+    edited = bucketflow.EditableModel(Model.build("cost", {"x": 2}, functions[:1]))
+    edited.add((), [3], rows=rows, default=2)
+    assert edited.solve().value == 4
+    markov = Model.build("markov", {"x": 2}, functions)
+    bucketflow.save(markov, tmp_path / "model.uai")
+    for each in (markov, bucketflow.load(tmp_path / "model.uai")):
+        assert 10 ** (bucketflow.solve(each, "partition").log10 or 0) == pytest.approx(15)
+    with pytest.raises(ModelError, match="rows of shape"):
+        Model.build("cost", {"x": 2}, [((), rows, [3, 4], 2)])
+    with pytest.raises(ModelError, match="rows of shape"):
+        Model.build("cost", {"x": 2}, [((), [], [3], 2)])
