@@ -19,6 +19,10 @@ from .multipliers import multipliers
 Array = NDArray[Any]
 # A probability of a smaller entry's states may be below all floats, though the derivative is not.
 _SMALL: Final = 1e-100
+# A belief below this may have lost digits, and one of 0 may be positive, where potentials span more orders than floats.
+_LOST: Final = 1e-290
+WIDE_ORDERS: Final = 290.0
+"""From so many orders of magnitude between two assignments on, parts of a sum may be below all floats."""
 
 Answer = Callable[[Question], Marginals]
 """Propagates a question."""
@@ -47,9 +51,11 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
     if found.status == "infeasible":
         raise ModelError("the evidence is impossible: the logarithm of 0 has no derivatives")
     made, zeros = {}, []
+    wide = question.model.orders_of_magnitude > WIDE_ORDERS
     for f, belief in found.families.items():
         values = question.model.functions[f].dense(question.model.dims)
-        if (values > _SMALL).all():
+        lost = wide and bool(((belief < _LOST) & (values > 0.0)).any())
+        if not lost and (values > _SMALL).all():
             made[f] = belief / values
         else:
             zeros.append(f)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +19,7 @@ from ..options import Keywords
 from ..public_names import public
 from ..results.asked import AskedOf
 from ..results.parameter_slopes import LinearFunction, Sensitivity
+from .derivatives import WIDE_ORDERS
 from .marginals import marginals
 
 Array = NDArray[np.float64]
@@ -90,11 +94,25 @@ def sensitivity(
         else:
             both = tuple(_above_rounding(whole, part) for whole, part in zip(own, with_state, strict=True))
         evidences[f], joints[f] = (_linear(model, function, shares, *parts) for parts in (own, both))
+    for f, function in enumerate(model.functions):
+        if not function.scope:  # a factor of the evidence's probability and of the posterior's
+            value = np.asarray(function.at(()), np.float64)
+            none = np.zeros(())
+            direct = 1.0 / value
+            evidences[f], joints[f] = (LinearFunction(none, share * direct, none) for share in (1.0, posterior))
     notes = list(free.notes)
     if model.kind == "bayes" and not shares:
         notes.append(_NO_SHARES)
     if hidden := sum(max(function.scope, default=0) >= len(model.own_names) for function in model.functions):
         notes.append(f"parameters of {hidden:,} table{'s' * (hidden > 1)} over hidden variables are left out")
+    again = {name: option for name, option in options.items() if name not in ("workdir", "keep_tables", "fit")}
+    wide = model.orders_of_magnitude > WIDE_ORDERS
+    if wide:
+        notes.append(
+            f"values of the model span {model.orders_of_magnitude:.0f} orders of magnitude: slopes whose parts are "
+            "below the range of floats are 0, and such posteriors at other values are computed one by one"
+        )
+    asked = partial(_posterior_with, model, (target, chosen), shares, model.named(hard | soft), again)
     return Sensitivity(
         model,
         variable,
@@ -105,7 +123,39 @@ def sensitivity(
         shares,
         tuple(notes),
         AskedOf.of(model, hard, soft),
+        asked if wide else None,
     )
+
+
+def _posterior_with(
+    model: Model,
+    target: tuple[int, int],
+    shares: bool,
+    evidence: Mapping[str, Any],
+    options: Mapping[str, Any],
+    f: int,
+    states: tuple[int, ...],
+    value: float,
+) -> float:
+    """Return the posterior of a state with another value of one entry; NaN where the evidence is impossible then."""
+    function = model.functions[f]
+    table, at = function.dense(model.dims).astype(np.float64), list[Any](states)
+    if shares and function.child is not None:
+        axis = function.scope.index(function.child)
+        at[axis] = slice(None)
+        row, own = table[tuple(at)].copy(), states[axis]
+        left = float(np.delete(row, own).sum())
+        row = row * ((1.0 - value) / left) if left > 0.0 else np.full(len(row), (1.0 - value) / max(len(row) - 1, 1))
+        row[own] = value
+        table[tuple(at)] = row
+    else:
+        table[states] = value
+    functions = [*model.functions]
+    functions[f] = Function(function.scope, table, child=function.child)
+    variable, state = target
+    name = model.names[variable]
+    found = marginals(replace(model, functions=tuple(functions)), evidence=evidence, query_vars=[name], **options)
+    return float("nan") if found.status == "infeasible" else float(found[name][state])
 
 
 def _above_rounding(whole: Array, part: Array) -> Array:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ModelError
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..public_names import public
@@ -20,6 +22,8 @@ Array = NDArray[np.float64]
 _SHOWN, _LISTED = 20, 1000
 # What a value that a posterior needs may be beyond its range.
 _ROUNDING = 1e-9
+# A smaller probability of the evidence, relative to the one that was asked for, may lack parts below all floats.
+_LEAST = 1e-290
 
 
 @dataclass(frozen=True)
@@ -76,6 +80,9 @@ class Parameter:
         The posterior is their quotient.
     shares : bool
         Whether it is a probability, whose distribution stays one.
+    exact : callable or None
+        Returns the posterior at a value by asking the changed network; only of networks whose values span so many
+        orders of magnitude that parts of ``joint`` and ``evidence`` may be below all floats.
     """
 
     function: int
@@ -85,6 +92,7 @@ class Parameter:
     joint: LinearFunction
     evidence: LinearFunction
     shares: bool
+    exact: Callable[[float], float] | None = field(default=None, repr=False, compare=False)
 
     @property
     def slope(self) -> float:
@@ -94,6 +102,8 @@ class Parameter:
     def posterior_at(self, value: float) -> float:
         """Return the posterior with another value of the entry; NaN where the evidence is impossible then."""
         evidence = self.evidence.at(value)
+        if self.exact is not None and not _LEAST < evidence < float("inf"):
+            return self.exact(value)
         return float(min(max(self.joint.at(value) / evidence, 0.0), 1.0)) if evidence > 0.0 else float("nan")
 
     def value_for(self, posterior: float) -> float | None:
@@ -125,6 +135,8 @@ class Sensitivity(Tabled):
     notes : tuple of str
     asked : AskedOf or None
         The model and the evidence that were asked.
+    exact : callable or None
+        Returns the posterior with another value of an entry, by asking the changed network; see :class:`Parameter`.
     """
 
     model: Model
@@ -136,6 +148,7 @@ class Sensitivity(Tabled):
     shares: bool
     notes: tuple[str, ...] = ()
     asked: AskedOf | None = None
+    exact: Callable[[int, tuple[int, ...], float], float] | None = field(default=None, repr=False, compare=False)
 
     def __len__(self) -> int:
         """How many parameters there are."""
@@ -149,11 +162,26 @@ class Sensitivity(Tabled):
         return np.asarray(self.joints[function].slope - self.posterior * self.evidences[function].slope)
 
     def parameter(self, function: int, states: Sequence[int]) -> Parameter:
-        """Return one parameter, by the index of a function and a state of each variable of its scope."""
+        """Return one parameter, by the index of a function and a state of each variable of its scope.
+
+        Raises
+        ------
+        ModelError
+            If the function has no parameters here, or no entry at these states.
+        """
+        if function not in self.evidences:
+            raise ModelError(
+                f"function {function!r} has no parameters; the functions that have some are those over the model's own "
+                f"variables among 0 to {len(self.model.functions) - 1}"
+            )
         at = tuple(int(state) for state in states)
+        shape = np.shape(self.evidences[function].fixed)
+        if len(at) != len(shape) or not all(0 <= state < size for state, size in zip(at, shape, strict=True)):
+            raise ModelError(f"function {function} has no entry at the states {at}; its table has the shape {shape}")
         value = float(self.model.functions[function].at(at))
         joint, evidence = self.joints[function].entry(at), self.evidences[function].entry(at)
-        return Parameter(function, at, value, self.posterior, joint, evidence, self.shares)
+        exact = None if self.exact is None else partial(self.exact, function, at)
+        return Parameter(function, at, value, self.posterior, joint, evidence, self.shares, exact)
 
     def ranked(self) -> Iterator[Parameter]:
         """Yield all parameters, those with the steepest slopes first."""
@@ -177,7 +205,7 @@ class Sensitivity(Tabled):
         model, function = self.model, self.model.functions[parameter.function]
         named = [f"{model.names[v]}={model.label(v, s)}" for v, s in zip(function.scope, parameter.states, strict=True)]
         if function.child is None:
-            return ", ".join(named)
+            return ", ".join(named) or f"the constant of function {parameter.function}"
         child = named.pop(function.scope.index(function.child))
         return f"P({child} | {', '.join(named)})" if named else f"P({child})"
 

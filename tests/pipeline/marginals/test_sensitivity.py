@@ -171,3 +171,61 @@ def test_the_command_says_what_the_answer_is_without(tmp_path: Path) -> None:
     told = sensitivity(model, "a", 0, evidence={"b": 0})
     assert len(told) == 6
     assert told.notes == ("parameters of 1 table over hidden variables are left out",)
+
+
+def wide_model(orders: int) -> Model:
+    """Two states of x whose weights differ by many orders, each in two factors; y follows x."""
+    half = 10.0 ** (orders // 2)
+    return Model.build(
+        "markov",
+        {"x": 2, "y": 2},
+        [(("x",), [half, 1.0]), (("x",), [half, 1.0]), (("x", "y"), [[0.25, 0.75], [0.6, 0.4]])],
+    )
+
+
+@pytest.mark.parametrize("orders", [200, 320, 560])
+def test_posteriors_beyond_the_range_of_floats_are_computed(orders: int) -> None:
+    """What is left of the evidence without one entry is 10^-orders of it: no float where that is above 308."""
+    model = wide_model(orders)
+    found = sensitivity(model, "y", 0)
+    assert found.posterior == pytest.approx(0.25)
+    assert found.parameter(0, [0]).posterior_at(0.0) == pytest.approx(0.6)
+    assert found.parameter(0, [1]).posterior_at(0.0) == pytest.approx(0.25)
+    assert found.parameter(2, [0, 1]).posterior_at(0.0) == pytest.approx(1.0)
+    assert all(not math.isnan(each.posterior_at(0.5)) for each in found.ranked())
+    assert any("orders of magnitude" in note for note in found.notes) == (orders > 300)
+
+
+def test_evidence_that_becomes_impossible_stays_undefined_in_wide_models() -> None:
+    functions = [(("x",), [1e200, 0.0]), (("x", "y"), [[1e-200, 1.0], [1.0, 1.0]])]
+    found = sensitivity(Model.build("markov", {"x": 2, "y": 2}, functions), "y", 0)
+    assert math.isnan(found.parameter(0, [0]).posterior_at(0.0))
+
+
+def test_derivatives_of_entries_whose_probability_is_below_all_floats() -> None:
+    """The second state of x has the probability 10^-330, and the derivative by its entry of 10^-90 is 10^-240."""
+    functions = [(("x",), [1e150, 1e-90]), (("x",), [1e90, 1.0])]
+    model = Model.build("markov", {"x": 2}, functions)
+    found = marginals(model, derivatives=True).derivatives
+    assert found[0] == pytest.approx([1e-150, 1e-240], rel=1e-9)
+    assert found[1] == pytest.approx([1e-90, 0.0], rel=1e-9)
+
+
+def test_constants_are_parameters_that_change_no_posterior() -> None:
+    empty = np.empty((0, 0), np.uint8)
+    for constant in (
+        ((), 3.0),
+        ((), [[]], [3.0], 2.0),
+        ((), empty, np.empty(0), 3.0),
+    ):
+        found = sensitivity(Model.build("markov", {"x": 2}, [(("x",), [1.0, 2.0]), constant]), "x", 0)
+        parameter = found.parameter(1, ())
+        assert (parameter.value, parameter.slope) == (3.0, 0.0)
+        assert parameter.posterior_at(7.0) == pytest.approx(1 / 3)
+        assert math.isnan(parameter.posterior_at(0.0))
+        assert len(found) == len([*found.ranked()]) == 3
+        assert any("constant of function 1" in line for line in found.lines())
+        with pytest.raises(ModelError, match="no entry at the states"):
+            found.parameter(0, (2,))
+        with pytest.raises(ModelError, match="function 5 has no parameters"):
+            found.parameter(5, ())
