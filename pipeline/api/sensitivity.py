@@ -154,7 +154,7 @@ def _posterior_with(
     functions[f] = Function(function.scope, table, child=function.child)
     variable, state = target
     name = model.names[variable]
-    found = marginals(replace(model, functions=tuple(functions)), evidence=evidence, query_vars=[name], **options)
+    found = marginals(replace(model, functions=tuple(functions)), evidence=evidence, variables=[name], **options)
     return float("nan") if found.status == "infeasible" else float(found[name][state])
 
 
