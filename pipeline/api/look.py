@@ -54,7 +54,7 @@ def draw(model: GivenModel, *, posteriors: bool = False, evidence: Findings = No
     if posteriors:
         return marginals(model, evidence=evidence, **options).draw()
     hard, _ = split_evidence(model, evidence)
-    return model.draw(evidence={model.names[v]: state for v, state in hard.items()})
+    return model.draw(evidence=model.named(hard))
 
 
 @public

@@ -110,7 +110,7 @@ def _column(model: Model, name: str, column: Any) -> Array:
     names = model.state_names(v)
     if isinstance(column, np.ndarray) and np.issubdtype(column.dtype, np.integer):
         if names.are_values:
-            known = {**names.typed, **names.numbers}
+            known = {*names.typed, *names.numbers}
             different, places = np.unique(column, return_inverse=True)
             states = [-1 if cell == -1 and -1 not in known else names.index(cell) for cell in different.tolist()]
             return np.array(states, np.int32)[places.reshape(column.shape)]

@@ -22,6 +22,8 @@ from ..errors import ModelError, meant, shorten
 
 _INTEGER = re.compile(r"-?(0|[1-9]\d{0,299})", re.ASCII)
 _NUMBER_TEXT = re.compile(r"\s*[+-]?\d{1,300}(\.0*)?\s*", re.ASCII)
+# Types whose values may be an index; Decimal is no Real to Python.
+_NUMBERS: tuple[type, ...] = (Real, Decimal)
 # Labels that a message lists; domains may have thousands.
 _LISTED = 20
 
@@ -90,7 +92,7 @@ class StateNames:
     @cached_property
     def are_values(self) -> bool:
         """Whether some label is a number other than its index, so that numbers are not indices."""
-        if any(isinstance(value, Real) and value != k for value, k in self.typed.items()):
+        if any(isinstance(value, _NUMBERS) and value != k for value, k in self.typed.items()):
             return True
         return any(number != k for number, places in self.numbers.items() for k in places)
 
@@ -133,7 +135,7 @@ class StateNames:
             return self._of_text(str(state))
         if isinstance(state, bool) and self.labels is not None:
             return self._of_truth(state)
-        return self._of_number(state) if isinstance(state, Real | Decimal) else self.places.get(str(state))
+        return self._of_number(state) if isinstance(state, _NUMBERS) else self.places.get(str(state))
 
     def _of_number(self, number: Any) -> int | None:
         """Return the label that a number is, or the state with this index; None where both may be meant."""
@@ -165,13 +167,13 @@ class StateNames:
         if self.labels is None:
             return ModelError(f"variable {self.name!r} has no state {shown}; its states are 0..{self.size - 1}")
         more = "" if self.size <= _LISTED else f" and {self.size - _LISTED} more"
-        if isinstance(state, Real) and not isinstance(state, bool) and state in self.numbers:
+        if isinstance(state, _NUMBERS) and type(state) is not bool and state in self.numbers:
             return ModelError(
                 f"the number {shown} may be a label or an index of variable {self.name!r}; give a label as a text, one "
                 f"of {', '.join(map(repr, map(str, self.labels[:_LISTED])))}{more}"
             )
         hint = meant(state, self.labels) if isinstance(state, str) else ""
-        if self.are_values and (isinstance(state, Real) or _NUMBER_TEXT.fullmatch(str(state))):
+        if self.are_values and (isinstance(state, _NUMBERS) or _NUMBER_TEXT.fullmatch(str(state))):
             hint = hint or "; the labels are numbers, so that a number is no index"
         known = ", ".join(map(str, self.labels[:_LISTED])) + more
         return ModelError(f"variable {self.name!r} has no state {shown}; its states are {known}{hint}")
