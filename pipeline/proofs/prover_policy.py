@@ -90,7 +90,7 @@ class ProverPolicy(Policy):
         CPU seconds between two looks at the clock.
     interpreted_cells : int
         Networks of at most this many cells are searched in the interpreter until the search is compiled. The first
-        propagation cannot be interrupted; the interpreter takes about half a second for it in the largest of these.
+        propagation cannot be interrupted, and takes longer the more cells there are.
     tiny_move_share : float
         Moves of a smaller share of what is still open are not worth propagating, where costs are fine.
     coarse_costs : float

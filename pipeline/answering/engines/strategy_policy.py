@@ -68,8 +68,8 @@ class StrategyPolicy:
     share, long_part, long_seconds : float
         Engines without a price may together take this share of the cheapest known price, and this part of the share of
         the seconds of a price beyond ``long_seconds``. So a sweep of one second is delayed by at most half of it, a
-        sweep of a minute by at most a fifth. Turns double: an engine that was not through after the first seconds
-        seldom is after twice as many (or_chain_63: diagrams took 7.5 CPU seconds in vain before a sweep of 16.9).
+        sweep of a minute by at most a fifth. In return, an engine that needs longer than that comes too late
+        (or_chain_63: diagrams took 7.5 CPU seconds in vain before a sweep that was predicted to take 16.9).
     patience_seconds : float
         CPU seconds of engines without a price, in all, where no sweep fits memory.
     shortened : float
