@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import Semiring, mod_sum_product
 from ..budget.residue_sweeps import plan_of_points, with_evaluations
 from ..errors import BudgetError, InternalError
@@ -74,7 +75,7 @@ def counted_plan(
     spread = spectrum_of(network, arithmetic, int(fixed))
     if spread is None and _is_small(network):
         return plan
-    primes = most_primes(sum(map(math.log, network.dims)))
+    primes = most_primes(ordered_sum(map(math.log, network.dims)))
     points = spread.points if spread else 1
     numbers = points, primes, expected_primes(network)
     found = with_evaluations(plan, mod_sum_product(_SOME_PRIME), *numbers, rates, memory_bytes)
@@ -101,7 +102,9 @@ def least_seconds_by_rows(plan: Plan) -> float:
 def expected_primes(network: Network) -> int:
     """Return how many primes a count takes if leaf tables exclude assignments independently of each other."""
     arithmetic = arithmetic_for(network)
-    found = sum(map(math.log, network.dims)) + sum(_possible_log(network, arithmetic, leaf) for leaf in network.leaves)
+    found = ordered_sum(map(math.log, network.dims)) + ordered_sum(
+        _possible_log(network, arithmetic, leaf) for leaf in network.leaves
+    )
     return most_primes(max(found, 0.0))
 
 

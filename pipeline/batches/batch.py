@@ -18,6 +18,7 @@ from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.batch_folder import BatchDir
 from ...storage.spec import OtherFormatError, StorageError
+from ...tasks.steps.ordered_sum import ordered_sum
 from ..api.progress import rows_bar
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
 from ..machine.resources import Resources
@@ -46,7 +47,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
     """
     policy = BatchPolicy.current()
     small = [a for a in asked if a.price.kind == "small"]
-    whole = sum(map(_seconds, small))
+    whole = ordered_sum(map(_seconds, small))
     limit = min(max(whole / (policy.worker_packs * width), policy.pack_least_seconds), policy.pack_most_seconds)
     made = [[a] for a in sorted(asked, key=lambda a: a.stops) if a.price.kind == "alone"]
 
@@ -55,7 +56,7 @@ def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
 
     for _, group in groupby(sorted(small, key=alike), key=alike):
         made += _filled(list(group), limit)
-    return sorted(made, key=lambda pack: -sum(map(_seconds, pack)))
+    return sorted(made, key=lambda pack: -ordered_sum(map(_seconds, pack)))
 
 
 def _seconds(asked: PricedRow) -> float:

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.steps.axes import bits_of, mask_of
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
 from ..errors import BudgetError, enough_bytes, format_bytes, format_count
@@ -227,7 +228,7 @@ class StageMaker:
 
     def seconds(self, steps: Sequence[Step]) -> float:
         """Predict the computation of one box."""
-        return sum(lowered_seconds(s, self.planner.rates, self.planner.problem.itemsize) for s in steps)
+        return ordered_sum(lowered_seconds(s, self.planner.rates, self.planner.problem.itemsize) for s in steps)
 
     def stage(self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]) -> Stage:
         """Fix variables one by one until a box fits.
@@ -266,7 +267,7 @@ class StageMaker:
         joined = {n: tree.joined[n - tree.n_leaves] for n in nodes}
         scope = tree.scopes[head] if head >= 0 else frozenset[int]()
         own = frozenset().union(*joined.values()) if head < 0 or self.shares else scope
-        total = sum(work.values()) + sum(reading.values())
+        total = ordered_sum(work.values()) + ordered_sum(reading.values())
 
         divided, share = dict.fromkeys(own, 0.0), BudgetPolicy.current().repeated_share
         for each, seconds in ((joined, work), ({i: tree.scopes[i] for i in inputs}, reading)):

@@ -9,6 +9,7 @@ from itertools import tee
 from math import ceil, prod
 from typing import Final
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError, format_bytes
 from ..models.query import Fit
 from ..orders.effort import FUNCTION_SECONDS, LEAST_ON_DEVICE, PlanningBudget
@@ -208,8 +209,8 @@ def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float)
             f"{format_bytes(max(cards * (room - chunk), 0))} left beside their boxes; give more --gpu-memory"
         )
     spread = replace(spill, cards=cards, card_bytes=room, card_boxes=slots, resident=True)
-    compute = sum(
-        spread.rounds(stage) * sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in stage.steps)
+    compute = ordered_sum(
+        spread.rounds(stage) * ordered_sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in stage.steps)
         for stage in spill.stages
     )
     # threads of one process keep account of boxes and chunks one after the other; cards copy at the same time
@@ -379,7 +380,7 @@ def spread_seconds(planner: Planner, plan: Plan, devices: int) -> float:
             for head, steps in waiting.items()
             if not any(i in waiting for s in steps for i in s.inputs)
         )
-        done[head] = begin + sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in waiting.pop(head))
+        done[head] = begin + ordered_sum(lowered_seconds(s, planner.rates, plan.itemsize) for s in waiting.pop(head))
         heappush(free, done[head])
     return max(done.values())
 

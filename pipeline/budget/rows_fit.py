@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import inf, log2, prod
 
 from ...tasks.rows.memory_account import RowsNoRoomError
+from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError, format_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner
@@ -115,7 +116,7 @@ def is_sparse(problem: Problem) -> bool:
     """Whether leaf tables allow so few of their cells that rows may be fewer: half of all at most, taken together."""
     assert problem.rows is not None
     cells = (prod(problem.dims[v] for v in scope) for scope in problem.scopes)
-    return sum(log2(all_ / max(rows, 1)) for all_, rows in zip(cells, problem.rows, strict=True)) >= 1.0
+    return ordered_sum(log2(all_ / max(rows, 1)) for all_, rows in zip(cells, problem.rows, strict=True)) >= 1.0
 
 
 def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Plan:

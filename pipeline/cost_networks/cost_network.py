@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ..errors import BudgetError, format_bytes
 from ..models.model import FORBIDDEN, Function, Model
 from ..preprocessing.leaf_groups import LeafGroup
@@ -108,7 +109,7 @@ class CostNetwork:
 
     def total(self, states: Sequence[int]) -> float:
         """Return the total of a full assignment; inf if it is forbidden."""
-        return self.constant + sum(float(t.costs[tuple([states[v] for v in t.scope])]) for t in self.tables)
+        return self.constant + ordered_sum(float(t.costs[tuple([states[v] for v in t.scope])]) for t in self.tables)
 
     def restored(self, states: States) -> States:
         """Turn states of these variables into states of the variables of the first network."""

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ...tasks.gpu.arrays import is_device
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM
 from .bucket_elimination import Array, BucketElimination, Extent, Stop
 from .joins import BucketTable, Joins
@@ -89,7 +90,7 @@ class Account:
 
     def sent(self, mini: MiniBucket, parts: int, shift: float, top: float, size: float) -> None:
         """Count a message whose greatest entry was ``top``, and its size without that."""
-        spread = shift + abs(top) + parts * sum(self.sizes[t] for t in mini.tables)
+        spread = shift + abs(top) + parts * ordered_sum(self.sizes[t] for t in mini.tables)
         operations = len(mini.tables) + (parts > 1) + self.split.dims[mini.variable] + 2
         self.slack += ROUNDING * operations * (spread + 8)
         self.parts.append(top)

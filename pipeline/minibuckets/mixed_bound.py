@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ..cost_networks.cost_network import CostTable
 from .bucket_policy import BucketPolicy
 from .log_sums import ROUNDING, magnitude
@@ -143,7 +144,10 @@ class MixedBound:
                 return bound
             gains.append(before - bound if before < math.inf else math.inf)
             self._judge(bound)
-            if sum(gains[-patience:]) < self._policy.least_gain * (1 + abs(self.best)) and len(gains) >= patience:
+            if (
+                ordered_sum(gains[-patience:]) < self._policy.least_gain * (1 + abs(self.best))
+                and len(gains) >= patience
+            ):
                 break
             if self.split.exact:
                 break
@@ -253,7 +257,7 @@ class MixedBound:
 
     def _shift(self, bucket: Sequence[MiniNode], common: Scope, logs: Sequence[Array], step: float) -> None:
         """Change shares by a step, so that they still add up to nothing."""
-        total = sum(node.weight for node in bucket)
+        total = ordered_sum(node.weight for node in bucket)
         together = np.add.reduce(logs)
         others = np.zeros_like(together)
         for node, log in zip(bucket, logs, strict=True):
@@ -267,12 +271,12 @@ class MixedBound:
     def _weigh(self, bucket: Sequence[MiniNode], beliefs: Sequence[Array], tops: Sequence[float], step: float) -> None:
         """Give weight to the parts that are surer of the variable than others."""
         own = [conditional_entropy(b, top, n.weight) for b, top, n in zip(beliefs, tops, bucket, strict=True)]
-        mean = sum(node.weight * entropy for node, entropy in zip(bucket, own, strict=True))
+        mean = ordered_sum(node.weight * entropy for node, entropy in zip(bucket, own, strict=True))
         policy = self._policy
         steps = [max(-1.0, min(1.0, policy.weight_step * step * (mean - entropy))) for entropy in own]
         raised = [max(node.weight * math.exp(s), policy.least_weight) for node, s in zip(bucket, steps, strict=True)]
         for node, weight in zip(bucket, raised, strict=True):
-            node.weight = weight / sum(raised)
+            node.weight = weight / ordered_sum(raised)
 
     def _send(self, node: MiniNode) -> float:
         """Make a node's message; return what it adds to the bound."""
@@ -281,7 +285,7 @@ class MixedBound:
         if top == -math.inf:
             return top
         node.up, node.top = message - top, top
-        spread = node.size + sum(magnitude(other.up) for other in node.below)
+        spread = node.size + ordered_sum(magnitude(other.up) for other in node.below)
         spread += 0.0 if node.share is None else 2 * magnitude(node.share)
         self.slack += ROUNDING * (len(node.mini.tables) + node.joined.shape[-1] + 4) * (spread + abs(top) + 8)
         return top

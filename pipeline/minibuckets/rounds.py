@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...tasks.compiler.code_cache import compiler_pays
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS, Semiring
 from ..cost_networks.cost_network import CostTable, States, Units, cost_network
 from ..cost_networks.preparation import prepare
@@ -165,7 +166,7 @@ class SumBounds:
         self.best = OptimumBounds(network, None, means)
         self.means = means
         self.lower, self.upper = -math.inf, math.inf
-        self.slack = _EPSILON * sum(_logarithms_size(network, leaf) for leaf in network.leaves)
+        self.slack = _EPSILON * ordered_sum(_logarithms_size(network, leaf) for leaf in network.leaves)
 
     @property
     def closed(self) -> bool:
@@ -209,4 +210,4 @@ class SumBounds:
 def _logarithms_size(network: Network, leaf: Leaf) -> float:
     """Return how large the logarithms are that a leaf's table adds up, for each addition."""
     functions = [network.model.functions[f] for f in leaf.functions]
-    return len(functions) * sum(max(abs(math.log(p)) for p in function.positive) for function in functions)
+    return len(functions) * ordered_sum(max(abs(math.log(p)) for p in function.positive) for function in functions)

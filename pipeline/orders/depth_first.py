@@ -9,6 +9,7 @@ from contextlib import suppress
 from ...tasks.compiler.code_cache import Patience
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ...tasks.compiler.compiler_policy import CompilerPolicy
+from ...tasks.steps.ordered_sum import ordered_sum
 from .min_fill import MAX_WORK, min_fill_order
 from .order_policy import OrderPolicy
 
@@ -50,7 +51,7 @@ def rearranged(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequ
     weight = [0.0] * len(dims)
     children: list[list[int]] = [[] for _ in dims]
     for v in order:
-        weight[v] += 2.0 ** min(60.0, sum(math.log2(dims[u]) for u in contexts[v]) + math.log2(dims[v]))
+        weight[v] += 2.0 ** min(60.0, ordered_sum(math.log2(dims[u]) for u in contexts[v]) + math.log2(dims[v]))
         if parents[v] >= 0:
             weight[parents[v]] += weight[v]
             children[parents[v]].append(v)
@@ -88,7 +89,7 @@ def bucket_cells(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Se
 def cells_of_buckets(dims: Sequence[int], scopes: Sequence[Sequence[int]], order: Sequence[int]) -> list[float]:
     """Return how many cells the bucket of each variable has, at most 2**1000."""
     _, contexts = bucket_parents(len(dims), scopes, order)
-    bits = [math.log2(dims[v]) + sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
+    bits = [math.log2(dims[v]) + ordered_sum(math.log2(dims[u]) for u in context) for v, context in enumerate(contexts)]
     return [2.0 ** min(b, 1000.0) for b in bits]
 
 

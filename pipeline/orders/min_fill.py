@@ -9,6 +9,7 @@ from math import log2
 from random import Random
 
 from ...tasks.steps.axes import mask_of
+from ...tasks.steps.ordered_sum import ordered_sum
 
 
 def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]:
@@ -81,7 +82,7 @@ class FillGraph:
         for around in adjacency:
             missing = sum([len(around - adjacency[u]) for u in around])
             self.fill.append((missing - len(around)) // 2)
-            self.size.append(sum([logs[u] for u in sorted(around)]))
+            self.size.append(ordered_sum([logs[u] for u in sorted(around)]))
 
     def eliminate(self, v: int) -> set[int]:
         """Connect the neighbours of a variable and remove it; return the variables whose score changed."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import format_bytes, format_cells
 from ..public_names import ShortDir, public
@@ -108,7 +109,7 @@ class Plan(ShortDir, PlannedSteps):
         share = 1 / CORES_OF_A_DEVICE if self.device and self.results else 1.0
         if spill is not None:
             boxes = [spill.rounds(stage) * steps_seconds(stage.steps, itemsize) for stage in spill.stages]
-            return spill.moving_seconds + share * sum(boxes)
+            return spill.moving_seconds + share * ordered_sum(boxes)
         first, rest = self.steps[: self.variant_from], self.steps[self.variant_from :]
         sweeps = self.slices + self._best_is_swept_again + (around.evaluated > 0 and bool(self.cuts))
         steps = steps_seconds(first, itemsize) + sweeps * steps_seconds(rest, itemsize)

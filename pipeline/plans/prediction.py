@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from ...tasks.learnt.learnt_launches import LearntLaunches, learnt
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.semiring import Semiring
 from ..trees import costs
 from ..trees.costs import KernelRates, Rates, StepWork, lowered_work, residue_rates
@@ -133,7 +134,7 @@ class RunOverhead:
     def slice_seconds(self, device: bool, launched: Sequence[Step], varying: int) -> float:
         """Predict what begins launches and restricts leaf tables, besides the steps of a slice."""
         pace = DEVICE if device else CORE
-        begun = sum([pace.repeated if is_repeated(step.lowered) else pace.launch for step in launched])
+        begun = ordered_sum([pace.repeated if is_repeated(step.lowered) else pace.launch for step in launched])
         return self._slowness * (begun + pace.restricted * varying)
 
     def evaluation_seconds(self, later: Evaluations, cells: int) -> float:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from ...tasks.steps.caches import Remembered
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step, make_step
 from ..trees.costs import Rates, lowered_seconds, residue_rates, steps_cost
 from .plan import Plan
@@ -29,7 +30,7 @@ def with_rates(plan: Plan, rates: Rates) -> Plan:
 def repriced(evaluations: Evaluations, rates: Rates, itemsize: int) -> Evaluations:
     """Predict the seconds of a sweep of several points from other rates of floats."""
     rates = residue_rates(rates)
-    return replace(evaluations, seconds=sum(lowered_seconds(s, rates, itemsize) for s in evaluations.steps))
+    return replace(evaluations, seconds=ordered_sum(lowered_seconds(s, rates, itemsize) for s in evaluations.steps))
 
 
 def remembered_with_rates(plan: Plan, rates: Rates) -> Plan:

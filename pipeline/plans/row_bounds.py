@@ -16,6 +16,7 @@ from math import exp, inf, log, prod
 from typing import Final
 
 from ...tasks.rows.keys import Keys
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.sweep import freed_tables
@@ -71,11 +72,11 @@ def _expected(tree: Tree, leaf_rows: Sequence[int]) -> tuple[dict[frozenset[int]
     for kids, out in zip(tree.children, tree.scopes[tree.n_leaves :], strict=True):
         scope, rows = frozenset[int](), 0.0
         for own, count in sorted((tables[kid] for kid in kids), key=lambda table: table[1]):
-            shared = sum([logs[v] for v in scope & own])
+            shared = ordered_sum([logs[v] for v in scope & own])
             scope |= own
-            rows = min(rows + count - max(min(rows, shared), min(count, shared)), sum([logs[v] for v in scope]))
-        tables.append((frozenset(out), min(rows, sum([logs[v] for v in out]))))
-        looped = sum([logs[v] for v in scope]) - log(_CELLS_OF_A_ROW)
+            rows = min(rows + count - max(min(rows, shared), min(count, shared)), ordered_sum([logs[v] for v in scope]))
+        tables.append((frozenset(out), min(rows, ordered_sum([logs[v] for v in out]))))
+        looped = ordered_sum([logs[v] for v in scope]) - log(_CELLS_OF_A_ROW)
         work += exp(min(rows, looped, _LARGEST_LOG))
     return dict(tables), work
 
@@ -84,7 +85,7 @@ def states_left(dims: Sequence[int], scopes: Sequence[Sequence[int]], leaf_rows:
     """Return as how many states each variable counts, if the rows of its sparsest table are spread evenly over it."""
     found = [log(d) for d in dims]
     for scope, rows in zip(scopes, leaf_rows, strict=True):
-        cells = sum([log(dims[v]) for v in scope])
+        cells = ordered_sum([log(dims[v]) for v in scope])
         for v in scope:
             found[v] = min(found[v], log(dims[v]) * log(max(rows, 1)) / cells if cells else 0.0)
     return [exp(states) for states in found]

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ..trees.costs import Rates, lowered_seconds
 from ..trees.memory import Sizing, partition, parts_below, table_bytes
 from .plan import Plan
@@ -77,7 +78,7 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
         return plan
     cores = CORES_OF_A_DEVICE if plan.device else 1
     work = {step.node: lowered_seconds(step, rates, plan.itemsize) / cores for step in plan.steps}
-    total = sum(work.values())
+    total = ordered_sum(work.values())
     if total < 2 * seconds:
         return plan
     tree, homes = plan.tree, _homes(plan)
@@ -147,7 +148,7 @@ def _bundled(plan: Plan, head: Mapping[int, int], load: Mapping[int, float], eno
         if names.get(node) == node and plan.tree.parent[node] < 0:
             waiting.append(node)
             names.update(dict.fromkeys(waiting, node))
-            if sum(own[top] for top in waiting) >= enough:
+            if ordered_sum(own[top] for top in waiting) >= enough:
                 waiting = []
     return {node: names[top] for node, top in head.items()}
 

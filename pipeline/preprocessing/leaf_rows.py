@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...tasks.rows.keys import Keys
 from ...tasks.rows.numpy_rows import comparable
+from ...tasks.steps.ordered_sum import ordered_sum
 from .consistency import allowed
 from .preprocess import Leaf, Network
 
@@ -103,7 +104,7 @@ def leaf_rows(network: Network) -> tuple[int, ...]:
 def possible(network: Network, rows: Sequence[int]) -> str:
     """Say how much leaf tables exclude that allow so many assignments each, at most."""
     cells = [math.prod(network.dims[v] for v in leaf.scope) for leaf in network.leaves]
-    bits = sum(math.log2(count / max(own, 1)) for own, count in zip(rows, cells, strict=True))
+    bits = ordered_sum(math.log2(count / max(own, 1)) for own, count in zip(rows, cells, strict=True))
     return f"functions would leave 1 of 2^{bits:,.0f} assignments if they were independent"
 
 

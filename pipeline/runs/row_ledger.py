@@ -27,6 +27,7 @@ from ...tasks.rows.keys import Keys, Words
 from ...tasks.rows.memory_account import MemoryAccount, RowsNoRoomError
 from ...tasks.rows.ordering import Ranges, inside
 from ...tasks.rows.relation import Relation
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step
 from ..errors import BudgetError, format_bytes
 
@@ -95,10 +96,12 @@ def split(
     if not candidates:
         return None
     weights = [sample.nbytes.sum() for sample in inside_]
-    total, policy = max(sum(weights), 1.0), BoxPolicy.current()
+    total, policy = max(ordered_sum(weights), 1.0), BoxPolicy.current()
 
     def left(v: int) -> float:
-        read = sum(w * (0.5 if v in s.keys.fields else 1.0) for s, w in zip(inside_, weights, strict=True)) / total
+        read = (
+            ordered_sum(w * (0.5 if v in s.keys.fields else 1.0) for s, w in zip(inside_, weights, strict=True)) / total
+        )
         return float(read + (0.0 if v in step.axes else policy.summed_out if reads else 1.0))
 
     chosen = min(candidates, key=left)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...tasks.rows.relation import Relation, Table, from_dense
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.row_policy import RowPolicy
 from ...tasks.steps.semiring import LOG_SUM, Semiring
 from ...tasks.steps.step import Step
@@ -149,7 +150,9 @@ class _Samples:
         rest = sorted((self._within(one, share) for one in inputs), key=lambda one: one.rows)
         left, rows = rest.pop(0), 0.0
         while rest:
-            right = min(rest, key=lambda one: (sum([self.logs[v] for v in one.axes if v not in left.axes]), one.rows))
+            right = min(
+                rest, key=lambda one: (ordered_sum([self.logs[v] for v in one.axes if v not in left.axes]), one.rows)
+            )
             rest.remove(right)
             met = self._met(left, right)
             if met is None:
@@ -221,12 +224,14 @@ class _Samples:
         return TableSample(axes, np.concatenate([left.at(at), there]), rows, left.hashed or right.hashed, share)
 
     def _cells(self, axes: Iterable[int]) -> float:
-        return exp(min(sum([self.logs[v] for v in axes]), _LARGEST_LOG))
+        return exp(min(ordered_sum([self.logs[v] for v in axes]), _LARGEST_LOG))
 
     def _independent(self, inputs: Sequence[TableSample]) -> float:
         """Return how many rows a join has if its inputs know nothing of each other."""
-        densities = sum(log(max(one.rows, 1e-300)) - sum([self.logs[v] for v in one.axes]) for one in inputs)
-        return exp(min(sum([self.logs[v] for v in _scope(inputs)]) + densities, _LARGEST_LOG))
+        densities = ordered_sum(
+            log(max(one.rows, 1e-300)) - ordered_sum([self.logs[v] for v in one.axes]) for one in inputs
+        )
+        return exp(min(ordered_sum([self.logs[v] for v in _scope(inputs)]) + densities, _LARGEST_LOG))
 
     def _hashes(self, states: States, axes: Sequence[int], variables: Sequence[int]) -> NDArray[np.float64]:
         """Return a number from 0 to 1 for each row, the same for the same states of some variables in any table."""

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from ...tasks.steps.axes import mask_key, mask_of
 from ...tasks.steps.caches import Remembered
 from ...tasks.steps.lowering import SMALL_CELLS, Lowered
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.products import pays
 from ...tasks.steps.row_order import MERGED_CELLS, SPREAD_CELLS
 from ...tasks.steps.semiring import Semiring
@@ -323,7 +324,7 @@ def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: i
     often = joins + len(near)
     if often <= _FEW_READ:
         return _Reading(reads, reads - _READS_RATED)
-    share = 1.0 + _SPREAD_SHARE * max(0.0, log2(max(joined + sum(near), 1.0)) - _NEAR_LOG)
+    share = 1.0 + _SPREAD_SHARE * max(0.0, log2(max(joined + ordered_sum(near), 1.0)) - _NEAR_LOG)
     seldom = large - len(near)
     often -= max(0, _READS_RATED - seldom)
     return _Reading(reads, max(0, seldom - _READS_RATED) + often * share, joined_cells)
@@ -348,11 +349,11 @@ def _joins(sizer: Sizer, inputs: Sequence[int], largest: float) -> tuple[float, 
             joins.append(mask)
             members.append(1)
     cells = [2.0 ** sizer.log(union) for union in joins]
-    of_inputs = sum([size * n for size, n in zip(cells, members, strict=True) if n > 1]) * count / len(some)
+    of_inputs = ordered_sum([size * n for size, n in zip(cells, members, strict=True) if n > 1]) * count / len(some)
     number = float(len(joins))
     if count > len(some):
         number = count ** (log2(number) / log2(len(some)))
-    return number, sum(cells) * number / len(joins), of_inputs
+    return number, ordered_sum(cells) * number / len(joins), of_inputs
 
 
 def steps_cost(steps: Iterable[Step], tree: Tree, rates: Rates, itemsize: int) -> TreeCost:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from math import inf, prod
 from operator import itemgetter
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.step import Step, make_step
 from ...tasks.steps.streaming import least_bytes
 from ...tasks.sweeps.sweep import freed_tables, useful_threads
@@ -164,7 +165,7 @@ def partition(
     cuts: set[int] = set()
     for node in order:
         below = sorted((c for c in tree.children[node - leaves] if c >= leaves), key=lambda c: load[c])
-        total = weight(node) + sum(load[c] for c in below)
+        total = weight(node) + ordered_sum(load[c] for c in below)
         while below and total > limit:
             heaviest = below.pop()
             if allowed(heaviest):

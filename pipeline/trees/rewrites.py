@@ -13,6 +13,7 @@ from math import log2
 from operator import itemgetter
 from typing import Final
 
+from ...tasks.steps.ordered_sum import ordered_sum
 from ...tasks.steps.products import LEAST
 from .costs import Rates, step_prices
 from .tree import Sizer, Tree, build_tree
@@ -69,7 +70,7 @@ def with_joined_inputs(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) ->
 
         def price(groups: list[_Group], out: int = masks[node]) -> float:
             joins = (seconds([([i], masks[i]) for i in members], union) for members, union in groups if members[1:])
-            return seconds(groups, out) + sum(joins)
+            return seconds(groups, out) + ordered_sum(joins)
 
         direct: list[int] = []
         for members, union in min(choices, key=price):

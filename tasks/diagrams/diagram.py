@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..compiler.jit import njit
+from ..steps.ordered_sum import ordered_sum
 
 #: Weight of an edge that no assignment may take; the sum of two still fits int64.
 FORBIDDEN = 1 << 61
@@ -171,7 +172,7 @@ class Spaces:
 
     def rows(self, variables: int) -> float:
         """Return log2 of how many rows the variables have."""
-        return sum(weight * (variables & members).bit_count() for weight, members in self._classes)
+        return ordered_sum(weight * (variables & members).bit_count() for weight, members in self._classes)
 
     def closest(self, scopes: Sequence[int]) -> tuple[int, int]:
         """Return the two whose union has the fewest rows, the earliest of several; scopes by ascending size."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..steps.ordered_sum import ordered_sum
 from ..steps.row_policy import RowPolicy
 from ..steps.semiring import Semiring
 from ..steps.views import slice_of
@@ -61,10 +62,10 @@ def best_row(
 def _part_of_sums(tables: Sequence[Table], semiring: Semiring, most: float) -> list[Table]:
     """Drop what exceeds a sum even where all other tables have their least entries; rounding drops nothing."""
     least = [float(table.values.min()) if len(table) else inf for table in tables]
-    total = sum(least)
+    total = ordered_sum(least)
     if not isfinite(total):
         return [*tables]
-    rounding = _ROUNDING * (abs(most) + sum(map(abs, least)))
+    rounding = _ROUNDING * (abs(most) + ordered_sum(map(abs, least)))
     return [_at_most(table, most - total + own + rounding, semiring) for table, own in zip(tables, least, strict=True)]
 
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..steps.ordered_sum import ordered_sum
 from ..steps.semiring import LOG_SUM, SUM_PRODUCT, Semiring
 from ..steps.step import Step
 from ..sweeps.scaled import Scaled, SumProduct, from_logs, in_range, joined_scales, measured
@@ -63,7 +64,7 @@ class SumProductRows:
         """Return the output of ``step``, on natural values wherever its range allows."""
         sizes = self.choice.sizes
         gone = {v for axes in step.input_axes for v in axes if v not in step.axes}
-        natural = not any(t.logs for t in tables) and in_range(tables, sum(math.log(sizes[v]) for v in gone))
+        natural = not any(t.logs for t in tables) and in_range(tables, ordered_sum(math.log(sizes[v]) for v in gone))
         choice = self.choice if natural else replace(self.choice, semiring=LOG_SUM)
         inputs = choice.tables(step, [values_of(t, logs=not natural) for t in tables])
         if choice.is_swept(step, inputs):

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.dense import run
+from ..steps.ordered_sum import ordered_sum
 from ..steps.step import Step
 from .scaled import LOWEST, Scaled, in_range
 
@@ -73,14 +74,14 @@ class CaseProduct:
     def step(self, step: Step, tables: Sequence[CaseTable], threads: int) -> CaseTable:
         """Return the output of ``step``."""
         gone = {v for axes in step.input_axes for v in axes}.difference(step.axes)
-        summed = sum(self._logs[v] for v in gone)
+        summed = ordered_sum(self._logs[v] for v in gone)
         if not in_range(tables, summed):
             tables = [self._tamed(table, LOWEST / len(tables)) for table in tables]
         values = run(step.lowered, [t.values for t in tables], threads=threads, compiled=self.compiled)
         scale = tables[0].log_scale
         for table in tables[1:]:
             scale = scale + table.log_scale
-        low, high = sum(t.low for t in tables), sum(t.high for t in tables) + summed
+        low, high = ordered_sum(t.low for t in tables), ordered_sum(t.high for t in tables) + summed
         return CaseTable(values, scale, low, high, any(t.varies for t in tables))
 
     def _tamed(self, table: CaseTable, lowest: float) -> CaseTable:

@@ -26,6 +26,7 @@ from ..gpu.recorded import RecordedSweep
 from ..gpu.small_steps import SmallSteps, takes
 from ..steps.caches import Remembered
 from ..steps.lowering import Lowered
+from ..steps.ordered_sum import ordered_sum
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .program import Freed, Program
@@ -142,7 +143,7 @@ class DeviceSumProduct(SumProduct):
             logs = [cupy().asarray(values) for values in logs]
         sizes = dict(enumerate(self.sizes))
         out = dense.contract(logs, step.input_axes, step.axes, sizes, LOG_SUM, threads=threads)
-        return from_logs(out, float(sum(t.log_scale for t in tables)))
+        return from_logs(out, float(ordered_sum(t.log_scale for t in tables)))
 
 
 def on_device(algebra: Algebra[Any], least_cells: int | None = None) -> Algebra[Any]:

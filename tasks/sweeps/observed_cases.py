@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cpu.threads import share, split
+from ..steps.ordered_sum import ordered_sum
 from .observed_loops import FINE, IMPOSSIBLE, LEFT, answer_cases
 from .observed_trees import CaseFunctions, CaseRoom
 from .scaled import Scaled
@@ -58,7 +59,7 @@ class ObservedCases:
         tops = [float(table.max()) for table in tables]
         scaled = [table / top if top > 0.0 else table for table, top in zip(tables, tops, strict=True)]
         self.possible = all(top > 0.0 for top in tops)
-        self._log_scale = sum(leaves[leaf].log_scale for leaf in range(len(layouts)))
+        self._log_scale = ordered_sum(leaves[leaf].log_scale for leaf in range(len(layouts)))
         self._log_scale += float(np.log([top for top in tops if top > 0.0]).sum())
         places = np.full(len(dims), -1, np.int64)
         places[list(targets)] = self.ends[:-1]

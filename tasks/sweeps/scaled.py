@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..cpu.dense import contract, run
 from ..steps.lowering import Quick
+from ..steps.ordered_sum import ordered_sum
 from ..steps.semiring import LOG_SUM
 from ..steps.step import Step
 from .sweep import restrict
@@ -193,7 +194,10 @@ def weighted(table: Scaled, sizes: Sequence[int], likelihoods: Mapping[int, Arra
     """
     factors = [w.reshape([-1] + [1] * (len(sizes) - axis - 1)) for axis, w in likelihoods.items()]
     ends = [np.log([w[w > 0.0].min(), w.max()]) for w in factors if (w > 0.0).any()]
-    low, high = table.low + sum(min(a, 0.0) for a, _ in ends), table.high + sum(max(b, 0.0) for _, b in ends)
+    low, high = (
+        table.low + ordered_sum(min(a, 0.0) for a, _ in ends),
+        table.high + ordered_sum(max(b, 0.0) for _, b in ends),
+    )
     logs = table.logs or low < LOWEST or high > HIGHEST
     values = (as_logs(table) if logs else table).values.reshape(sizes)
     for factor in factors:
@@ -262,7 +266,7 @@ def centred(tables: Sequence[Scaled], summed: float) -> Sequence[Scaled]:
 
     The factor is a power of 2, so that no value is rounded. ``summed`` is ln of the cells that are summed into one.
     """
-    middle = (sum([t.low + t.high for t in tables]) + summed) / 2
+    middle = (ordered_sum([t.low + t.high for t in tables]) + summed) / 2
     if abs(middle) <= NEAR:
         return tables
     sizes = [t.values.size for t in tables]
@@ -306,7 +310,7 @@ class SumProduct:
         if not _fits(tables, summed):
             return self._endangered_step(step, tables, summed, threads)
         values = self._run(step, tables, threads)
-        low, high = sum([t.low for t in tables]), sum([t.high for t in tables]) + summed
+        low, high = ordered_sum([t.low for t in tables]), ordered_sum([t.high for t in tables]) + summed
         # Nobody else has seen the output yet, so this is the time to scale it.
         if low < -LOOSE or high > LOOSE:
             return measured(values, scale)
@@ -327,7 +331,7 @@ class SumProduct:
         """
         tables = [_bounded(t) for t in tables]
         scale = math.fsum(t.log_scale for t in tables)
-        high = sum(max(t.high, 0.0) for t in tables)
+        high = ordered_sum(max(t.high, 0.0) for t in tables)
         if not any(t.logs for t in tables) and high + summed <= HIGHEST:
             values = self._run(step, tables, threads)
             if _fits(tables, summed) or float(values.min()) > _SAFE * math.exp(high):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from ....tasks.compiler.working_time import working_seconds
+from ....tasks.steps.ordered_sum import ordered_sum
 from ....tasks.steps.semiring import MIN_PLUS, SUM_PRODUCT
 from ...errors import BudgetError
 from ...machine.resources import Resources
@@ -224,7 +225,7 @@ class SweepEngine:
     @cached_property
     def _primes(self) -> int:
         """Modulo how many primes a count is expected to be swept after its first sweep."""
-        bits = sum(map(math.log2, self.asking.network.dims))
+        bits = ordered_sum(map(math.log2, self.asking.network.dims))
         if self.asking.question.query != "count" or bits <= _ONE_SWEEP_BITS:
             return 0
         from ...queries.counting import most_primes

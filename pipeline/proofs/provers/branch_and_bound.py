@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ....tasks.compiler.compile_limits import is_limited
 from ....tasks.compiler.interpreted import Interpreter
 from ....tasks.search.costs_numpy import least_costs
+from ....tasks.steps.ordered_sum import ordered_sum
 from ...cost_networks.cost_network import CostNetwork, States
 from ..limits import Outcome
 from ..prover import SearchProver
@@ -330,7 +331,7 @@ def _laid_out(network: CostNetwork, order: Sequence[int], upper: int | None) -> 
     constant, unary, pairs, wide = _split(network)
     rank = np.empty(len(network.dims), dtype=np.int64)
     rank[list(order)[::-1]] = np.arange(len(network.dims))
-    span = sum(float(table.costs[np.isfinite(table.costs)].max(initial=0.0)) for table in network.tables)
+    span = ordered_sum(float(table.costs[np.isfinite(table.costs)].max(initial=0.0)) for table in network.tables)
     limit = math.inf if upper is None else upper
     tiny = policy.tiny_move_share * (min(limit, constant + span) - constant) if span > policy.coarse_costs else 0.0
     return new_state(unary, pairs, wide, constant, rank, int(max(tiny, 0.0)))

@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from ...steps.axes import Axes
+from ...steps.ordered_sum import ordered_sum
 from ..device_policy import DevicePolicy
 from ..tiling.device_limits import NOMINAL
 from .tiles import LINE_CELLS, NO_GROUP, CaseGroup, Tiles, busy_seconds, cells_of, message_tiles
@@ -220,6 +221,6 @@ def _item_seconds(operations: Sequence[tuple[Axes, int]]) -> float:
     """
     policy = DevicePolicy.current()
     return max(
-        sum(count * busy_seconds(axes) for axes, count in operations) / (_BLOCKS * policy.message_block_items),
+        ordered_sum(count * busy_seconds(axes) for axes, count in operations) / (_BLOCKS * policy.message_block_items),
         policy.message_item_seconds,
     )

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...steps.axes import Axes
+from ...steps.ordered_sum import ordered_sum
 from ..device_policy import DevicePolicy
 from ..tiling.device_limits import NOMINAL
 from ..tiling.streams import Axis
@@ -219,7 +220,7 @@ def _cost(tiles: Tiles) -> float:
     once = len(tiles.outs) * (1.0 + 0.5 * inputs) + lines[-1] + 12.0 * (tiles.lanes_low - 1).bit_length()
     # a block with idle threads hides less of what the others wait for
     idle = 1.0 + 0.25 * (THREADS / threads - 1.0)
-    return idle * shares * (rounds * (2.5 * inputs + sum(lines[:-1])) + once)
+    return idle * shares * (rounds * (2.5 * inputs + ordered_sum(lines[:-1])) + once)
 
 
 def _lines(tiles: Tiles) -> list[int]:
