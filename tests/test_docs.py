@@ -48,12 +48,6 @@ def named(pattern: str) -> list[str]:
     return [name for name in re.findall(r"`([^`\n]+)`", ARCHITECTURE.read_text()) if re.fullmatch(pattern, name)]
 
 
-def test_the_example_of_task_graphs() -> None:
-    found = doctest.testfile(str(ROOT / "docs" / "plans.md"), module_relative=False)
-    assert found.attempted
-    assert not found.failed
-
-
 def test_the_examples_of_tensor_networks() -> None:
     found = doctest.testfile(str(ROOT / "docs/tutorials/tensor-networks.md"), module_relative=False)
     assert found.attempted
