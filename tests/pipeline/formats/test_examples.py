@@ -42,7 +42,7 @@ def test_examples_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 PAGES = [
-    *(f"docs/{name}.md" for name in ("dcop", "samples", "outer-variables")),
+    *(f"docs/{name}.md" for name in ("dcop",)),
 ]
 
 
