@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -39,21 +38,6 @@ def test_examples_are_loaded_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     Path("diagnosis").write_text("MARKOV 1 2 1 1 0 2 1 3")
     assert bucketflow.load("diagnosis").dims == (2,)
-
-
-PAGES = [
-    *(f"docs/{name}.md" for name in ("dcop",)),
-]
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_documented_code_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (Path(__file__).parents[3] / page).read_text()
-    monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert blocks
-    for block in blocks:
-        exec(block, {})
 
 
 def test_unknown_example() -> None:
