@@ -19,7 +19,10 @@ from click.testing import CliRunner
 from bucketflow.pipeline.cli.main import main
 from tests.test_structure import ROOT
 
-_NAMES = "batches bounds circuits dcop diagrams dynamic-networks index marginals models out-of-core outer-variables plans samples tour"
+_NAMES = (
+    "batches bounds circuits dcop diagrams dynamic-networks "
+    "index marginals models out-of-core outer-variables plans samples tour"
+)
 PAGES = ["README.md", *(f"docs/{name}.md" for name in _NAMES.split())]
 _BLOCK = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
