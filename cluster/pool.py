@@ -146,11 +146,16 @@ class _ThreadTask:
             self.phases = None
 
     def close(self) -> None:
-        """End a task that is given up, once the other thread has left it: what it holds is given back here and now."""
+        """End a task that is given up, once the other thread has left it.
+
+        Its generator is let go here. A closed generator may keep its local variables for as long as it is referenced,
+        and the traceback of an interruption references this task.
+        """
         if self.transfer is not None:
             wait([self.transfer])
-        if self.phases is not None:
-            self.phases.close()
+        phases, self.phases = self.phases, None
+        if phases is not None:
+            phases.close()
 
     def transferred(self) -> bool:
         """Wait for the other thread; whether there is an outcome now."""
