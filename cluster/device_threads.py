@@ -9,7 +9,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from itertools import count, islice
 from typing import Any, Final
@@ -18,8 +18,9 @@ from .pool import Call, ThreadPool
 
 _HERE: Final = threading.local()
 _BEGUN: Final[set[int]] = {0}
-# Calls and results in flight for each thread.
+# Unfinished calls for each thread; and results for each thread that wait for an earlier one.
 _AHEAD: Final = 2
+_WAITING: Final = 32
 
 
 def present_device() -> int:
@@ -57,19 +58,35 @@ class DeviceThreads(ThreadPool):
             cupy.cuda.Device(place).use()
 
     def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
-        """Yield results in the order of their calls; who leaves early waits for the calls that were begun."""
-        numbers, pending = count(), iter(calls)
+        """Yield results in the order of their calls.
 
-        def submit(call: Call) -> Future[Any]:
-            # limits that hold where the calls are made hold for them
-            return executor.submit(copy_context().run, function, *call)
+        A device that is slow, or still being started, holds up no other one. The end of the stream does not wait for a
+        device that is still being started; a caller that leaves early waits for the running calls.
+        """
+        numbers, pending = count(), iter(calls)
+        window = deque[Future[Any]]()
+
+        def submit() -> None:
+            for call in islice(pending, self._room(window)):
+                # limits that hold where the calls are made hold for them
+                window.append(executor.submit(copy_context().run, function, *call))
 
         executor = ThreadPoolExecutor(self.width, "device", lambda: self.begin(next(numbers) % self.devices))
+        finished = False
         try:
-            window = deque(map(submit, islice(pending, _AHEAD * self.width)))
+            submit()
             while window:
+                while not window[0].done():
+                    wait([future for future in window if not future.done()], return_when=FIRST_COMPLETED)
+                    submit()
                 found = window.popleft().result()
-                window.extend(map(submit, islice(pending, 1)))
+                submit()
+                finished = not window
                 yield found
         finally:
-            executor.shutdown(cancel_futures=True)
+            executor.shutdown(wait=not finished, cancel_futures=True)
+
+    def _room(self, window: Iterable[Future[Any]]) -> int:
+        """Return how many calls may be submitted beside those in a window."""
+        done = [future.done() for future in window]
+        return max(min(_AHEAD * self.width - done.count(False), _WAITING * self.width - len(done)), 0)

@@ -12,7 +12,7 @@ from typing import Final
 
 from ...cluster.address import ClusterLostError
 from ...cluster.dask_pool import DaskPool
-from ...cluster.device_threads import DeviceThreads
+from ...cluster.device_threads import DeviceThreads, begun_devices
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool, ThreadPool
 from ...storage.files import free_bytes
@@ -24,7 +24,7 @@ from ..options import Options
 from ..plans.plan import Plan
 from ..plans.planning_policy import PlanningPolicy
 from ..plans.repricing import with_rates
-from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds
+from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds, seconds_on_devices
 from ..results.proof import DaskWork
 from ..runs.pools import DaskPools, serial_pool, width_of
 from ..runs.run_policy import SlicePolicy
@@ -36,25 +36,35 @@ _SHARED_MEMORY: Final = Path("/dev/shm")
 
 
 def divided(plan: Plan, resources: Resources, rates: Rates, memory: Callable[[], int]) -> Plan:
-    """Divide a plan that is worth several workers among those there are; a run directory keeps whole propagations.
-
-    GPUs of this machine have to gain what their processes take to start, too.
-    """
+    """Divide a plan among workers or GPUs if that pays; a run directory keeps propagations in one piece."""
     whole = plan.results and (plan.slices > 1 or resources.asked.folder is not None)
     if resources.asked.tasks == "steps":
         verify_steps(plan)
         # beliefs of slices are added up in the groups that they always have
         return for_workers(plan, 1, TASK_SECONDS, rates, 0) if plan.slices > 1 and plan.results else plan
-    several = resources.distributed and not whole and plan.way != "disk" and not rows_on_threads(plan, resources)
-    on_devices = bool(plan.device and plan.results)
-    seconds = run_seconds(plan) if on_devices else plan.seconds
+    if plan.way == "slices" and not plan.results and (devices := devices_of(plan, resources)) > 1:
+        return for_workers(plan, devices, PlanningPolicy.current().device_group_seconds, rates, 0)
+    several = resources.distributed and not whole and plan.way != "disk"
+    seconds = run_seconds(plan) if plan.device and plan.results else plan.seconds
     width = width_of(resources) if several and seconds >= 2 * TASK_SECONDS else 1
     # memory is measured only where several workers divide a plan
-    found = for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
-    if on_devices and found.parts is not None and not resources.asked.remote:
-        start = PlanningPolicy.current().device_start_seconds
-        return found if start + found.parts.seconds < seconds else plan
-    return found
+    return for_workers(plan, width, TASK_SECONDS, rates, memory() if width > 1 else 0)
+
+
+def devices_of(plan: Plan | None, resources: Resources) -> int:
+    """Return on how many GPUs of this machine threads run a plan: the number with the shortest predicted time.
+
+    A GPU that this process has not used yet has to gain the time of its start.
+    """
+    if plan is None or not plan.device or plan.rows_stored or not resources.several_here:
+        return 1
+    if plan.spill is not None and plan.spill.cards:
+        return plan.spill.cards
+    begin, begun = PlanningPolicy.current().device_begin_seconds, begun_devices()
+    return min(
+        range(1, resources.gpu_count + 1),
+        key=lambda devices: seconds_on_devices(plan, devices, begin if devices > begun else 0.0),
+    )
 
 
 def rows_on_threads(plan: Plan, resources: Resources) -> bool:
@@ -132,6 +142,8 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         return nullcontext(DeviceThreads(plan.spill.cards, plan.spill.card_boxes))
     if _threads_are_worth_it(plan, resources):
         return nullcontext(DeviceThreads(resources.gpu_count, 1))
+    if (devices := devices_of(plan, resources)) > 1:
+        return nullcontext(DeviceThreads(devices, at_a_time))
     if resources.distributed and not why_here(plan, resources):
         leave_slot()
         from ..runs.step_tasks import BEGINS
@@ -151,9 +163,13 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
         return f"its tables are spread over {plan.spill.cards} cards, which threads of this process use"
     if resources.asked.tasks == "steps":
         return ""
-    seconds = run_seconds(plan)
     if _threads_are_worth_it(plan, resources):
         return f"threads of this process use its {resources.gpu_count} GPUs"
+    if (devices := devices_of(plan, resources)) > 1:
+        return f"threads of this process use {devices} GPUs"
+    seconds = run_seconds(plan)
+    if resources.several_here:
+        return f"one GPU takes {seconds:.2g} s, and more are not predicted to take less"
     in_one = plan.results and plan.slices == 1 and plan.way != "disk" and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):
         return f"the propagation takes {seconds:.2g} s, and parts of it would take longer with what sending them costs"
@@ -167,7 +183,7 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
 
 def dask_work(pool: Pool, plan: Plan | None, resources: Resources) -> DaskWork | None:
     """Return what a run sent to the cluster that was asked for; None where none was."""
-    if not resources.distributed:
+    if not resources.distributed and not resources.several_here:
         return None
     if not isinstance(pool, DaskPool):
         return not_sent(resources.asked, why_here(plan, resources))
@@ -188,7 +204,9 @@ def workers_of(asked: Options) -> str:
         return "workers of the client's cluster"
     if asked.scheduler is not None:
         return f"workers of {asked.scheduler}"
-    return f"{asked.workers or asked.gpus} processes of this machine"
+    if asked.workers or asked.tasks == "steps":
+        return f"{asked.workers or asked.gpus} processes of this machine"
+    return "processes of this machine's GPUs"
 
 
 @contextmanager

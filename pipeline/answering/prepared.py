@@ -10,6 +10,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
+from ...cluster.device_threads import begun_devices
 from ...tasks.steps.semiring import Semiring
 from ..budget.fit import Prices, fitted
 from ..errors import BudgetError, ModelError
@@ -295,11 +296,21 @@ def cheapest_way(prepared: Prepared) -> Prices:
     if both_ways:
         # a run directory keeps slices in their groups, and whole propagations
         devices = 1 if asked.folder is not None or asked.tasks == "steps" else resources.gpu_count
-        begun = 0.0 if asked.remote else PlanningPolicy.current().device_start_seconds
-        return fitted_propagation_for_device(planner, asked.fit, lambda: _around(resources), devices, begun)
+        begun = _begin_seconds(resources)
+        return fitted_propagation_for_device(
+            planner, asked.fit, lambda: _around(resources), devices, begun, parts=resources.distributed
+        )
     device = resources.device_rates(problem.semiring)
     around = _around(resources, link_rate=device.link_bytes_per_second)
-    return fitted_for_device(replace(planner, rates=device.rates), asked.fit, around, resources.gpu_count)
+    planner, begun = replace(planner, rates=device.rates), _begin_seconds(resources)
+    return fitted_for_device(planner, asked.fit, around, resources.gpu_count, begun, parts=resources.distributed)
+
+
+def _begin_seconds(resources: Resources) -> float:
+    """Return the seconds until all GPUs that are asked for compute, which those of a cluster do already."""
+    if resources.asked.remote or begun_devices() >= resources.gpu_count:
+        return 0.0
+    return PlanningPolicy.current().device_begin_seconds
 
 
 def _end_search(tree: Tree) -> None:

@@ -18,7 +18,14 @@ from ..plans.lower_bounds import Outline, first_plan, least_bytes
 from ..plans.plan import Plan
 from ..plans.planner import Planner
 from ..plans.repricing import with_rates
-from ..plans.worker_parts import TASK_SECONDS, both_ways_in_parts, in_parts, run_seconds, slices_per_task
+from ..plans.worker_parts import (
+    TASK_SECONDS,
+    both_ways_in_parts,
+    in_parts,
+    run_seconds,
+    seconds_on_devices,
+    slices_per_task,
+)
 from ..trees.costs import GPU_RATES, Rates, gpu_rates, lowered_seconds, tree_cost
 from ..trees.memory import parts_below
 from ..trees.tree import Tree
@@ -83,13 +90,16 @@ class HostBudget:
         )
 
 
-def fitted_for_device(planner: Planner, fit: Fit, around: HostBudget, devices: int = 1) -> Prices:
+def fitted_for_device(
+    planner: Planner, fit: Fit, around: HostBudget, devices: int = 1, begun: float = 0.0, *, parts: bool = True
+) -> Prices:
     """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`.fit.fitted`.
 
     The tree is searched for with nominal rates and is a function of the seed; the planner's rates of a device, which
     may have been measured, choose between the ways. A search ends with what a device does in no time, so that
     others go by a host's rates and by all that is known of a device for a while: of their trees the one is taken that
-    the device is predicted to be done with first.
+    the device is predicted to be done with first. A plan for several devices first spends ``begun`` seconds.
+    With ``parts``, workers that have the devices may also take parts of a tree each.
 
     Raises
     ------
@@ -114,7 +124,7 @@ def fitted_for_device(planner: Planner, fit: Fit, around: HostBudget, devices: i
         refusal = error
     whole, _ = first_plan(again)
     if refusal is None and found.chosen.spill is None:
-        found = spread(planner, _repeating_less(planner, found, whole, devices), devices)
+        found = spread(planner, _repeating_less(planner, found, whole), devices, begun, parts)
     short = refusal is None and found.chosen.seconds < BudgetPolicy.current().spread_seconds
     if fit != "auto" or around.cards < 2 or short or (refusal is None and found.chosen.way == "memory"):
         if refusal is not None:
@@ -131,10 +141,14 @@ def fitted_for_device(planner: Planner, fit: Fit, around: HostBudget, devices: i
     return replace(found, chosen=min(found.chosen, cards, key=lambda plan: _seconds_on(planner, plan, devices)))
 
 
-def _repeating_less(planner: Planner, prices: Prices, whole: Plan, devices: int) -> Prices:
-    """Search longer for slices where those that were found repeat much, for a part of the time that this takes them."""
+def _repeating_less(planner: Planner, prices: Prices, whole: Plan) -> Prices:
+    """Search longer for slices if the slices found so far repeat much work.
+
+    The search may take a part of the time of the repeated work on one device. With several devices it is as long, so
+    that more devices never get worse slices.
+    """
     policy, best = BudgetPolicy.current(), prices.chosen
-    seconds = policy.repeated_search * (best.seconds - whole.seconds) / devices
+    seconds = policy.repeated_search * (best.seconds - whole.seconds)
     if best.slices == 1 or seconds < policy.repeated_search_least:
         return prices
     effort = PlanningBudget(min(seconds, policy.repeated_search_most))
@@ -281,7 +295,13 @@ def cheapest_first(planner: Planner, trees: Sequence[tuple[float, Tree]]) -> Ite
 
 
 def fitted_propagation_for_device(
-    planner: Planner, fit: Fit, around: Callable[[], HostBudget], devices: int = 1, begun: float = 0.0
+    planner: Planner,
+    fit: Fit,
+    around: Callable[[], HostBudget],
+    devices: int = 1,
+    begun: float = 0.0,
+    *,
+    parts: bool = True,
 ) -> Prices:
     """Plan a propagation for the memory of one device.
 
@@ -303,7 +323,7 @@ def fitted_propagation_for_device(
     if fit != "auto":
         return cheapest(planner, iter([whole]), fit, spilled if fit == "spill" else None)
     try:
-        return spread_propagation(planner, cheapest(planner, iter([whole]), "slice", None), devices, begun)
+        return spread_propagation(planner, cheapest(planner, iter([whole]), "slice", None), devices, begun, parts)
     except BudgetError as refusal:
         try:
             return Prices(spilled(replace(planner, effort=PlanningBudget()), whole))
@@ -311,35 +331,45 @@ def fitted_propagation_for_device(
             raise refusal from None
 
 
-def spread(planner: Planner, prices: Prices, devices: int) -> Prices:
+def spread(planner: Planner, prices: Prices, devices: int, begun: float = 0.0, parts: bool = True) -> Prices:
     """Cut a plan that fits into slices, or into more of them, where that keeps several devices busier.
 
     A slice fixes variables of the large steps, so it is a box of each of them; what does not depend on the fixed
-    variables is swept once by each task.
+    variables is swept once by each task. Without ``parts``, threads of one process use the devices, which compute after
+    ``begun`` seconds.
     """
     policy = BudgetPolicy.current()
     best = prices.chosen
     if devices == 1 or best.seconds < policy.spread_seconds:
         return prices
     plan = best
+
+    def seconds(plan: Plan) -> float:
+        if parts:
+            return spread_seconds(planner, plan, devices)
+        again = plan.cost.seconds if planner.options.decode and plan.slices > 1 else 0.0
+        return seconds_on_devices(plan, devices, begun) + again
+
     while plan.slices < policy.device_slices * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
         plan = planner.conditioned(plan, frozenset({*plan.sliced, variable}))
-        faster = spread_seconds(planner, plan, devices) < spread_seconds(planner, best, devices)
-        if plan.peak_bytes <= planner.memory_bytes and faster:
+        if plan.peak_bytes <= planner.memory_bytes and seconds(plan) < seconds(best):
             best = plan
     return replace(prices, chosen=best)
 
 
-def spread_propagation(planner: Planner, prices: Prices, devices: int, begun: float) -> Prices:
-    """Cut a propagation that fits one device into slices where these are done sooner on all than parts of it are."""
+def spread_propagation(planner: Planner, prices: Prices, devices: int, begun: float, parts: bool = True) -> Prices:
+    """Cut a propagation that fits one device into slices if these are faster on all devices than it, or its parts."""
     policy = BudgetPolicy.current()
     best = plan = prices.chosen
     if devices == 1 or best.slices > 1 or run_seconds(best) < policy.spread_seconds:
         return prices
+
+    def seconds(plan: Plan) -> float:
+        return propagation_seconds(planner, plan, devices if parts or plan.slices > 1 else 1, begun)
+
     while plan.slices < policy.device_slices * devices and (variable := _cheapest_cut(plan, planner.rates)) is not None:
         plan = planner.conditioned(plan, frozenset({*plan.sliced, variable}))
-        faster = propagation_seconds(planner, plan, devices, begun) < propagation_seconds(planner, best, devices, begun)
-        if plan.peak_bytes <= planner.memory_bytes and faster:
+        if plan.peak_bytes <= planner.memory_bytes and seconds(plan) < seconds(best):
             best = plan
     return replace(prices, chosen=best)
 

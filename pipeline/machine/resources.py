@@ -183,9 +183,14 @@ class Resources:
 
     @property
     def distributed(self) -> bool:
-        """Whether a Dask cluster was asked for."""
-        if self.asked.remote or self.asked.workers:
-            return True
-        if self.asked.tasks == "steps":
-            return self.asked.gpus is not None
-        return self.asked.gpus not in (None, 1) and self.gpu_count > 1
+        """Whether the tasks of a question may go to a Dask cluster.
+
+        Threads of this process use the GPUs of this machine, unless each step is to be a task.
+        """
+        by_steps = self.asked.tasks == "steps" and self.asked.gpus is not None
+        return bool(self.asked.remote or self.asked.workers or by_steps)
+
+    @property
+    def several_here(self) -> bool:
+        """Whether several GPUs of this machine may be used, by threads of this process."""
+        return not self.distributed and self.asked.gpus not in (None, 1) and self.gpu_count > 1

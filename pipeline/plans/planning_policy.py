@@ -22,7 +22,17 @@ class PlanningPolicy(Policy):
     part_seconds, start_seconds : float
         What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
     device_start_seconds : float
-        The same where GPUs of this machine have processes of their own, which are started first.
+        Starting processes for the GPUs of this machine.
+    device_begin_seconds : float
+        Seconds until a further GPU computes that this process has not used before.
+    device_join_seconds : float
+        Seconds that each question takes longer because a further GPU gets its tables and launches.
+    device_step_seconds : float
+        Seconds of Python for a step of a slice: threads share the interpreter, so further GPUs do not divide them.
+    device_least_gain : float
+        Further GPUs that save less than this share of the time are not used.
+    device_group_seconds : float
+        Predicted seconds of a group of slices where threads of this process use several GPUs.
     device_loading_seconds : float
         Loading a device's libraries and kernels in this process.
     device_link_bytes_per_second : float
@@ -40,6 +50,11 @@ class PlanningPolicy(Policy):
     part_seconds: float = 0.05
     start_seconds: float = 0.5
     device_start_seconds: float = 5.0
+    device_begin_seconds: float = 0.2
+    device_join_seconds: float = 0.02
+    device_step_seconds: float = 3e-5
+    device_least_gain: float = 0.1
+    device_group_seconds: float = 0.01
     device_loading_seconds: float = 1.0
     device_link_bytes_per_second: float = 20e9
     device_tasks: int = 64

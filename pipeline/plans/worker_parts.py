@@ -57,6 +57,29 @@ def run_seconds(plan: Plan) -> float:
     return plan.sweep_seconds / (CORES_OF_A_DEVICE if plan.device and plan.results else 1)
 
 
+def seconds_on_devices(plan: Plan, devices: int, begin_seconds: float) -> float:
+    """Predict a plan whose slices or boxes threads of one process run on several devices.
+
+    Slices and boxes are divided; tables that all slices share, copies of boxes and what Python does for each step are
+    not. A few devices are preferred to many that save little.
+
+    Parameters
+    ----------
+    begin_seconds : float
+        Seconds until all these devices compute.
+    """
+    policy, tasks = PlanningPolicy.current(), plan.slices
+    whole, alone = run_seconds(plan), plan.shared_seconds if plan.variant_from else 0.0
+    if plan.spill is not None:
+        tasks, whole, alone = plan.spill.tasks, plan.spill.seconds, plan.spill.moving_seconds
+    elif not plan.results:  # both sweeps of a slice are one launch
+        alone += policy.device_step_seconds * len(plan.steps) * tasks
+    if devices == 1 or tasks == 1:
+        return whole
+    divided = max(whole - alone, 0.0) * -(-tasks // devices) / tasks
+    return (alone + divided) / (1.0 - policy.device_least_gain) + policy.device_join_seconds + begin_seconds
+
+
 def in_parts(plan: Plan, width: int, seconds: float, rates: Rates, memory_bytes: int) -> Plan:
     """Cut a forward sweep into parts of at least ``seconds`` for ``width`` workers, where that pays and fits."""
     if plan.slices > 1 or plan.seconds < 2 * seconds or width < 2:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.device_threads import present_device
 from ...cluster.memory import default_memory_bytes
 from ...tasks.gpu.memory import portable_errors
 from ...tasks.gpu.messages.propagation import DeviceMessages, MessageProgram, one_at_a_time
@@ -41,10 +42,10 @@ class DeviceSweeps:
         self._plan: Plan | None = plan
         self._swept_bytes = 0
         self._program = message_program(plan, arithmetic.device_leaves(leaves), {}, self._targets)
-        self._device: DeviceMessages | None = None
+        self._devices: dict[int, DeviceMessages] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_device": None, "_plan": None, "_swept_bytes": self._host_bytes}
+        return {**self.__dict__, "_devices": {}, "_plan": None, "_swept_bytes": self._host_bytes}
 
     @property
     def _host_bytes(self) -> int:
@@ -88,12 +89,14 @@ class DeviceSweeps:
         if not constants.natural:
             self._check_host()
             return None
-        with portable_errors(), one_at_a_time():
-            if self._device is None:
-                self._device = checked_device(self._program, constants, self._memory_bytes)
+        number = present_device()
+        with portable_errors(), one_at_a_time(number):
+            device = self._devices.get(number)
+            if device is None:
+                device = self._devices[number] = checked_device(self._program, constants, self._memory_bytes)
             else:
-                self._device.replace_constants(constant_values(self._program, constants))
-            answer = self._device.run(np.ones(0))
+                device.replace_constants(constant_values(self._program, constants))
+            answer = device.run(np.ones(0))
         if answer[-1]:
             self._check_host()
             return None

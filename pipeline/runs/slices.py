@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ...cluster.device_threads import DeviceThreads, present_device
 from ...cluster.pool import Call
 from ...storage import ledger
 from ...storage.chunks import read_chunk, write_chunk
@@ -177,7 +178,8 @@ def swept_slices(
     """Yield value and tables of all targets of slices; the CPU sweeps what the device, if any, cannot prove."""
     program = slices.program
     if slices.device is None:
-        for tables in program.run_slices(chosen, threads=threads, on_table=on_table, shared=program.shared):
+        shared = program.shared.setdefault(present_device(), {})
+        for tables in program.run_slices(chosen, threads=threads, on_table=on_table, shared=shared):
             yield read_slice(slices, tables)
         return
     for states in chosen:
@@ -275,7 +277,8 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     sent
         What the pool returned for ``slices``, if it has them already.
     """
-    plan, by_step = run.plan, None if slices.device else run.on_table()
+    plan, by_step = run.plan, None if slices.device else _on_table(run)
+    _compile(run, slices)
     moved = plan.moved_bytes
     receipts = {} if slices.folder is None else _receipts(run, slices)
     missing = [number for number in range(slices.groups) if number not in receipts]
@@ -308,7 +311,8 @@ def group_totals(
     sent
         What the pool returned for ``slices``, if it has them already.
     """
-    by_step = run.on_table()
+    by_step = _on_table(run)
+    _compile(run, slices)
     receipts = {} if slices.folder is None else _receipts(run, slices)
     run.report(len(receipts) * (run.plan.moved_bytes // slices.groups))
     yield from ((number, receipt.value["totals"]) for number, receipt in receipts.items())
@@ -331,6 +335,18 @@ def group_totals(
         slices.program.shared.clear()
     if slices.folder is not None:
         ledger.sync(slices.folder)
+
+
+def _compile(run: Run[Any], slices: Slices[Any]) -> None:
+    """Compile kernels once before threads of several devices load them."""
+    if isinstance(run.pool, DeviceThreads) and slices.device is None:
+        program: Any = slices.program
+        program.compile_kernels(decoded=False)
+
+
+def _on_table(run: Run[Any]) -> OnTable | None:
+    """Return the callback for every table; None where groups of slices report from several threads or processes."""
+    return None if isinstance(run.pool, DeviceThreads) else run.on_table()
 
 
 def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:

@@ -24,6 +24,8 @@ Array = NDArray[Any]
 
 _TO_DEVICE: Final = 1
 _TO_HOST: Final = 2
+# Of page-locked memory: what CUDA calls portable.
+_FOR_ALL_DEVICES: Final = 1
 
 _own = threading.local()
 
@@ -141,6 +143,6 @@ def _page_locked(nbytes: int) -> Array:
     with ThreadPoolExecutor(policy.touching_threads) as threads:
         list(threads.map(lambda start: block[start : start + piece : mmap.PAGESIZE].fill(0), range(0, nbytes, piece)))
     runtime = cupy().cuda.runtime
-    runtime.hostRegister(block.ctypes.data, nbytes, 0)
+    runtime.hostRegister(block.ctypes.data, nbytes, _FOR_ALL_DEVICES)
     weakref.finalize(block, runtime.hostUnregister, block.ctypes.data).atexit = False
     return block

@@ -40,6 +40,11 @@ class Program(Generic[T]):
     dims : tuple of int
         Domain sizes without slicing.
     algebra : Algebra
+
+    Attributes
+    ----------
+    shared : dict of int to dict
+        By device, the tables that all slices share; copies and other processes have their own.
     """
 
     steps: tuple[Step, ...]
@@ -49,7 +54,7 @@ class Program(Generic[T]):
     dims: tuple[int, ...]
     algebra: Algebra[T]
     variant_from: int = 0
-    shared: dict[int, T] = field(default_factory=dict, compare=False, init=False)
+    shared: dict[int, dict[int, T]] = field(default_factory=dict, compare=False, init=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         parts = tuple(getattr(self, f.name) for f in fields(self) if f.init)

@@ -191,17 +191,16 @@ def test_subtrees_are_parts_on_devices_where_that_pays(
             assert answer[name] == pytest.approx(table, rel=1e-12, abs=1e-15)
 
 
-def test_processes_of_gpus_are_started_only_for_what_gains_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_of_this_machine_are_not_sent_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = bucketflow.compile(branching("markov")).plan
     assert plan is not None
     monkeypatch.setattr(Resources, "gpu_count", 4)
     monkeypatch.setattr(worker_parts, "CORES_OF_A_DEVICE", 1)
     rates = Rates(step_seconds=1.0)
     plan = with_rates(replace(plan, device=True), rates)
-    resources = Resources(Options(gpus=4))
-    assert placement.divided(plan, resources, rates, lambda: 1 << 40).parts is not None
-    with PlanningPolicy.using(device_start_seconds=plan.seconds):
-        assert placement.divided(plan, resources, rates, lambda: 1 << 40).parts is None
+    assert placement.divided(plan, Resources(Options(gpus=4)), rates, lambda: 1 << 40).parts is None
+    monkeypatch.setattr(Resources, "distributed", True)
+    assert placement.divided(plan, Resources(Options(gpus=4)), rates, lambda: 1 << 40).parts is not None
 
 
 def test_what_takes_no_time_stays_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,6 +126,7 @@ def test_one_huge_step_is_cut_over_all_devices(monkeypatch: pytest.MonkeyPatch, 
     model = complete_graph(12, 4)
     assert planned(model, gpus=4).slices == 1
     in_force(BudgetPolicy, spread_seconds=0.0)
+    in_force(PlanningPolicy, device_begin_seconds=0.0, device_join_seconds=0.0)
     rates = Rates(1e8, 1e8, 1e12, 1e-7)
     monkeypatch.setattr(Resources, "device_rates", lambda *_: DeviceRates(rates))
     alone, spread = planned(model, gpus=1), planned(model, gpus=4)
@@ -154,13 +155,14 @@ def test_propagations_are_cut_as_they_are_done_first(
     joined: bool, monkeypatch: pytest.MonkeyPatch, in_force: InForce
 ) -> None:
     """One huge step into slices, subtrees that wait for nothing into parts, by the same predicted seconds."""
+    monkeypatch.setattr(Resources, "distributed", True)  # threads of one process take no parts
     model = complete_graph(9, 4)
     if not joined:  # many of them, which share one variable
         parts = complete_graph(5, 4).functions
         functions = [replace(f, scope=tuple(v and v + 4 * i for v in f.scope)) for i in range(12) for f in parts]
         model = named_model("cost", [4] * 49, functions)
     in_force(BudgetPolicy, spread_seconds=0.0)
-    in_force(PlanningPolicy, start_seconds=0.0, part_seconds=0.0, device_start_seconds=0.0, sent_bytes=1 << 40)
+    in_force(PlanningPolicy, start_seconds=0.0, part_seconds=0.0, device_begin_seconds=0.0, sent_bytes=1 << 40)
     monkeypatch.setattr(device, "TASK_SECONDS", 0.0)
     plan = planned(model, query="max-marginals", gpus=4, gpu_memory="1GB")
     alone = planned(model, query="max-marginals", gpus=1, gpu_memory="1GB")
@@ -169,7 +171,7 @@ def test_propagations_are_cut_as_they_are_done_first(
     prepared = prepare(Question(model, "max-marginals"), Resources(Options(gpus=4)))
     planner = planner_of(prepared, 1 << 30)
     assert device.propagation_seconds(planner, plan, 4, 0.0) < device.propagation_seconds(planner, alone, 1, 0.0)
-    in_force(PlanningPolicy, device_start_seconds=1e6)
+    in_force(PlanningPolicy, device_begin_seconds=1e6)
     assert planned(model, query="max-marginals", gpus=4, gpu_memory="1GB").slices == 1
 
 
