@@ -209,6 +209,13 @@ class StoppedError(BucketflowError):
 
 
 @public
+class DeadlineError(BucketflowError):
+    """A deadline that passed before anything was known, while the model was read."""
+
+    exit_code = 4
+
+
+@public
 class InternalError(BucketflowError):
     """An answer that failed its own check: a bug, never presented as an answer."""
 

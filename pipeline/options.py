@@ -131,6 +131,10 @@ class ProofOptions:
             if not finite:
                 raise ModelError(f"the bound {self.upper_bound!r} is not a number")
 
+    def after(self, seconds: float) -> ProofOptions:
+        """Return the same options with the time that remains after ``seconds``, at least 0."""
+        return self if self.time is None else replace(self, time=max(self.time - seconds, 0.0))
+
     @property
     def limited(self) -> bool:
         """Whether bounds may be the answer, or were given."""

@@ -25,8 +25,9 @@ from ..assignments.ranking import KeptCosts, KeptEnergies, Ranking
 from ..assignments.ranking_policy import RankingPolicy
 from ..assignments.searched_ranking import SearchedRanking
 from ..compiling import counts_compiling
-from ..errors import BudgetError, ModelError, checks_keywords
+from ..errors import BudgetError, DeadlineError, ModelError, checks_keywords
 from ..formats.read import GivenModel, given_model
+from ..formats.text.source import reading_within
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import FORBIDDEN, Model
@@ -115,7 +116,12 @@ def best(
     least = None if diverse is None else integer(diverse, "diverse", 1)
     if least and count:
         raise ModelError("count is of all optima, of which diverse leaves some out")
-    model = given_model(model, options.get("memory"))
+    try:
+        with reading_within(seconds_given):
+            model = given_model(model, options.get("memory"))
+    except DeadlineError as error:
+        why = str(error)
+        return BestAssignments(iter(()), None, None, {"read": perf_counter() - start}, unproved=lambda: why)
     question = question_of(model, "optimum", evidence).chained
     network = question.reduced[0]
     told = AskedOf.of(question.model, question.hard, question.soft)

@@ -17,7 +17,7 @@ from ..answering.question import Evidence, Question, check_projection, split_evi
 from ..answering.run_folder import bounds_directory
 from ..compiling import counts_compiling
 from ..cost_networks.cost_network import States, check_tables
-from ..errors import ModelError, checks_keywords
+from ..errors import DeadlineError, ModelError, checks_keywords
 from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..minibuckets.rounds import OptimumBounds, RoundMeans, SumBounds
@@ -26,7 +26,7 @@ from ..models.findings import check_log10
 from ..models.model import Model
 from ..options import Bounding, Options, checked_number
 from ..orders.depth_first import sweep_cells
-from ..preprocessing.preprocess import Network, fixed_value, full_states, reduce_model
+from ..preprocessing.preprocess import Network, Query, fixed_value, full_states, reduce_model
 from ..preprocessing.wide_tables import with_links
 from ..public_names import public
 from ..results.bounds import Bounds, Number
@@ -93,8 +93,13 @@ def bound(
         If the disk is full, or on Ctrl-C with ``workdir``: what is done by then stays there.
     """
     start = perf_counter()
-    resources, model = Resources(Options(**options)), read_given(model, options.get("memory"), progress)
-    _check(model, query, z, time)
+    resources = Resources(Options(**options))
+    checked_number("time", time, "a number of seconds")
+    try:
+        model = read_given(model, options.get("memory"), progress, time)
+    except DeadlineError as error:
+        return Bounds(_query(query), "bounded", seconds={"read": perf_counter() - start}, notes=(str(error),))
+    _check(model, query, z)
     asked = Question(model, query, *split_evidence(model, evidence))
     network = reduce_model(with_likelihoods(with_links(model), asked.soft), query, asked.hard)  # type: ignore[arg-type]
     fixed = fixed_value(network)
@@ -128,15 +133,26 @@ def _most_seconds(network: Network, z: int | None, resources: Resources) -> floa
     return cells / Rates().cells_per_second
 
 
-def _check(model: Model, query: str, z: int | None, time: float | None) -> None:
+def _query(query: str) -> Query:
+    """Return a query that can be bounded.
+
+    Raises
+    ------
+    ModelError
+        If it is another.
+    """
     if query not in ("optimum", "partition"):
         raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
+    return query  # type: ignore[return-value]
+
+
+def _check(model: Model, query: str, z: int | None) -> None:
+    _query(query)
     if query == "partition" and model.kind == "cost":
         raise ModelError("a cost network has no partition function; ask for its optimum")
     check_projection(model, query)
     if z is not None and integer(z, "z", None) < 1:
         raise ModelError(f"z is {z}; a mini-bucket has at least 1 variable")
-    checked_number("time", time, "a number of seconds")
 
 
 def _means(resources: Resources, network: Network) -> RoundMeans:

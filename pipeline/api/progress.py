@@ -13,6 +13,7 @@ from ...tasks.compiler.working_time import told_of_compiling
 from ..drawings.display_policy import DisplayPolicy
 from ..errors import ModelError, printable, shorten, shown_number
 from ..formats.read import GivenModel, given_model
+from ..formats.text.source import reading_within
 from ..results.bounds import Number, relative_gap
 
 if TYPE_CHECKING:
@@ -229,9 +230,17 @@ def progress_lines(hidden: bool) -> Iterator[tuple[Callable[[int, int], None] | 
 # ``progress`` of the functions in Python: True draws what commands draw, a callback is called.
 
 
-def read_given(model: GivenModel, memory: int | str | None, progress: Asked) -> Model:
-    """Return a model, read if its file is given; ``progress`` True says so."""
-    with status_line(progress is not True, _READING):
+def read_given(
+    model: GivenModel, memory: int | str | None, progress: Asked, seconds: float | int | None = None
+) -> Model:
+    """Return a model, read if its file is given, within ``seconds``; a status line says so if ``progress`` is True.
+
+    Raises
+    ------
+    DeadlineError
+        If the time ends before the file is read.
+    """
+    with status_line(progress is not True, _READING), reading_within(seconds):
         return given_model(model, memory)
 
 

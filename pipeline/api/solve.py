@@ -6,12 +6,13 @@ import os
 from collections.abc import Iterable
 from dataclasses import replace
 from os import PathLike
+from time import perf_counter
 from typing import TYPE_CHECKING, Unpack
 
 from ..answering.door import valued
 from ..answering.question import Evidence, Findings, Names, Variables, question_of
 from ..answering.watching import OnBounds
-from ..errors import ModelError, checks_keywords
+from ..errors import DeadlineError, ModelError, checks_keywords
 from ..examples import file_or_example
 from ..formats.read import GivenModel, given_model, load_named
 from ..formats.read import load_dcop as load_dcop_file
@@ -21,7 +22,7 @@ from ..models.model import Model
 from ..models.query import VALUES
 from ..options import Keywords, Method, Options, ProofOptions, parse_size
 from ..public_names import public
-from ..results.result import Result
+from ..results.result import Result, unread_result
 from .progress import Asked, asked_progress, read_given
 
 if TYPE_CHECKING:
@@ -175,7 +176,8 @@ def solve(
     upper_bound : number, optional
         Only an assignment that is at least as good interests: of so much cost, or of this log10 of its probability.
     time : float, optional
-        Wall seconds after which the best assignment is returned with bounds, status ``bounded``.
+        Wall seconds after which the best assignment is returned with bounds, status ``bounded``. Reading the model
+        counts; if the time ends while the file is read, both bounds are None.
     gap : float, optional
         Also where the bounds differ by no more than this part of the larger one.
     prune : bool, optional
@@ -239,7 +241,13 @@ def solve(
     if query not in VALUES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")
     effort = ProofOptions(method=method, upper_bound=upper_bound, time=time, gap=gap, prune=prune)
-    model = read_given(model, options.get("memory"), progress)
+    start, given = perf_counter(), model
+    try:
+        model = read_given(given, options.get("memory"), progress, effort.time)
+    except DeadlineError as error:
+        return unread_result(query, str(error), perf_counter() - start)
+    if not isinstance(given, Model):
+        effort = effort.after(perf_counter() - start)
     with asked_progress(progress, on_bounds) as (report, watch):
         question = question_of(model, query, evidence, project=project, maximize=maximize)
         return valued(question, Options(**options), effort, report, watch)

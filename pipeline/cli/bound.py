@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
@@ -38,8 +39,14 @@ def bound(file: str, as_json: bool, **options: Any) -> None:
 
     from ..api import bound as api
     from ..api.progress import status_line
+    from ..errors import DeadlineError
+    from ..results.bounds import Bounds
 
-    model, read_seconds = load(file, options)
+    try:
+        model, read_seconds = load(file, options)
+    except DeadlineError as error:
+        print_answer(Bounds(options["query"], "bounded", notes=(str(error),)), as_json)
+        sys.exit(error.exit_code)
     query, evidence, rest = keywords_of(model, options)
     with status_line(as_json, "bounding"):
         found = api.bound(model, query, evidence=evidence, **rest)

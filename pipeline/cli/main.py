@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -106,11 +107,23 @@ def solve(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
     from ..answering.question import question_of
     from ..answering.running import timed
     from ..api.progress import progress_lines
+    from ..errors import DeadlineError
     from ..options import Options, ProofOptions
 
     many = many_asked(options, no_prune)
     out = many["out"] if [*many] == ["out"] else None
-    model, read_seconds = load(file, options, as_json)
+    start = perf_counter()
+    try:
+        model, read_seconds = load(file, options, as_json)
+    except DeadlineError as error:
+        if many and not out:
+            raise
+        from ..results.result import unread_result
+
+        found = unread_result(options["query"], str(error), perf_counter() - start)
+        print_answer(found, as_json)
+        _end_bounded(found)
+        return
     if many and not out:
         print_many(model, read_seconds, many, options, as_json)
         return

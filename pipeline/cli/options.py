@@ -161,18 +161,36 @@ def planning_all(command: Command) -> Command:
 
 
 def load(file: str, options: dict[str, Any], hidden: bool = False) -> tuple[Model, float]:
-    """Read a model file or an example as a command's options say, print its notes; return the seconds it took too."""
+    """Read a model file or an example as a command's options say, and print its notes.
+
+    The seconds that reading takes are subtracted from the option ``time``, if it is given.
+
+    Returns
+    -------
+    model : Model
+    seconds : float
+        Wall seconds of reading.
+
+    Raises
+    ------
+    DeadlineError
+        If the time ends before the file is read.
+    """
     import time
 
     from ..api.progress import status_line
     from ..api.solve import load
+    from ..formats.text.source import reading_within
 
-    start = time.perf_counter()
-    with status_line(hidden, "reading"):
+    start, given = time.perf_counter(), options.get("time")
+    with status_line(hidden, "reading"), reading_within(given):
         read = _readers[-1] if _readers else load
         model = read(file, memory=options["memory"], check=not options.pop("no_check"))
     print_notes(model.notes)
-    return model, time.perf_counter() - start
+    seconds = time.perf_counter() - start
+    if given is not None:
+        options["time"] = max(given - seconds, 0.0)
+    return model, seconds
 
 
 # What reads models in place of `load`, for the commands that a server runs one after the other.

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from ...cluster.memory import default_memory_bytes
-from ..errors import BudgetError, FormatError, ModelError, format_bytes
+from ..errors import BudgetError, DeadlineError, FormatError, ModelError, format_bytes
 from ..examples import file_or_example
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model, checked_model
@@ -142,6 +142,8 @@ def load(
         If a file cannot be read, is malformed, is of no known format, or its name and content contradict each other.
     BudgetError
         If reading takes more than ``memory``, by default most of what is free.
+    DeadlineError
+        If the deadline of :func:`~.text.source.reading_within` passes.
     """
     model = model_of(load_any(path, memory, check=check))
     return model if evidence_path is None else replace(model, evidence=load_evidence(evidence_path, model))
@@ -189,13 +191,15 @@ def load_dcop(
 
 def load_any(path: str | os.PathLike[str], memory: int | None = None, *, check: bool = True) -> Model | Dcop:
     """Read a model as :func:`load` does, with its agents where the format has some."""
-    source = read_source(path, default_memory_bytes() if memory is None else memory)
-    source = source if check else replace(source, checked=False)
     try:
+        source = read_source(path, default_memory_bytes() if memory is None else memory)
+        source = source if check else replace(source, checked=False)
         with _no_search_for_cycles():
             found = detect_format(source).read(source)
     except MemoryError:
-        raise BudgetError(f"{source.path}: reading it takes more memory than this process can get") from None
+        raise BudgetError(f"{os.fspath(path)}: reading it takes more memory than this process can get") from None
+    except DeadlineError as error:
+        raise DeadlineError(f"{os.fspath(path)}: {error}") from None
     _check_states(source, model_of(found))
     return found
 

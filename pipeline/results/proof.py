@@ -143,10 +143,17 @@ class Proof(Shown, Tabled):
 
     @property
     def close(self) -> bool:
-        """Whether the bounds are as close as was asked: equal, if nothing was."""
+        """Whether the bounds are as close as requested: equal, if no gap was given."""
+        if self.method == "none" and self.lower is None:
+            return False
         return self.lower == self.upper or (
             self.gap is not None and self.gap_given is not None and self.gap <= self.gap_given
         )
+
+    @classmethod
+    def without_bounds(cls) -> Proof:
+        """Return the proof of a query whose time ended before any bound was computed."""
+        return cls("none", None, None, None, {}, {}, 0, 1)
 
     def cells(self) -> Iterator[tuple[Any, ...]]:
         """Yield headings, then both bounds at each time of the history."""
@@ -171,8 +178,8 @@ class Proof(Shown, Tabled):
     def rows(self) -> list[tuple[str, str]]:
         """Return how bounds closed, as labelled lines."""
         tried = ", ".join(f"{method} {seconds:.2f} s" for method, seconds in self.tried.items())
-        rows = [("method", self.reason), ("tried", tried)]
-        if self.lower != self.upper:
+        rows = [("method", self.reason), *([("tried", tried)] if tried else [])]
+        if self.lower != self.upper or not self.close:
             gap = "" if self.gap is None else f", gap {self.gap:.3g}"
             rows.append(("bounds", f"{shown_number(self.lower)} … {shown_number(self.upper)}{gap}"))
         removed = removed_texts(self.removed)

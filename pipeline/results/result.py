@@ -237,6 +237,20 @@ def _proof_before(stored: Mapping[str, Any]) -> Proof:
     return Proof(**{**stored, "history": [tuple(point) for point in stored.get("history", ())]})
 
 
+def unread_result(query: ValueQuery, why: str, seconds: float) -> Result:
+    """Return the result of a query whose time ended while its model was read: no bounds, and a note that says so.
+
+    Parameters
+    ----------
+    query : {"optimum", "partition", "count", "mmap"}
+    why : str
+        The note.
+    seconds : float
+        Wall seconds of reading.
+    """
+    return Result(query, "bounded", seconds={"read": seconds}, notes=(why,), proof=Proof.without_bounds())
+
+
 def is_confirmed(result: Result, model: Model, observed: Mapping[int, int]) -> bool:
     """Whether an assignment agrees with the evidence and is worth what the result says; only optima have one."""
     if result.status == "bounded":

@@ -15,6 +15,7 @@ from ...errors import FormatError, format_count, shorten
 from ...models.model import FORBIDDEN
 from ..decimal_costs import Number
 from ..format_policy import FormatPolicy
+from ..text.source import check_deadline
 from ..text.tables import MAX_AXES, cell_count
 from ..text.xml import Element
 from .draft import Draft, Given
@@ -177,6 +178,7 @@ def _blocks(bound: _Bound, dims: Sequence[int], count: int) -> Iterator[tuple[ND
     """Give assignments by number, with their costs."""
     policy = FormatPolicy.current()
     for start in range(0, count, policy.predicate_cells):
+        check_deadline()
         cells = np.arange(start, min(start + policy.predicate_cells, count), dtype=np.int64)
         yield cells, bound.costs(cells, dims)
 

@@ -15,7 +15,8 @@ import numpy as np
 from ...errors import FormatError, ModelError, encodable, shorten
 from ...models.dcop import Dcop, External, amount_fault
 from ..decimal_costs import Number
-from ..text.source import Source
+from ..format_policy import FormatPolicy
+from ..text.source import Source, check_deadline
 from ..text.tables import cell_count
 from ..text.written_words import WrittenFile, WrittenWords, cost_text, highest_costs, lost_top, words_of
 from ..text.written_words import listed as listed_entries
@@ -202,7 +203,10 @@ class _PydcopReader:
         costs: list[Number] = []
         try:
             given = {each: bounded(fixed[each]) for each in expression.names if each in fixed}
-            for values in product(*(self.domains[each].computable for each in names)):
+            block = FormatPolicy.current().written_entries
+            for number, values in enumerate(product(*(self.domains[each].computable for each in names))):
+                if number % block == 0:
+                    check_deadline()
                 costs.append(expression.cost({**given, **dict(zip(names, values, strict=True))}))
         except ExpressionError as error:
             raise self._wrong(part, error) from None

@@ -14,6 +14,8 @@ from ...errors import FormatError, shorten
 from ...models.function import Function, dense_function, row_function
 from ...models.model import FORBIDDEN
 from ..decimal_costs import MAX_DECIMALS, decimal_places
+from ..format_policy import FormatPolicy
+from ..text.source import check_deadline
 from ..text.tables import take_functions
 from ..text.tokens import MAX_DOMAIN, WordStream
 from .lines import Header
@@ -157,10 +159,14 @@ class WeightedClauses:
         take_functions(self.words, self.count, len(self.numbers) - self.count)
         starts, lengths = self.starts + first, self.ends - self.starts - first
         found: list[Function | None] = [None] * self.count
+        block = FormatPolicy.current().token_block_bytes
         for length in np.unique(lengths).tolist():
-            which = np.flatnonzero(lengths == length)
-            literals = self.numbers[starts[which][:, None] + np.arange(length)]
-            self._add(found, which, literals, weights)
+            every = np.flatnonzero(lengths == length)
+            for first_of in range(0, len(every), block):
+                check_deadline()
+                which = every[first_of : first_of + block]
+                literals = self.numbers[starts[which][:, None] + np.arange(length)]
+                self._add(found, which, literals, weights)
         return [function for function in found if function is not None]
 
     def _add(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from ...models.function import FORBIDDEN
 from ..format_policy import FormatPolicy
+from ..text.source import check_deadline
 
 State = Any
 """What a machine knows between two readings; hashable."""
@@ -124,6 +125,7 @@ def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int)
         numbers: dict[Key, int] = {}
         reading: list[list[Entry]] = []
         for key in current:
+            check_deadline()
             entries: list[Entry] = []
             for value in range(size):
                 reached, moves = _reached(machine, key, place, value, limit)

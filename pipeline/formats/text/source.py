@@ -5,17 +5,20 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import math
 import os
 import re
 import zlib
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
+from time import monotonic
 from typing import Any, cast
 
-from ...errors import BudgetError, FormatError, format_bytes, shorten
+from ...errors import BudgetError, DeadlineError, FormatError, format_bytes, shorten
 from ...examples import meant_example
 from ..format_policy import FormatPolicy
 from .unread import packed_or_binary
@@ -25,6 +28,8 @@ MAX_TEXT_BYTES = 4 << 30
 LEAST_MEMORY = 32 << 20
 #: Bytes of Python objects for a byte of JSON: an empty list in two characters takes 64.
 JSON_BYTES = 40
+# Reading may always take this many seconds: to start the interpreter and import its libraries takes more.
+LEAST_SECONDS = 0.5
 _XZ_MEMORY_BYTES = 1 << 30
 _LEAST_XZ_MEMORY_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b\x08"
@@ -38,8 +43,42 @@ _OTHERS = bytes(chr(code) not in "0123456789- \t\r\n" for code in range(256))
 _BLANK = bytes(code if code == ord("\n") else ord(" ") for code in range(256))
 
 
+_deadline: ContextVar[float] = ContextVar("deadline of reading", default=math.inf)
+
+
+@contextmanager
+def reading_within(seconds: float | None) -> Iterator[None]:
+    """Set the deadline of all files that are read in this block; None sets none.
+
+    Parameters
+    ----------
+    seconds : float or None
+        From now on, in wall seconds; at least ``LEAST_SECONDS`` are allowed.
+    """
+    token = _deadline.set(math.inf if seconds is None else monotonic() + max(seconds, LEAST_SECONDS))
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
+def check_deadline() -> None:
+    """Stop reading if its deadline has passed; loops of readers call this now and then.
+
+    Raises
+    ------
+    DeadlineError
+        If it has; :func:`~..read.load_any` adds the name of the file.
+    """
+    deadline = _deadline.get()
+    if deadline < math.inf and monotonic() > deadline:
+        raise DeadlineError("the time ended while the file was read; give more --time")
+
+
 class Allowance:
-    """The memory that reading one file may take.
+    """The memory and the time that reading one file may take.
+
+    The deadline is that of :func:`reading_within` when the allowance is made.
 
     Parameters
     ----------
@@ -53,15 +92,29 @@ class Allowance:
         self.path: str = path
         self.memory: int = max(memory, LEAST_MEMORY)
         self.taken: int = 0
+        self.timed: bool = _deadline.get() < math.inf
 
     def take(self, count: int, what: str, for_now: int = 0) -> None:
-        """Count bytes that stay, and bytes that are free again at once.
+        """Count bytes that stay, and bytes that are needed only for a moment; check the deadline.
+
+        Parameters
+        ----------
+        count : int
+            Bytes that stay allocated.
+        what : str
+            The object that needs them, for the error message.
+        for_now : int
+            Bytes that are freed soon.
 
         Raises
         ------
         BudgetError
-            If that is more than is allowed.
+            If the file needs more memory than is allowed.
+        DeadlineError
+            If the deadline has passed.
         """
+        if self.timed:
+            check_deadline()
         self.taken += count
         needed = self.taken + for_now
         if needed > self.memory:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from functools import cached_property
 from itertools import islice
+from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...errors import FormatError, shorten
 from ..format_policy import FormatPolicy
-from .source import Allowance, Source, pieces
+from .source import Allowance, Source, check_deadline, pieces
 
 MAX_DOMAIN = 2**31 - 1
 _INT64 = np.iinfo(np.int64)
@@ -46,9 +47,18 @@ class Tokens:
         self.text: str = source.text
         self._pattern = pattern
         self._check_memory(source, _TOKEN_BYTES + token_bytes)
-        self.items: list[str] = pattern.findall(self.text)
+        self.items: list[str] = self._found() if self.allowance.timed else pattern.findall(self.text)
         # int() and float() take "1_000" and digits of any script, which no format has.
         self._suspicious = "_" in self.text or not self.text.isascii()
+
+    def _found(self) -> list[str]:
+        """Return all tokens, and check the deadline between parts of them."""
+        found = map(itemgetter(0), self._pattern.finditer(self.text))
+        items: list[str] = []
+        while part := list(islice(found, FormatPolicy.current().token_block_bytes)):
+            check_deadline()
+            items += part
+        return items
 
     def _check_memory(self, source: Source, token_bytes: int) -> None:
         """Refuse more tokens than memory allows; they are only counted where they could be too many."""
@@ -374,6 +384,7 @@ class WordStream(Tokens):
             first, end = self._starts[block], min(stop, self._starts[block + 1])
             numbers = None
             if end - at >= FormatPolicy.current().parsed_words:
+                check_deadline()
                 place = self._ranges[block]
                 numbers = plain_decimals(self._data[place[0] : place[1]], self._starts[block + 1] - first)
             part = super().table(at, end, logs) if numbers is None else numbers[at - first : end - first]
@@ -382,14 +393,16 @@ class WordStream(Tokens):
         return values
 
     def _numbers(self, block: int) -> NDArray[np.int64] | None:
-        """Return a block of plain integers, parsed at once; None where some word may be anything else."""
+        """Return a block of plain integers, parsed together; None if a word may be anything else."""
         if block != self._parsed[0]:
+            check_deadline()
             start, stop = self._ranges[block]
             self._parsed = block, plain_integers(self._data[start:stop], self._starts[block + 1] - self._starts[block])
         return self._parsed[1]
 
     def _split(self, block: int) -> None:
         if block != self._block:
+            check_deadline()
             text = self._text(block)
             self._words, self._suspicious = text.split(), "_" in text or not text.isascii()
             self._block, self._first, self._end = block, self._starts[block], self._starts[block] + len(self._words)
