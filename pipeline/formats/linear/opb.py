@@ -12,17 +12,27 @@ from ..text.tokens import Tokens
 from .linear_draft import Factor, LinearConstraint, LinearDraft, LinearTerm
 from .linear_machine import RELATIONS
 
+_MANTISSA = r"[+-]?(?:\d+\.?\d*|\.\d+)"
+_NAME = r"~?[A-Za-z_][^\s;~<>=!*]*"
+# A name ends at a blank, a relation, ';', '~' or '*'. A sign ends only names such as x1, if a coefficient with its
+# variable follows: 'x1-2x2' is two terms, but 'up-2x2' may be one name, and is refused. So is '2e1x4', which may be
+# 20 x4 or 2 e1x4.
 _TOKEN = re.compile(
-    r"(?:min|max|soft)\s*:|[;\[\]]|[<>!]=|=|"
-    r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?(?=[\s;\]~A-Za-z_]|\Z)|"
-    r"[+-]|~?[A-Za-z_][^\s;~\]<>=!]*|\S"
+    r"(?:min|max|soft)\s*:|[;\[\]*]|[<>!]=|=|"
+    rf"{_MANTISSA}[eE][+-]?\d+[^\s;\]*]\S*|"
+    rf"{_MANTISSA}(?:[eE][+-]?\d{{1,3}})?(?=[\s;\]*~A-Za-z_]|\Z)|"
+    rf"~?[A-Za-z]\d+(?=[+-](?:\d+\.?\d*|\.\d+)\s*\*?\s*[~A-Za-z_])|"
+    rf"[+-]|{_NAME}|\S"
 )
 _COMMENT = re.compile(rb"^[ \t]*\*[^\n]*", re.MULTILINE)
-_HEADER = re.compile(r"\*\s*#variable=\s*(\d+)")
+_HEADER = re.compile(r"\*\s*#variable=\s*(\d+)(?:\s+#constraint=\s*(\d+))?")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 # As of 1e3, which may be meant for 1 times a variable e3.
 _EXPONENT = re.compile(r"[eE]\d+\Z")
-_VARIABLE = re.compile(r"~?[A-Za-z_]\S*")
+_VARIABLE = re.compile(_NAME)
+_SIGN = re.compile(r"[+-]")
+_JOINED = re.compile(r"(?:[A-Za-z]\d+){2,}")
+_PART = re.compile(r"[A-Za-z]\d+")
 _NUMBERED = re.compile(r"x([1-9]\d*)")
 _TERM_BYTES = 512
 _WORD_BYTES = 64
@@ -33,6 +43,8 @@ class _OpbReader:
         self.head = source.head(1 << 12)
         self.tokens = tokens = Tokens(source.blank(_COMMENT), _TOKEN, _WORD_BYTES)
         self.draft = LinearDraft[int](source, lambda at, *what: tokens.fail(at, *what))
+        self.places: dict[str, int] = {}
+        self.exponent_at: int | None = None
 
     def problem(self) -> None:
         """Read the objective and all constraints."""
@@ -50,6 +62,16 @@ class _OpbReader:
             else:
                 at = self._constraint(at)
             first = False
+        self._refuse_joined()
+
+    def _refuse_joined(self) -> None:
+        """Refuse names that may be two words without a blank: 'x1x2' beside x1 and x2, or 1e3 beside e3."""
+        for name, at in self.places.items():
+            if _JOINED.fullmatch(name) and all(part in self.places for part in _PART.findall(name)):
+                raise self.tokens.fail(at, "a blank between the variables of a product", repr(shorten(name)))
+            if self.exponent_at is not None and _EXPONENT.fullmatch(name):
+                found = f"{shorten(self.tokens.peek(self.exponent_at))!r}, and a variable {shorten(name)!r}"
+                raise self.tokens.fail(self.exponent_at, "a blank between a number and a variable", found)
 
     def _top(self, at: int) -> int:
         """Read from where on the sum of violations is forbidden, if anywhere."""
@@ -71,21 +93,35 @@ class _OpbReader:
             if tokens.peek(at) in ("+", "-"):
                 coefficient, at = Decimal(f"{tokens.peek(at)}1"), at + 1
             if _NUMBER.fullmatch(tokens.peek(at)):
+                if _EXPONENT.search(tokens.peek(at)):
+                    self.exponent_at = at
                 coefficient, at = coefficient * Decimal(tokens.peek(at)), at + 1
+                at = self._star(at)
             factors: list[Factor] = []
             while _VARIABLE.fullmatch(word := tokens.peek(at)):
                 name = word.removeprefix("~")
                 if name not in self.draft.domains:
+                    if _SIGN.search(name):
+                        raise tokens.fail(at, "a name without '+' and '-', or a blank before the sign")
                     tokens.allowance.take(_TERM_BYTES, "its variables")
                     self.draft.domains[name] = 0, 1
+                    self.places[name] = at
                 factors.append((name, word != name))
-                at += 1
+                at = self._star(at + 1)
             if at == start:
                 return found, at
             if not factors and (exponent := _EXPONENT.search(tokens.peek(at - 1))):
                 raise tokens.fail(at - 1, f"a variable after a number, with a space before it if it is {exponent[0]}")
             tokens.allowance.take(_TERM_BYTES, "its terms")
             found.append(LinearTerm(coefficient, tuple(factors)))
+
+    def _star(self, at: int) -> int:
+        """Return the index behind a '*', which may stand before a variable (PB evaluation of 2005)."""
+        if self.tokens.peek(at) != "*":
+            return at
+        if not _VARIABLE.fullmatch(self.tokens.peek(at + 1)):
+            raise self.tokens.fail(at + 1, "a variable after '*'")
+        return at + 1
 
     def _constraint(self, start: int) -> int:
         tokens, at, cost = self.tokens, start, None
@@ -104,8 +140,8 @@ class _OpbReader:
 def read_opb(source: Source) -> Model:
     """Read a pseudo-Boolean problem (.opb), or one whose constraints may be violated at a cost (.wbo).
 
-    Literals may be complements (``~x1``), and products of literals in objectives and constraints. Variables are in the
-    order of the file; where they are called x1, x2 and so on, and the header counts them, all that it counts are there.
+    Terms may have complements (``~x1``), products of literals, and ``*`` as in 2005 (``2*x1``). Variables keep the
+    order of the file. If all names are x1, x2 and so on, the model has all variables that the header counts.
 
     Raises
     ------
@@ -124,10 +160,16 @@ def read_opb(source: Source) -> Model:
 
 
 def _number(draft: LinearDraft[int], head: str) -> None:
-    """Put variables that are numbered in the order of their numbers, with those that the header counts alone."""
+    """Sort numbered variables, add those that only the header counts, and note where the header is wrong."""
     numbers = [_NUMBERED.fullmatch(name) for name in draft.domains]
     header = _HEADER.search(head)
-    if header is None or not all(numbers):
+    if header is None:
+        return
+    if header[2] is not None and (said := int(header[2])) != len(draft.constraints):
+        draft.notes.append(f"the header says {said} constraints, the file has {len(draft.constraints)}")
+    if not all(numbers):
+        if int(header[1]) != len(draft.domains):
+            draft.notes.append(f"the header says {int(header[1])} variables, the file has {len(draft.domains)}")
         return
     count, seen = int(header[1]), {int(found[1]) for found in numbers if found}
     if count < max(seen, default=0):

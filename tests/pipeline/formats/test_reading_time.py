@@ -107,6 +107,7 @@ def test_reading_is_subtracted_from_the_time(tmp_path: Path, monkeypatch: pytest
     assert CliRunner().invoke(main, ["solve", str(path), "--time", "1000"]).exit_code == 0
     read, in_memory, command = given
     assert in_memory == 1000
-    assert read is not None and command is not None
+    assert read is not None
+    assert command is not None
     assert 0 < read < 1000
     assert 0 < command < 1000
