@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from .pipeline.errors import (
         BucketflowError,
         BudgetError,
+        DeadlineError,
         FormatError,
         IncompatibleRunError,
         InternalError,
@@ -82,6 +83,7 @@ __all__ = [
     "Compiled",
     "ContractionOptimizer",
     "Dcop",
+    "DeadlineError",
     "DpopMetrics",
     "DpopResult",
     "DynamicNetwork",
@@ -179,6 +181,7 @@ _HOME = {
     "errors": (
         "BucketflowError",
         "BudgetError",
+        "DeadlineError",
         "FormatError",
         "IncompatibleRunError",
         "InternalError",

@@ -29,7 +29,7 @@ _PAGES = {
     ),
     "errors": (
         "Errors",
-        "BucketflowError BudgetError FormatError ModelError IncompatibleRunError StoppedError InternalError",
+        "BucketflowError BudgetError DeadlineError FormatError ModelError IncompatibleRunError StoppedError InternalError",
     ),
 }
 

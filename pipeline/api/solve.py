@@ -39,8 +39,8 @@ def load(path: str | PathLike[str], *, memory: int | str | None = None, check: b
     path : str or path
         A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl``, Hugin ``.net`` or DIMACS
         ``.cnf`` or ``.wcnf`` file, or a distributed problem (XCSP 2.1 ``.xml``, pyDCOP ``.yaml``), whose agents do
-        not matter here; plain, ``.gz`` or ``.xz``; where there is no such file, the name of an example such as
-        ``"satellite"``.
+        not matter here; plain, ``.gz``, ``.xz`` or ``.lzma``. If there is no such file, the name of an example such
+        as ``"satellite"``.
     memory : int or str, optional
         What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
     check : bool, optional
@@ -245,7 +245,7 @@ def solve(
     try:
         model = read_given(given, options.get("memory"), progress, effort.time)
     except DeadlineError as error:
-        return unread_result(query, str(error), perf_counter() - start)
+        return unread_result(query, str(error), perf_counter() - start)  # type: ignore[arg-type]
     if not isinstance(given, Model):
         effort = effort.after(perf_counter() - start)
     with asked_progress(progress, on_bounds) as (report, watch):

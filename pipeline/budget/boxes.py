@@ -398,7 +398,6 @@ class StageMaker:
         cells = max(self.step(s.node).lowered.cells for s in stage.steps)
         memory, model = self.planner.memory_bytes, self.planner.problem.model_bytes
         least = stage.peak_bytes + model + margin
-        order = " or a longer --order-time" if self.available > 0 else ""
         option, others = "--memory", ""
         if self.card_share is not None:
             memory, least = int(memory * self.card_share), ceil(least * self.card_share)
@@ -406,11 +405,18 @@ class StageMaker:
                 "--gpu-memory",
                 f", and tables between boxes {format_bytes(memory - self.planner.memory_bytes)}",
             )
+        if self.available <= 0:
+            return BudgetError(
+                f"a run with tables on disk needs {enough_bytes(least)} of memory, allowed {format_bytes(memory)}: "
+                f"{format_bytes(margin)} in reserve, {format_bytes(model)} for the model, and "
+                f"{format_bytes(stage.peak_bytes)} for the smallest box of a step{others}; give {option} of at least "
+                f"{enough_bytes(least)}, or another --fit"
+            )
         return BudgetError(
             f"the step of {format_count(cells)} cell{'s' if cells > 1 else ''} needs {format_bytes(stage.peak_bytes)} "
-            f"for its smallest box, allowed {format_bytes(max(self.available, 0))}: of {format_bytes(memory)} in all "
+            f"for its smallest box, allowed {format_bytes(self.available)}: of {format_bytes(memory)} in all "
             f"the model takes {format_bytes(model)} and a margin {format_bytes(margin)}{others}; try {option} of at "
-            f"least {enough_bytes(least)}{order}"
+            f"least {enough_bytes(least)} or a longer --order-time"
         )
 
 

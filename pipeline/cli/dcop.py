@@ -135,9 +135,14 @@ def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
 
     TARGET ends in .yaml, .xml, .wcsp or .cfn, perhaps with .gz or .xz.
     """
+    from ..api.progress import status_line
     from ..formats.write import save
     from ..models.random_dcops import generate as made
 
     options["cost"] = cost if cost is not None else 1 if kind == "coloring" else 100
-    for note in save(made(kind, **options), target):  # type: ignore[arg-type]
+    with status_line(False, "generating") as status:
+        problem = made(kind, **options)  # type: ignore[arg-type]
+        status.say(f"writing {len(problem.model.functions):,} functions")
+        notes = save(problem, target)
+    for note in notes:
         click.echo(f"bucketflow: note: {note}", err=True)

@@ -128,7 +128,13 @@ def _functions(reader: Reader) -> _Read:
             parts.functions.append(_function(table, costs, reader))
         if distinct:
             built[id(costs)] = parts.functions[-1]
-    notes = (f"costs of 10^18 and more {READ_AS_INFINITE}",) if infinite else ()
+    notes: tuple[str, ...] = (f"costs of 10^18 and more {READ_AS_INFINITE}",) if infinite else ()
+    exponent = Decimal(0 if reader.bound is None else reader.bound).as_tuple().exponent
+    if reader.bound is not None and isinstance(exponent, int) and (written := max(-exponent, 0)) < decimals:
+        notes += (
+            "costs with more decimals than 'mustbe' are read exactly, and toulbar2 truncates them "
+            f"({decimals} decimals, {written} in 'mustbe')",
+        )
     return _Read(parts, bound, decimals, notes)
 
 

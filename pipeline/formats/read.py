@@ -131,8 +131,8 @@ def load(
 ) -> Model:
     """Read a model, and evidence on it if a second file is given, within ``memory`` bytes.
 
-    The format follows from the name (:func:`~.format_table.formats` lists them; also with ``.gz`` or ``.xz``), which
-    the content must not contradict, or else from the content. Of a distributed problem it is
+    The format follows from the name (:func:`~.format_table.formats` lists them; ``.gz``, ``.xz`` or ``.lzma`` may
+    follow), which the content must not contradict, or else from the content. Of a distributed problem it is
     the model without its agents. Evidence files beside the model are never read on their own. A Bayesian network is
     checked, unless ``check`` is False.
 

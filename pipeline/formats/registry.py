@@ -325,7 +325,7 @@ def detect_format(source: Source) -> Format:
     named = forms[0] if len(forms) == 1 else None
     if named is not None and source.suffix in BINARY:  # their first bytes are a length, and mean nothing as text
         return named
-    if what := unread_by_name(source.suffix) or unread_by_content(head, named is not None):
+    if what := unread_by_name(source.suffix) or unread_by_content(head, named is not None, source.suffix):
         raise FormatError(source.path, None, _KNOWN, what)
     if named is None:
         return _by_content(source, head)

@@ -93,6 +93,21 @@ class _BlockReader:
             raise tokens.fail(at, "the end of the file")
         return block
 
+    def nodes(self, network: _Block) -> Iterator[_Block]:
+        """Yield the blocks ``node NAME { … }`` of a network.
+
+        Raises
+        ------
+        FormatError
+            If a node has no name, or no blank before its name.
+        """
+        for block in network.blocks:
+            word = block.words[0].lower()
+            if word == "node" and len(block.words) > 1:
+                yield block
+            elif word.startswith("node"):
+                raise self.tokens.fail(block.at, "'node NAME {'", repr(shorten(" ".join(block.words))))
+
     def listed(self, block: _Block, name: str) -> list[str] | None:
         """Return the words of an attribute without signs; None if the block lacks it."""
         if name not in block.values:
@@ -115,10 +130,6 @@ def _unquoted(word: str) -> str:
     return re.sub(r"\\(.)", r"\1", word[1:-1], flags=re.DOTALL) if word.startswith('"') else word
 
 
-def _nodes(network: _Block) -> Iterator[_Block]:
-    return (block for block in network.blocks if block.words[0].lower() == "node")
-
-
 def _reader(source: Source) -> _BlockReader:
     if b"//" in source.data:
         source.blank(_COMMENT)
@@ -136,7 +147,7 @@ def read_dsl(source: Source) -> Model:
     """
     reader = _reader(source)
     network, draft = reader.network(["net"]), reader.draft
-    nodes = [*_nodes(network)]
+    nodes = [*reader.nodes(network)]
     for node in nodes:
         kind = reader.word(node, "type", "?").lower()
         if kind not in _GENIE:
@@ -177,7 +188,7 @@ def read_dne(source: Source) -> Model:
     """
     reader = _reader(source)
     network, draft = reader.network(["bnet"]), reader.draft
-    nodes = [*_nodes(network)]
+    nodes = [*reader.nodes(network)]
     for node in nodes:
         if (kind := reader.word(node, "kind", "NATURE").upper()) != "NATURE":
             raise reader.tokens.fail(node.at, "nodes of nature", f"a node of kind {shorten(kind)!r}, which is not read")

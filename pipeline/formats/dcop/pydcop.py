@@ -196,6 +196,7 @@ class _PydcopReader:
         self, name: str, part: YamlNode, expression: Expression, names: Sequence[str], fixed: Mapping[str, Value]
     ) -> None:
         """Evaluate an expression for all values of its variables."""
+        self._note_texts(part.line, expression)
         scope = self.draft.scope(part.line, names)
         count = cell_count(scope, self.draft.dims)
         self.draft.take_costs(part.line, count, scope, dense=True)
@@ -211,6 +212,17 @@ class _PydcopReader:
         except ExpressionError as error:
             raise self._wrong(part, error) from None
         self.draft.given.append(Given(name, part.line, scope, costs))
+
+    def _note_texts(self, line: int, expression: Expression) -> None:
+        """Note each text that a variable is compared with although its domain does not have it."""
+        for name, text in expression.texts:
+            values = self.domains[name].values if name in self.domains else (text,)
+            if text in values:
+                continue
+            why = "is never equal, because the domain does not have it"
+            if read := sorted({str(value).lower() for value in values if isinstance(value, bool)}):
+                why = f"is never equal: YAML, and so pyDCOP, reads the domain as {' and '.join(read)}; quote its words"
+            self.draft.note(line, f"the text {shorten(text)!r} that {shorten(name)!r} is compared with", why)
 
     def _extension(self, name: str, part: YamlNode) -> None:
         """Read costs with the assignments that have them, or a nested list of costs."""
@@ -365,11 +377,12 @@ def _constraint(dcop: Dcop, words: WrittenWords, k: int) -> Iterator[str]:
     default = cost_text(model, table.default, ".inf")
     yield f"  {yaml_word(words.functions[k])}:"
     yield "    type: extensional"
-    yield f"    variables: [{', '.join(yaml_word(words.names[v]) for v in scope)}]"
+    yield f"    variables: [{', '.join([yaml_word(words.names[v]) for v in scope])}]"
     yield f"    default: {default}"
     yield "    values:" if table.by_cost else "    values: {}"
+    labels = [words.labels[v] for v in scope]
     for cost, cells in table.by_cost.items():
-        rows = (" ".join(words.labels[v][s] for v, s in zip(scope, cell, strict=True)) for cell in cells)
+        rows = (" ".join([own[state] for own, state in zip(labels, cell, strict=True)]) for cell in cells)
         yield f"      {cost_text(model, cost, '.inf')}: {yaml_quoted(' | '.join(rows))}"
 
 

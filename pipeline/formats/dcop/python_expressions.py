@@ -61,11 +61,14 @@ class Expression:
         The variables it reads, in the order of the text.
     work : int
         At most so many values are computed, or compared with others, for a cost.
+    texts : tuple of (str, str)
+        Each variable that is compared with a text, and the text.
     """
 
     names: tuple[str, ...]
     run: _Action
     work: int
+    texts: tuple[tuple[str, str], ...] = ()
 
     def cost(self, values: Mapping[str, Value]) -> int | Decimal:
         """Return the cost at some values.
@@ -105,9 +108,22 @@ def parse(text: str) -> Expression:
     compiler = _Compiler()
     if isinstance(tree, ast.Expression):
         term = compiler.value(tree.body)
-        return Expression(tuple(compiler.names), term.run, term.work)
+        return Expression(tuple(compiler.names), term.run, term.work, _compared_texts(tree))
     run = compiler.block(tree.body)
-    return Expression(tuple(compiler.names), run, compiler.work)
+    return Expression(tuple(compiler.names), run, compiler.work, _compared_texts(tree))
+
+
+def _compared_texts(tree: ast.AST) -> tuple[tuple[str, str], ...]:
+    """Return each variable that is compared with a text (==, !=, in), and the text."""
+    found: dict[tuple[str, str], None] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            names = [side.id for side in sides if isinstance(side, ast.Name)]
+            listed = [each for side in sides for each in getattr(side, "elts", [side])]
+            texts = [each.value for each in listed if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+            found.update(dict.fromkeys((name, text) for name in names for text in texts))
+    return tuple(found)
 
 
 def _parsed(text: str) -> ast.Module | ast.Expression:

@@ -17,6 +17,11 @@ _TOLD = re.compile(
     rb"^[ \t]*c(?:[ \t]+(p[ \t]+[^\s0-9-]\S*|t|ind|max|weights|MUST)(?!\S)|(r)(?=[ \t]+-?[0-9]))([^\n]*)",
     re.MULTILINE,
 )
+# The same words without a blank, such as 'cp show 1 0' and 'cind 1 0'.
+_JOINED = re.compile(
+    rb"^[ \t]*(?!c[ \t]+(?:p[ \t]+(?:show|weight)|ind)[ \t])(c[ \t]*(?:p[ \t]*(?:show|weight)|ind)[ \t]*-?[0-9])",
+    re.MULTILINE,
+)
 _PROJECTIONS = ("p show", "ind", "cr")
 # What is written with these words in a comment is a header that was put aside.
 _COMMENTED_HEADERS = ("p cnf", "p wcnf", "p pcnf")
@@ -44,8 +49,12 @@ def read_comments(source: Source, stop: int) -> list[CommentFacts]:
     Raises
     ------
     FormatError
-        If one asks for a maximum of counts, which is not answered.
+        If one asks for a maximum of counts, which is not answered, or if the words of one are joined.
     """
+    for joined in _JOINED.finditer(source.data, 0, stop):
+        shown = repr(shorten(joined[1].decode(source.encoding)))
+        line = source.data.count(b"\n", 0, joined.start(1)) + 1
+        raise FormatError(source.path, line, "a blank after each word of 'c p show', 'c p weight' or 'c ind'", shown)
     if _TOLD.search(source.data, 0, stop) is None:
         return []
     found, line, start = [], 1, 0
@@ -153,6 +162,7 @@ _UNREAD = (
     (re.compile(r"\{[0-9]*\}?"), "a group of clauses"),
     (re.compile(r"vp"), "variables to count alone ('vp'): write 'p cnf' and 'c p show'"),
     (re.compile(r"[svo]"), "the answer of a solver"),
+    (re.compile(r"o[1-9][0-9]*"), "one of several objectives, as in .mcnf"),
 )
 _HEADERS = {
     "pcnf": "a projected formula ('p pcnf'): write 'p cnf' and 'c p show'",

@@ -41,6 +41,8 @@ _REFUSED = {
 }
 _PAIRS = ("subject to", "such that", "lazy constraints", "user cuts")
 _INFINITE = ("inf", "infinity")
+# '2e1' is 20, and '2 e1' is twice a variable: CPLEX has no such names.
+_EXPONENT = re.compile(r"[eE]\d+\Z")
 
 
 class _LpReader:
@@ -51,6 +53,15 @@ class _LpReader:
         self.bounds: dict[str, list[Decimal | None]] = {}
         self.whole: set[str] = set()
         self.places: dict[str, int] = {}
+
+    def check_exponents(self) -> None:
+        """Refuse a name such as e1 in a file that has numbers such as 2e1, which may lack a blank."""
+        name = next(filter(_EXPONENT.fullmatch, self.places), None)
+        numbers = (at for at, word in enumerate(self.tokens.items) if _NUMBER.fullmatch(word))
+        written = (at for at in numbers if _EXPONENT.search(self.tokens.items[at]))
+        if name is not None and (at := next(written, None)) is not None:
+            found = f"{shorten(self.tokens.peek(at))!r}, and a variable {shorten(name)!r}"
+            raise self.tokens.fail(at, "no names that may be exponents", found)
 
     def keyword(self, at: int) -> tuple[str, int]:
         """Return the section that begins at an index, and the index behind its name; nothing if none does."""
@@ -74,6 +85,9 @@ class _LpReader:
             self.draft.objective, at = self.terms(at)
         while at < len(tokens):
             name, behind = self.keyword(at)
+            if name in _REFUSED and (behind >= len(tokens) or self.keyword(behind)[0]):
+                at = behind  # a section without entries
+                continue
             if name in _REFUSED:
                 found = f"{_REFUSED[name]}, which are not read"
                 raise tokens.fail(at, "integer variables in linear constraints", found)
@@ -266,6 +280,7 @@ def read_lp(source: Source) -> Model:
     """
     reader = _LpReader(source)
     reader.problem()
+    reader.check_exponents()
     reader.domains()
     if not reader.draft.domains:
         raise reader.tokens.fail(len(reader.tokens), "a problem with variables", "none")

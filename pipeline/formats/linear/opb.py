@@ -19,8 +19,8 @@ _NAME = r"~?[A-Za-z_][^\s;~<>=!*]*"
 # 20 x4 or 2 e1x4.
 _TOKEN = re.compile(
     r"(?:min|max|soft)\s*:|[;\[\]*]|[<>!]=|=|"
-    rf"{_MANTISSA}[eE][+-]?\d+[^\s;\]*]\S*|"
-    rf"{_MANTISSA}(?:[eE][+-]?\d{{1,3}})?(?=[\s;\]*~A-Za-z_]|\Z)|"
+    rf"{_MANTISSA}(?:(?=[\s;\]*~A-DF-Za-df-z_]|\Z)|[eE][+-]?\d{{1,3}}(?=[\s;\]*]|\Z)|(?=[eE](?![+-]?\d)))|"
+    rf"{_MANTISSA}[eE][+-]?\d+\S*|"
     rf"~?[A-Za-z]\d+(?=[+-](?:\d+\.?\d*|\.\d+)\s*\*?\s*[~A-Za-z_])|"
     rf"[+-]|{_NAME}|\S"
 )
@@ -29,7 +29,7 @@ _HEADER = re.compile(r"\*\s*#variable=\s*(\d+)(?:\s+#constraint=\s*(\d+))?")
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 # As of 1e3, which may be meant for 1 times a variable e3.
 _EXPONENT = re.compile(r"[eE]\d+\Z")
-_VARIABLE = re.compile(_NAME)
+_VARIABLE = re.compile(r"~?[A-Za-z_]\S*")
 _SIGN = re.compile(r"[+-]")
 _JOINED = re.compile(r"(?:[A-Za-z]\d+){2,}")
 _PART = re.compile(r"[A-Za-z]\d+")
@@ -43,6 +43,7 @@ class _OpbReader:
         self.head = source.head(1 << 12)
         self.tokens = tokens = Tokens(source.blank(_COMMENT), _TOKEN, _WORD_BYTES)
         self.draft = LinearDraft[int](source, lambda at, *what: tokens.fail(at, *what))
+        self.stars = "*" in tokens.text
         self.places: dict[str, int] = {}
         self.exponent_at: int | None = None
 
@@ -65,9 +66,12 @@ class _OpbReader:
         self._refuse_joined()
 
     def _refuse_joined(self) -> None:
-        """Refuse names that may be two words without a blank: 'x1x2' beside x1 and x2, or 1e3 beside e3."""
+        """Refuse names that may be two words without a blank: 'x1x2' beside x1, x2 or x3, and e3 beside 1e3."""
+        single = [_NUMBERED.fullmatch(name) is not None for name in self.places if not _JOINED.fullmatch(name)]
+        numbered = bool(single) and all(single)
         for name, at in self.places.items():
-            if _JOINED.fullmatch(name) and all(part in self.places for part in _PART.findall(name)):
+            parts = _PART.findall(name) if _JOINED.fullmatch(name) else []
+            if parts and all(part in self.places or (numbered and part[0] == "x") for part in parts):
                 raise self.tokens.fail(at, "a blank between the variables of a product", repr(shorten(name)))
             if self.exponent_at is not None and _EXPONENT.fullmatch(name):
                 found = f"{shorten(self.tokens.peek(self.exponent_at))!r}, and a variable {shorten(name)!r}"
@@ -92,11 +96,11 @@ class _OpbReader:
             start, coefficient = at, Decimal(1)
             if tokens.peek(at) in ("+", "-"):
                 coefficient, at = Decimal(f"{tokens.peek(at)}1"), at + 1
-            if _NUMBER.fullmatch(tokens.peek(at)):
-                if _EXPONENT.search(tokens.peek(at)):
+            if _NUMBER.fullmatch(word := tokens.peek(at)):
+                if "e" in word or "E" in word:
                     self.exponent_at = at
-                coefficient, at = coefficient * Decimal(tokens.peek(at)), at + 1
-                at = self._star(at)
+                coefficient, at = coefficient * Decimal(word), at + 1
+                at = self._star(at) if self.stars else at
             factors: list[Factor] = []
             while _VARIABLE.fullmatch(word := tokens.peek(at)):
                 name = word.removeprefix("~")
@@ -107,7 +111,7 @@ class _OpbReader:
                     self.draft.domains[name] = 0, 1
                     self.places[name] = at
                 factors.append((name, word != name))
-                at = self._star(at + 1)
+                at = self._star(at + 1) if self.stars else at + 1
             if at == start:
                 return found, at
             if not factors and (exponent := _EXPONENT.search(tokens.peek(at - 1))):

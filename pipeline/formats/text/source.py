@@ -8,6 +8,7 @@ import lzma
 import math
 import os
 import re
+import struct
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -34,7 +35,15 @@ _XZ_MEMORY_BYTES = 1 << 30
 _LEAST_XZ_MEMORY_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
+# An .lzma file begins with its properties, the size of its dictionary, and that of its text, or -1. It has no magic
+# number: xz, too, takes only likely sizes for one.
+_LZMA_HEADER = struct.Struct("<BIQ")
+_MOST_PROPERTIES = 224
+_MOST_LZMA_BYTES = 1 << 38
+_UNKNOWN_SIZE = (1 << 64) - 1
 _BOM = b"\xef\xbb\xbf"
+# Ctrl-Z, with which CP/M and DOS ended a text.
+_DOS_END = b"\x1a"
 #: Suffixes of formats that are no text.
 BINARY = (".bgum",)
 _BREAK = re.compile(rb"[ \t\n\r\f\v]")
@@ -178,7 +187,7 @@ class Source:
 
 
 def read_source(path: str | os.PathLike[str], memory: int) -> Source:
-    """Read a file, plain, gzip or xz (told apart by their first bytes), as UTF-8 or else Latin-1.
+    """Read a file, plain, gzip, xz or lzma (by its first bytes), as UTF-8 or else Latin-1.
 
     Raises
     ------
@@ -195,7 +204,9 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
     if name.lower().endswith(BINARY):
         return Source(shown, name, data, "latin-1", allowance)
     if what := packed_or_binary(data, name):
-        raise FormatError(shown, None, "a file of text, plain, .gz or .xz", what)
+        raise FormatError(shown, None, "a file of text, plain, .gz, .xz or .lzma", what)
+    if data.endswith(_DOS_END):
+        del data[-1:]
     nul = data.find(b"\x00")
     if nul >= 0:
         raise FormatError(shown, data.count(b"\n", 0, nul) + 1, "text", "a NUL byte")
@@ -209,9 +220,11 @@ def beginning(path: Path, size: int) -> str | None:
     """Return the first bytes of a file, decompressed, as text; None if it cannot be read."""
     try:
         with open(path, "rb") as file:
-            start = file.peek(len(_XZ_MAGIC))
-            if start.startswith(_XZ_MAGIC):
-                return next(_xz_chunks(file, Allowance(str(path), 0)), b"")[:size].decode(errors="replace")
+            start = file.peek(_LZMA_HEADER.size)
+            if (is_lzma := _is_lzma(start)) or start.startswith(_XZ_MAGIC):
+                container = lzma.FORMAT_ALONE if is_lzma else lzma.FORMAT_XZ
+                unpacked = next(_xz_chunks(file, Allowance(str(path), 0), container), b"")
+                return unpacked[:size].decode(errors="replace")
             with gzip.open(file) if start.startswith(_GZIP_MAGIC[:2]) else nullcontext(file) as plain:
                 return plain.read(size).decode(errors="replace")
     except (BudgetError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError):
@@ -236,8 +249,18 @@ def read_json(path: str | os.PathLike[str], memory: int) -> Any:
 
 
 def strip_compression(name: str) -> str:
-    """Return a file name without a trailing ``.gz`` or ``.xz``."""
-    return name[:-3] if name.lower().endswith((".gz", ".xz")) else name
+    """Return a file name without a trailing ``.gz``, ``.xz`` or ``.lzma``."""
+    return name.rpartition(".")[0] if name.lower().endswith((".gz", ".xz", ".lzma")) else name
+
+
+def _is_lzma(start: bytes) -> bool:
+    """Whether a file begins with the header of an .lzma file, as no text does."""
+    if len(start) < _LZMA_HEADER.size:
+        return False
+    properties, dictionary, size = _LZMA_HEADER.unpack_from(start)
+    high = 1 << max(dictionary.bit_length() - 1, 0)
+    is_likely = dictionary in (high, high | high >> 1, (1 << 32) - 1)
+    return properties <= _MOST_PROPERTIES and is_likely and (size == _UNKNOWN_SIZE or size < _MOST_LZMA_BYTES)
 
 
 def blank(data: bytearray, comment: re.Pattern[bytes], stop: int | None = None) -> None:
@@ -273,11 +296,14 @@ def _read(path: str, allowance: Allowance) -> bytearray:
     packed = False
     try:
         with open(path, "rb") as file:
-            start = file.peek(len(_XZ_MAGIC))
-            packed = start.startswith((_GZIP_MAGIC, _XZ_MAGIC))
+            start = file.peek(_LZMA_HEADER.size)
+            is_lzma = _is_lzma(start)
+            packed = is_lzma or start.startswith((_GZIP_MAGIC, _XZ_MAGIC))
             if start.startswith(_GZIP_MAGIC):
                 return _collected(path, _chunks(cast(BufferedReader, gzip.GzipFile(fileobj=file))), allowance)
-            return _collected(path, _xz_chunks(file, allowance) if packed else _chunks(file), allowance)
+            container = lzma.FORMAT_ALONE if is_lzma else lzma.FORMAT_XZ
+            chunks = _xz_chunks(file, allowance, container) if packed else _chunks(file)
+            return _collected(path, chunks, allowance)
     except (EOFError, OSError, ValueError, zlib.error, lzma.LZMAError) as error:
         if packed:
             raise FormatError(path, None, "an undamaged compressed file", shorten(str(error), 80)) from error
@@ -302,13 +328,13 @@ def _chunks(file: BufferedReader) -> Iterator[bytes]:
     return iter(lambda: file.read(policy.chunk_bytes), b"")
 
 
-def _xz_chunks(file: BufferedReader, allowance: Allowance) -> Iterator[bytes]:
+def _xz_chunks(file: BufferedReader, allowance: Allowance, container: int) -> Iterator[bytes]:
     # lzma.LZMAFile sets no memory limit, and the size of the dictionary is only a claim of the file.
     policy = FormatPolicy.current()
     limit = min(max(allowance.memory, _LEAST_XZ_MEMORY_BYTES), _XZ_MEMORY_BYTES)
     data = file.read(policy.chunk_bytes)
     while data:
-        decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=limit)
+        decoder = lzma.LZMADecompressor(container, memlimit=limit)
         while not decoder.eof:
             if not data and decoder.needs_input and not (data := file.read(policy.chunk_bytes)):
                 raise EOFError("compressed file ended before the end-of-stream marker was reached")
@@ -324,6 +350,10 @@ def _xz_chunks(file: BufferedReader, allowance: Allowance) -> Iterator[bytes]:
             if chunk:
                 yield chunk
             data = b""
+        if container == lzma.FORMAT_ALONE:  # which has one stream
+            if decoder.unused_data or file.read(1):
+                raise EOFError("there is something behind the compressed text")
+            return
         data = decoder.unused_data.lstrip(b"\x00")  # padding between streams
         while not data and (more := file.read(policy.chunk_bytes)):
             data = more.lstrip(b"\x00")

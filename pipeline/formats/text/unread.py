@@ -36,7 +36,7 @@ _PACKED = (
     (re.compile(rb"Rar!\x1a\x07"), "a RAR archive"),
     (re.compile(rb"\x04\x22\x4d\x18"), "an LZ4 archive"),
     (re.compile(rb"\x1f\x9d"), "a file of compress (.Z)"),
-    (re.compile(rb"\x5d\x00\x00"), "an lzma file without the header of .xz"),
+    (re.compile(rb"\x5d\x00\x00"), "an lzma file inside another"),
     (re.compile(rb"\x1f\x8b"), "a gzip file inside another"),
     (re.compile(rb"\xfd7zXZ"), "an xz file inside another"),
     (re.compile(rb"(?s:.{257})ustar"), "a tar archive"),
@@ -59,11 +59,11 @@ _ARCHIVES = {
     ".rar": "a RAR archive",
     ".lz4": "an LZ4 archive",
     ".z": "a file of compress (.Z)",
-    ".lzma": "an lzma file",
     ".br": "a Brotli file",
 }
 _BY_SUFFIX = {
     ".mps": Unread("a linear program", "save it as .lp"),
+    ".mcnf": Unread("a MaxSAT problem with several objectives", "weigh them into one objective, as .wcnf"),
     **dict.fromkeys((".mzn", ".dzn"), Unread("a MiniZinc model", "compile it to .fzn: minizinc -c --solver std")),
     ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
@@ -136,7 +136,22 @@ def beside_a_model(suffix: str) -> str | None:
     return _BESIDE.get(suffix)
 
 
-def unread_by_content(head: str, named: bool) -> str | None:
+# Files whose suffix two formats share.
+_BY_BOTH = {
+    ".lp": (
+        re.compile(
+            r"(?:\s|//[^\n]*\n)*+(?i:max|min)(?i:imi[sz]e)?\s*:(?!(?is:.*)^\s*(?:subject|such|st|s\.t\.)\b)(?s:.*);",
+            re.MULTILINE,
+        ),
+        Unread("a linear problem in lp_solve's own format", "save it in CPLEX's LP format (lp_solve -wxli)"),
+    )
+}
+
+
+def unread_by_content(head: str, named: bool, suffix: str = "") -> str | None:
     """Say what a file is by its beginning, if that is of no model; where it is named as one, only if that is sure."""
+    both = _BY_BOTH.get(suffix)
+    if both is not None and both[0].match(head):
+        return both[1].sentence
     kinds = _SURE if named else (*_SURE, *_LIKELY)
     return next((kind.sentence for pattern, kind in kinds if pattern.match(head)), None)

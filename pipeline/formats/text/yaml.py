@@ -331,5 +331,7 @@ def yaml_word(text: str) -> str:
 
 def yaml_quoted(text: str) -> str:
     """Quote text as YAML reads it: characters that no file may hold as such are escaped."""
+    if text.isprintable() and '"' not in text and "\\" not in text:
+        return f'"{text}"'
     quoted = json.dumps(encodable(text), ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in quoted)

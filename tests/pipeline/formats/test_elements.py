@@ -298,6 +298,9 @@ def test_wcsp(name: str, tmp_path: Path) -> None:
 
 
 HEAD = '{"problem": {"name": "p", "mustbe": "<100"},\n"variables": {"x": ["a", "b"], "y": ["c", "d"], "z": 2},\n'
+LONGER = (
+    "costs with more decimals than 'mustbe' are read exactly, and toulbar2 truncates them (1 decimals, 0 in 'mustbe')"
+)
 TABLE = '"f1": {"scope": ["x", "y"], "costs": [5, 1, 2, 9]}'
 CFN = {
     "names": (f'{HEAD}"functions": {{{TABLE}}}}}', "1"),
@@ -332,7 +335,7 @@ CFN = {
         f'{HEAD}"functions": {{"f": {{"scope": ["x", "z"], "defaultcost": 3, "costs": [a, 1, 2, 0, 1, 1]}}}}}}',
         "3: one of them twice",
     ),
-    "quoted numbers": (f'{HEAD}"functions": {{"f": {{"scope": ["x"], "costs": ["1.5", "2"]}}}}}}', "1.5"),
+    "quoted numbers": (f'{HEAD}"functions": {{"f": {{"scope": ["x"], "costs": ["1.5", "2"]}}}}}}', f"1.5; {LONGER}"),
     "shared, later": (f'{HEAD}"functions": {{"f2": {{"scope": ["y", "z"], "costs": "f1"}},\n{TABLE}}}}}', "3"),
     "shared, later by two": (
         f'{HEAD}"functions": {{"f2": {{"scope": ["y", "z"], "costs": "f1"}}, '

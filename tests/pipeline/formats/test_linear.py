@@ -346,3 +346,65 @@ def test_partial_sums_in_arrays_charge_what_the_constraint_says(seed: int, monke
         holds = {"<=": total <= right, ">=": total >= right, "=": total == right, "!=": total != right}[relation]
         found = bucketflow.solve(model, evidence={f"x{k}": s for k, s in enumerate(at)}).value
         assert found == (0 if holds else cost)
+
+
+def test_empty_sections_of_any_kind(tmp_path: Path) -> None:
+    path = tmp_path / "a.lp"
+    path.write_text(
+        "min\n obj: - x + 2 y\nst\n c: x + y >= 1\nbounds\nbin\n x y\ngen\nsemi\nsos2\nlazy constraints\nend\n"
+    )
+    assert bucketflow.solve(path).value == -1
+    path.write_text("min\n obj: - x + 2 y\nst\n c: x + y >= 1\nbin\n x y\nsemi\n x\nend\n")
+    with pytest.raises(FormatError, match="semi-continuous variables, which are not read"):
+        bucketflow.load(path)
+
+
+@pytest.mark.parametrize("comment", ["", "/* lp_solve */\n", "// lp_solve\n"])
+@pytest.mark.parametrize("name", ["a.lp", "a.LP"])
+def test_the_dialect_of_lp_solve_is_named(tmp_path: Path, comment: str, name: str) -> None:
+    path = tmp_path / name
+    path.write_text(f"{comment}max: 3 + x1 + 2 x2;\nrow: x1 + x2 <= 2;\nx1 <= 9;\nint x1,x2;\n")
+    with pytest.raises(FormatError, match="a linear problem in lp_solve's own format, which is not read"):
+        bucketflow.load(path)
+    path.write_text("minimize\n o;1: x\nst\n c: x + 2 y >= 1\nbin\n x y\nend\n")
+    assert bucketflow.load(path).names == ("x", "y")
+
+
+def test_several_objectives_are_named(tmp_path: Path) -> None:
+    text = "c two\nh 1 2 0\no1 3 -1 0\no2 1 -2 0\n"
+    for name, sentence in (
+        ("a.mcnf", "a MaxSAT problem with several objectives"),
+        ("a.wcnf", "one of several objectives, as in .mcnf"),
+    ):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(FormatError, match=sentence):
+            bucketflow.load(tmp_path / name)
+
+
+def test_texts_that_no_domain_holds_are_noted(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    words = "domains: {d: {values: [%s]}}\nvariables: {a: {domain: d}, b: {domain: d}}\nagents: [one]\nconstraints:\n"
+    words += "  c: {type: intention, function: \"3 if a == 'on' and b in ('off', 'on') else 1\"}\n"
+    path.write_text(words % "on, off")
+    told = bucketflow.load(path).notes
+    assert len(told) == 3
+    assert told[0] == (
+        "the text 'on' that 'a' is compared with (line 5) is never equal: YAML, and so pyDCOP, reads the domain as "
+        "false and true; quote its words"
+    )
+    path.write_text(words % "'on', 'off'")
+    assert bucketflow.load(path).notes == ()
+    path.write_text(words % "up, on_")
+    assert bucketflow.load(path).notes[0].endswith("is never equal, because the domain does not have it")
+
+
+@pytest.mark.parametrize(("bound", "noted"), [("<9.5", True), ("<9.50", False), ("<9", True), ("<9.500", False)])
+def test_decimals_that_toulbar2_truncates_are_noted(tmp_path: Path, bound: str, noted: bool) -> None:
+    path = tmp_path / "a.cfn"
+    path.write_text(
+        f'{{problem: {{name: p, mustbe: "{bound}"}} variables: {{a: 2}} functions: {{{{scope: [a] costs: [1.25 2]}}}}}}'
+    )
+    model = bucketflow.load(path)
+    assert str(bucketflow.solve(model).value) == "1.25"
+    assert len(model.notes) == noted
+    assert all(note.startswith("costs with more decimals than 'mustbe' are read exactly") for note in model.notes)

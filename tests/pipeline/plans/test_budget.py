@@ -226,6 +226,19 @@ def test_a_refusal_to_spill_says_what_is_left_for_a_box_and_how_much_is_enough(q
             break
         except bucketflow.BudgetError as error:
             refusals.append(str(error))
+            if memory <= BudgetPolicy.margin_bytes + model.nbytes:  # less than the reserve alone
+                found = re.fullmatch(
+                    r"a run with tables on disk needs (.*) of memory, allowed (.*): 1.05 MB in reserve, (.*) for the "
+                    r"model, and (.*) for the smallest box of a step; give --memory of at least (.*), or another --fit",
+                    refusals[-1],
+                )
+                assert found is not None, refusals[-1]
+                needed, given, nbytes, box, enough = found.groups()
+                assert (needed, given, nbytes) == (enough, format_bytes(memory), format_bytes(model.nbytes))
+                assert parse_size(box) < 100_000
+                assert parse_size(enough) > memory
+                memory = parse_size(enough)
+                continue
             found = re.search(
                 r"the step of (\S+) cells needs (.*) for its smallest box, allowed (.*): of (.*) in all the model "
                 r"takes (.*) and a margin 1.05 MB; try --memory of at least (.* [kM]?B)",
@@ -235,7 +248,7 @@ def test_a_refusal_to_spill_says_what_is_left_for_a_box_and_how_much_is_enough(q
             cells, box, allowed, given, nbytes, enough = found.groups()
             assert 4 < float(cells) < 4**12
             assert parse_size(box) < 100_000
-            assert allowed == format_bytes(max(memory - BudgetPolicy.margin_bytes - model.nbytes, 0))
+            assert allowed == format_bytes(memory - BudgetPolicy.margin_bytes - model.nbytes)
             assert (given, nbytes) == (format_bytes(memory), format_bytes(model.nbytes))
             assert parse_size(enough) > memory
             memory = parse_size(enough)
