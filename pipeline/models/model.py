@@ -408,7 +408,7 @@ class Model(ShortDir):
         return self.index[name]
 
     def state_index(self, variable: int, state: Any) -> int:
-        """Return the index of a state that is given by its label or by its index, as :class:`~.state_names.StateNames` decides.
+        """Return the index of a state that is given by its label or its index; see :class:`~.state_names.StateNames`.
 
         Raises
         ------
