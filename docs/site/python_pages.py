@@ -29,7 +29,8 @@ _PAGES = {
     ),
     "errors": (
         "Errors",
-        "BucketflowError BudgetError DeadlineError FormatError ModelError IncompatibleRunError StoppedError InternalError",
+        "BucketflowError BudgetError DeadlineError FormatError ModelError IncompatibleRunError StoppedError "
+        "InternalError",
     ),
 }
 
