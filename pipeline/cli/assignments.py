@@ -16,6 +16,7 @@ from .options import (
     load,
     planning,
     print_answer,
+    print_lines,
     print_notes,
 )
 
@@ -145,9 +146,8 @@ def _print_best(
         listed = len(shown["assignments"])
         click.echo(json.dumps(shown, allow_nan=False))
     else:
-        for line in found.lines():
-            click.echo(line)
-            listed += 1
+        print_lines(found.lines())
+        listed = found.listed
         if not listed:
             click.echo("infeasible")
     if listed >= _MOST_LISTED and not asked["best"]:
@@ -160,4 +160,7 @@ def print_evaluation(file: str, assignment: tuple[str, ...], as_json: bool, memo
 
     model, _ = load(file, {"memory": memory, "no_check": False}, as_json)
     found = model.evaluate(given_assignment(model, assignment))
-    click.echo(found.to_json() if as_json else repr(found))
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        print_lines(found.lines())

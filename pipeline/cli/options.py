@@ -224,7 +224,19 @@ def print_written(path: object) -> None:
 def print_answer(found: Result | Marginals | Bounds | Samples, as_json: bool, printed: Iterable[str] = ()) -> None:
     """Print an answer, and on standard error those of its notes that were not printed before."""
     print_notes(found.notes, printed)
-    click.echo(found.to_json() if as_json else repr(replace(found, notes=())))
+    if as_json:
+        click.echo(found.to_json())
+    else:
+        print_lines(replace(found, notes=()).lines())
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print the lines of an answer: all of them into a pipe or a file, the first ones on a terminal."""
+    from ..drawings.shown import shortened
+
+    terminal = sys.stdout.isatty()
+    for line in shortened(lines, "--json, or a pipe such as `| less`, shows all") if terminal else lines:
+        click.echo(line)
 
 
 def keywords_of(model: Model, options: dict[str, Any]) -> tuple[str, Any, dict[str, Any]]:

@@ -21,6 +21,7 @@ from ...storage.files import file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ..drawings.display_policy import DisplayPolicy
+from ..drawings.shown import wrapped
 from ..errors import IncompatibleRunError, encodable, format_bytes, logarithm, printable
 from ..examples import examples
 from ..formats.format_table import formats, unread_formats
@@ -37,13 +38,13 @@ def print_facts(facts: dict[str, Any]) -> None:
 
 
 def print_rows(rows: Iterable[tuple[str, str]]) -> None:
-    """Print labelled lines: whole at any width, the terminal wraps them."""
-    policy = DisplayPolicy.current()
+    """Print labelled lines, wrapped at the terminal's width."""
     rows = list(rows)
     width = max(len(label) for label, _ in rows)
     for label, text in rows:
-        line = Text.assemble((f"{label:<{width}}", "dim"), "  ", printable(text, policy.line_characters))
-        show(line, soft_wrap=True, highlight=False)
+        lead = f"{label:<{width}}  "
+        for line in wrapped(lead, encodable(printable(text, len(text)))):
+            show(Text.assemble((line[: len(lead)], "dim"), line[len(lead) :]), soft_wrap=True, highlight=False)
 
 
 def print_run(facts: dict[str, Any]) -> None:

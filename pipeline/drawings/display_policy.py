@@ -19,8 +19,6 @@ class DisplayPolicy(Policy):
         Lines of the table of prices, one for all rows that are alike.
     largest_steps : int
         Largest steps of a plan that are printed.
-    line_characters : int
-        Most characters of a line with a label.
     slowest_steps : int
         Slowest steps of a run that are printed.
     model_bars : int
@@ -60,7 +58,6 @@ class DisplayPolicy(Policy):
     bar_seconds: float = 0.5
     price_lines: int = 20
     largest_steps: int = 6
-    line_characters: int = 400
     slowest_steps: int = 5
     model_bars: int = 20
     listed_members: int = 40

@@ -1,27 +1,84 @@
-"""What shows itself as labelled lines. Light: answers are made where nobody looks at them. Pure."""
+"""Answers as labelled lines of text, wrapped and shortened. Light: answers are also made where nobody looks at them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+#: Lines of an answer that a terminal, Python's ``repr`` and a notebook show.
+MOST_LINES = 200
+#: Columns of a line where no terminal says its width.
+PIPE_COLUMNS = 100
+# A column beside the labels is at least this wide, however narrow the terminal is.
+_LEAST_COLUMNS = 20
 
 
 class Shown:
-    """What shows itself as labelled lines, in text and in notebooks."""
+    """An answer of labelled lines, in text and in notebooks."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return labelled lines for a person."""
         raise NotImplementedError
 
+    def lines(self) -> Iterator[str]:
+        """Yield all lines of the answer as text, wrapped at the terminal's width."""
+        return aligned_lines(self.rows())
+
     def __repr__(self) -> str:
-        return aligned(self.rows())
+        return first_lines(self.lines())
 
     def _repr_html_(self) -> str:
         from .html import shown_rows
 
-        return shown_rows(self.rows())
+        return shown_rows([(label, first_words(text)) for label, text in self.rows()])
 
 
 def aligned(rows: Sequence[tuple[str, str]]) -> str:
-    """Return labelled lines as text."""
+    """Return labelled lines as text, wrapped at the terminal's width."""
+    return "\n".join(aligned_lines(rows))
+
+
+def aligned_lines(rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    """Yield labelled lines; a long text continues on further lines, indented under its beginning."""
     width = max((len(label) for label, _ in rows), default=0)
-    return "\n".join(f"{label:<{width}}  {text}" for label, text in rows)
+    for label, text in rows:
+        yield from wrapped(f"{label:<{width}}  ", text)
+
+
+def wrapped(lead: str, text: str) -> Iterator[str]:
+    """Yield a text after its lead, broken at blanks; further lines are indented as wide as the lead."""
+    room = max(terminal_columns() - len(lead), _LEAST_COLUMNS)
+    line = ""
+    for k, word in enumerate(text.split(" ")):
+        if k and len(line) + 1 + len(word) > room:
+            yield lead + line
+            lead, line = " " * len(lead), word
+        else:
+            line = f"{line} {word}" if k else word
+    yield lead + line
+
+
+def terminal_columns() -> int:
+    """Return the width of the terminal, or :data:`PIPE_COLUMNS` where standard output is a pipe or a file."""
+    from shutil import get_terminal_size
+
+    return get_terminal_size((PIPE_COLUMNS, 24)).columns
+
+
+def first_lines(lines: Iterable[str], all_in: str = "to_dict() and to_json() have all") -> str:
+    """Return lines as text: at most :data:`MOST_LINES`, then a line that says where all of them are."""
+    return "\n".join(shortened(lines, all_in))
+
+
+def shortened(lines: Iterable[str], all_in: str) -> Iterator[str]:
+    """Yield at most :data:`MOST_LINES` lines, then one that says where all of them are; more are not computed."""
+    each = iter(lines)
+    yield from islice(each, MOST_LINES)
+    if next(each, None) is not None:
+        yield f"… shortened after {MOST_LINES} lines; {all_in}"
+
+
+def first_words(text: str) -> str:
+    """Return the words of a text that fit into :data:`MOST_LINES` lines of a pipe."""
+    most = MOST_LINES * PIPE_COLUMNS
+    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} … shortened; to_dict() has all"

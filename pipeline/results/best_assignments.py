@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain
+from html import escape
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from ..drawings.shown import first_lines, wrapped
+from ..errors import shown_number
 from ..models.frames import Tabled
 from ..public_names import public
 from .asked import AskedOf
-from .proof import SHOWN_VARIABLES, plain_number, plan_dict, shown_assignment
+from .proof import plain_number, plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
+
+#: Assignments of at most this many variables are repeated in full, each on about one line.
+WHOLE_VARIABLES = 8
+#: Assignments that ``repr`` and a notebook show.
+FIRST = 10
 
 
 @public
@@ -59,6 +68,8 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
     seconds : mapping of str to float
         Wall seconds before the first: of ``plan`` and ``run``.
     notes : tuple of str
+    listed : int
+        Assignments that iteration has yielded.
     asked : AskedOf or None
         The model and the evidence that were asked.
     unproved : callable
@@ -70,6 +81,7 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
     plan: Plan | None
     seconds: Mapping[str, float]
     notes: tuple[str, ...]
+    listed: int
 
     def __init__(
         self,
@@ -82,19 +94,41 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
         unproved: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._found, self.asked, self._unproved = found, asked, unproved
+        self._seen: deque[RankedAssignment] = deque()
+        self.listed = 0
         self.optimal_count, self.plan, self.seconds, self.notes = optimal_count, plan, seconds, notes
 
     def __next__(self) -> RankedAssignment:
-        return next(self._found)
+        found = self._seen.popleft() if self._seen else next(self._found)
+        self.listed += 1
+        return found
 
     @property
     def unproved(self) -> str | None:
         """What ended the list before all that was asked for was proved, known after the last one; None if nothing."""
         return self._unproved()
 
+    def first(self, most: int) -> list[RankedAssignment]:
+        """Return the next assignments, at most ``most``, without taking them: iteration still yields them."""
+        self._seen.extend(islice(self._found, max(most - len(self._seen), 0)))
+        return list(islice(self._seen, most))
+
     def __repr__(self) -> str:
-        counted = "" if self.optimal_count is None else f", {self.optimal_count:,} of them as good as the best"
-        return f"<assignments in the order of their worth{counted}; iterate to find them>"
+        return first_lines(self._first_lines(), "iterate to get all")
+
+    def _repr_html_(self) -> str:
+        from ..drawings.html import Html
+
+        return Html(f"<pre>{escape(repr(self))}</pre>")._repr_html_()
+
+    def _first_lines(self) -> Iterator[str]:
+        """Yield the lines of the next :data:`FIRST` assignments, which iteration still yields."""
+        found = self.first(FIRST + 1)
+        yield from self._lines_of(iter(found[:FIRST]))
+        if not found:
+            yield "no assignment is left"
+        if len(found) > FIRST:
+            yield f"… the next {FIRST} assignments; iterate to get all"
 
     def cells(self) -> Iterator[tuple[Any, ...]]:
         """Yield headings, then a row for each assignment that is still to come: what it is worth, and all states."""
@@ -122,21 +156,25 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
     def lines(self) -> Iterator[str]:
         """Yield a line for each assignment that is still to come, after one with their number where it is known.
 
-        Of many variables the first line has some, each further one those that differ from the first.
+        The first assignment is shown in full. Of more than :data:`WHOLE_VARIABLES` variables, a later assignment
+        is shown by the variables that differ from the first.
         """
-        if self.optimal_count is not None:
-            yield f"{self.optimal_count:,} assignments are as good as the best"
-        first: Mapping[str, str | int] = {}
-        for each in self:
-            worth = each.log10 if each.value is None else each.value
-            first = first or each.assignment
-            yield f"{each.rank:>4}  {worth}  {_shown(each.assignment, first)}"
+        yield from self._lines_of(self)
         if self.unproved:
             yield f"not all is proved: {self.unproved}"
 
+    def _lines_of(self, found: Iterator[RankedAssignment]) -> Iterator[str]:
+        if self.optimal_count is not None:
+            yield f"{self.optimal_count:,} assignments are as good as the best"
+        first: Mapping[str, str | int] = {}
+        for each in found:
+            worth = each.log10 if each.value is None else each.value
+            first = first or each.assignment
+            yield from wrapped(f"{each.rank:>4}  {shown_number(worth)}  ", _shown(each.assignment, first))
+
 
 def _shown(assignment: Mapping[str, str | int], first: Mapping[str, str | int]) -> str:
-    """Return an assignment on one line, by what differs from the first where only a part can be shown."""
+    """Return an assignment on one line, or only the variables that differ from the first."""
     differing = {name: state for name, state in assignment.items() if state != first[name]}
-    whole = not differing or len(assignment) <= SHOWN_VARIABLES
+    whole = not differing or len(assignment) <= WHOLE_VARIABLES
     return shown_assignment(assignment) if whole else f"as the first but {shown_assignment(differing)}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Literal
 
-from ..drawings.shown import Shown, aligned
+from ..drawings.shown import Shown, aligned_lines
 from ..errors import format_bytes, shown_number
 from ..models.frames import Tabled
 from ..public_names import public
@@ -240,5 +240,6 @@ class DpopResult(Shown, Tabled):
             rows.append(("routed load", f"{m.routed_bytes:f} bytes times route"))
         return rows
 
-    def __repr__(self) -> str:
-        return aligned([*self.rows(), *self.metric_rows()])
+    def lines(self) -> Iterator[str]:
+        """Yield all lines of the answer and its metrics as text."""
+        return aligned_lines([*self.rows(), *self.metric_rows()])

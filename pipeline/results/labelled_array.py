@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..drawings.shown import MOST_LINES, first_lines
 from ..errors import MissingNameError, ModelError, meant, printable
 from ..models.frames import imported_pandas
 from ..models.model import Model
@@ -18,7 +19,7 @@ Array = NDArray[Any]
 States = Sequence[str | int]
 
 _BAR = 24
-_SHOWN_ROWS = 40
+_LISTED_STATES = 40
 _LABEL_WIDTH = 24
 
 
@@ -131,7 +132,11 @@ class LabelledArray(np.ndarray[Any, Any]):
         return xarray.DataArray(np.asarray(self), dims=self.variables, coords=[list(states) for states in self.states])
 
     def __repr__(self) -> str:
-        return "\n".join(self._lines()) if self.variables else repr(np.asarray(self))
+        return (
+            first_lines(self.lines(MOST_LINES), "index it to see other rows")
+            if self.variables
+            else repr(np.asarray(self))
+        )
 
     __str__ = __repr__
 
@@ -143,33 +148,36 @@ class LabelledArray(np.ndarray[Any, Any]):
             return None
         from ..drawings.html import Html, grid
 
-        return Html(grid(*self._table()))._repr_html_()
+        return Html(grid(*self._table(MOST_LINES)))._repr_html_()
 
-    def _lines(self) -> Iterator[str]:
-        """The array as text: a bar for each state of one variable, or a table with a column for each last state."""
+    def lines(self, most: int | None = None) -> Iterator[str]:
+        """Yield the array as text: a bar for each state of one variable, or a table with a column for each last state.
+
+        Parameters
+        ----------
+        most : int, optional
+            Rows of the table.  [default: all]
+        """
         if self.ndim == 1:
             yield printable(self.variables[0])
             yield from bar_lines([printable(str(label), _LABEL_WIDTH) for label in self.states[0]], np.asarray(self))
             return
-        headings, rows = self._table()
+        headings, rows = self._table(most)
         lead = self.ndim - 1
         cells = [headings, *([*row[:lead], *map(_number, row[lead:])] for row in rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         yield " " * sum(width + 2 for width in widths[:lead]) + printable(self.variables[-1])
         for row in cells:
             yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        left = self.size // max(self.shape[-1], 1) - len(rows)
-        if left > 0:
-            yield f"… and {left:,} more rows"
 
-    def _table(self) -> tuple[list[str], list[list[Any]]]:
+    def _table(self, most: int | None) -> tuple[list[str], list[list[Any]]]:
         """Headings and the first rows: a row for each state of the leading variables, a number for each last state."""
         if self.ndim == 1:
             cells = zip(self.states[0], np.asarray(self).tolist(), strict=True)
-            return [self.variables[0], ""], [[str(label), number] for label, number in islice(cells, _SHOWN_ROWS)]
+            return [self.variables[0], ""], [[str(label), number] for label, number in islice(cells, most)]
         rows = islice(
             zip(product(*self.states[:-1]), np.asarray(self).reshape(-1, self.shape[-1]).tolist(), strict=True),
-            _SHOWN_ROWS,
+            most,
         )
         headings = [*self.variables[:-1], *(str(label) for label in self.states[-1])]
         return headings, [[*map(str, labels), *numbers] for labels, numbers in rows]
@@ -187,7 +195,7 @@ class LabelledArray(np.ndarray[Any, Any]):
             return state
         labels = list(map(str, self.states[axis]))
         if state not in labels:
-            known = ", ".join(labels[:_SHOWN_ROWS])
+            known = ", ".join(labels[:_LISTED_STATES])
             raise ModelError(
                 f"variable {self.variables[axis]!r} has no state {state!r}; its states are {known}"
                 + meant(state, labels)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from html import escape
-from itertools import islice, product
+from itertools import accumulate, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..drawings.html import Html, bar, labelled, number_text, shown_rows
+from ..drawings.shown import MOST_LINES, first_lines, wrapped
 from ..errors import MissingNameError, ModelError, logarithm, meant, power_of_ten, printable
 from ..models.frames import Tabled
 from ..models.model import Model
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-_SHOWN = 40
 _LABEL = 24
 
 
@@ -156,7 +156,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         """Draw the distributions of the first variables as bars; a notebook shows them."""
         return posterior_bars(
             f"{len(self)} variables",
-            [(name, self.labels(name), table) for name, table in islice(self.tables.items(), _SHOWN)],
+            [(name, self.labels(name), self.tables[name]) for name in self._first_names()],
             "best that is possible" if self.maximum else "probability",
             self.asked.evidence if self.asked else (),
         )
@@ -182,21 +182,26 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
             yield from ((name, label, p) for label, p in zip(self.labels(name), table.tolist(), strict=True))
 
     def __repr__(self) -> str:
+        return first_lines(self.lines())
+
+    def lines(self) -> Iterator[str]:
+        """Yield all lines of the answer as text."""
         if self.status == "infeasible":
-            return "\n".join(["impossible evidence: there are no marginals", *self._note_lines()])
-        lines = ["  ".join(self._total())]
-        for name in list(self.tables)[:_SHOWN]:
-            lines += [printable(name), *bar_lines(self._printable_labels(name), self.tables[name])]
-        if len(self.tables) > _SHOWN:
-            lines.append(f"… and {len(self.tables) - _SHOWN} more variables")
+            yield "impossible evidence: there are no marginals"
+            yield from self._note_lines()
+            return
+        yield "  ".join(self._total())
+        yield from self._note_lines()
+        if self.rows_work:
+            yield from wrapped("by rows: ", self.rows_work.text)
+        if self.dask:
+            yield from wrapped("dask: ", self.dask.text)
+        for name, table in self.tables.items():
+            yield printable(name)
+            yield from bar_lines(self._printable_labels(name), table)
         for names, table in self.joints.items():
-            lines += [", ".join(map(printable, names)), *bar_lines(self._combinations(names), table.ravel())]
-            if table.size > _SHOWN:
-                lines.append(f"  … and {table.size - _SHOWN} more combinations")
-        lines += self._note_lines()
-        lines += [f"by rows: {self.rows_work.text}"] if self.rows_work else []
-        lines += [f"dask: {self.dask.text}"] if self.dask else []
-        return "\n".join(lines)
+            yield ", ".join(map(printable, names))
+            yield from bar_lines(self._combinations(names), table.ravel())
 
     def _total(self) -> tuple[str, str]:
         """The least cost, the probability of the evidence or of the best assignment, or the partition function."""
@@ -206,23 +211,35 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
             return "best product" if self.maximum else "partition function", f"log10 {logarithm(self.log10_evidence)}"
         return "best probability" if self.maximum else "probability of the evidence", power_of_ten(self.log10_evidence)
 
-    def _note_lines(self) -> list[str]:
-        return [f"note: {text}" for text in self.notes]
+    def _note_lines(self) -> Iterator[str]:
+        for text in self.notes:
+            yield from wrapped("note: ", text)
 
     def _printable_labels(self, name: str) -> list[str]:
         return [printable(label, _LABEL) for label in self.labels(name)]
 
     def _combinations(self, names: tuple[str, ...]) -> list[str]:
-        """The first states of several variables together, as they are shown."""
-        return [", ".join(labels) for labels in islice(product(*map(self._printable_labels, names)), _SHOWN)]
+        """The states of several variables together, as they are shown."""
+        return [", ".join(labels) for labels in product(*map(self._printable_labels, names))]
 
     def _repr_html_(self) -> str:
         if self.status == "infeasible":
             return shown_rows([("status", "impossible evidence: there are no marginals")])
         rows = [self._total(), *(("note", text) for text in self.notes)]
-        left = len(self) - _SHOWN
-        told = f"<p>and {left:,} more variables</p>" if left > 0 else ""
-        return Html(labelled(rows) + self.plot().markup + told)._repr_html_()
+        shown = [(name, self._numbers(name)) for name in self._first_names()]
+        left = len(self) - len(shown)
+        told = f"<p>… and {left:,} more variables; to_frame() has all</p>" if left > 0 else ""
+        return Html(labelled(rows) + labelled(shown) + told)._repr_html_()
+
+    def _numbers(self, name: str) -> str:
+        """The states of a variable and their numbers, on one line."""
+        pairs = zip(self._printable_labels(name), self.tables[name], strict=True)
+        return ", ".join(f"{label} {number_text(float(p))}" for label, p in pairs)
+
+    def _first_names(self) -> list[str]:
+        """The first variables, of at most as many states together as an answer shows lines."""
+        totals = accumulate(len(table) for table in self.tables.values())
+        return [name for name, total in zip(self.tables, totals, strict=True) if total <= MOST_LINES]
 
 
 def posterior_bars(

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 # Figures of answers as JSON has them, assignments on one line, and notes.
 
 A = TypeVar("A", bound="_Noted")
-#: Of an assignment on one line.
-SHOWN_VARIABLES = 8
 
 
 class _Noted(Protocol):
@@ -63,10 +61,8 @@ def plan_figures(plan: Plan | None) -> dict[str, int | str] | None:
 
 
 def shown_assignment(assignment: Mapping[str, str | int]) -> str:
-    """Return the beginning of an assignment on one line."""
-    shown = [f"{printable(k)}={printable(str(v))}" for k, v in list(assignment.items())[:SHOWN_VARIABLES]]
-    more = len(assignment) - len(shown)
-    return ", ".join(shown) + (f", … and {more} more" if more > 0 else "")
+    """Return an assignment as text, ``variable=state`` for every variable."""
+    return ", ".join(f"{printable(k)}={printable(str(v))}" for k, v in assignment.items())
 
 
 def plain_number(value: Any) -> Any:

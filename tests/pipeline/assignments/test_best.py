@@ -341,14 +341,26 @@ def test_the_command_lists_them() -> None:
     assert (code, [each["value"] for each in told["assignments"]]) == (0, [49, 49, 49])
     code, out, _ = run("satellite", "--all-optimal", "--best", "2")
     lines = out.splitlines()
-    assert (code, lines[0], len(lines)) == (0, "144 assignments are as good as the best", 3)
-    # of forty variables a line has eight: the second says by which it differs from the first
+    assert (code, lines[0]) == (0, "144 assignments are as good as the best")
+    # the first is whole, on lines of at most 100 columns; the second says by which variables it differs
     first, second = (each["assignment"] for each in told["assignments"][:2])
     differing = ", ".join(f"{name}={state}" for name, state in second.items() if state != first[name])
-    assert lines[1].endswith("and 32 more")
-    assert lines[2].endswith(f"  as the first but {differing}")
+    assert all(len(line) <= 100 for line in lines)
+    printed = " ".join(line.strip() for line in lines[1:])
+    whole = ", ".join(f"{name}={state}" for name, state in first.items())
+    assert printed == f"1  49  {whole} 2  49  as the first but {differing}"
     code, out, _ = run("satellite", "--within", "0", "--json")
     assert len(json.loads(out)["assignments"]) == 144
+
+
+def test_repr_shows_the_next_assignments_and_takes_none() -> None:
+    found = best("satellite", 12)
+    shown = repr(found)
+    assert shown.splitlines()[0].startswith("   1  49  ")
+    assert shown.endswith("… the next 10 assignments; iterate to get all")
+    assert "   1  49  " in found._repr_html_()
+    assert [each.rank for each in found] == list(range(1, 13))
+    assert repr(found) == "no assignment is left"
 
 
 @pytest.mark.parametrize(
