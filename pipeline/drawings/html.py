@@ -20,10 +20,10 @@ Rows = Sequence[tuple[str, str]]
 #: Colours are those of the page around, so that they are right where that is dark.
 STYLE: Final = (
     ".bf table{border-collapse:collapse;margin:.3em 0}.bf th,.bf td{text-align:left;padding:.1em .9em .1em 0;"
-    "vertical-align:top;font-weight:400;background:none}.bf th{font-weight:600}.bf .n{text-align:right;"
+    "vertical-align:top;font-weight:400;background:none}.bf th{font-weight:600}.bf td.n{text-align:right;"
     "font-variant-numeric:tabular-nums;white-space:nowrap}.bf i.b{display:inline-block;height:.75em;"
     "background:#4c78a8;opacity:.85;min-width:1px}.bf i.b2{background:#c85200}.bf .track{display:inline-block;"
-    "width:10em}.bf .seen th::after{content:' ● observed';font-weight:400;color:#c85200}"
+    "width:10em;text-align:left}.bf .seen th::after{content:' ● observed';font-weight:400;color:#c85200}"
     ".bf td{overflow-wrap:anywhere}.bf progress{width:14em}"
 )
 
