@@ -26,6 +26,8 @@ _LONG_WORD = re.compile(rf"[^\s/]{{{_LONGEST_WORD + 1},}}")
 _LONGEST_MESSAGE = 2000
 # Words that one which is not known is compared with: some tenth of a second.
 _COMPARED_WORDS = 20_000
+# Sums of numbers about 1 are right to this many digits after the point.
+_NOISE_DIGITS = 12
 # Hopeless plans need more than any float says.
 _LARGEST = 1 << 1000
 
@@ -43,7 +45,16 @@ def message(text: str) -> str:
 
 def logarithm(value: float) -> str:
     """Write log10 of a probability with twelve digits; the rounding of sums about 1 is not shown."""
-    return f"{round(value, 12) + 0.0:.12g}"
+    return f"{round(value, _NOISE_DIGITS) + 0.0:.12g}"
+
+
+def rounded_sum(value: float, digits: int = 6) -> str:
+    """Write a sum or difference of numbers about 1, such as bits and slopes, whose rounding noise is shown as 0.
+
+    >>> rounded_sum(1.7e-16), rounded_sum(-3e-17), rounded_sum(0.12345678)
+    ('0', '0', '0.123457')
+    """
+    return f"{round(value, _NOISE_DIGITS) + 0.0:.{digits}g}"
 
 
 def power_of_ten(log10: float) -> str:

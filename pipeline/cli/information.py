@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Command, print_notes
+from ..errors import rounded_sum
+from .options import Command, print_lines, print_notes
 
 if TYPE_CHECKING:
     from ..compiled.compiled import Compiled
     from ..models.model import Model
     from ..results.parameter_slopes import Sensitivity
 
-# Text shows so many variables.
-_SHOWN = 20
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "entropy": click.option(
         "--entropy", multiple=True, metavar="a,b", help="Entropy of these variables together, in bits."
@@ -72,8 +72,7 @@ def print_information(
         found |= {} if told is None else {"sensitivity": told.to_dict()}
         click.echo(json.dumps({"status": "ok", **found}, allow_nan=False))
         return
-    for line in (*_lines(found), *(() if told is None else told.lines())):
-        click.echo(line)
+    print_lines(chain(_lines(model, found), () if told is None else told.lines()))
 
 
 def _sensitivity(model: Model, evidence: Any, asked: dict[str, Any], options: dict[str, Any]) -> Sensitivity:
@@ -140,28 +139,39 @@ def _finite(value: float) -> float | None:
     return value if abs(value) < float("inf") else None
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
+def _lines(model: Model, found: dict[str, Any]) -> list[str]:
     """Return what was found as lines for a person."""
-    lines = [f"entropy  {', '.join(each['variables'])}  {each['bits']:.6g} bits" for each in found.get("entropy", ())]
+    lines = [
+        f"entropy  {', '.join(each['variables'])}  {rounded_sum(each['bits'])} bits"
+        for each in found.get("entropy", ())
+    ]
     for each in found.get("mutual_information", ()):
         given = f" given {', '.join(each['given'])}" if each["given"] else ""
         sets = f"{', '.join(each['first'])} and {', '.join(each['second'])}{given}"
-        lines.append(f"mutual information  {sets}  {each['bits']:.6g} bits")
+        lines.append(f"mutual information  {sets}  {rounded_sum(each['bits'])} bits")
     for each in found.get("conditional", ()):
         given = f" given {', '.join(each['given'])}" if each["given"] else ""
-        lines += [f"conditional  {', '.join(each['variables'])}{given}", json.dumps(each["table"])]
+        lines += [f"conditional  {', '.join(each['variables'])}{given}", *_table_lines(model, each)]
     if told := found.get("value_of_information"):
         lines.append(f"value of information of {told['of']}, bits")
-        rows = list(told["bits"].items())
-        lines += [f"  {name}  {bits:.6g}" for name, bits in rows[:_SHOWN]]
-        lines += [f"  … and {len(rows) - _SHOWN} more, which --json has"] * (len(rows) > _SHOWN)
+        lines += [f"  {name}  {rounded_sum(bits)}" for name, bits in told["bits"].items()]
     if told := found.get("relevant_findings"):
         lines.append(f"findings that matter to {told['of']}, bits")
-        lines += [
-            f"  {each['finding']}  left out {each['omitted_bits']:.6g}, alone {each['alone_bits']:.6g}"
-            for each in told["findings"]
-        ] or ["  there are no findings"]
+        for each in told["findings"]:
+            omitted, alone = rounded_sum(each["omitted_bits"]), rounded_sum(each["alone_bits"])
+            lines.append(f"  {each['finding']}  left out {omitted}, alone {alone}")
+        if not told["findings"]:
+            lines.append("  there are no findings")
     if told := found.get("conflict"):
-        shown = "the findings exclude each other" if told["log10"] is None else f"log10 {told['log10']:.6g}"
+        shown = "the findings exclude each other" if told["log10"] is None else f"log10 {rounded_sum(told['log10'])}"
         lines.append(f"conflict  {shown}")
     return lines
+
+
+def _table_lines(model: Model, each: dict[str, Any]) -> list[str]:
+    """Return a conditional table with the labels of its states; a row of impossible states has nan."""
+    import numpy as np
+
+    from ..results.labelled_array import labelled
+
+    return [*labelled(model, [*each["given"], *each["variables"]], np.array(each["table"], np.float64)).lines()]

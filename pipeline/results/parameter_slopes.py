@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import ModelError
+from ..errors import ModelError, rounded_sum
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..public_names import public
@@ -19,7 +19,7 @@ from .asked import AskedOf
 
 Array = NDArray[np.float64]
 # So many parameters, those that matter most, are printed.
-_SHOWN, _LISTED = 20, 1000
+_LISTED = 1000
 # What a value that a posterior needs may be beyond its range.
 _ROUNDING = 1e-9
 # A smaller probability of the evidence, relative to the one that was asked for, may lack parts below all floats.
@@ -225,11 +225,17 @@ class Sensitivity(Tabled):
     def lines(self) -> Iterator[str]:
         """Yield what a person reads: the posterior, then the parameters that matter most."""
         yield f"sensitivity of P({self.variable}={self.state}) = {self.posterior:.6g} to {len(self):,} parameters"
-        for name, value, slope, *ends in islice(self.cells(), 1, _SHOWN + 1):
-            span = f", posterior {ends[0]:.4g} to {ends[1]:.4g}" if ends else ""
-            yield f"  {name} = {value:.6g}: slope {slope:.4g}{span}"
-        if len(self) > _SHOWN:
-            yield f"  … and {len(self) - _SHOWN:,} more, of which --json has {min(len(self), _LISTED):,} in all"
+        shown = 0
+        for name, value, slope, *ends in islice(self.cells(), 1, _LISTED + 1):
+            text = rounded_sum(slope, 4)
+            if text == "0":
+                break
+            span = f", posterior {rounded_sum(ends[0], 4)} to {rounded_sum(ends[1], 4)}" if ends else ""
+            yield f"  {name} = {value:.6g}: slope {text}{span}"
+            shown += 1
+        if left := len(self) - shown:
+            why = "less steep" if shown == _LISTED else "without influence: slope 0"
+            yield f"  {left:,} parameters are {why}"
 
 
 def _plain(value: Any) -> Any:

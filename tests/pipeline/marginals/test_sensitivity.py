@@ -229,3 +229,23 @@ def test_constants_are_parameters_that_change_no_posterior() -> None:
             found.parameter(0, (2,))
         with pytest.raises(ModelError, match="function 5 has no parameters"):
             found.parameter(5, ())
+
+
+def test_parameters_without_influence_are_counted_and_not_listed() -> None:
+    lines = [*sensitivity("diagnosis", "Storm", "yes").lines()]
+    slopes = [float(line.rpartition("slope ")[2].partition(",")[0]) for line in lines[1:-1]]
+    assert slopes
+    assert min(map(abs, slopes)) >= 1e-12
+    assert "without influence: slope 0" in lines[-1]
+
+
+def test_the_command_shows_conditional_tables_with_states() -> None:
+    from click.testing import CliRunner
+
+    from bucketflow.pipeline.cli.main import main
+
+    printed = CliRunner().invoke(main, ["marginals", "diagnosis", "--conditional", "Flow|Storm"]).stdout
+    assert [line.split() for line in printed.splitlines()[2:4]] == [
+        ["Storm", "full", "reduced", "none"],
+        ["no", "0.8218", "0.1235", "0.05465"],
+    ]
