@@ -100,7 +100,8 @@ def test_impossible_budget_names_both_numbers() -> None:
 def test_refused_boxes_are_told_in_terms_of_the_budget(memory: int) -> None:
     with pytest.raises(bucketflow.BudgetError) as refused:
         bucketflow.plan(grid(9, 9, 4), memory=memory, fit="spill")
-    allowed, needed = re.findall(r"of ([\d.]+ \w+) in all .* at least ([\d.]+ \w+)", str(refused.value))[0]
+    sentence = r"needs .* of memory, allowed ([\d.]+ \w+): 1.05 MB in reserve, .* at least ([\d.]+ \w+)"
+    allowed, needed = re.findall(sentence, str(refused.value))[0]
     assert parse_size(allowed) == memory
     assert parse_size(needed) > max(memory, 1 << 20)
     assert " 1 cells" not in str(refused.value)
