@@ -50,7 +50,9 @@ def _in_notebook() -> bool:
 
 def _is_drawn(hidden: bool) -> bool:
     """Whether somebody would see it: on a terminal, or in a notebook, where rich draws with widgets."""
-    return not hidden and (sys.stderr.isatty() or _in_notebook())
+    # while rich draws, it puts an object in place of standard error; before rich 15 that object is no terminal
+    stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
+    return not hidden and (stream.isatty() or _in_notebook())
 
 
 class Status:

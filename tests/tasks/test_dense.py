@@ -253,7 +253,7 @@ def test_workspace_is_the_measured_peak(semiring: Semiring, case: str, compiled:
     run(step, tables, out, compiled=compiled)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak <= step.workspace_bytes + 16384
+    assert peak <= step.workspace_bytes + 24576  # NumPy's own buffers, of which versions before 2.3 have more
 
 
 @pytest.mark.parametrize("case", ["many", "many to scalar"])

@@ -300,7 +300,7 @@ def test_a_folder_and_an_example_are_lists_too(folder: Path) -> None:
         ("list.jsonl", "null\n", "names with values, such as model and query, found null"),
         ("list.yaml", "model: a.uai\n", "a list of questions"),
         ("list.yaml", "[\n", "YAML"),
-        ("list.yaml", "[" * 5000, "YAML"),
+        ("list.yaml", "[" * 5000, "YAML|at most 32 levels"),
         ("list.yaml", "- [a.uai]\n", "names with values, such as model and query, found list"),
         ("list.jsonl", "[" * 100_000, "a JSON object, found brackets nested too deeply"),
         ("list.txt", "a.uai\n", "a list in .csv"),
