@@ -20,8 +20,8 @@ from bucketflow.pipeline.cli.main import main
 from tests.test_structure import ROOT
 
 _NAMES = (
-    "batches bounds circuits dcop diagrams dynamic-networks "
-    "index marginals models out-of-core outer-variables plans samples tour"
+    "batches best-practice bounds circuits coming-from dcop diagrams drawings dynamic-networks "
+    "index marginals models out-of-core outer-variables plans samples tour troubleshooting"
 )
 PAGES = ["README.md", *(f"docs/{name}.md" for name in _NAMES.split())]
 _BLOCK = re.compile(r"^```(console|pycon)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
