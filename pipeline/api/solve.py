@@ -120,7 +120,11 @@ def plan(
 
     model = given_model(model, options.get("memory"))
     question = question_of(model, query, evidence, variables, joint, families, project=project, maximize=maximize)
-    return prepare(question, Resources(Options(**options)), rates=machine_rates).plan or empty_plan()
+    prepared = prepare(question, Resources(Options(**options)), rates=machine_rates)
+    if prepared.plan is None:
+        return empty_plan()
+    network = prepared.network
+    return replace(prepared.plan, names=tuple([network.model.names[v] for v in network.variables]))
 
 
 @public

@@ -207,12 +207,14 @@ class Plan(ShortDir, PlannedSteps):
         Parameters
         ----------
         names : sequence of str, optional
-            Of the variables that are eliminated; by default their numbers.
+            Names of the variables that are eliminated; by default :attr:`names`, or their numbers.
         """
         from .task_graph import TableMeasure, task_graph
 
+        known = names or self.names
+
         def name(variable: int) -> str:
-            return names[variable] if names else str(variable)
+            return known[variable] if known else str(variable)
 
         measure = TableMeasure(len(self.tree.scopes), self._size_of, self._seconds_of)
         return task_graph(self._sections(), measure, name)

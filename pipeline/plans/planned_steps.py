@@ -81,6 +81,8 @@ class PlannedSteps:
         will be.
     around : RunOverhead
         What runs besides the steps, for predictions.
+    names : tuple of str
+        Names of the variables, for drawings; empty if only their numbers are known.
     """
 
     tree: Tree
@@ -111,6 +113,7 @@ class PlannedSteps:
     stored_bytes: int = 0
     most_stored_bytes: int = 0
     around: RunOverhead = RunOverhead()  # noqa: RUF009 - a frozen value
+    names: tuple[str, ...] = field(default=(), compare=False)
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:

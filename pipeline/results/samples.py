@@ -16,10 +16,13 @@ from ..models.model import Model
 from ..public_names import public
 from .asked import AskedOf
 from .labelled_frames import labelled_frame
-from .proof import plan_dict
+from .proof import plan_dict, shown_assignment
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
+
+# Draws that are shown to a person.
+_SHOWN_DRAWS = 3
 
 
 @public
@@ -123,4 +126,8 @@ class Samples(Shown, Answered):
             rows.append(("plan", f"{slices}, peak {format_bytes(self.plan.peak_bytes)}"))
         if self.seconds:
             rows.append(("seconds", ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())))
+        for number, draw in enumerate(self.states[:_SHOWN_DRAWS].tolist(), 1):
+            rows.append((f"draw {number}", shown_assignment(self.model.shown(draw))))
+        if len(self) > _SHOWN_DRAWS:
+            rows.append(("", f"… and {len(self) - _SHOWN_DRAWS:,} more draws; to_frame() has all"))
         return [*rows, *(("note", text) for text in dict.fromkeys(self.notes))]

@@ -99,3 +99,11 @@ def test_information_is_that_of_compiled_models() -> None:
     assert found == pytest.approx(expected)
     table = np.asarray(bucketflow.marginals("diagnosis", "Flow", evidence="Storm=yes")["Flow"])
     assert found[0] == pytest.approx(-float(table @ np.log2(table)))
+
+
+def test_plans_and_samples_show_names_and_states() -> None:
+    assert "x20" in bucketflow.plan("grid", "partition").plot().markup
+    shown = repr(bucketflow.sample(pair(), 5, temperature=1.0))
+    assert "draw 3" in shown
+    assert "a=" in shown
+    assert "2 more draws" in shown
