@@ -81,9 +81,9 @@ class ComparedTable:
             columns["z"] = lambda each: "" if each.row.z is None else str(each.row.z)
         if any(each.row.answer is not None for each in self.rows):
             columns["known"] = lambda each: _figure(each.row.answer)
-        columns |= {heading: _published(key) for key, heading in table.columns.items()}
-        columns |= {heading: _own(key) for key, heading in _SHOWN[table.kind].items()}
-        columns |= {f"{head} {unit}": _seconds(where, unit) for where, head in _heads(table.kind).items()}
+        columns |= {f"theirs: {heading}": _published(key) for key, heading in table.columns.items()}
+        columns |= {f"ours: {heading.removeprefix('our ')}": _own(key) for key, heading in _SHOWN[table.kind].items()}
+        columns |= {f"ours: {head} {unit}": _seconds(where, unit) for where, head in _heads(table.kind).items()}
         if table.against is not None:
             columns |= {"paper / CPU": _ratio(table.against, "cpu"), "paper / GPU": _ratio(table.against, "gpu")}
         columns |= {"CPU / GPU": _ratio("cpu", "gpu"), "checked": lambda each: each.checked}

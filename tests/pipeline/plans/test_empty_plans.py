@@ -42,7 +42,7 @@ def test_the_command_prints_zeros() -> None:
     shown = json.loads(done.stdout)["plan"]
     assert (shown["cells"], shown["steps"], shown["slices"], shown["seconds"]) == (0, 0, 1, 0.0)
     printed = CliRunner().invoke(main, ["plan", "diagnosis", "--query", "partition"]).output
-    assert "preprocessing gives the answer" in printed
+    assert "Preprocessing gives the answer" in printed
 
 
 def test_figures_of_an_empty_plan() -> None:

@@ -87,7 +87,13 @@ def found(tmp_path: Path, folder: Path) -> Comparison:
 
 
 def column(table: ComparedTable, heading: str) -> list[str]:
-    return [cells[list(table.columns).index(heading)] for cells in table.cells]
+    """The cells under a heading, which may say first whose figures they are."""
+    (place,) = [k for k, name in enumerate(table.columns) if name.partition(": ")[2] == heading or name == heading]
+    return [cells[place] for cells in table.cells]
+
+
+def test_columns_say_whose_figures_they_are(found: Comparison) -> None:
+    assert {"theirs: abacus s", "theirs: both", "ours: optimum", "ours: CPU s"} <= {*found.tables[0].columns}
 
 
 def test_optima_are_checked_and_compared(found: Comparison) -> None:
@@ -100,7 +106,7 @@ def test_optima_are_checked_and_compared(found: Comparison) -> None:
     ours = table.rows[0].measured("cpu")
     assert ours is not None
     assert column(table, "paper / CPU") == [f"{80 / ours.seconds:.3g}", "", ""]
-    assert "GPU s" not in table.columns
+    assert "ours: GPU s" not in table.columns
     assert found.wrong == ["other"]
     assert table.reasons == ["gone: no file gone.wcsp or lost.wcsp was found"]
 
