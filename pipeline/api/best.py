@@ -26,8 +26,7 @@ from ..assignments.ranking_policy import RankingPolicy
 from ..assignments.searched_ranking import SearchedRanking
 from ..compiling import counts_compiling
 from ..errors import BudgetError, DeadlineError, ModelError, checks_keywords
-from ..formats.read import GivenModel, given_model
-from ..formats.text.source import reading_within
+from ..formats.read import GivenModel
 from ..machine.resources import Resources
 from ..models.checks import integer
 from ..models.model import FORBIDDEN, Model
@@ -40,6 +39,7 @@ from ..queries.arithmetic import CostOptimum, optimum_arithmetic
 from ..results.asked import AskedOf
 from ..results.best_assignments import BestAssignments, RankedAssignment
 from ..results.result import Result
+from .progress import read_given
 
 if TYPE_CHECKING:
     from ..plans.plan import Plan
@@ -117,8 +117,7 @@ def best(
     if least and count:
         raise ModelError("count is of all optima, of which diverse leaves some out")
     try:
-        with reading_within(seconds_given):
-            model = given_model(model, options.get("memory"))
+        model = read_given(model, options.get("memory"), None, seconds_given)
     except DeadlineError as error:
         why = str(error)
         return BestAssignments(iter(()), None, None, {"read": perf_counter() - start}, unproved=lambda: why)

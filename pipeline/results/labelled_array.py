@@ -19,6 +19,7 @@ Array = NDArray[Any]
 States = Sequence[str | int]
 
 _BAR = 24
+_BETWEEN = ", "
 _LISTED_STATES = 40
 _LABEL_WIDTH = 24
 
@@ -160,7 +161,7 @@ class LabelledArray(np.ndarray[Any, Any]):
         """
         if self.ndim == 1:
             yield printable(self.variables[0])
-            yield from bar_lines([printable(str(label), _LABEL_WIDTH) for label in self.states[0]], np.asarray(self))
+            yield from bar_lines([[printable(str(label), _LABEL_WIDTH) for label in self.states[0]]], np.asarray(self))
             return
         headings, rows = self._table(most)
         lead = self.ndim - 1
@@ -247,11 +248,19 @@ class JointTables(Mapping[frozenset[str], LabelledArray]):
         return "\n".join(map(repr, self.values())) or "no joints"
 
 
-def bar_lines(labels: Sequence[str], numbers: Array) -> list[str]:
-    """Return a line for each label: its number and a bar; numbers without a label are left out."""
-    width = max(map(len, labels), default=0)
-    rows = zip(labels, numbers, bar_lengths(numbers), strict=False)
-    return [f"  {label:<{width}}  {_number(p):<10} {'█' * round(_BAR * share)}".rstrip() for label, p, share in rows]
+def bar_lines(names: Sequence[Sequence[str]], numbers: Array) -> Iterator[str]:
+    """Yield a line for each joint state of some variables: its labels, its number and a bar.
+
+    Parameters
+    ----------
+    names : sequence of sequence of str
+        The labels of each variable's states, as they are shown.
+    numbers : ndarray
+        An axis for each variable.
+    """
+    width = sum(max(map(len, labels)) for labels in names) + len(_BETWEEN) * (len(names) - 1)
+    for labels, number, share in zip(product(*names), numbers.ravel(), bar_lengths(numbers).ravel(), strict=True):
+        yield f"  {_BETWEEN.join(labels):<{width}}  {_number(number):<10} {'█' * round(_BAR * share)}".rstrip()
 
 
 def bar_lengths(numbers: Array) -> Array:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cached_property
 from html import escape
-from itertools import accumulate, product
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -111,11 +111,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
 
     def labels(self, name: str) -> list[str]:
         """Return the labels of a variable's states, or their indices."""
-        return list(map(str, self._state_labels(name)))
-
-    def _state_labels(self, name: str) -> list[str | int]:
-        variable = self.model.index[name]
-        return [self.model.label(variable, s) for s in range(self.model.dims[variable])]
+        return list(map(str, self.model.state_labels(name)))
 
     def to_dict(self) -> dict[str, Any]:
         """Return what ``--json`` prints: plain types only, None for what is infinite.
@@ -129,7 +125,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         }
         shown = dict.fromkeys([*self.tables, *(name for names, _ in self.joints.items() for name in names)])
         if shown:
-            found["states"] = {name: self._state_labels(name) for name in shown}
+            found["states"] = {name: list(self.model.state_labels(name)) for name in shown}
         if self.value is not None:
             found["value"] = plain_number(self.value)
         if self.joints:
@@ -198,10 +194,10 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
             yield from wrapped("dask: ", self.dask.text)
         for name, table in self.tables.items():
             yield printable(name)
-            yield from bar_lines(self._printable_labels(name), table)
+            yield from bar_lines([self._printable_labels(name)], table)
         for names, table in self.joints.items():
             yield ", ".join(map(printable, names))
-            yield from bar_lines(self._combinations(names), table.ravel())
+            yield from bar_lines(list(map(self._printable_labels, names)), table)
 
     def _total(self) -> tuple[str, str]:
         """The least cost, the probability of the evidence or of the best assignment, or the partition function."""
@@ -217,10 +213,6 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
 
     def _printable_labels(self, name: str) -> list[str]:
         return [printable(label, _LABEL) for label in self.labels(name)]
-
-    def _combinations(self, names: tuple[str, ...]) -> list[str]:
-        """The states of several variables together, as they are shown."""
-        return [", ".join(labels) for labels in product(*map(self._printable_labels, names))]
 
     def _repr_html_(self) -> str:
         if self.status == "infeasible":
