@@ -207,7 +207,7 @@ class Plan(ShortDir, PlannedSteps):
         Parameters
         ----------
         names : sequence of str, optional
-            Names of the variables that are eliminated; by default :attr:`names`, or their numbers.
+            Names of the variables that are eliminated; by default ``names``, or their numbers.
         """
         from .task_graph import TableMeasure, task_graph
 

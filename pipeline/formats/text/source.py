@@ -77,7 +77,7 @@ def check_deadline() -> None:
     Raises
     ------
     DeadlineError
-        If it has; :func:`~..read.load_any` adds the name of the file.
+        If it has; :func:`~.read.load_any` adds the name of the file.
     """
     deadline = _deadline.get()
     if deadline < math.inf and monotonic() > deadline:
