@@ -198,7 +198,8 @@ FORMATS = (
         "a pseudo-Boolean problem (.opb or .wbo)",
         "linear.opb:read_opb",
         suffixes=(".opb", ".wbo"),
-        signature=r"(?:\s|\*(?!\s*#variable=)[^\n]*\n)*+(?:\*\s*#variable=|(?:min|max|soft)\s*:)",
+        # not possessive: before Python 3.11.5, such a repetition fails where a lookahead within it does
+        signature=r"(?:\s|\*(?!\s*#variable=)[^\n]*\n)*(?:\*\s*#variable=|(?:min|max|soft)\s*:)",
         about="pseudo-Boolean: products of literals, constraints hard or at a cost",
     ),
     Format(

@@ -161,8 +161,11 @@ class TooManyRowsError(Exception):
     """A result has more rows than there is room for; ``rows`` were found so far, ``most`` were allowed."""
 
     def __init__(self, rows: int, most: int) -> None:
-        super().__init__(f"{rows} rows, {most} are allowed")
+        super().__init__(rows, most)
         self.rows, self.most = rows, most
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows, {self.most} are allowed"
 
 
 def row_blocks(words: Any, group: Words, block: int, most: int) -> Iterator[tuple[int, int, bool]]:

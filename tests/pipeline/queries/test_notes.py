@@ -70,7 +70,7 @@ def test_marginals_bounds_and_agents_have_the_notes(tmp_path: Path) -> None:
     for maximum in (False, True):
         found = bucketflow.marginals(model, maximum=maximum)
         assert found.to_dict()["notes"] == ["first", "second"]
-        assert repr(found).splitlines()[-2:] == ["note: first", "note: second"]
+        assert {"note: first", "note: second"} < set(repr(found).splitlines())
     assert bucketflow.marginals(model, representation="rows").notes == ("first", "second")
     for query in ("optimum", "partition"):
         bounds = bucketflow.bound(model, query)
