@@ -80,8 +80,7 @@ class Function:
         """Whether every state of every variable of a dense scope has a value other than 0, of probabilities."""
         if self.rows is not None or self.allowed is None or not self.scope:
             return self.allowed is None
-        axes = range(self.values.ndim)
-        return all(self.allowed.any(axis=tuple(a for a in axes if a != axis)).all() for axis in axes)
+        return all(states.all() for states in occurring_states(self.allowed))
 
     @cached_property
     def distinct(self) -> bool:
@@ -277,6 +276,27 @@ def row_function(scope: Sequence[int], rows: NDArray[Any], values: NDArray[Any],
     function = Function(distinct, values, rows=rows, default=default)
     vars(function)["distinct"] = True
     return function
+
+
+def occurring_states(mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
+    """Return which states of each axis occur in a true cell.
+
+    Parameters
+    ----------
+    mask : numpy.ndarray of bool
+        At least one axis.
+
+    Returns
+    -------
+    list of numpy.ndarray of bool
+        One of each axis, as long as the axis.
+    """
+    if mask.ndim == 1:
+        return [mask]
+    half = mask.ndim // 2  # halves of the axes read the cells about twice, and not once for each axis
+    first = mask.reshape(*mask.shape[:half], -1).any(axis=-1)
+    last = mask.reshape(-1, *mask.shape[half:]).any(axis=0)
+    return occurring_states(first) + occurring_states(last)
 
 
 def _are_distinct(rows: NDArray[Any]) -> bool:

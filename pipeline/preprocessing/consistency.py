@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..models.function import Function, highest_costs
+from ..models.function import Function, highest_costs, occurring_states
 from ..models.model import Model
 from .preprocessing_policy import PreprocessingPolicy
 from .semijoins import Possible, Semijoins, rows_within
@@ -150,8 +150,7 @@ def _dense_support(mask: NDArray[np.bool_], domains: Domains) -> Domains:
         mask = mask[np.ix_(*domains)]
     if mask.all():
         return domains
-    axes = range(mask.ndim)
-    return [d[mask.any(axis=tuple(a for a in axes if a != axis))] for axis, d in enumerate(domains)]
+    return [states[occurs] for states, occurs in zip(domains, occurring_states(mask), strict=True)]
 
 
 def _row_support(rows: NDArray[Any], domains: Domains) -> Domains:

@@ -88,14 +88,14 @@ class OuterFunctions:
     def over(self, axes: Scope, values: Array) -> Function:
         """Return a function from its values at the states that are left, by the network's variables."""
         network, costs = self.network, self.network.model.kind == "cost"
-        scope = [network.variables[v] for v in axes]
-        full = np.full(
-            [network.model.dims[v] for v in scope],
-            FORBIDDEN if costs else 0.0,
-            dtype=np.int64 if costs else np.float64,
-        )
-        domains = [network.domains[v] for v in scope]
-        full[np.ix_(*domains)] = values.reshape([len(domain) for domain in domains])
+        scope, dtype = [network.variables[v] for v in axes], np.int64 if costs else np.float64
+        sizes, domains = [network.model.dims[v] for v in scope], [network.domains[v] for v in scope]
+        left = values.reshape([len(domain) for domain in domains])
+        if left.shape == tuple(sizes):  # every state is left
+            full = left.astype(dtype)
+        else:
+            full = np.full(sizes, FORBIDDEN if costs else 0.0, dtype=dtype)
+            full[np.ix_(*domains)] = left
         return dense_function(tuple([self.place[v] for v in scope]), full)
 
     def of_logs(self, axes: Scope, logs: Array) -> Iterator[Function]:
