@@ -1,32 +1,37 @@
-"""Drawing task graphs as SVG, level by level, coloured by the bytes of tables. Pure.
+"""Draw a plan as a tree in SVG: one row for each elimination, the result at the bottom. Pure.
 
-Large graphs are thinned: tasks of small tables are left out, and a dashed line stands for a way through them. The
-picture says so.
+The tree is laid out by heavy paths (Sleator and Tarjan 1983). The subtree with the most cells continues in the lane of
+its parent, and every other subtree starts one lane further right. So the most expensive path is a straight line, no
+line crosses a step, and there are at most log2(cells) lanes. A message back and a result stand in the row of the
+elimination that they belong to.
+
+In a large plan, the steps with the fewest cells are left out, and the picture says so.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ..errors import format_bytes
-from .svg import Canvas, Svg, colour_of, drawn_ramp
+from ..errors import format_bytes, shorten
+from .svg import CHARACTER, Canvas, Svg, colour_of, drawn_ramp, text_width
 
-# Pixels between tasks of a level and between levels, around everything, and the radii of tasks.
-_ACROSS, _DOWN, _MARGIN = 34, 64, 40
-_SMALL, _LARGE = 4.0, 14.0
-_TOP: Final = 96
-_LEAST_WIDTH: Final = 640
-# Up to so many tasks have their variables beside them.
-_LABELLED: Final = 60
+# Pixels: height of a row, width of a lane, margin, radius of a step, longest bar.
+_ROW: Final = 20
+_LANE, _MARGIN, _RADIUS, _BAR = 16, 20, 5.0, 220
+_GAP: Final = 18
+# Characters of the two columns of names.
+_ELIMINATED, _TABLE = 24, 44
+# Pixels between the column of bytes and the bars, and of both columns of numbers.
+_NUMBERS: Final = 80
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A task as it is drawn.
+    """A task of a plan.
 
     Parameters
     ----------
@@ -35,11 +40,16 @@ class Drawn:
         Keys of tasks before it.
     level, nbytes : int
     label, text : str
-        What stands beside it, and what is said of it under the mouse.
+        The variables that it eliminates, and its tooltip.
     cells : int
-        That it sweeps.
+        Cells that it sweeps, all repetitions together.
     place : str
         Where it runs.
+    over : str
+        Variables of its table.
+    row : str
+        Key of the elimination that the task belongs to: of a message back, the elimination of the same bucket. Empty
+        if the task has a row of its own.
     """
 
     key: str
@@ -50,113 +60,268 @@ class Drawn:
     text: str
     cells: int = 1
     place: str = ""
+    over: str = ""
+    row: str = ""
 
 
 @dataclass(frozen=True)
-class Thinned:
-    """What is left of a graph: tasks, and edges from a task to what it needs, directly or through others."""
+class PlanRow:
+    """A row of the picture: an elimination, with the message back and the results of its bucket.
 
-    tasks: tuple[Drawn, ...]
-    direct: tuple[tuple[str, str], ...]
-    through: tuple[tuple[str, str], ...]
+    Parameters
+    ----------
+    key : str
+    parent : str or None
+        The row that uses its table; None of a root.
+    task : Drawn
+        The elimination.
+    back : int
+        Cells of the message back and of results.
+    text : str
+        Tooltip.
+    direct : bool
+        Whether the parent uses the table itself, and not through steps that are left out.
+    hidden : int
+        Rows below this one that are left out.
+    """
+
+    key: str
+    parent: str | None
+    task: Drawn
+    back: int = 0
+    text: str = ""
+    direct: bool = True
+    hidden: int = 0
+
+    @property
+    def cells(self) -> int:
+        """Cells of all tasks of the row."""
+        return self.task.cells + self.back
 
 
-def thinned(tasks: Sequence[Drawn], most: int) -> Thinned:
-    """Keep the tasks of the largest tables, and those that nobody needs before others of equal size.
+def rows_of(tasks: Sequence[Drawn]) -> list[PlanRow]:
+    """Return the rows of a plan in execution order.
 
     Parameters
     ----------
     tasks : sequence of Drawn
-        Those that are needed before those that need them.
-    most : int
+        Every task after the tasks that it needs.
     """
-    needed = {need for task in tasks for need in task.needs}
-    ranked = sorted(tasks, key=lambda task: (-task.nbytes, task.key in needed, task.level, task.key))
-    kept = {task.key for task in ranked[: max(most, 1)]}
-    # of every task the kept ones that are reached through tasks that are left out only
-    reached: dict[str, dict[str, None]] = {}
-    direct: list[tuple[str, str]] = []
-    through: list[tuple[str, str]] = []
+    known = {task.key for task in tasks}
+    row_of = {task.key: task.row if task.row in known else task.key for task in tasks}
+    members: dict[str, list[Drawn]] = defaultdict(list)
     for task in tasks:
-        ways = dict.fromkeys(key for need in task.needs if need not in kept for key in reached[need])
-        own = [need for need in task.needs if need in kept]
-        if task.key in kept:
-            direct += [(task.key, need) for need in own]
-            through += [(task.key, need) for need in ways if need not in own]
-        else:
-            reached[task.key] = ways | dict.fromkeys(own)
-    return Thinned(tuple(task for task in tasks if task.key in kept), tuple(direct), tuple(through))
+        members[row_of[task.key]].append(task)
+    position = {key: k for k, key in enumerate(members)}
+    parents: dict[str, str] = {}
+    for task in tasks:
+        own = row_of[task.key]
+        for need in task.needs:
+            other = row_of[need]
+            if need == other and position[other] < position[own]:
+                parents.setdefault(other, own)
+    return [
+        PlanRow(
+            key,
+            parents.get(key),
+            group[0],
+            back=sum(task.cells for task in group[1:]),
+            text="\n\n".join(task.text for task in group),
+        )
+        for key, group in members.items()
+    ]
+
+
+def thinned(rows: Sequence[PlanRow], most: int) -> list[PlanRow]:
+    """Keep the rows with the most cells, and the roots below them; a row belongs to the nearest row that is kept.
+
+    Parameters
+    ----------
+    rows : sequence of PlanRow
+        In execution order.
+    most : int
+        Rows to keep.
+    """
+    root: dict[str, str] = {}
+    for row in reversed(rows):
+        root[row.key] = row.key if row.parent is None else root[row.parent]
+    ranked = [row.key for row in sorted(rows, key=lambda row: (-row.cells, -row.task.nbytes))]
+    roots = dict.fromkeys(root[key] for key in ranked[: max(most, 1)])
+    kept = {*list(dict.fromkeys([*roots, *ranked]))[: max(most, 1)]}
+    # the nearest kept row at or above each row; parents come later, so the walk goes backwards
+    nearest: dict[str, str | None] = {}
+    hidden: dict[str, int] = defaultdict(int)
+    for row in reversed(rows):
+        above = None if row.parent is None else nearest[row.parent]
+        nearest[row.key] = row.key if row.key in kept else above
+        if row.key not in kept and above is not None:
+            hidden[above] += 1
+    found = []
+    for row in rows:
+        if row.key in kept:
+            parent = None if row.parent is None else nearest[row.parent]
+            found.append(replace(row, parent=parent, direct=parent == row.parent, hidden=hidden[row.key]))
+    return found
+
+
+def laid_out(rows: Sequence[PlanRow]) -> tuple[dict[str, tuple[int, int]], set[str]]:
+    """Return the lane and the line of each row, and the rows of the most expensive path.
+
+    A row stands below its subtrees. The subtree with the most cells comes first, in the lane of its parent.
+    """
+    children: dict[str | None, list[str]] = defaultdict(list)
+    weight = {row.key: row.cells for row in rows}
+    for row in rows:
+        children[row.parent].append(row.key)
+        if row.parent is not None:
+            weight[row.parent] += weight[row.key]
+    for kids in children.values():
+        kids.sort(key=lambda key: -weight[key])
+    places: dict[str, tuple[int, int]] = {}
+    stack = [(root, 0, False) for root in reversed(children[None])]
+    while stack:
+        key, lane, ready = stack.pop()
+        if ready or not children[key]:
+            places[key] = lane, len(places)
+            continue
+        heavy, *others = children[key]
+        stack.append((key, lane, True))
+        stack += [(other, lane + 1, False) for other in reversed(others)]
+        stack.append((heavy, lane, False))
+    path: set[str] = set()
+    at = children[None][:1]
+    while at:
+        path.add(at[0])
+        at = children[at[0]][:1]
+    return places, path
 
 
 def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
-    """Draw tasks: those of the first level on top, each with its text under the mouse.
+    """Draw the tasks of a plan, with at most ``most`` rows.
 
-    The colour of a task is by the bytes of its table, its area by the cells that are swept, and its frame says whether
-    that is on disk or on a device.
+    The area of a bar is proportional to the cells of its step. The colour of a step shows the bytes of its table, and
+    its frame shows whether the table is on disk or on a device.
     """
-    found = thinned(tasks, most)
-    places, width = _placed(found)
-    levels = 1 + max((task.level for task in tasks), default=0)
-    sizes = [math.log2(max(task.nbytes, 1)) for task in found.tasks]
-    low, high = min(sizes, default=0.0), max(sizes, default=1.0)
-    cells = [math.log2(max(task.cells, 1)) for task in found.tasks]
-    least, largest = min(cells, default=0.0), max(cells, default=1.0)
+    every = rows_of(tasks)
+    rows = thinned(every, most)
+    places, path = laid_out(rows)
     canvas = Canvas()
-    title, told = _words(tasks, found, levels)
+    title = f"Plan: {len(tasks):,} tasks in {1 + max((task.level for task in tasks), default=-1):,} levels"
+    told = _sentences(tasks, every, rows)
     canvas.text(_MARGIN, 26, title, "title")
-    canvas.text(_MARGIN, 46, told)
-    if found.tasks:
-        drawn_ramp(canvas, _MARGIN, 56, f"{format_bytes(round(2**low))} … {format_bytes(round(2**high))}")
-    for edges, kind in ((found.direct, ""), (found.through, "through")):
-        for here, there in edges:
-            canvas.line((*places[there], *places[here]), kind)
-    for task, size, area in zip(found.tasks, sizes, cells, strict=True):
-        x, y = places[task.key]
-        radius = _SMALL + (_LARGE - _SMALL) * math.sqrt((area - least) / max(largest - least, 1.0))
+    for k, sentence in enumerate(told):
+        canvas.text(_MARGIN, 46 + 16 * k, sentence, "soft")
+    columns = _Columns(rows, 1 + max((lane for lane, _ in places.values()), default=0))
+    sizes = [math.log2(max(row.task.nbytes, 1)) for row in rows]
+    low, high = min(sizes, default=0.0), max(sizes, default=1.0)
+    top = _legend(canvas, rows, 46 + 16 * len(told), (low, high), any(not row.direct for row in rows))
+    columns.head(canvas, top + 14)
+    top += 34
+    at = {key: (_MARGIN + 8 + _LANE * lane, top + _ROW * line) for key, (lane, line) in places.items()}
+    for row in rows:
+        if row.parent is not None:
+            kind = ("one" if {row.key, row.parent} <= path else "") if row.direct else "through"
+            canvas.path(_edge(at[row.key], at[row.parent]), kind)
+    largest = max((row.cells for row in rows), default=1)
+    for row, size in zip(rows, sizes, strict=True):
         colour = colour_of((size - low) / max(high - low, 1.0))
-        kind = "disk" if "disk" in task.place else "device" if "device" in task.place else ""
-        canvas.circle(x, y, radius, colour, title=task.text, kind=kind)
-        if len(found.tasks) <= _LABELLED and task.label:
-            canvas.text(x, y + _LARGE + 12, task.label, "label", "middle")
-    return canvas.svg(width, _TOP + _DOWN * levels + _MARGIN, title, told)
+        columns.row(canvas, row, at[row.key], colour, _BAR / max(largest, 1))
+    width = max(columns.width, text_width([title], len(title)) * 1.25, text_width(told, 200)) + 2 * _MARGIN
+    return canvas.svg(width, top + _ROW * len(rows) + _MARGIN, title, " ".join(told))
 
 
-def _words(tasks: Sequence[Drawn], found: Thinned, levels: int) -> tuple[str, str]:
-    """Return what a drawing shows, and what its colours mean and it leaves out."""
-    title = f"{len(tasks):,} tasks in {levels if tasks else 0:,} levels"
-    told = "colour: bytes of the table that a task makes; area: cells that it sweeps"
-    places = " ".join(task.place for task in tasks)
-    told += (
-        "; orange frame: on disk" if "disk" in places else "; green frame: on a device" if "device" in places else ""
-    )
-    if left_out := len(tasks) - len(found.tasks):
-        drawn = {task.key for task in found.tasks}
-        largest = max(task.nbytes for task in tasks if task.key not in drawn)
-        told = (
-            f"drawn are the {len(found.tasks):,} of the largest tables; {left_out:,} whose tables have at most "
-            f"{format_bytes(largest)} are left out, dashed lines lead through them"
+def _edge(here: tuple[float, float], there: tuple[float, float]) -> str:
+    """Return the line from a row down to its parent, which is in the same lane or one lane further left."""
+    (x, y), (to_x, to_y) = here, there
+    if x == to_x:
+        return f"M{x:.1f} {y:.1f}V{to_y:.1f}"
+    return f"M{x:.1f} {y:.1f}C{x:.1f} {y + 12:.1f} {to_x:.1f} {y + 6:.1f} {to_x:.1f} {y + _ROW:.1f}V{to_y:.1f}"
+
+
+def _sentences(tasks: Sequence[Drawn], every: Sequence[PlanRow], rows: Sequence[PlanRow]) -> list[str]:
+    """Return what the picture shows and what it leaves out."""
+    if not rows:
+        return ["Nothing is left to compute."]
+    told = ["Each row is an elimination. Its table goes down the line to the row that uses it."]
+    if len(tasks) > len(every):
+        told.append("The message back to an elimination and its results are in the same row.")
+    if left_out := len(every) - len(rows):
+        most = max(cells for cells in sorted(row.cells for row in every)[:left_out])
+        told.append(
+            f"{left_out:,} of {len(every):,} eliminations are left out, each with at most {most:,} cells. "
+            "Dashed lines lead through them."
         )
-    return title, told
+    return told
 
 
-def _placed(found: Thinned) -> tuple[dict[str, tuple[float, float]], float]:
-    """Return where tasks stand, and the width: below what they need, in the middle of it."""
-    needs: dict[str, list[str]] = defaultdict(list)
-    for here, there in (*found.direct, *found.through):
-        needs[here].append(there)
-    rows: dict[int, list[Drawn]] = defaultdict(list)
-    for task in found.tasks:
-        rows[task.level].append(task)
-    widest = max(map(len, rows.values()), default=1)
-    width = max(_LEAST_WIDTH, 2 * _MARGIN + _ACROSS * widest)
-    places: dict[str, tuple[float, float]] = {}
-    for level in sorted(rows):
-        row = sorted(rows[level], key=lambda task: _middle(needs[task.key], places, width / 2))
-        step = (width - 2 * _MARGIN) / len(row)
-        for k, task in enumerate(row):
-            places[task.key] = _MARGIN + (k + 0.5) * step, _TOP + _DOWN * (level + 0.5)
-    return places, width
+def _legend(canvas: Canvas, rows: Sequence[PlanRow], y: float, sizes: tuple[float, float], dashed: bool) -> float:
+    """Draw what colours, lines and frames mean; return where the legend ends."""
+    if not rows:
+        return y
+    low, high = (format_bytes(round(2**size)) for size in sizes)
+    drawn_ramp(canvas, _MARGIN, y, f"bytes of a table, logarithmic: {low} … {high}" if low != high else f"{low} a table")
+    y += 26
+    places = " ".join(row.task.place for row in rows)
+    x = float(_MARGIN)
+    if any(row.parent for row in rows):
+        canvas.line((x, y, x + 22, y), "one")
+        x = _words(canvas, x + 28, y, "most expensive path")
+    if dashed:
+        canvas.line((x, y, x + 22, y), "through")
+        x = _words(canvas, x + 28, y, "through steps that are left out")
+    for word, kind, meaning in (("disk", "disk", "on disk"), ("device", "device", "on a device")):
+        if word in places:
+            canvas.circle(x + 6, y, _RADIUS, "none", kind=kind)
+            x = _words(canvas, x + 17, y, meaning)
+    return y + 12
 
 
-def _middle(keys: Sequence[str], places: Mapping[str, tuple[float, float]], otherwise: float) -> float:
-    return sum(places[key][0] for key in keys) / len(keys) if keys else otherwise
+def _words(canvas: Canvas, x: float, y: float, words: str) -> float:
+    """Write words of a legend; return where the next entry begins."""
+    canvas.text(x, y + 4, words)
+    return x + CHARACTER * len(words) + 22
+
+
+class _Columns:
+    """The columns beside the tree: names, numbers and bars."""
+
+    def __init__(self, rows: Sequence[PlanRow], lanes: int) -> None:
+        self._names = _MARGIN + 8 + _LANE * lanes + 6
+        longest = text_width([*(row.task.label for row in rows), "eliminates"], _ELIMINATED)
+        self._tables = self._names + longest + _GAP
+        self._cells = self._tables + 0.9 * text_width([*(row.task.over for row in rows), "table of"], _TABLE) + _NUMBERS
+        self._bytes = self._cells + _NUMBERS
+        self._bars = self._bytes + _GAP
+        self._back = any(row.back for row in rows)
+        self.width = self._bars + _BAR + (110 if any(row.hidden for row in rows) else 0)
+
+    def head(self, canvas: Canvas, y: float) -> None:
+        """Write the heads of the columns."""
+        canvas.text(self._names, y, "eliminates", "soft")
+        canvas.text(self._tables, y, "table of", "soft")
+        canvas.text(self._cells, y, "cells", "soft", "end")
+        canvas.text(self._bytes, y, "bytes", "soft", "end")
+        canvas.rect((self._bars, y - 9, 10, 10), "bar")
+        canvas.text(self._bars + 15, y, "cells", "soft")
+        if self._back:
+            canvas.rect((self._bars + 62, y - 9, 10, 10), "back")
+            canvas.text(self._bars + 77, y, "messages back, results", "soft")
+
+    def row(self, canvas: Canvas, row: PlanRow, at: tuple[float, float], colour: str, scale: float) -> None:
+        """Draw one row; ``scale`` is the pixels of a cell."""
+        x, y = at
+        task = row.task
+        kind = "disk" if "disk" in task.place else "device" if "device" in task.place else ""
+        canvas.circle(x, y, _RADIUS, colour, title=row.text, kind=kind)
+        base = y + 4
+        canvas.text(self._names, base, shorten(task.label, _ELIMINATED))
+        canvas.text(self._tables, base, shorten(task.over, _TABLE), "small")
+        canvas.text(self._cells, base, f"{row.cells:,}", "small", "end")
+        canvas.text(self._bytes, base, format_bytes(task.nbytes), "small", "end")
+        split = self._bars + scale * task.cells
+        canvas.rect((self._bars, y - 6, max(scale * task.cells, 0.5), 12), "bar", title=f"{task.cells:,} cells")
+        if row.back:
+            canvas.rect((split, y - 6, max(scale * row.back, 0.5), 12), "back", title=f"{row.back:,} cells")
+        if row.hidden:
+            canvas.text(self._bars + scale * row.cells + 8, base, f"and {row.hidden:,} smaller", "small soft")
+

@@ -15,14 +15,15 @@ from ..written_files import whole_text
 # From small to large.
 _RAMP: Final = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 _STYLE: Final = (
-    "svg.bf{--ink:#222;--soft:#666;--line:#999;--paper:#fff;--bar:#4c78a8;--other:#c85200;--seen:#ffe9b8}"
+    "svg.bf{--ink:#222;--soft:#666;--line:#999;--paper:#fff;--bar:#4c78a8;--other:#c85200;--seen:#ffe9b8;"
+    "background:var(--paper)}"
     "@media(prefers-color-scheme:dark){svg.bf{--ink:#eee;--soft:#aaa;--line:#888;--paper:#1b1b1b;--bar:#7fa8d9;"
     "--other:#ff9d4d;--seen:#5c4a14}}"
     ".bf text{font:12px system-ui,sans-serif;fill:var(--ink)}.bf .title{font-size:15px;font-weight:600}"
-    ".bf .label{font-size:10px}.bf .soft{fill:var(--soft)}.bf line,.bf path{stroke:var(--line);fill:none}"
+    ".bf .label{font-size:10px}.bf .small{font-size:11px}.bf .soft{fill:var(--soft)}.bf line,.bf path{stroke:var(--line);fill:none}"
     ".bf .through{stroke-dasharray:4 3}.bf circle{stroke:var(--line);stroke-width:.6}"
     ".bf .box{fill:var(--paper);stroke:var(--line)}.bf .seen{stroke:var(--other);stroke-width:2.5}"
-    ".bf .bar{fill:var(--bar)}.bf .one{stroke:var(--bar);stroke-width:2}.bf .two{stroke:var(--other);stroke-width:2;"
+    ".bf .bar{fill:var(--bar)}.bf .back{fill:var(--other)}.bf .one{stroke:var(--bar);stroke-width:2}.bf .two{stroke:var(--other);stroke-width:2;"
     "stroke-dasharray:7 3}.bf .disk{stroke:var(--other);stroke-width:2.5}.bf .device{stroke:#2a9d3a;stroke-width:2.5}"
 )
 #: Pixels that a character takes, about.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
@@ -51,6 +51,8 @@ class TaskNode:
         Where it runs: "memory", "slices", "part 17", "stage 2 on disk", "device", …
     repeats : int
         How many times it runs: once for each slice or box that it is in, and for each sweep of a count.
+    bucket : str
+        Key of the first elimination of its bucket: of a message from above, the elimination that the message goes to.
     """
 
     key: str
@@ -65,6 +67,7 @@ class TaskNode:
     seconds: float | None
     place: str
     repeats: int = 1
+    bucket: str = ""
 
     def __call__(self, *found: TaskNode) -> TaskNode:
         """Return the node: what a Dask scheduler computes of :meth:`.TaskGraph.to_dask`."""
@@ -186,15 +189,15 @@ class TaskGraph:
 
     def draw(self, most: int | None = None) -> Svg:
         """Draw the graph as :meth:`to_svg` does, as a value that notebooks show."""
-        return svg_of(self._drawn(), PlanningPolicy.current().drawn_tasks if most is None else most)
+        return svg_of(self._drawn(), PlanningPolicy.current().drawn_rows if most is None else most)
 
     def to_svg(self, most: int | None = None) -> str:
-        """Draw the graph by level, coloured by bytes.
+        """Draw the plan as a tree, with a row for each elimination and bars whose areas are cells.
 
         Parameters
         ----------
         most : int, optional
-            Draw so many tasks at most, those of the largest tables; the picture says what it leaves out.
+            Draw at most ``most`` eliminations, those with the most cells. The picture states what it leaves out.
         """
         return self.draw(most).text
 
@@ -217,7 +220,18 @@ class TaskGraph:
 
     def _drawn(self) -> list[Drawn]:
         return [
-            Drawn(key, node.needs, node.level, node.nbytes, _label(node), _text(node), node.cells, node.place)
+            Drawn(
+                key,
+                node.needs,
+                node.level,
+                node.nbytes,
+                label=", ".join(node.eliminated) or "–",
+                text=_text(node),
+                cells=node.cells * node.repeats,
+                place=node.place,
+                over=", ".join(node.variables) or "one number",
+                row=node.bucket,
+            )
             for key, node in self.nodes.items()
         ]
 
@@ -240,12 +254,6 @@ def graph_ending(path: str | PathLike[str]) -> str:
     if ending not in _ENDINGS:
         raise ModelError(f"a graph is written to a .svg, .html or .json file, not to {Path(path).name!r}")
     return ending
-
-
-def _label(node: TaskNode) -> str:
-    """A few characters that stand in a drawing of few tasks."""
-    shown = node.eliminated if node.kind == "elimination" else node.variables
-    return ", ".join(shown[:2]) + ("…" if len(shown) > 2 else "")
 
 
 def _text(node: TaskNode) -> str:
@@ -276,10 +284,12 @@ def task_graph(sections: Sequence[GraphSection], measure: TableMeasure, name: Ca
     nodes: dict[str, TaskNode] = {}
     known: dict[int, str] = {}
     outputs: dict[str, None] = {}
+    buckets: dict[int, str] = {}
     for section in sections:
         makers = dict(known)
         for position, step in enumerate(section.steps):
             node = _node(section, position, step, makers, nodes, measure, name)
+            node = replace(node, bucket=_bucket(node, step.node, measure.nodes, buckets, nodes))
             nodes[node.key] = node
             makers[step.node] = node.key
         known.update({number: makers[table] for number, table in section.outputs.items()})
@@ -314,6 +324,17 @@ def _node(
         place=section.place(step.node),
         repeats=section.repeats(position),
     )
+
+
+def _bucket(
+    node: TaskNode, table: int, tree_nodes: int, buckets: dict[int, str], nodes: Mapping[str, TaskNode]
+) -> str:
+    """Return the key of the elimination that a task belongs to, and enter a new elimination into ``buckets``."""
+    if node.kind == "elimination":
+        return buckets.setdefault(table, node.key)
+    if node.kind == "message" and (found := buckets.get(table - tree_nodes)):
+        return found
+    return nodes[node.needs[0]].bucket if node.needs else node.key
 
 
 def _unused(key: str, nodes: Mapping[str, TaskNode]) -> str:

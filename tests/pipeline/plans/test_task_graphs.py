@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.drawings.graph_picture import Drawn, svg_of, thinned
+from bucketflow.pipeline.drawings.graph_picture import Drawn, laid_out, rows_of, svg_of, thinned
 from bucketflow.pipeline.plans.plan import Plan, empty_plan
 from bucketflow.pipeline.plans.task_graph import TaskGraph, TaskNode
 from bucketflow.pipeline.plans.worker_parts import for_workers
@@ -150,38 +150,78 @@ def circles(svg: str) -> int:
     return len(ElementTree.fromstring(svg).findall("{http://www.w3.org/2000/svg}circle"))
 
 
-def test_a_small_graph_is_drawn_whole_and_a_large_one_says_what_it_leaves_out() -> None:
+def eliminations(graph: TaskGraph) -> list[TaskNode]:
+    return [node for node in graph.nodes.values() if node.kind == "elimination"]
+
+
+def test_a_small_plan_is_drawn_whole_and_a_large_one_says_what_it_leaves_out() -> None:
     graph = planned("marginals").graph()
+    steps = eliminations(graph)
     whole, part = graph.to_svg(), graph.to_svg(most=10)
-    assert circles(whole) == len(graph)
+    assert circles(whole) == len(steps)
     assert "left out" not in whole
     assert circles(part) == 10
     assert f"{len(graph):,} tasks in {graph.levels:,} levels" in part
-    left = sorted((node.nbytes for node in graph.nodes.values()), reverse=True)[10]
-    assert f"{len(graph) - 10:,} whose tables have at most {bucketflow.pipeline.errors.format_bytes(left)}" in part
+    assert f"{len(steps) - 10:,} of {len(steps):,} eliminations are left out" in part
     ElementTree.fromstring(graph.to_html(most=10).removeprefix("<!DOCTYPE html>").replace("<meta charset='utf-8'>", ""))
 
 
-def test_a_thinned_graph_connects_what_was_connected() -> None:
+def drawn(graph: TaskGraph) -> list[Drawn]:
+    return graph._drawn()
+
+
+@pytest.mark.parametrize("query", ["optimum", "marginals"])
+def test_rows_of_a_plan_hold_every_task_and_all_cells(query: str) -> None:
+    graph = planned(query).graph()
+    rows = rows_of(drawn(graph))
+    assert [row.key for row in rows] == [node.key for node in eliminations(graph)]
+    assert sum(row.cells for row in rows) == sum(node.cells * node.repeats for node in graph.nodes.values())
+    for row in rows:
+        users = [node.key for node in eliminations(graph) if row.key in node.needs]
+        assert row.parent == (users[0] if users else None)
+
+
+def test_a_message_back_is_in_the_row_of_its_elimination() -> None:
     graph = planned("marginals").graph()
-    tasks = [Drawn(key, node.needs, node.level, node.nbytes, "", "") for key, node in graph.nodes.items()]
-    found = thinned(tasks, 40)
-    kept = {task.key for task in found.tasks}
-    edges: Mapping[str, set[str]] = {key: set() for key in kept}
-    for here, there in (*found.direct, *found.through):
-        edges[here].add(there)
-    for key in kept:
-        waiting, there = [key], set[str]()
-        while waiting:
-            more = edges[waiting.pop()] - there
-            there |= more
-            waiting += more
-        assert there == (reached(graph, [key]) & kept) - {key}
+    for node in graph.nodes.values():
+        if node.kind == "message" and (up := graph.nodes[node.bucket]).key not in node.needs:
+            assert set(node.variables) == set(up.variables)
+
+
+def test_a_thinned_plan_connects_rows_to_the_nearest_row_below() -> None:
+    rows = rows_of(drawn(planned("marginals").graph()))
+    parents = {row.key: row.parent for row in rows}
+    found = thinned(rows, len(rows) // 2)
+    kept = {row.key for row in found}
+    assert len(found) == len(rows) // 2
+    assert min(row.cells for row in found if row.parent) >= max(row.cells for row in rows if row.key not in kept)
+    for row in found:
+        above = parents[row.key]
+        while above is not None and above not in kept:
+            above = parents[above]
+        assert row.parent == above
+        assert row.direct == (parents[row.key] == above)
+    assert sum(row.hidden for row in found) == len(rows) - len(found)
+
+
+def test_no_line_of_a_plan_crosses_a_step() -> None:
+    rows = rows_of(drawn(planned("optimum").graph()))
+    places, path = laid_out(rows)
+    assert sorted(line for _, line in places.values()) == list(range(len(rows)))
+    assert len({places[key][0] for key in path}) == 1
+    for row in rows:
+        if row.parent is None:
+            continue
+        (lane, line), (below, end) = places[row.key], places[row.parent]
+        assert line < end
+        assert lane - below in (0, 1)
+        assert not [key for key, place in places.items() if place[0] == below and line < place[1] < end]
 
 
 def test_names_from_files_are_escaped() -> None:
     task = Drawn("a", (), 0, 8, "<b>&'", "</title><script>")
     svg = svg_of([task], 5).text
+    assert "&lt;b&gt;" in svg
     assert "<script>" not in svg
     ElementTree.fromstring(svg)
 
@@ -197,7 +237,7 @@ def test_the_command_writes_all_three_kinds_of_files(tmp_path: Path) -> None:
     assert told["tasks"] == len(graph) == len(told["nodes"])
     assert told["outputs"] == list(graph.outputs)
     assert {name for node in told["nodes"] for name in node["variables"]} <= set(bucketflow.load("diagnosis").names)
-    assert circles((tmp_path / "g.svg").read_text()) == len(graph)
+    assert circles((tmp_path / "g.svg").read_text()) == len(eliminations(graph))
     assert re.search(r"<svg.*</svg>", (tmp_path / "g.html").read_text(), re.DOTALL)
 
 
