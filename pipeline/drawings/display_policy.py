@@ -66,7 +66,7 @@ class DisplayPolicy(Policy):
     step_bars: int = 20
     label_names: int = 3
     same_seconds: float = 1e-4
-    network_nodes: int = 120
+    network_nodes: int = 256
     communities: int = 40
     bar_states: int = 6
     label_characters: int = 22

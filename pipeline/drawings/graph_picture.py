@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import format_bytes, shorten
-from .svg import CHARACTER, Canvas, Svg, colour_of, drawn_ramp, text_width
+from .svg import Canvas, Svg, colour_of, drawn_ramp, legend_words, text_width
 
 # Pixels: height of a row, width of a lane, margin, radius of a step, longest bar.
 _ROW: Final = 20
@@ -214,7 +214,9 @@ def svg_of(tasks: Sequence[Drawn], most: int) -> Svg:
     columns = _Columns(rows, 1 + max((lane for lane, _ in places.values()), default=0))
     sizes = [math.log2(max(row.task.nbytes, 1)) for row in rows]
     low, high = min(sizes, default=0.0), max(sizes, default=1.0)
-    top = _legend(canvas, rows, 46 + 16 * len(told), (low, high), any(not row.direct for row in rows))
+    legend = Canvas()
+    top = _legend(legend, rows, 46 + 16 * len(told), (low, high), any(not row.direct for row in rows))
+    canvas.group("legend", legend)
     columns.head(canvas, top + 14)
     top += 34
     at = {key: (_MARGIN + 8 + _LANE * lane, top + _ROW * line) for key, (lane, line) in places.items()}
@@ -259,27 +261,21 @@ def _legend(canvas: Canvas, rows: Sequence[PlanRow], y: float, sizes: tuple[floa
     if not rows:
         return y
     low, high = (format_bytes(round(2**size)) for size in sizes)
-    drawn_ramp(canvas, _MARGIN, y, f"bytes of a table, logarithmic: {low} … {high}" if low != high else f"{low} a table")
+    drawn_ramp(canvas, _MARGIN, y, f"bytes of a table, logarithmic: {low} … {high}")
     y += 26
     places = " ".join(row.task.place for row in rows)
     x = float(_MARGIN)
     if any(row.parent for row in rows):
         canvas.line((x, y, x + 22, y), "one")
-        x = _words(canvas, x + 28, y, "most expensive path")
+        x = legend_words(canvas, x + 28, y, "most expensive path")
     if dashed:
         canvas.line((x, y, x + 22, y), "through")
-        x = _words(canvas, x + 28, y, "through steps that are left out")
+        x = legend_words(canvas, x + 28, y, "through steps that are left out")
     for word, kind, meaning in (("disk", "disk", "on disk"), ("device", "device", "on a device")):
         if word in places:
             canvas.circle(x + 6, y, _RADIUS, "none", kind=kind)
-            x = _words(canvas, x + 17, y, meaning)
+            x = legend_words(canvas, x + 17, y, meaning)
     return y + 12
-
-
-def _words(canvas: Canvas, x: float, y: float, words: str) -> float:
-    """Write words of a legend; return where the next entry begins."""
-    canvas.text(x, y + 4, words)
-    return x + CHARACTER * len(words) + 22
 
 
 class _Columns:
@@ -324,4 +320,3 @@ class _Columns:
             canvas.rect((split, y - 6, max(scale * row.back, 0.5), 12), "back", title=f"{row.back:,} cells")
         if row.hidden:
             canvas.text(self._bars + scale * row.cells + 8, base, f"and {row.hidden:,} smaller", "small soft")
-

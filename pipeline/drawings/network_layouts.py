@@ -1,4 +1,4 @@
-"""Where boxes of a network stand: by Graphviz where it is installed, by networkx, or level by level."""
+"""Place the boxes of a network: on a grid, by Graphviz if it is installed, by networkx, or level by level."""
 
 from __future__ import annotations
 
@@ -37,11 +37,64 @@ def placed(sizes: Sizes, edges: Sequence[Edge], directed: bool) -> Places:
     """
     if not sizes:
         return {}
+    if not directed and (cells := grid_cells(list(sizes), edges)):
+        return _on_grid(sizes, cells)
     if (dot := shutil.which("dot")) is not None and (found := _by_graphviz(dot, sizes, edges, directed)):
         return found
     if directed or find_spec("networkx") is None:
         return _by_level(sizes, edges)
     return _by_springs(sizes, edges)
+
+
+def grid_cells(names: Sequence[str], edges: Sequence[Edge]) -> dict[str, tuple[int, int]]:
+    """Return the column and the row of each node if the network is a rectangular grid, and nothing otherwise.
+
+    The distances of a node from two neighbouring corners are the sum and the difference of its coordinates. The
+    coordinates are a proof: every cell has one node, and every edge joins two neighbours.
+    """
+    beside: dict[str, set[str]] = {name: set() for name in names}
+    for a, b in edges:
+        beside[a].add(b)
+        beside[b].add(a)
+    pairs = sum(map(len, beside.values())) // 2
+    corners = [name for name in names if len(beside[name]) == 2]
+    if len(corners) != 4:
+        return {}
+    first = _distances(beside, corners[0])
+    for corner in corners[1:]:
+        columns = first.get(corner, 0) + 1
+        rows, rest = divmod(len(names), columns)
+        if rest or rows < 2 or columns < 2 or pairs != rows * (columns - 1) + columns * (rows - 1):
+            continue
+        second = _distances(beside, corner)
+        cells = {
+            name: ((first[name] - second[name] + columns - 1) // 2, (first[name] + second[name] - columns + 1) // 2)
+            for name in names
+            if name in first and name in second
+        }
+        near = all(
+            sum(abs(p - q) for p, q in zip(cells[a], cells[b], strict=True)) == 1 for a, b in edges if a in cells
+        )
+        if near and len({*cells.values()}) == len(names) and max(row for _, row in cells.values()) == rows - 1:
+            return cells
+    return {}
+
+
+def _distances(beside: Mapping[str, set[str]], start: str) -> dict[str, int]:
+    """Return the number of edges between a node and every other that it is connected to."""
+    found, ring, far = {start: 0}, [start], 0
+    while ring:
+        far += 1
+        ring = list(dict.fromkeys(other for name in ring for other in beside[name] if other not in found))
+        found.update(dict.fromkeys(ring, far))
+    return found
+
+
+def _on_grid(sizes: Sizes, cells: Mapping[str, tuple[int, int]]) -> Places:
+    """Place boxes in columns and rows of equal size."""
+    across = max(width for width, _ in sizes.values()) + _GAP
+    down = max(height for _, height in sizes.values()) + _GAP
+    return _from_corner({name: (across * column, down * row) for name, (column, row) in cells.items()}, sizes)
 
 
 def _by_graphviz(dot: str, sizes: Sizes, edges: Sequence[Edge], directed: bool) -> Places:
@@ -70,10 +123,10 @@ def _by_springs(sizes: Sizes, edges: Sequence[Edge]) -> Places:
     graph = networkx.Graph()
     graph.add_nodes_from(sizes)
     graph.add_edges_from(edges)
-    found = networkx.spring_layout(graph, seed=0, iterations=120)
+    found = networkx.spring_layout(graph, seed=0, iterations=300)
     names = list(sizes)
     boxes = np.array([sizes[name] for name in names])
-    spread = float(np.sqrt((boxes[:, 0] + _GAP).max() * (boxes[:, 1] + _GAP).max() * len(names))) * 0.9
+    spread = float(np.sqrt((boxes[:, 0] + _GAP).max() * (boxes[:, 1] + _GAP).max() * len(names))) * 1.2
     middles = np.array([found[name] for name in names])
     middles = (middles - middles.min(axis=0)) / np.maximum(np.ptp(middles, axis=0), 1e-9) * [1.6 * spread, spread]
     apart = _moved_apart(middles, boxes + _GAP)

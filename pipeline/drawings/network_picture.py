@@ -11,12 +11,15 @@ from typing import Final, Literal
 from ...cluster.version import install_hint
 from ..errors import BucketflowError, shorten
 from .display_policy import DisplayPolicy
+from .edge_routes import curved, edge_routes
 from .network_layouts import Edge, placed
-from .svg import Canvas, Svg, text_width
+from .svg import Canvas, Svg, legend_words, text_width
 
 _MARGIN, _TOP = 16, 62
 _ROW, _HEAD, _BAR = 14, 20, 70
 _LEAST_WIDTH: Final = 420
+# Pixels before a bend at which an edge begins to turn.
+_BEND: Final = 10.0
 
 Pair = tuple[float, float]
 NodeKind = Literal["variable", "function", "community"]
@@ -71,14 +74,13 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
     canvas = Canvas()
     at = {key: (x + _MARGIN, y + _TOP) for key, (x, y) in places.items()}
     most = max(weights.values(), default=1)
-    for a, b in edges:
-        ends = (*at[a], *at[b]) if weights else _between(at[a], sizes[a], at[b], sizes[b])
-        width = 1 + 5 * weights[a, b] / most if weights else None
-        if directed:
-            (x1, y1, x2, y2) = ends
-            canvas.path(f"M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}", more=" marker-end='url(#bf-end)'")
-        else:
-            canvas.line(ends, width=width)
+    for (a, b), bends in edge_routes(at, sizes, edges).items():
+        begin = _edge_of(at[a], sizes[a], (bends or [at[b]])[0])
+        end = _edge_of(at[b], sizes[b], (bends or [at[a]])[-1])
+        more = " marker-end='url(#bf-end)'" if directed else ""
+        if weights:
+            more = f" style='stroke-width:{1 + 5 * weights[a, b] / most:.1f}'"
+        canvas.path(curved([begin, *bends, end], _BEND), more=more)
     for node in nodes:
         _draw(canvas, node, at[node.key], sizes[node.key])
     width = (
@@ -87,7 +89,35 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
     height = max([_TOP, *(y + sizes[k][1] / 2 for k, (_, y) in at.items())]) + _MARGIN
     canvas.text(_MARGIN, 24, title, "title")
     canvas.text(_MARGIN, 44, told, "soft")
-    return canvas.svg(width, height, title, told)
+    legend = Canvas()
+    width = max(width, _legend(legend, nodes, bool(weights), directed, height) + _MARGIN)
+    canvas.group("legend", legend)
+    return canvas.svg(width, height + 26, title, told)
+
+
+def _legend(canvas: Canvas, nodes: Sequence[NetworkNode], communities: bool, directed: bool, y: float) -> float:
+    """Draw below a network what its shapes and colours mean; return where the legend ends."""
+    x = float(_MARGIN)
+    if directed:
+        canvas.path(f"M{x:.1f} {y:.1f}H{x + 22:.1f}", more=" marker-end='url(#bf-end)'")
+        x = legend_words(canvas, x + 28, y, "from a parent to a child")
+    elif communities:
+        canvas.line((x, y, x + 22, y), width=4)
+        x = legend_words(canvas, x + 28, y, "functions between two communities")
+    else:
+        canvas.line((x, y, x + 22, y))
+        x = legend_words(canvas, x + 28, y, "function of two variables")
+    if any(node.kind == "function" for node in nodes):
+        canvas.rect((x, y - 6, 12, 12), "bar")
+        x = legend_words(canvas, x + 18, y, "function of more variables")
+    if any(node.observed for node in nodes):
+        canvas.rect((x, y - 6, 20, 12), "box seen", rounded=3)
+        x = legend_words(canvas, x + 26, y, "observed")
+    if any(node.doubt is not None for node in nodes):
+        for k in range(10):
+            canvas.rect((x + 5 * k, y - 5, 5, 10), fill=_doubt_colour(k / 9))
+        x = legend_words(canvas, x + 56, y, "certain … undecided")
+    return x
 
 
 def _size(node: NetworkNode) -> tuple[float, float]:
@@ -102,8 +132,8 @@ def _size(node: NetworkNode) -> tuple[float, float]:
         return max(label, 40.0), 26.0
     shown = node.bars[: policy.bar_states]
     rows = len(shown) + (len(node.bars) > len(shown))
-    states = text_width([state for state, _ in shown], policy.label_characters // 2) * 0.95
-    return max(label, states + _BAR + 62.0), _HEAD + _ROW * rows + 6.0
+    states = text_width([state for state, _ in shown], 2 * policy.label_characters // 3) * 0.95
+    return max(label, states + _BAR + 66.0), _HEAD + _ROW * rows + 6.0
 
 
 def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tuple[float, float]) -> None:
@@ -125,10 +155,10 @@ def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tupl
     canvas.text(x, box[1] + 15 if node.bars else y + 4, label, anchor="middle")
     shown = node.bars[: policy.bar_states]
     left = box[0] + 9
-    begin = box[0] + width - _BAR - 44
+    begin = box[0] + width - _BAR - 48
     for k, (state, share) in enumerate(shown):
         line = box[1] + _HEAD + _ROW * k + 10
-        canvas.text(left, line, shorten(state, policy.label_characters // 2), "label")
+        canvas.text(left, line, shorten(state, 2 * policy.label_characters // 3), "label")
         canvas.rect((begin, line - 8, _BAR * min(max(share, 0.0), 1.0), 9), "bar")
         canvas.text(box[0] + width - 5, line, f"{100 * share:.1f}%", "label", "end")
     if more := len(node.bars) - len(shown):
@@ -140,16 +170,8 @@ def _doubt_colour(doubt: float) -> str:
     return f"hsl({120 * (1 - min(max(doubt, 0.0), 1.0)):.0f} 65% 45%)"
 
 
-def _between(
-    a: tuple[float, float], own: tuple[float, float], b: tuple[float, float], other: tuple[float, float]
-) -> tuple[float, float, float, float]:
-    """Return where the line between the middles of two boxes leaves the one and meets the other."""
-    x1, y1 = _edge_of(a, own, b)
-    x2, y2 = _edge_of(b, other, a)
-    return x1, y1, x2, y2
-
-
 def _edge_of(at: Pair, size: Pair, towards: Pair) -> Pair:
+    """Return the point where the line from the middle of a box towards another point leaves the box."""
     dx, dy = towards[0] - at[0], towards[1] - at[1]
     if dx == dy == 0:
         return at

@@ -20,10 +20,12 @@ _STYLE: Final = (
     "@media(prefers-color-scheme:dark){svg.bf{--ink:#eee;--soft:#aaa;--line:#888;--paper:#1b1b1b;--bar:#7fa8d9;"
     "--other:#ff9d4d;--seen:#5c4a14}}"
     ".bf text{font:12px system-ui,sans-serif;fill:var(--ink)}.bf .title{font-size:15px;font-weight:600}"
-    ".bf .label{font-size:10px}.bf .small{font-size:11px}.bf .soft{fill:var(--soft)}.bf line,.bf path{stroke:var(--line);fill:none}"
+    ".bf .label{font-size:10px}.bf .small{font-size:11px}.bf .soft{fill:var(--soft)}"
+    ".bf line,.bf path{stroke:var(--line);fill:none}"
     ".bf .through{stroke-dasharray:4 3}.bf circle{stroke:var(--line);stroke-width:.6}"
     ".bf .box{fill:var(--paper);stroke:var(--line)}.bf .seen{stroke:var(--other);stroke-width:2.5}"
-    ".bf .bar{fill:var(--bar)}.bf .back{fill:var(--other)}.bf .one{stroke:var(--bar);stroke-width:2}.bf .two{stroke:var(--other);stroke-width:2;"
+    ".bf .back{fill:var(--other)}.bf .bar{fill:var(--bar)}.bf .one{stroke:var(--bar);stroke-width:2}"
+    ".bf .two{stroke:var(--other);stroke-width:2;"
     "stroke-dasharray:7 3}.bf .disk{stroke:var(--other);stroke-width:2.5}.bf .device{stroke:#2a9d3a;stroke-width:2.5}"
 )
 #: Pixels that a character takes, about.
@@ -126,6 +128,10 @@ class Canvas:
         place = f"cx='{x:.1f}' cy='{y:.1f}' r='{radius:.1f}'"
         self._parts.append(_with_title(f"<circle{_classed(kind)} {place} fill='{fill}'", title))
 
+    def group(self, kind: str, inside: Canvas) -> None:
+        """Add the elements of another canvas as one group."""
+        self._parts.append(f"<g class='{kind}'>{''.join(inside._parts)}</g>")
+
     def svg(self, width: float, height: float, title: str, told: str = "") -> Svg:
         """Return the drawing, with what it shows in words for who cannot see it."""
         size = f"width='{width:.0f}' height='{height:.0f}' viewBox='0 0 {width:.0f} {height:.0f}'"
@@ -161,6 +167,12 @@ def drawn_ramp(canvas: Canvas, x: float, y: float, ends: str) -> None:
     for k in range(40):
         canvas.rect((x + 5 * k, y, 5, 10), fill=colour_of(k / 39))
     canvas.text(x + 208, y + 9, ends)
+
+
+def legend_words(canvas: Canvas, x: float, y: float, words: str) -> float:
+    """Write words of a legend; return where the next entry begins."""
+    canvas.text(x, y + 4, words)
+    return x + CHARACTER * len(words) + 22
 
 
 def text_width(words: Iterable[str], most: int) -> float:

@@ -326,9 +326,7 @@ def _node(
     )
 
 
-def _bucket(
-    node: TaskNode, table: int, tree_nodes: int, buckets: dict[int, str], nodes: Mapping[str, TaskNode]
-) -> str:
+def _bucket(node: TaskNode, table: int, tree_nodes: int, buckets: dict[int, str], nodes: Mapping[str, TaskNode]) -> str:
     """Return the key of the elimination that a task belongs to, and enter a new elimination into ``buckets``."""
     if node.kind == "elimination":
         return buckets.setdefault(table, node.key)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -18,9 +18,12 @@ from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.drawings import network_layouts
 from bucketflow.pipeline.drawings.charts import lines, table
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
+from bucketflow.pipeline.drawings.edge_routes import edge_routes
 from bucketflow.pipeline.drawings.html import bars
 from bucketflow.pipeline.drawings.svg import Svg
 from tests.models import grid
+
+Pair = tuple[float, float]
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -60,7 +63,7 @@ def test_costs_are_drawn_as_variables_and_functions() -> None:
     assert len(elements(drawn, "rect", "box")) == 40
     assert len(elements(drawn, "rect", "bar")) == sum(len(scope) > 2 for scope in scopes)
     binary = {scope for scope in scopes if len(scope) == 2}
-    assert len(elements(drawn, "line")) == len(binary) + sum(len(s) for s in scopes if len(s) > 2)
+    assert len(elements(drawn, "path")) == len(binary) + sum(len(s) for s in scopes if len(s) > 2)
 
 
 def test_large_models_are_drawn_as_communities(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,12 +74,16 @@ def test_large_models_are_drawn_as_communities(monkeypatch: pytest.MonkeyPatch) 
     except ImportError:
         networkx_is_there = False
     if networkx_is_there:
-        said = texts(model.draw())
+        with DisplayPolicy.using(network_nodes=100):
+            said = texts(model.draw())
         assert sum(int(text.split()[0]) for text in said if text.endswith(" variables")) == 210
-        with DisplayPolicy.using(communities=3):
+        with DisplayPolicy.using(network_nodes=100, communities=3):
             assert len(elements(model.draw(), "rect", "box")) == 3
     monkeypatch.setattr("bucketflow.pipeline.drawings.network_picture.find_spec", lambda name: None)
-    with pytest.raises(bucketflow.BucketflowError, match=r"by its communities, which networkx finds: .*draw"):
+    with (
+        DisplayPolicy.using(network_nodes=100),
+        pytest.raises(bucketflow.BucketflowError, match=r"by its communities, which networkx finds: .*draw"),
+    ):
         model.draw()
 
 
@@ -101,6 +108,57 @@ def test_circles_of_edges_have_places_too() -> None:
     sizes = dict.fromkeys("abc", (40.0, 20.0))
     assert network_layouts.placed(sizes, [("a", "b"), ("b", "c"), ("c", "a")], True).keys() == sizes.keys()
     assert network_layouts.placed({}, [], True) == {}
+
+
+def runs_through(a: Pair, b: Pair, box: tuple[Pair, Pair]) -> bool:
+    """Whether the line between two points runs through the inside of a box, by small steps."""
+    (x, y), (width, height) = box
+    steps = np.linspace(0, 1, 400)
+    across, down = a[0] + steps * (b[0] - a[0]) - x, a[1] + steps * (b[1] - a[1]) - y
+    return bool(((np.abs(across) < width / 2) & (np.abs(down) < height / 2)).any())
+
+
+@pytest.mark.parametrize("directed", [True, False])
+def test_edges_do_not_run_through_boxes(directed: bool) -> None:
+    rng = np.random.default_rng(5)
+    sizes = {str(k): (50.0 + 60 * rng.random(), 20.0 + 40 * rng.random()) for k in range(30)}
+    pairs = {(min(a, b), max(a, b)) for a, b in rng.integers(30, size=(60, 2)).tolist() if a != b}
+    edges = [(str(a), str(b)) for a, b in pairs]
+    places = network_layouts.placed(sizes, edges, directed)
+    routes = edge_routes(places, sizes, edges)
+    assert [*routes] == edges
+    assert any(routes.values())
+    for (a, b), bends in routes.items():
+        points = [places[a], *bends, places[b]]
+        boxes = [(places[name], sizes[name]) for name in sizes if name not in (a, b)]
+        assert not any(runs_through(p, q, box) for p, q in pairwise(points) for box in boxes)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 2), (2, 5), (4, 3), (12, 12)])
+def test_grids_are_drawn_as_grids(rows: int, columns: int) -> None:
+    rng = np.random.default_rng(rows)
+    names = [str(k) for k in rng.permutation(rows * columns)]
+    cells = {(r, c): names[r * columns + c] for r in range(rows) for c in range(columns)}
+    edges = [(cells[r, c], cells[r + 1, c]) for r in range(rows - 1) for c in range(columns)]
+    edges += [(cells[r, c + 1], cells[r, c]) for r in range(rows) for c in range(columns - 1)]
+    rng.shuffle(edges)
+    sizes = dict.fromkeys(rng.permutation(names), (40.0, 26.0))
+    found = network_layouts.grid_cells(list(sizes), edges)
+    assert len({*found.values()}) == rows * columns
+    assert all(sum(abs(p - q) for p, q in zip(found[a], found[b], strict=True)) == 1 for a, b in edges)
+    places = network_layouts.placed(sizes, edges, False)
+    assert len({x for x, _ in places.values()}) in (rows, columns)
+    if rows * columns > 4:
+        assert network_layouts.grid_cells(list(sizes), edges[1:]) == {}
+        assert network_layouts.grid_cells(list(sizes), [*edges, (cells[0, 0], cells[rows - 1, columns - 1])]) == {}
+
+
+def test_networks_that_are_no_grids_have_no_cells() -> None:
+    ring = [(str(k), str((k + 1) % 8)) for k in range(8)]
+    assert network_layouts.grid_cells([str(k) for k in range(8)], ring) == {}
+    assert network_layouts.grid_cells(["a", "b"], []) == {}
+    apart = [("0", "1"), ("1", "3"), ("3", "2"), ("2", "0"), ("4", "5")]
+    assert network_layouts.grid_cells([str(k) for k in range(6)], apart) == {}
 
 
 def test_names_are_escaped() -> None:
