@@ -156,7 +156,7 @@ def _end_bounded(result: Result | Marginals) -> None:
 @click.option(
     "--graph",
     metavar="FILE",
-    help="Write the task graph to a .svg, .html or .json file: a node for each elimination, message and result.",
+    help="Write the task graph to a .svg, .html, .png, .pdf or .json file: a row for each elimination.",
 )
 @guarded
 def plan(
@@ -197,7 +197,7 @@ def plan(
 
 @main.command(cls=Grouped)
 @click.argument("file")
-@click.option("-o", "--output", required=True, metavar="FILE", help="Drawing to write: .svg or .html.")
+@click.option("-o", "--output", required=True, metavar="FILE", help="Drawing to write: .svg, .html, .png or .pdf.")
 @click.option("--posteriors", is_flag=True, help="Compute posteriors and draw them in the boxes.")
 @click.option(
     "--evidence",

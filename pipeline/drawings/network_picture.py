@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from colorsys import hls_to_rgb
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, Literal
@@ -166,8 +167,9 @@ def _draw(canvas: Canvas, node: NetworkNode, at: tuple[float, float], size: tupl
 
 
 def _doubt_colour(doubt: float) -> str:
-    """From green, decided, to red."""
-    return f"hsl({120 * (1 - min(max(doubt, 0.0), 1.0)):.0f} 65% 45%)"
+    """Return a colour from green (certain) to red (undecided)."""
+    mixed = hls_to_rgb((1 - min(max(doubt, 0.0), 1.0)) / 3, 0.45, 0.65)
+    return "#" + "".join(f"{round(255 * part):02x}" for part in mixed)
 
 
 def _edge_of(at: Pair, size: Pair, towards: Pair) -> Pair:

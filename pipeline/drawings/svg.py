@@ -9,8 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from ..errors import ModelError, shorten
-from ..written_files import whole_text
+from ..errors import ModelError, shorten, writing
+from ..written_files import whole_file, whole_text
+from .rendering import RENDERED, check_renderer, rendered
+
+_ENDINGS: Final = (".svg", ".html", *RENDERED)
 
 # From small to large.
 _RAMP: Final = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
@@ -61,29 +64,39 @@ class Svg:
         return f"<drawing: {self.title or 'untitled'}; save(path) writes it>"
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the drawing to a ``.svg`` file, or a page with it to ``.html``.
+        """Write the drawing to a ``.svg``, ``.png`` or ``.pdf`` file, or a page with it to ``.html``.
 
         Raises
         ------
         ModelError
             If the name ends in anything else, or the file cannot be written.
+        BucketflowError
+            If a ``.png`` or ``.pdf`` file is requested and CairoSVG, from the extra ``draw``, is not installed.
         """
         ending = drawing_ending(path)
+        if ending in RENDERED:
+            content = rendered(self.text, ending)
+            with whole_file(path) as partial, writing(path):
+                partial.write_bytes(content)
+            return
         with whole_text(path) as file:
             file.write(self.text if ending == ".svg" else page_of(self.text, self.title))
 
 
 def drawing_ending(path: str | PathLike[str]) -> str:
-    """Return how the name of a file for a drawing ends.
+    """Return the ending of a drawing's file, after a check that such files can be written.
 
     Raises
     ------
     ModelError
-        If that is neither .svg nor .html.
+        If the ending is not one of .svg, .html, .png and .pdf.
+    BucketflowError
+        If CairoSVG is missing for .png or .pdf.
     """
     ending = Path(path).suffix.lower()
-    if ending not in (".svg", ".html"):
-        raise ModelError(f"a drawing is written to a .svg or .html file, not to {str(path)!r}")
+    if ending not in _ENDINGS:
+        raise ModelError(f"a drawing is written to a .svg, .html, .png or .pdf file, not to {str(path)!r}")
+    check_renderer(ending)
     return ending
 
 

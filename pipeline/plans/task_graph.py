@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from ...tasks.steps.step import Step
 from ..drawings.graph_picture import Drawn, svg_of
+from ..drawings.rendering import RENDERED, check_renderer
 from ..drawings.svg import Svg, page_of
 from ..errors import ModelError
 from ..written_files import whole_text
@@ -20,7 +21,7 @@ from .planning_policy import PlanningPolicy
 Kind = Literal["elimination", "message", "result"]
 """A step up the tree, a message from above, or what an answer is read from."""
 
-_ENDINGS: Final = ("svg", "html", "json")
+_ENDINGS: Final = (".svg", ".html", ".json", *RENDERED)
 
 
 @dataclass(frozen=True)
@@ -206,17 +207,20 @@ class TaskGraph:
         return page_of(self.to_svg(most), f"Task graph: {len(self):,} tasks")
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the graph to a ``.svg``, ``.html`` or ``.json`` file.
+        """Write the graph to a ``.svg``, ``.html``, ``.png``, ``.pdf`` or ``.json`` file.
 
         Raises
         ------
         ModelError
             If the name ends in anything else, or the file cannot be written.
+        BucketflowError
+            If a ``.png`` or ``.pdf`` file is requested and CairoSVG, from the extra ``draw``, is not installed.
         """
-        texts = {"svg": self.to_svg, "html": self.to_html, "json": self.to_json}
-        ending = graph_ending(path)
+        if graph_ending(path) != ".json":
+            self.draw().save(path)
+            return
         with whole_text(path) as file:
-            file.write(texts[ending]())
+            file.write(self.to_json())
 
     def _drawn(self) -> list[Drawn]:
         return [
@@ -243,16 +247,19 @@ class TaskGraph:
 
 
 def graph_ending(path: str | PathLike[str]) -> str:
-    """Return how the name of a file for a graph ends.
+    """Return the ending of a graph's file, after a check that such files can be written.
 
     Raises
     ------
     ModelError
-        If graphs are not written to such files.
+        If the ending is not one of .svg, .html, .png, .pdf and .json.
+    BucketflowError
+        If CairoSVG is missing for .png or .pdf.
     """
-    ending = Path(path).suffix.removeprefix(".").lower()
+    ending = Path(path).suffix.lower()
     if ending not in _ENDINGS:
-        raise ModelError(f"a graph is written to a .svg, .html or .json file, not to {Path(path).name!r}")
+        raise ModelError(f"a graph is written to a .svg, .html, .png, .pdf or .json file, not to {Path(path).name!r}")
+    check_renderer(ending)
     return ending
 
 

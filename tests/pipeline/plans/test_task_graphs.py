@@ -244,7 +244,7 @@ def test_the_command_writes_all_three_kinds_of_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (["diagnosis", "--graph", "g.png"], 2, "a graph is written to a .svg, .html or .json file, not to 'g.png'"),
+        (["diagnosis", "--graph", "g.gif"], 2, "a .svg, .html, .png, .pdf or .json file, not to 'g.gif'"),
         (["diagnosis", "--graph", "nowhere/g.svg", "--query", "marginals"], 2, "cannot write nowhere/g.svg"),
         (["satellite", "--graph", "g.svg", "--method", "search"], 2, "there is no task graph"),
     ],

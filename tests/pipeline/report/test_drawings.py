@@ -20,6 +20,7 @@ from bucketflow.pipeline.drawings.charts import lines, table
 from bucketflow.pipeline.drawings.display_policy import DisplayPolicy
 from bucketflow.pipeline.drawings.edge_routes import edge_routes
 from bucketflow.pipeline.drawings.html import bars
+from bucketflow.pipeline.drawings.rendering import light
 from bucketflow.pipeline.drawings.svg import Svg
 from tests.models import grid
 
@@ -237,10 +238,45 @@ def test_the_command_draws(tmp_path: Path) -> None:
     assert run("satellite", "-o", str(tmp_path / "b.html")).exit_code == 0
     assert "<svg" in (tmp_path / "b.html").read_text()
     for args, message in (
-        (("diagnosis", "-o", "a.png"), "a drawing is written to a .svg or .html file"),
+        (("diagnosis", "-o", "a.gif"), "a drawing is written to a .svg, .html, .png or .pdf file"),
         (("diagnosis", "-o", str(tmp_path / "no" / "a.svg")), "cannot write"),
         (("satellite", "-o", str(path), "--posteriors"), "cost network"),
     ):
         done = run(*args)
         assert done.exit_code == 2
         assert message in done.output
+
+
+@pytest.mark.parametrize(("ending", "begin"), [("png", b"\x89PNG\r\n"), ("pdf", b"%PDF-")])
+def test_models_and_plans_are_written_as_png_and_pdf(ending: str, begin: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("cairosvg", exc_type=ImportError)
+    commands = (["draw", "diagnosis", "-o"], ["plan", "diagnosis", "--query", "marginals", "--graph"])
+    for k, command in enumerate(commands):
+        path = tmp_path / f"{k}.{ending}"
+        done = CliRunner().invoke(main, [*command, str(path)])
+        assert done.exit_code == 0, done.output
+        assert path.read_bytes().startswith(begin)
+        assert len(path.read_bytes()) > 5_000
+
+
+def test_drawings_for_other_programs_have_colours_in_place_of_variables() -> None:
+    text = bucketflow.draw("diagnosis").text
+    plain = light(text)
+    assert "var(" in text
+    assert "var(" not in plain
+    assert "@media" not in plain
+    assert "fill:#4c78a8" in plain
+    assert plain.count("<rect") == text.count("<rect")
+    ElementTree.fromstring(plain)
+
+
+@pytest.mark.parametrize("args", [("draw", "diagnosis", "-o"), ("plan", "diagnosis", "--graph")])
+def test_without_cairosvg_one_sentence_says_what_to_install(
+    args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bucketflow.pipeline.drawings.rendering.find_spec", lambda name: None)
+    done = CliRunner().invoke(main, [*args, str(tmp_path / "a.png")])
+    assert done.exit_code != 0
+    assert "a .png file is written by CairoSVG, which is not installed: pip install" in done.output
+    assert "[draw]" in done.output
+    assert not list(tmp_path.iterdir())
