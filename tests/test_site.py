@@ -31,7 +31,7 @@ def pages() -> dict[str, str]:
     pytest.importorskip("mkdocs", reason="the site is built with the extra docs")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [str(SITE), *sys.path])
-        return dict(import_module("site_hooks").generated_pages())
+        return dict(import_module("site_hooks").generated_pages(run=False))
 
 
 def nav_pages(nav: list[Any]) -> Iterator[str]:
@@ -147,3 +147,18 @@ def test_completion_offers_commands_options_examples_and_files(typed: str, offer
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_BUCKETFLOW_COMPLETE": "bash_complete"}
     done = CliRunner().invoke(main, [], prog_name="bucketflow", env=words)
     assert done.output.split() == offered
+
+
+def test_results_of_a_notebook_are_those_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SITE))
+    notebooks = import_module("notebook_pages")
+    names: dict[str, Any] = {}
+    assert notebooks.results("import bucketflow\nfound = bucketflow.marginals('diagnosis')", names) == []
+    drawn, shown = notebooks.results("print('drawn')\nfound.draw()", names)
+    assert drawn["text"] == "drawn\n"
+    assert shown["data"]["image/svg+xml"] == names["found"].draw().text
+    cells = [{"cell_type": "markdown", "source": ["# Title\n"]}, {"cell_type": "code", "source": ["a = 1\n", "a + 1"]}]
+    (_, code) = notebooks.executed("n", json.dumps({"cells": cells}))
+    assert code["outputs"] == [{"data": {"text/plain": "2"}}]
+    with pytest.raises(ValueError, match=r"n: cell 1 failed: ZeroDivisionError"):
+        notebooks.executed("n", json.dumps({"cells": [{"cell_type": "code", "source": "1 / 0"}]}))

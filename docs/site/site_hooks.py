@@ -25,13 +25,13 @@ import bucketflow  # noqa: E402
 from bucketflow.pipeline.cli.manual import command_texts  # noqa: E402
 from bucketflow.pipeline.formats.format_table import markdown_table, unread_formats  # noqa: E402
 
-# Notebooks are run, and their results shown, where this is set; that takes a minute, and the extra `test`.
-_RUN = bool(os.environ.get("BUCKETFLOW_RUN_NOTEBOOKS"))
+# BUCKETFLOW_RUN_NOTEBOOKS=0 leaves out the results of notebooks, which take some seconds.
+_RUN = os.environ.get("BUCKETFLOW_RUN_NOTEBOOKS") != "0"
 _TOP = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 
 
-def generated_pages() -> Iterator[tuple[str, str]]:
-    """Yield the path and the text of each page that is no file in `docs`."""
+def generated_pages(run: bool = _RUN) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each page that is no file in `docs`; if ``run``, notebooks with their results."""
     for page, file in _TOP.items():
         yield page, top_page(file)
     for page, names in names_by_page().items():
@@ -41,7 +41,7 @@ def generated_pages() -> Iterator[tuple[str, str]]:
     for text in texts:
         yield f"reference/cli/{text.name}.md", command_page(text)
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
-        yield f"notebooks/{path.stem}.md", notebook_page(path, run=_RUN)
+        yield f"notebooks/{path.stem}.md", notebook_page(path, run)
     yield "reference/exit-codes.md", exit_codes()
     yield "reference/json.md", json_page()
     yield "reference/formats.md", formats_page()
