@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import rounded_sum
+from .complete_names import complete_names, complete_states
 from .options import Command, print_lines, print_notes
 
 if TYPE_CHECKING:
@@ -20,20 +21,43 @@ if TYPE_CHECKING:
 
 _OPTIONS: dict[str, Callable[[Command], Command]] = {
     "entropy": click.option(
-        "--entropy", multiple=True, metavar="a,b", help="Entropy of these variables together, in bits."
+        "--entropy",
+        multiple=True,
+        metavar="a,b",
+        shell_complete=complete_names(),
+        help="Entropy of these variables together, in bits.",
     ),
     "mutual": click.option(
-        "--mutual", multiple=True, metavar="a,b:c[|d]", help="Mutual information of two sets, given a third, in bits."
+        "--mutual",
+        multiple=True,
+        metavar="a,b:c[|d]",
+        shell_complete=complete_names(",:|"),
+        help="Mutual information of two sets, given a third, in bits.",
     ),
     "conditional": click.option(
-        "--conditional", multiple=True, metavar="a|b,c", help="The conditional distribution P(a | b, c)."
+        "--conditional",
+        multiple=True,
+        metavar="a|b,c",
+        shell_complete=complete_names(",|"),
+        help="The conditional distribution P(a | b, c).",
     ),
-    "voi": click.option("--voi", metavar="x", help="Value of information of each variable for x, in bits."),
+    "voi": click.option(
+        "--voi",
+        metavar="x",
+        shell_complete=complete_names(""),
+        help="Value of information of each variable for x, in bits.",
+    ),
     "relevant": click.option(
-        "--relevant", metavar="x", help="Effect of each finding on x, if removed and if alone, in bits."
+        "--relevant",
+        metavar="x",
+        shell_complete=complete_names(""),
+        help="Effect of each finding on x, if removed and if alone, in bits.",
     ),
     "sensitivity": click.option(
-        "--sensitivity", metavar="x=v", help="The posterior of a state as a function of each parameter of the network."
+        "--sensitivity",
+        metavar="x=v",
+        shell_complete=complete_states(),
+        help="The posterior of a state as a function of each parameter of the network.",
     ),
     "conflict": click.option("--conflict", is_flag=True, help="Degree to which the findings contradict each other."),
 }

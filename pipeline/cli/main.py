@@ -11,6 +11,7 @@ import click
 from ...cluster.version import __version__
 from ..models.option_rows import options_for
 from .assignments import many_asked, print_many, solving
+from .complete_names import complete_states
 from .ending import EXIT_CODES, Commands, guarded
 from .options import (
     Grouped,
@@ -196,13 +197,14 @@ def plan(
 
 
 @main.command(cls=Grouped)
-@click.argument("file")
+@click.argument("file", shell_complete=complete_model)
 @click.option("-o", "--output", required=True, metavar="FILE", help="Drawing to write: .svg, .html, .png or .pdf.")
 @click.option("--posteriors", is_flag=True, help="Compute posteriors and draw them in the boxes.")
 @click.option(
     "--evidence",
     multiple=True,
     metavar="FILE|x=v,…",
+    shell_complete=complete_states(files=True),
     help="Observed variables, as in `marginals`.",
 )
 @options_of("memory", "order", "seed")

@@ -14,6 +14,32 @@ from .options import Grouped
 _NAME = "bucketflow"
 _COMPLETE_VARIABLE = "_BUCKETFLOW_COMPLETE"  # as click has it for a program of this name
 
+# click's script for bash, with words that are split at blanks only. Bash itself splits Storm=yes at the equals sign and
+# replaces only the part after it.
+_BASH = """\
+_bucketflow_completion() {
+    local IFS=$'\\n'
+    local line="${COMP_LINE:0:COMP_POINT}"
+    local word="${line##*[[:blank:]]}"
+    local lead="${word%"${word##*[=:]}"}"
+    local -a words
+    IFS=$' \\t' read -r -a words <<< "$line"
+    [[ -z $word ]] && words+=("")
+    local response type value
+    response=$(env COMP_WORDS="$line" COMP_CWORD=$((${#words[@]} - 1)) _BUCKETFLOW_COMPLETE=bash_complete "$1")
+    for completion in $response; do
+        IFS=',' read -r type value <<< "$completion"
+        if [[ $type == file ]]; then
+            compopt -o default
+        else
+            COMPREPLY+=("${value#"$lead"}")
+        fi
+    done
+    if [[ ${#COMPREPLY[@]} == 1 && ${COMPREPLY[0]} == *= ]]; then compopt -o nospace; fi
+}
+complete -o nosort -F _bucketflow_completion bucketflow
+"""
+
 
 @dataclass(frozen=True)
 class CommandText:
@@ -106,4 +132,4 @@ def completion(shell: str) -> None:
 
     kind = get_completion_class(shell)
     assert kind is not None  # click has these three
-    click.echo(kind(main, {}, _NAME, _COMPLETE_VARIABLE).source())
+    click.echo(_BASH if shell == "bash" else kind(main, {}, _NAME, _COMPLETE_VARIABLE).source())

@@ -13,6 +13,7 @@ import click
 
 from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
+from .complete_names import complete_names, complete_states
 from .settings import give_way, variables_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def complete_model(context: click.Context, param: click.Parameter, incomplete: s
     from ..examples import examples
 
     named = [CompletionItem(each.name, help=each.title) for each in examples() if each.name.startswith(incomplete)]
-    return [*named, *complete_path(context, param, incomplete)]
+    # bash forgets what it was offered before a file
+    return [*complete_path(context, param, incomplete), *named]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -97,11 +99,13 @@ def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = ""
     project = click.option(
         "--project",
         metavar="x,y,…|FILE",
+        shell_complete=complete_names(files=True),
         help="Count or sum over assignments of these variables only (projection).",
     )
     maximize = click.option(
         "--maximize",
         metavar="x,y,…|FILE",
+        shell_complete=complete_names(files=True),
         help="Variables of --query mmap: names, or a .query or .map file with indices.",
     )
     return placing(query(project(maximize(options_of(*options_for("values"))(command)))))
@@ -118,7 +122,7 @@ def asking(command: Command) -> Command:
         "--evidence",
         multiple=True,
         metavar="FILE|x=v,…",
-        shell_complete=complete_path,
+        shell_complete=complete_states(files=True),
         help="Observed variables: a file, or x=v pairs; repeatable. v is a label (quote labels with commas: "
         'x="a,b"), an index from 0, or a likelihood for each state: x=[0.2,0.8].',
     )
@@ -139,13 +143,19 @@ def prune(command: Command) -> Command:
 def marginal_targets(command: Command) -> Command:
     """Options that name variables."""
     variables = click.option(
-        "--variables", default="all", show_default=True, metavar="a,b", help="Variables to compute marginals of."
+        "--variables",
+        default="all",
+        show_default=True,
+        metavar="a,b",
+        shell_complete=complete_names(),
+        help="Variables to compute marginals of.",
     )
     return variables(
         click.option(
             "--joint",
             multiple=True,
             metavar="a,b,c",
+            shell_complete=complete_names(),
             help="Also compute the joint distribution of these variables; repeatable.",
         )(command)
     )
