@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import click
@@ -19,7 +20,7 @@ from click.testing import CliRunner
 import bucketflow
 from bucketflow.pipeline.cli.ending import EXIT_STATUS
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.cli.manual import command_texts, man_page
+from bucketflow.pipeline.cli.manual import EXAMPLES, command_texts, man_page
 from tests.test_structure import ROOT
 
 SITE = ROOT / "docs" / "site"
@@ -106,7 +107,9 @@ def test_the_manual_has_every_command_and_is_roff() -> None:
     assert [text.name for text in command_texts()] == main.list_commands(click.Context(main))
     assert all(f".SS bucketflow {text.name}" in page for text in command_texts())
     requests = {line.split()[0] for line in page.splitlines() if line.startswith(".")}
-    assert requests == {".TH", ".SH", ".SS", ".PP", ".TP"}
+    assert requests == {".TH", ".SH", ".SS", ".PP", ".TP", ".RS", ".RE", ".nf", ".fi"}
+    sections = re.findall(r"^\.SH (.*)", page, re.MULTILINE)
+    assert sections == ["NAME", "SYNOPSIS", "COMMANDS", "EXIT STATUS", "ENVIRONMENT", "FILES", "EXAMPLES", "SEE ALSO"]
     assert CliRunner().invoke(main, ["man"]).output == page
 
 
@@ -147,6 +150,28 @@ def test_completion_offers_commands_options_examples_and_files(typed: str, offer
     words = {"COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" ")), "_BUCKETFLOW_COMPLETE": "bash_complete"}
     done = CliRunner().invoke(main, [], prog_name="bucketflow", env=words)
     assert done.output.split() == offered
+
+
+def test_examples_of_the_manual_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _, command in EXAMPLES:
+        program, *args = command.split()
+        done = CliRunner().invoke(main, args)
+        assert program == "bucketflow"
+        assert done.exit_code == 0, f"{command}\n{done.output}"
+    assert {"diagnosis.svg", "diagnosis.uai", "run"} <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_the_environment_of_the_manual_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variables and the file that the manual names change what a command does."""
+    assert "BUCKETFLOW_SOLVE_QUERY=count" in man_page()
+    monkeypatch.setenv("BUCKETFLOW_PLAN_QUERY", "marginals")
+    assert "71 steps" in CliRunner().invoke(main, ["plan", "diagnosis"]).output
+    monkeypatch.delenv("BUCKETFLOW_PLAN_QUERY")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    (tmp_path / "bucketflow").mkdir()
+    (tmp_path / "bucketflow" / "config.toml").write_text('[plan]\nquery = "marginals"\n')
+    assert "71 steps" in CliRunner().invoke(main, ["plan", "diagnosis"]).output
 
 
 def test_results_of_a_notebook_are_those_of_its_cells(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,9 +65,8 @@ def _completion(separators: str, states: bool, files: bool) -> Complete:
         # click leaves the file among the other arguments while the last option lacks its value
         file = context.params.get("file") or next(iter(context.args), None)
         words = offered(states_of(file), incomplete, separators, states)
-        # bash forgets what it was offered before a file, so the files come first
         paths = [CompletionItem(incomplete, type="file")] if files else []
-        return [*paths, *map(CompletionItem, words)]
+        return [*map(CompletionItem, words), *paths]
 
     return complete
 

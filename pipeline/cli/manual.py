@@ -14,6 +14,40 @@ from .options import Grouped
 _NAME = "bucketflow"
 _COMPLETE_VARIABLE = "_BUCKETFLOW_COMPLETE"  # as click has it for a program of this name
 
+#: Commands of the manual page and the task of each. They run on the bundled examples, one after the other.
+EXAMPLES = (
+    ("Find a best assignment of a cost network.", "bucketflow solve satellite"),
+    (
+        "Compute posteriors given evidence.",
+        "bucketflow marginals diagnosis --evidence Storm=yes --variables Flow,PanelPower",
+    ),
+    ("Show the cost of a query before it runs.", "bucketflow plan grid --query partition"),
+    (
+        "Solve within a memory budget, with tables on disk, in a directory from which the run can be resumed.",
+        "bucketflow solve grid --query partition --memory 64MB --fit spill --workdir run",
+    ),
+    ("Continue a run that was stopped.", "bucketflow resume run"),
+    ("Print an answer for another program.", "bucketflow solve satellite --json"),
+    ("Draw a network with posteriors.", "bucketflow draw diagnosis --posteriors -o diagnosis.svg"),
+    ("Convert a model to another format.", "bucketflow convert diagnosis diagnosis.uai"),
+)
+_FILES = {
+    "~/.config/bucketflow/config.toml": "Default options in TOML: options of all commands at the top, options of one "
+    "command in a table with its name. $XDG_CONFIG_HOME replaces ~/.config.",
+    "~/.cache/bucketflow": "Compiled code, measured rates of this machine, and the address of the background server. "
+    "$XDG_CACHE_HOME replaces ~/.cache.",
+    "DIR of --workdir": "The plan, the tables and the receipts of a run, for `resume` and `inspect`.",
+}
+_ENVIRONMENT = {
+    "BUCKETFLOW_OPTION": "The default of an option of all commands, such as BUCKETFLOW_MEMORY=8GB. The command line "
+    "overrides it, and it overrides the configuration file.",
+    "BUCKETFLOW_COMMAND_OPTION": "The default of an option of one command, such as BUCKETFLOW_SOLVE_QUERY=count.",
+    "BUCKETFLOW_CONFIG": "The configuration file.",
+    "BUCKETFLOW_CACHE": "The folder of compiled code, for example a folder that all users of a machine can read.",
+    "BUCKETFLOW_DATA": "The folder of the instances of `reproduce`.",
+    "DASK_SCHEDULER_ADDRESS": "The default of --scheduler.",
+}
+_SEE_ALSO = "dask(1), dot(1), toulbar2(1)"
 # click's script for bash, with words that are split at blanks only. Bash itself splits Storm=yes at the equals sign and
 # replaces only the part after it.
 _BASH = """\
@@ -87,9 +121,18 @@ def man_page() -> str:
     lines += [".SH SYNOPSIS", "\\fBbucketflow\\fR COMMAND [OPTIONS] [ARGS]...", ".SH COMMANDS"]
     for text in command_texts():
         lines += _command_lines(text)
-    lines += [".SH EXIT STATUS"]
-    for code, meaning in EXIT_STATUS.items():
-        lines += [".TP", f"\\fB{code}\\fR", _escaped(meaning)]
+    for title, rows in (
+        ("EXIT STATUS", {str(code): meaning for code, meaning in EXIT_STATUS.items()}),
+        ("ENVIRONMENT", _ENVIRONMENT),
+        ("FILES", _FILES),
+    ):
+        lines += [f".SH {title}"]
+        for term, meaning in rows.items():
+            lines += [".TP", f"\\fB{_escaped(term)}\\fR", _escaped(meaning)]
+    lines += [".SH EXAMPLES"]
+    for purpose, command in EXAMPLES:
+        lines += [".PP", _escaped(purpose), ".PP", ".RS 4", ".nf", _escaped(command), ".fi", ".RE"]
+    lines += [".SH SEE ALSO", _escaped(_SEE_ALSO)]
     return "\n".join(lines) + "\n"
 
 

@@ -43,8 +43,7 @@ def complete_model(context: click.Context, param: click.Parameter, incomplete: s
     from ..examples import examples
 
     named = [CompletionItem(each.name, help=each.title) for each in examples() if each.name.startswith(incomplete)]
-    # bash forgets what it was offered before a file
-    return [*complete_path(context, param, incomplete), *named]
+    return [*named, *complete_path(context, param, incomplete)]
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
