@@ -6,7 +6,6 @@ import doctest
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,11 @@ from click.testing import CliRunner
 
 from bucketflow.pipeline.cli import complete_names
 from bucketflow.pipeline.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def _time_to_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(complete_names, "_SECONDS", 1_000)
 
 
 def completed(*words: str) -> list[str]:
@@ -76,25 +80,30 @@ def test_names_that_a_shell_would_split_are_not_offered() -> None:
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
-    ("line", "expected"),
+    ("line", "count", "offers", "expected"),
     [
-        ("marginals diagnosis --evidence Storm=", {"no", "yes"}),
-        ("marginals diagnosis --evidence Flow=none,Storm=y", {"yes"}),
-        ("marginals diagnosis --variables Season,Stor", {"Season,Storm"}),
-        ("marginals diagnosis --evidence St", {"Storm=", "StreetFlooded="}),
-        ("so", {"solve"}),
-        ("marginals sat", {"satellite"}),
+        ("marginals m --evidence Storm=", 4, ["Storm=no", "Storm=yes"], ["no", "yes"]),
+        ("marginals m --evidence Flow=none,Storm=y", 4, ["Flow=none,Storm=yes"], ["yes"]),
+        ("marginals m --variables Season,Stor", 4, ["Season,Storm"], ["Season,Storm"]),
+        ("marginals m --evidence St", 4, ["Storm=", "StreetFlooded="], ["Storm=", "StreetFlooded="]),
+        ("marginals m --mutual a:", 4, ["a:b"], ["b"]),
+        ("marginals m --evidence ", 4, ["a=", "b="], ["a=", "b="]),
+        ("so", 1, ["solve"], ["solve"]),
     ],
 )
-def test_bash_replaces_the_word_after_the_equals_sign(line: str, expected: set[str], tmp_path: Path) -> None:
+def test_bash_replaces_the_word_after_the_equals_sign(
+    line: str, count: int, offers: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    """The script asks about whole words, and leaves out what bash keeps: all up to an equals sign or a colon."""
     script = tmp_path / "complete.sh"
     script.write_text(CliRunner().invoke(main, ["completion", "bash"]).stdout)
-    program = tmp_path / "bucketflow"
-    start = "import sys; sys.argv[0] = 'bucketflow'; from bucketflow.__main__ import run; run()"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{start}" "$@"\n')
+    program, asked = tmp_path / "bucketflow", tmp_path / "asked"
+    answers = "".join(f"plain,{word}\\n" for word in offers)
+    program.write_text(f'#!/bin/sh\necho "$COMP_CWORD $COMP_WORDS" > "{asked}"\nprintf "{answers}file,x\\n"\n')
     program.chmod(0o755)
     whole = f"bucketflow {line}"
     code = f'compopt() {{ :; }}; . "{script}"; COMP_LINE="{whole}"; COMP_POINT={len(whole)}; '
     code += f'COMPREPLY=(); _bucketflow_completion "{program}"; printf "%s\\n" "${{COMPREPLY[@]}}"'
     done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert set(done.stdout.split()) == expected, done.stderr
+    assert done.stdout.split() == expected, done.stderr
+    assert asked.read_text().rstrip("\n") == f"{count} {whole}"
