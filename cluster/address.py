@@ -5,7 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 # Seconds to wait for a scheduler, and then for its first worker: both may have been started a moment ago. A scheduler
@@ -26,6 +28,26 @@ class ClusterError(Exception):
 
 class ClusterLostError(ClusterError):
     """A cluster that went away in the middle of a run."""
+
+
+class WorkersDiedError(ClusterLostError):
+    """Several workers died of one task, probably short of memory."""
+
+
+@contextmanager
+def connected(client: Any) -> Iterator[None]:
+    """Raise one error if the scheduler of a client is gone; a client that knows it does not call the scheduler."""
+    if client.status != "running":
+        raise disconnected()
+    try:
+        yield
+    except (CancelledError, OSError):
+        raise disconnected() from None
+
+
+def disconnected() -> ClusterLostError:
+    """Return the error about a scheduler that went away."""
+    return ClusterLostError("the connection to the scheduler was lost")
 
 
 _listeners: list[Callable[[str], object]] = []

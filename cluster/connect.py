@@ -16,7 +16,8 @@ from . import address as addresses
 from .address import ClusterError as ClusterError
 from .address import ClusterLostError, verify_listening
 from .starting import LOOPBACK, NO_DASHBOARD, children_ignore_interrupts, starting, without_web_server
-from .version import __version__, install_hint
+from .version import install_hint
+from .worker_facts import worker_facts
 
 T = TypeVar("T")
 
@@ -248,12 +249,12 @@ def verify_certificates(address: str) -> None:
 
 
 def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
-    """Make sure that there are workers, and that they have this version of the package.
+    """Make sure that there are workers, and that all have this build of the package.
 
     Raises
     ------
     ClusterError
-        Naming a worker that does not.
+        If there are none, or naming a worker with another build.
     """
     try:
         with addresses.waiting_for(f"the scheduler at {client.scheduler.address} has no workers yet; waiting for one"):
@@ -262,10 +263,7 @@ def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
     except TimeoutError:
         place = client.scheduler.address
         raise ClusterError(f"the scheduler at {place} has no workers; start some: dask worker {place}") from None
-    for worker, version in client.run(worker_version, on_error="return").items():
-        if version != __version__:
-            has = f"bucketflow {version}" if isinstance(version, str) else f"no bucketflow ({version})"
-            raise ClusterError(f"worker {worker} has {has}, this is bucketflow {__version__}")
+    worker_facts(client)
 
 
 def verify_shared(client: Any, folder: Path) -> None:
@@ -308,8 +306,3 @@ def _read(path: Path) -> str | None:
         return path.read_text()
     except FileNotFoundError:
         return None
-
-
-def worker_version() -> str:
-    """Return the version of bucketflow where this runs."""
-    return __version__

@@ -5,15 +5,16 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future, wait
-from contextlib import contextmanager, suppress
+from concurrent.futures import Future, wait
+from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from .address import ClusterLostError
+from .address import ClusterLostError, WorkersDiedError, connected, disconnected
+from .admission import Admission
 from .pool import Call, Node, ReadyTasks, in_a_row
 
 Begin = Callable[..., Any]
@@ -66,11 +67,11 @@ class Watch:
         from distributed.scheduler import KilledWorker
 
         if future.status == "cancelled":
-            raise _disconnected()
+            raise disconnected()
         if future.status == "error":
             error = future.exception()
             if isinstance(error, KilledWorker):
-                raise ClusterLostError("several workers died of the same task, probably short of memory")
+                raise WorkersDiedError("several workers died of the same task, probably short of memory")
             return error
         return self._fetched(future)
 
@@ -86,7 +87,7 @@ class Watch:
         except Exception as error:
             if future.status in ("error", "cancelled"):
                 return self.outcome(future)
-            raise _disconnected() from error
+            raise disconnected() from error
 
     def look(self) -> None:
         """Raise if there have been no workers for a while."""
@@ -112,21 +113,6 @@ def fetching(future: Any) -> Future[Any]:
     return asyncio.run_coroutine_threadsafe(client.gather(future, asynchronous=True), client.loop.asyncio_loop)
 
 
-@contextmanager
-def connected(client: Any) -> Iterator[None]:
-    """Turn what a scheduler that is gone raises into one error; where that is known, it is not called."""
-    if client.status != "running":
-        raise _disconnected()
-    try:
-        yield
-    except (CancelledError, OSError):
-        raise _disconnected() from None
-
-
-def _disconnected() -> ClusterLostError:
-    return ClusterLostError("the connection to the scheduler was lost")
-
-
 # How long the number of workers is taken for granted.
 _FRESH_SECONDS = 1.0
 # A scheduler that is gone is noticed beside a question to it.
@@ -147,6 +133,8 @@ class DaskPool:
         Most workers that are kept busy.
     begins : mapping of function to callable
         Functions that are cut into several tasks when they are streamed or run as a graph.
+    admission : Admission, optional
+        Which workers may have tasks; by default all of them.
     """
 
     def __init__(
@@ -156,6 +144,7 @@ class DaskPool:
         priority: int = 0,
         most_workers: int | None = None,
         begins: Mapping[Callable[..., Any], Begin] | None = None,
+        admission: Admission | None = None,
     ):
         self.client = client
         self._key = key
@@ -164,6 +153,9 @@ class DaskPool:
         self._begins = begins or {}
         self._count = 0
         self._watch = Watch(self.slots)
+        self._admission = admission
+        # The workers that tasks are restricted to, where others of the cluster may have none.
+        self._only: list[str] | None = None
 
     @property
     def sent(self) -> int:
@@ -175,7 +167,15 @@ class DaskPool:
         while True:
             with connected(self.client), suppress(TimeoutError):
                 found = self.client.nthreads(callback_timeout=_ANSWER_SECONDS)
-                return {address: int(found[address]) for address in self._chosen(found)}
+                return {address: int(found[address]) for address in self._chosen(self._admitted(found))}
+
+    def _admitted(self, addresses: Collection[str]) -> Collection[str]:
+        """Return the workers that may have tasks; if others are there, tasks are restricted to these from now on."""
+        if self._admission is None:
+            return addresses
+        admitted = self._admission.admitted(addresses)
+        self._only = admitted if len(admitted) < len(addresses) else None
+        return admitted
 
     def _chosen(self, addresses: Collection[str]) -> list[str]:
         """Return all workers, or as many as are allowed: as long as those are there, the same ones."""
@@ -218,6 +218,8 @@ class DaskPool:
 
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
         """Return the restrictions with which Dask places a task."""
+        if self._only is not None:
+            return {"workers": self._only, "allow_other_workers": False}
         return {} if worker is None else {"workers": [worker], "allow_other_workers": True}
 
     def _next_key(self, function: Callable[..., Any]) -> str:

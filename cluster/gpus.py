@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
+from .admission import Admission
 from .cards import VISIBLE, take_most_free
 from .connect import ClusterError, started
 from .dask_pool import Begin, DaskPool, itself
@@ -217,7 +218,7 @@ class GpuPool(DaskPool):
         Tasks that one device has room for.
     light : collection of functions
         Tasks that use no device and may run anywhere.
-    priority, most_workers, begins
+    priority, most_workers, begins, admission
         As of any pool.
     """
 
@@ -231,8 +232,9 @@ class GpuPool(DaskPool):
         priority: int = 0,
         most_workers: int | None = None,
         begins: Mapping[Callable[..., Any], Begin] | None = None,
+        admission: Admission | None = None,
     ):
-        super().__init__(client, key, priority, most_workers, begins)
+        super().__init__(client, key, priority, most_workers, begins, admission)
         self._workers = self._allowed = list(workers)
         self._at_a_time = at_a_time
         self._light = {*light, itself}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import sys
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
@@ -14,6 +15,9 @@ PROCESS_BYTES = 50_000_000
 COMPILED_PROCESS_BYTES = 200_000_000
 # Left to everyone else when no budget is given.
 _SHARE = 0.8
+# Of the memory limit of a Dask worker. Above 0.6 Dask moves results to disk, above 0.8 the worker gets no new tasks, and
+# above 0.95 its nanny kills it.
+_LIMIT_SHARE = 0.6
 # Where little is free, small models that need no compiled code still get this much of it.
 _LEAST_SHARE = 0.25
 
@@ -31,15 +35,37 @@ _FILES = {
 
 
 def default_memory_bytes(root: Path = Path("/")) -> int:
-    """Return most of the memory that is available now, within the limits of the process's control groups.
+    """Return most of the memory that is available now, within the limits of control groups and of a Dask worker.
 
     Parameters
     ----------
     root : path
         Where ``proc`` and ``sys`` are.
     """
-    available = min([_free_bytes(root), *_left_in_groups(root)])
+    return min([shared_bytes(available_bytes(root)), *_task_bytes_of_dask()])
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """Return the memory that is available now, within the limits of the process's control groups."""
+    return min([_free_bytes(root), *_left_in_groups(root)])
+
+
+def shared_bytes(available: int) -> int:
+    """Return the part of available memory that tables may take; other programs keep the rest."""
     return max(int(available * _SHARE) - COMPILED_PROCESS_BYTES, int(available * _LEAST_SHARE))
+
+
+def limited_bytes(limit: int) -> int:
+    """Return the part of a Dask worker's memory limit that the tables of all its tasks may take."""
+    return max(int(limit * _LIMIT_SHARE) - COMPILED_PROCESS_BYTES, int(limit * _LIMIT_SHARE * _LEAST_SHARE))
+
+
+def _task_bytes_of_dask() -> Iterator[int]:
+    """Bytes for a task of each Dask worker of this process that has a memory limit; none if Dask is not in use."""
+    module = sys.modules.get("distributed.worker")
+    for worker in tuple(module.Worker._instances) if module else ():
+        if limit := getattr(worker.memory_manager, "memory_limit", None):
+            yield limited_bytes(int(limit)) // worker.state.nthreads
 
 
 def _free_bytes(root: Path) -> int:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+from functools import cache
+from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
 __version__: Final = "0.2.0.dev0"
 
 #: What ``pip`` calls the package that is imported as ``bucketflow``; the public package ``bucketflow`` is another one.
 DISTRIBUTION: Final = "bucketflow-inference"
+
+
+# What is installed of the package: not its tests, which a checkout has beside it.
+_ROOMS: Final = ("cluster", "pipeline", "storage", "tasks")
+_SHOWN_DIGITS: Final = 12
+
+
+@cache
+def source_digest() -> str:
+    """Return a digest of the package's Python files, which differs between any two commits that change one of them."""
+    root, digest = Path(__file__).parents[1], sha256()
+    for path in (root / "__init__.py", *sorted(path for room in _ROOMS for path in (root / room).rglob("*.py"))):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:_SHOWN_DIGITS]
 
 
 def install_hint(extra: str) -> str:

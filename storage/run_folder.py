@@ -17,6 +17,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+from . import ledger
 from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
 from .spec import DamagedError, OtherFormatError, StorageError, disk_full
 
@@ -182,6 +183,12 @@ class RunDir:
         """Store the plan, whole or not at all, with the version of the program that made it."""
         self._verify_writable()
         write_json(self.path / _PLAN, {**plan, "bucketflow": version})
+
+    def remove_tables(self) -> None:
+        """Remove the tables of the stored plan, and first the receipts for their chunks."""
+        self._verify_writable()
+        for folder in (self.path / ledger.FOLDER, *self.path.glob("tables*")):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def read_result(self) -> dict[str, Any] | None:
         """Return the stored answer, if the run is finished; one that is damaged is as good as none."""

@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Final
 
 from ...cluster.address import ClusterLostError
+from ...cluster.admission import UnfitWorkersError
 from ...cluster.dask_pool import DaskPool
 from ...cluster.device_threads import DeviceThreads, begun_devices
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool, ThreadPool
+from ...cluster.worker_facts import largest_worker
 from ...storage.files import free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, ModelError, format_bytes
 from ..machine.resources import Resources
-from ..options import Options
+from ..options import Options, parse_size
 from ..plans.plan import Plan
 from ..plans.planning_policy import PlanningPolicy
 from ..plans.repricing import with_rates
 from ..plans.worker_parts import TASK_SECONDS, for_workers, run_seconds, seconds_on_devices
 from ..results.proof import DaskWork
-from ..runs.pools import DaskPools, serial_pool, width_of
+from ..runs.pools import DaskPools, refused_workers, serial_pool, width_of
 from ..runs.run_policy import SlicePolicy
 from ..trees.costs import Rates
 from .run_folder import check_space
@@ -148,8 +150,38 @@ def pool_for(plan: Plan | None, resources: Resources) -> AbstractContextManager[
         leave_slot()
         from ..runs.step_tasks import BEGINS
 
-        return DaskPools(resources, at_a_time, BEGINS if resources.asked.tasks == "steps" else None)
+        begins = BEGINS if resources.asked.tasks == "steps" else None
+        return DaskPools(resources, at_a_time, begins, task_bytes_of(plan, resources))
     return nullcontext(ThreadPool(at_a_time)) if at_a_time > 1 else serial_pool(resources)
+
+
+def task_bytes_of(plan: Plan, resources: Resources) -> int:
+    """Return the bytes that a task of a plan may take; sparse tables may take the whole budget."""
+    return plan.peak_bytes if plan.row_bounds is None else resources.memory_bytes
+
+
+def verify_workers_memory(plan: Plan, resources: Resources, stored: bool) -> None:
+    """Refuse a budget that no worker of a running cluster has.
+
+    Parameters
+    ----------
+    stored : bool
+        Whether the plan is that of a run directory, which needs its own memory whatever is asked now.
+
+    Raises
+    ------
+    BudgetError
+        Naming the largest worker and its memory limit.
+    """
+    asked = resources.asked
+    if not asked.remote or asked.gpus is not None or why_here(plan, resources):
+        return
+    if asked.memory is None and not stored:
+        return  # the plan was made for the smallest worker
+    needed = task_bytes_of(plan, resources) if stored or asked.memory is None else parse_size(asked.memory)
+    if resources.workers and needed > (largest := largest_worker(resources.workers)).most_task_bytes:
+        again = "ask again" if asked.folder is None or not stored else f"bucketflow resume {asked.folder}"
+        raise BudgetError(refused_workers(UnfitWorkersError(largest, needed), again))
 
 
 def why_here(plan: Plan | None, resources: Resources) -> str:
@@ -176,6 +208,8 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
         seconds = inf if plan.way == "disk" else with_rates(plan, Rates()).sweep_seconds
     least = 2 * TASK_SECONDS
+    if resources.asked.remote and not plan.device and plan.peak_bytes > resources.host_bytes:
+        return ""  # it needs the memory of a worker
     return (
         "" if seconds >= least else f"the whole sweep takes {seconds:.2g} s, and is worth sending from {least:.2g} s on"
     )

@@ -30,7 +30,7 @@ from ..queries.arithmetic import Arithmetic, ScaledPartition, arithmetic_for, op
 from ..trees.costs import Rates
 from ..trees.tree import Target, Tree
 from .counts import counted_plan
-from .placement import divided, verify_kept
+from .placement import divided, verify_kept, verify_workers_memory
 from .question import Question
 
 if TYPE_CHECKING:
@@ -73,6 +73,8 @@ class Prepared:
         Rows that joins may have.
     most_primes : float
         Primes of a count, before it is priced again.
+    notes : tuple of str
+        What the caller should know of the planning.
     """
 
     question: Question
@@ -86,6 +88,7 @@ class Prepared:
     why_rows: str = ""
     most_work: float = inf
     most_primes: float = inf
+    notes: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan | None:
@@ -228,6 +231,7 @@ def planned(prepared: Prepared, rates: Callable[[Semiring], Rates], tree: Tree |
         plan = remembered_with_rates(plan, known)
     if not stored or plan.slices == 1:  # slices stay in the groups that have receipts
         plan = divided(plan, resources, known, lambda: prepared.memory_bytes)
+    verify_workers_memory(plan, resources, bool(stored))
     if prepared.network.query == "count":
         longest = min(prepared.most_work / ROWS_PER_SECOND, HOPELESS_SECONDS)
         plan = counted_plan(plan, prepared.network, prepared.arithmetic, known, prepared.memory_bytes, longest)
@@ -288,9 +292,17 @@ def cheapest_way(prepared: Prepared) -> Prices:
             plan = planner_of(prepared, UNLIMITED_BYTES).whole(_end_search)
             if plan.peak_bytes <= _SMALL_BYTES:
                 return Prices(plan)
+    if asked.remote and asked.memory is None and asked.gpus is None:
+        with suppress(BudgetError):
+            here = _fitted_on_cores(prepared, resources.host_bytes)
+            # a plan that needs next to no memory runs anywhere, and no worker is asked
+            if here.chosen.peak_bytes <= _SMALL_BYTES:
+                return here
+        if both_ways:  # one propagation runs in this process
+            return _fitted_on_cores(prepared, min(resources.memory_bytes, resources.host_bytes))
     planner = planner_of(prepared, resources.memory_bytes)
     if not planner.options.device:
-        return fitted(planner, asked.fit, resources.disk_bytes, partial(measured_disk_rate, asked.folder))
+        return _fitted_on_cores(prepared, resources.memory_bytes)
     from ..budget.device_fit import fitted_for_device, fitted_propagation_for_device
 
     if both_ways:
@@ -304,6 +316,13 @@ def cheapest_way(prepared: Prepared) -> Prices:
     around = _around(resources, link_rate=device.link_bytes_per_second)
     planner, begun = replace(planner, rates=device.rates), _begin_seconds(resources)
     return fitted_for_device(planner, asked.fit, around, resources.gpu_count, begun, parts=resources.distributed)
+
+
+def _fitted_on_cores(prepared: Prepared, memory_bytes: int) -> Prices:
+    """Choose how tables of all cells run on cores, within a budget."""
+    resources, asked = prepared.resources, prepared.resources.asked
+    planner = planner_of(prepared, memory_bytes)
+    return fitted(planner, asked.fit, resources.disk_bytes, partial(measured_disk_rate, asked.folder))
 
 
 def _begin_seconds(resources: Resources) -> float:
@@ -341,7 +360,7 @@ def _around(resources: Resources, **link: float) -> HostBudget:
     rate = partial(measured_disk_rate, asked.folder)
     files = asked.folder is not None or asked.remote
     cards = 1 if files or asked.tasks == "steps" else resources.gpu_count
-    return HostBudget(resources.host_bytes, files, resources.disk_bytes, rate, cards=cards, **link)
+    return HostBudget(resources.task_bytes, files, resources.disk_bytes, rate, cards=cards, **link)
 
 
 def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.sweeps.sweep import timed_steps
 from ..errors import BudgetError, format_bytes
 from ..machine.resources import Resources
-from ..options import Options
+from ..options import Options, parse_size
 from ..results.result import Result
 from ..runs.pools import open_tables
 from ..runs.run import TABLES, Run
@@ -76,7 +76,9 @@ def in_run_folder(folder: RunFolder, prepared: Prepared, progress: Progress | No
     def run() -> Answer:
         with _refused_again(prepared):
             return in_slices(
-                prepared, lambda once: answered(once, progress, folder.path, []), lambda once: keep_plan(folder, once)
+                prepared,
+                lambda once: answered(once, progress, folder.path, [*prepared.notes]),
+                lambda once: keep_plan(folder, once)
             )
 
     return written(folder, run)
@@ -105,20 +107,6 @@ def written(folder: RunFolder, run: Callable[[], Answer]) -> Answer:
     return found
 
 
-def _check_memory(prepared: Prepared) -> None:
-    """Refuse to go on with a stored plan that takes more memory than is asked for now."""
-    plan, resources = prepared.plan, prepared.resources
-    if not prepared.stored or plan is None or resources.asked.memory is None:
-        return
-    # by rows a run takes what its plan allows
-    needed = plan.peak_bytes if plan.row_bounds is None else prepared.memory_bytes
-    if needed > resources.memory_bytes:
-        raise BudgetError(
-            f"the run in {resources.asked.folder} takes {format_bytes(needed)} as it was planned, allowed "
-            f"{format_bytes(resources.memory_bytes)}; give as much --memory, or another --workdir"
-        )
-
-
 @contextmanager
 def _refused_again(prepared: Prepared) -> Iterator[None]:
     """Say where a refusal is that of a stored plan, which other budgets do not change."""
@@ -134,16 +122,55 @@ def _refused_again(prepared: Prepared) -> Iterator[None]:
 def planned_in(folder: RunFolder, options: Options, patient: bool = True) -> Prepared:
     """Plan in a run directory, or make the plan that it holds again; it is kept there.
 
+    A stored plan that needs more memory than the caller gives is replaced by a new one, and its tables are removed.
+
     Raises
     ------
     BudgetError
         If no acceptable plan fits the budgets.
     """
     stored = folder.stored_plan
+    if stored is not None and _exceeds(stored, options) and folder.rundir.read_result() is None:
+        return _planned_again(folder, options, patient, stored)
     prepared = prepare(folder.question, Resources(options), stored, patient=patient)
     if stored is None and not (prepared.plan is None and folder.is_used):
         keep_plan(folder, prepared)
     return prepared
+
+
+def _exceeds(stored: Mapping[str, Any], options: Options) -> bool:
+    """Whether a stored plan needs more memory than the caller gives; sparse tables may take the plan's whole budget."""
+    if options.memory is None or options.gpus is not None:
+        return False
+    needed: int = stored["memory_bytes"] if stored.get("rows") else stored["peak_bytes"]
+    return needed > parse_size(options.memory)
+
+
+def _planned_again(folder: RunFolder, options: Options, patient: bool, stored: Mapping[str, Any]) -> Prepared:
+    """Replace the plan of a run directory by one for less memory; the tables of the old plan do not serve the new one."""
+    prepared = prepare(folder.question, Resources(options), patient=patient)
+    removed = used_bytes(folder.path / TABLES)
+    folder.rundir.remove_tables()
+    keep_plan(folder, prepared)
+    note = (
+        f"planned again for {format_bytes(prepared.memory_bytes)} instead of {format_bytes(stored['peak_bytes'])}; "
+        f"{format_bytes(removed)} of finished tables were removed"
+    )
+    return replace(prepared, notes=(note,))
+
+
+def _check_memory(prepared: Prepared) -> None:
+    """Refuse to go on with a stored plan that takes more memory than the caller gives now."""
+    plan, resources = prepared.plan, prepared.resources
+    if not prepared.stored or plan is None or resources.asked.memory is None:
+        return
+    # by rows a run takes what its plan allows
+    needed = plan.peak_bytes if plan.row_bounds is None else prepared.memory_bytes
+    if needed > resources.memory_bytes:
+        raise BudgetError(
+            f"the run in {resources.asked.folder} takes {format_bytes(needed)} as it was planned, allowed "
+            f"{format_bytes(resources.memory_bytes)}; give as much --memory, or another --workdir"
+        )
 
 
 def keep_plan(folder: RunFolder, prepared: Prepared) -> None:

@@ -31,6 +31,8 @@ def resume(workdir: str | PathLike[str], *, progress: Asked = None, **options: U
     workdir : path
     progress : bool or callable, optional
         As in :func:`bucketflow.solve`.
+    memory : int or str, optional
+        With less memory than the stored plan needs, the run is planned again, and its finished tables are removed.
     workers, scheduler, client, threads, gpus
         Where to run; see :func:`bucketflow.solve`. Everything else is as the run began, and as an optimum that is
         bounded was last asked: for as many seconds more.

@@ -142,7 +142,7 @@ def log(job: str, scheduler: str | None) -> None:
         click.echo(json.dumps(line))
 
 
-def resumed_job(directory: str, scheduler: str | None) -> bool:
+def resumed_job(directory: str, scheduler: str | None, memory: str | None) -> bool:
     """Hand the job of a run directory to its cluster again; whether there is one."""
     from pathlib import Path
 
@@ -150,7 +150,7 @@ def resumed_job(directory: str, scheduler: str | None) -> bool:
 
     if not JobDir(Path(directory)).holds_job():
         return False
-    found = _found(directory, None).resume(scheduler=scheduler)
+    found = _found(directory, None).resume(scheduler=scheduler, memory=memory)
     click.echo(f"{found.id} {found.status}")
     return True
 

@@ -244,18 +244,21 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 @main.command("resume")
 @click.argument("directory", shell_complete=complete_path)
-@options_of("workers", "scheduler", "gpus")
+@options_of("memory", "workers", "scheduler", "gpus")
 @json_option
 @guarded
 @on_cluster
 def resume_command(directory: str, as_json: bool, **options: Any) -> None:
-    """Continue the run in DIRECTORY. A job is submitted again, unless --workers or --gpus is given."""
+    """Continue the run in DIRECTORY. A job is submitted again, unless --workers or --gpus is given.
+
+    With less --memory than its plan needs, the run is planned again.
+    """
     from ..api.progress import progress_bar
     from ..api.resume import resume
     from .jobs import resumed_job
 
     here = options["workers"] or options["gpus"] or options.get("client")
-    if not here and resumed_job(directory, options["scheduler"]):
+    if not here and resumed_job(directory, options["scheduler"], options["memory"]):
         return
     with progress_bar(hidden=as_json) as progress:
         result = resume(directory, progress=progress, **options)

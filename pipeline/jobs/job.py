@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
+from ..options import parse_size
 from ..public_names import public
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
@@ -203,21 +205,31 @@ class Job:
         self._dir.note("cancelling", key=record.key)
         return record.key
 
-    def resume(self, *, scheduler: str | None = None, client: Any = None) -> Job:
+    def resume(self, *, scheduler: str | None = None, client: Any = None, memory: int | str | None = None) -> Job:
         """Hand it to its cluster, or to another one, again.
+
+        Parameters
+        ----------
+        memory : int or str, optional
+            With less memory than its plan needs, the job is planned again.
 
         Raises
         ------
         BucketflowError
             If it is not stopped, or no cluster can take it.
         """
+        if memory is not None:
+            parse_size(memory)
         record = self.standing()
         if record.state in ("waiting", "running"):
             raise BucketflowError(f"job {record.id} is {record.state} at {record.scheduler}")
         if record.state == "finished":
             return self
         with resumable(self.folder), connected(client, scheduler or record.scheduler) as opened:
-            write_record(self._dir, record.again(opened.scheduler.address, new_key(record.id)))
+            again = record.again(opened.scheduler.address, new_key(record.id))
+            if memory is not None:
+                again = replace(again, options={**again.options, "memory": memory})
+            write_record(self._dir, again)
             hand_over(opened, self._dir)
         return Job(self.folder, client)
 

@@ -18,6 +18,7 @@ from ..options import Options, parse_size
 
 if TYPE_CHECKING:
     from ...cluster.gpus import GpuWorker
+    from ...cluster.worker_facts import TaskMemory, WorkerFacts
     from ...tasks.steps.semiring import Semiring
     from .device import DeviceRates
 
@@ -67,7 +68,30 @@ class Resources:
         if self.gpu_count:
             asked = [parse_size(size) for size in (self.asked.memory, self.asked.gpu_memory) if size is not None]
             return min([*asked[-1:], self._free_device_bytes])
-        return self.host_bytes
+        return self.task_bytes
+
+    @property
+    def task_bytes(self) -> int:
+        """The budget for the host's memory of a task in bytes: of a running cluster, that of its smallest worker."""
+        if self.asked.memory is not None or not self.asked.remote:
+            return self.host_bytes
+        smallest = self.smallest_worker
+        return self.host_bytes if smallest is None else smallest.task_bytes
+
+    @property
+    def smallest_worker(self) -> TaskMemory | None:
+        """The worker of a running cluster that has the least memory for a task; None if all workers have left."""
+        from ...cluster.worker_facts import task_memory
+
+        return next(iter(task_memory(self.workers)), None)
+
+    @cached_property
+    def workers(self) -> tuple[WorkerFacts, ...]:
+        """The workers of a running cluster, as they report themselves."""
+        from ...cluster.worker_facts import worker_facts
+
+        with connected(self.asked.client, self.asked.scheduler) as client:
+            return tuple(worker_facts(client))
 
     @property
     def device_budget(self) -> Callable[[], int] | None:

@@ -8,7 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...cluster.address import ClusterError, ClusterLostError, verify_listening
+from ...cluster.address import ClusterError, ClusterLostError, WorkersDiedError, verify_listening
+from ...cluster.admission import Admission, UnfitWorkersError
 from ...cluster.dask_pool import Begin, DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
@@ -16,14 +17,22 @@ from ...storage.run_folder import sweep_partial_files
 from ...storage.spec import disk_full
 from ...storage.tables import create_group, drop_damaged_tables
 from ...tasks.sweeps.program import pick
-from ..errors import BucketflowError, StoppedError
+from ..errors import BucketflowError, BudgetError, StoppedError, enough_bytes, format_bytes
 from ..machine.resources import Resources
 
 
 class DaskPools(AbstractContextManager[Pool]):
     """Opens the client that was asked for and closes it if it was opened here.
 
-    With GPUs, ``at_a_time`` is how many tasks one device has room for; ``begins`` submit calls that are several tasks.
+    Parameters
+    ----------
+    resources : Resources
+    at_a_time : int
+        With GPUs, how many tasks one device has room for.
+    begins : mapping of function to callable, optional
+        Functions that are cut into several tasks.
+    task_bytes : int
+        The memory of one task; workers of a running cluster that have less get none.
     """
 
     def __init__(
@@ -31,9 +40,10 @@ class DaskPools(AbstractContextManager[Pool]):
         resources: Resources,
         at_a_time: int = 1,
         begins: Mapping[Callable[..., Any], Begin] | None = None,
+        task_bytes: int = 0,
     ):
         options, self._begins = resources.asked, begins
-        self._resources = resources
+        self._resources, self._task_bytes = resources, task_bytes
         self._at_a_time = at_a_time
         self._opened: AbstractContextManager[Any]
         if options.remote:
@@ -55,7 +65,8 @@ class DaskPools(AbstractContextManager[Pool]):
         try:
             client, key = self._opened.__enter__(), uuid4().hex[:8]
             asked = self._resources.asked
-            limits = asked.priority, asked.most_workers, self._begins
+            admission = Admission(client, 0 if asked.gpus else self._task_bytes) if asked.remote else None
+            limits = asked.priority, asked.most_workers, self._begins, admission
             if not self._resources.gpu_count:
                 return DaskPool(client, key, *limits)
             addresses = [worker.address for worker in self._resources.gpu_workers]
@@ -67,15 +78,45 @@ class DaskPools(AbstractContextManager[Pool]):
 
     def __exit__(self, *details: Any) -> bool | None:
         closed = self._opened.__exit__(*details)
-        if isinstance(details[1], ClusterLostError):
-            raise self._lost(details[1]) from None
+        if isinstance(details[1], ClusterError):
+            raise self._explained(details[1]) from None
         return closed
 
-    def _lost(self, error: ClusterLostError) -> BucketflowError:
+    def _explained(self, error: ClusterError) -> BucketflowError:
+        """Return the error that says how to go on."""
         folder = self._resources.asked.folder
+        again = "ask again" if folder is None else f"continue with: bucketflow resume {folder}"
+        if isinstance(error, UnfitWorkersError):
+            return BudgetError(refused_workers(error, again))
+        if isinstance(error, WorkersDiedError):
+            less = enough_bytes(self._task_bytes // 2)
+            error = ClusterLostError(f"{error}: the plan allows a task {format_bytes(self._task_bytes)}")
+            again += f" {'with ' if folder is None else ''}--memory {less.replace(' ', '')}"
+        elif folder is None and isinstance(error, ClusterLostError):
+            again += " once there are workers"
         if folder is not None:
-            return StoppedError(f"{error}; continue with: bucketflow resume {folder}")
-        return BucketflowError(f"{error}; ask again once there are workers, with --workdir DIR to keep finished work")
+            return StoppedError(f"{error}; {again}")
+        kept = ", with --workdir DIR to keep finished work" if isinstance(error, ClusterLostError) else ""
+        return BucketflowError(f"{error}; {again}{kept}")
+
+
+def refused_workers(error: UnfitWorkersError, again: str = "ask again") -> str:
+    """Return the sentence about workers that have too little memory for a task.
+
+    Parameters
+    ----------
+    again : str
+        How the user repeats the query, to which an option is added.
+    """
+    worker = error.worker
+    limit, left = format_bytes(worker.limit_bytes), int(worker.most_task_bytes)
+    shared = f" of {worker.threads} threads" if worker.threads > 1 else ""
+    given = f"{left // 10**6}MB" if left >= 10**6 else str(left)
+    return (
+        f"a task may take {format_bytes(error.task_bytes)}, and no worker has that: {worker.address}{shared}, the largest, "
+        f"has a memory limit of {limit}, {format_bytes(left)} for the tables of a task; {again} with --memory {given}, or "
+        "start workers with a larger --memory-limit"
+    )
 
 
 def told_address(address: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import re
 from decimal import Decimal
@@ -11,15 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.pipeline.answering import answers as answer
 from bucketflow.pipeline.answering import placement
 from bucketflow.pipeline.budget.budget_policy import BudgetPolicy
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.cli.show_run import _blocks, run_facts
 from bucketflow.pipeline.report.runs import TaskHistory
 from bucketflow.pipeline.runs import slices as execute
 from bucketflow.storage import ledger, run_folder
+from bucketflow.storage.run_folder import stored_plan
 from bucketflow.storage.spec import Receipt
 from tests.models import grid
 
@@ -207,19 +211,35 @@ def _stopped(*_: Any) -> None:
 
 
 @pytest.mark.parametrize("asked", [{"fit": "slice"}, {"fit": "spill"}, {"representation": "rows"}])
-def test_a_run_is_not_continued_with_less_memory_than_it_takes(tmp_path: Path, asked: dict[str, Any]) -> None:
+def test_a_run_is_planned_again_for_less_memory(tmp_path: Path, asked: dict[str, Any]) -> None:
     model, folder = grid(8, 8, 3, "cost"), tmp_path / "run"
     whole = bucketflow.plan(model)
     assert whole is not None
     enough = model.nbytes + whole.peak_bytes // 2 if asked == {"fit": "slice"} else 3_000_000
     with pytest.raises(_StopError):
         bucketflow.solve(model, **asked, memory=enough, method="dense", progress=_stopped, workdir=folder)
-    with pytest.raises(bucketflow.BudgetError, match=r"as it was planned, allowed 30 kB; give as much --memory, or"):
-        bucketflow.solve(model, **asked, memory=30_000, method="dense", workdir=folder)
-    best = bucketflow.solve(model).value
-    assert bucketflow.solve(model, **asked, memory=enough, method="dense", workdir=folder).value == best
-    if "fit" not in asked or asked["fit"] == "slice":  # what was spilled is decoded again
-        assert bucketflow.solve(model, memory=30_000, method="dense", workdir=folder).value == best
+    with pytest.raises(bucketflow.BudgetError):  # and what is finished stays
+        bucketflow.solve(model, memory=10, method="dense", fit="refuse", workdir=folder)
+    before = stored_plan(folder)["plan"]
+    assert before["memory_bytes"] == enough
+    less = (before["memory_bytes"] if "fit" not in asked else before["peak_bytes"]) * 9 // 10
+    again = bucketflow.solve(model, **asked, memory=less, method="dense", workdir=folder)
+    assert again.value == bucketflow.solve(model).value
+    assert again.plan is not None
+    assert again.plan.peak_bytes <= less
+    assert any(note.startswith("planned again for ") for note in again.notes)
+    assert stored_plan(folder)["plan"]["memory_bytes"] == less
+
+
+def test_resume_plans_again_for_less_memory(tmp_path: Path) -> None:
+    bucketflow.save(grid(8, 8, 3, "cost"), tmp_path / "grid.wcsp")
+    model, folder = bucketflow.load(tmp_path / "grid.wcsp"), tmp_path / "run"
+    with pytest.raises(_StopError):
+        bucketflow.solve(model, fit="spill", memory="3MB", method="dense", progress=_stopped, workdir=folder)
+    done = CliRunner().invoke(main, ["resume", str(folder), "--memory=1.1MB", "--json"])
+    assert done.exit_code == 0, done.stderr
+    assert "planned again for 1.1 MB instead of" in done.stderr
+    assert json.loads(done.stdout)["value"] == bucketflow.solve(model).value
 
 
 def test_a_plan_that_was_refused_as_it_ran_names_its_directory(tmp_path: Path) -> None:

@@ -1,0 +1,132 @@
+"""What workers report before they get tasks: their build of bucketflow, and the memory of one of their tasks.
+
+A task of a worker with ``t`` threads may use ``min(0.6 L - P, 0.8 A t / T - P) / t`` bytes. ``L`` is the memory limit that
+Dask enforces, ``A`` the memory that is available on the worker's machine or in its control group, ``T`` the number of
+threads of all workers on that machine, and ``P`` the memory of a process without tables.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .address import ClusterError, connected
+from .memory import available_bytes, limited_bytes, shared_bytes
+from .version import __version__, source_digest
+
+
+@dataclass(frozen=True)
+class WorkerFacts:
+    """A worker of a cluster.
+
+    Parameters
+    ----------
+    address : str
+    host : str
+        The name of its machine.
+    threads : int
+    limit_bytes : int
+        The memory limit that Dask enforces; 0 for none.
+    available_bytes : int
+        What is available on its machine, within its control groups.
+    """
+
+    address: str
+    host: str
+    threads: int
+    limit_bytes: int
+    available_bytes: int
+
+    @property
+    def most_task_bytes(self) -> float:
+        """What its memory limit allows the tables of one task; infinite without a limit."""
+        return limited_bytes(self.limit_bytes) // self.threads if self.limit_bytes else math.inf
+
+
+@dataclass(frozen=True)
+class TaskMemory:
+    """The memory of one task of a worker.
+
+    Parameters
+    ----------
+    worker : WorkerFacts
+    task_bytes : int
+        For the model and the tables of one task.
+    """
+
+    worker: WorkerFacts
+    task_bytes: int
+
+
+def describe_worker(dask_worker: Any) -> dict[str, Any]:
+    """Return what this worker reports; plain types, which any other build can read."""
+    return {
+        "version": __version__,
+        "sources": source_digest(),
+        "host": socket.gethostname(),
+        "threads": int(dask_worker.state.nthreads),
+        "limit_bytes": int(dask_worker.memory_manager.memory_limit or 0),
+        "available_bytes": available_bytes(),
+    }
+
+
+def worker_facts(client: Any, addresses: Collection[str] | None = None) -> list[WorkerFacts]:
+    """Ask workers, by default all of a cluster, and refuse those of another build.
+
+    Raises
+    ------
+    ClusterError
+        Naming a worker that has another build of bucketflow, or none.
+    ClusterLostError
+        If the scheduler is gone.
+    """
+    workers = None if addresses is None else list(addresses)
+    with connected(client):
+        answers = client.run(describe_worker, workers=workers, on_error="return")
+    return [_checked(address, answer) for address, answer in answers.items() if not _has_left(answer)]
+
+
+def _has_left(answer: object) -> bool:
+    """Whether a worker went away while it was asked; the pool notices that itself."""
+    return isinstance(answer, OSError) and not isinstance(answer, ImportError)
+
+
+def _checked(address: str, answer: Any) -> WorkerFacts:
+    ours = build_text(__version__, source_digest())
+    if not isinstance(answer, Mapping):
+        theirs = "no bucketflow" if _is_missing(answer) else "another version of bucketflow"
+        raise ClusterError(f"worker {address} has {theirs} ({answer}), this is {ours}; install the same one there")
+    if (answer["version"], answer["sources"]) != (__version__, source_digest()):
+        theirs = build_text(answer["version"], answer["sources"])
+        raise ClusterError(f"worker {address} has {theirs}, this is {ours}; install the same one there")
+    return WorkerFacts(address, *[answer[name] for name in ("host", "threads", "limit_bytes", "available_bytes")])
+
+
+def _is_missing(answer: object) -> bool:
+    return isinstance(answer, ModuleNotFoundError) and answer.name == "bucketflow"
+
+
+def build_text(version: str, sources: str) -> str:
+    """Return a version and the digest of its sources in words."""
+    return f"bucketflow {version} with the sources {sources}"
+
+
+def task_memory(workers: Collection[WorkerFacts]) -> list[TaskMemory]:
+    """Return the memory of a task of each worker, the smallest first; workers of one machine share what it has."""
+    threads = Counter[str]()
+    for worker in workers:
+        threads[worker.host] += worker.threads
+    found = []
+    for worker in workers:
+        share = shared_bytes(worker.available_bytes * worker.threads // threads[worker.host]) // worker.threads
+        found.append(TaskMemory(worker, int(min(share, worker.most_task_bytes))))
+    return sorted(found, key=lambda memory: (memory.task_bytes, memory.worker.address))
+
+
+def largest_worker(workers: Collection[WorkerFacts]) -> WorkerFacts:
+    """Return the worker whose memory limit allows a task the most."""
+    return max(workers, key=lambda worker: worker.most_task_bytes)
