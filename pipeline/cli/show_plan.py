@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ..answering.engines.offers import Strategy
     from ..answering.outlook import Outlook, Remainder
     from ..answering.prepared import Prepared
+    from ...cluster.worker_facts import TaskMemory
     from ..trees.junction_sizes import JunctionTreeSizes
 
 
@@ -101,6 +102,7 @@ def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
             else {"kept_bytes": plan.kept_tables_bytes(least)}
         ),
         "memory_bytes": prepared.memory_bytes,
+        **({"smallest_worker": asdict(smallest.worker)} if (smallest := _smallest_worker(prepared)) else {}),
         "process_bytes": process_bytes(plan),
     }
 
@@ -214,7 +216,7 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     names = [prepared.network.model.names[prepared.network.variables[v]] for v in plan.sliced]
     rows = plan.rows()
     rows += [
-        ("budget", format_bytes(prepared.memory_bytes)),
+        ("budget", _budget_text(prepared)),
         ("process", f"some {format_bytes(process_bytes(plan))} outside the budget, for Python and its code"),
         ("planning", f"{prepared.seconds:.2f} s"),
         *_gone_rows(prepared),
@@ -238,6 +240,24 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
     if names:
         rows.append(("conditioned on", ", ".join(map(printable, names[:6])) + (" …" if len(names) > 6 else "")))
     return rows
+
+
+def _smallest_worker(prepared: Prepared) -> TaskMemory | None:
+    """Return the worker of a running cluster whose memory limits the plan; None if something else does."""
+    asked = prepared.resources.asked
+    limits = asked.remote and asked.memory is None and asked.gpus is None and not prepared.stored
+    return prepared.resources.smallest_worker if limits else None
+
+
+def _budget_text(prepared: Prepared) -> str:
+    """Return the budget of a task, and the worker that limits it."""
+    text, smallest = format_bytes(prepared.memory_bytes), _smallest_worker(prepared)
+    if smallest is None:
+        return text
+    worker = smallest.worker
+    share = f"a memory limit of {format_bytes(worker.limit_bytes)}" if worker.limit_bytes else "no memory limit"
+    several = f" and {worker.threads} threads" if worker.threads > 1 else ""
+    return f"{text}, of worker {worker.address} with {share}{several}"
 
 
 def _gone(prepared: Prepared) -> dict[str, list[str]]:
