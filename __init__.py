@@ -9,6 +9,7 @@ from .cluster.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .pipeline.agents.dpop import dpop
+    from .pipeline.api.asynchronous import amarginals, asolve
     from .pipeline.api.best import best
     from .pipeline.api.bound import bound
     from .pipeline.api.editable import EditableModel
@@ -107,6 +108,8 @@ __all__ = [
     "StepMarginals",
     "StoppedError",
     "Tuning",
+    "amarginals",
+    "asolve",
     "batch",
     "best",
     "bound",
@@ -156,6 +159,7 @@ __all__ = [
 
 # Imported on first use, so that `bucketflow --help` and `import bucketflow` are instant.
 _HOME = {
+    "api.asynchronous": ("amarginals", "asolve"),
     "api.best": ("best",),
     "api.bound": ("bound",),
     "api.editable": ("EditableModel",),

@@ -119,11 +119,26 @@ def client_of(given: Any, address: str | None, *, with_workers: bool = True) -> 
     Raises
     ------
     ClusterError
-        On entering, if no scheduler answers there, or it has no workers that can be used and some are needed.
+        If the client is asynchronous; on entering, if no scheduler answers there, or it has no workers that can be used and some are needed.
     """
     if given is not None:
+        verify_synchronous(given)
         return nullcontext(given)
     return remote_client(str(address)) if with_workers else connection(str(address))
+
+
+def verify_synchronous(client: Any) -> None:
+    """Refuse an asynchronous client where this thread runs its event loop, which every call would block.
+
+    Raises
+    ------
+    ClusterError
+    """
+    if getattr(client, "asynchronous", False):
+        raise ClusterError(
+            "the client is asynchronous, and this call would block its event loop: await bucketflow.asolve or "
+            "bucketflow.amarginals, or give a distributed.Client without asynchronous=True"
+        )
 
 
 @contextmanager

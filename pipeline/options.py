@@ -56,6 +56,8 @@ class Options:
             raise ModelError(f"workdir is {self.workdir!r}; it must be a path")
         if not isinstance(self.scheduler, str | None):
             raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
+        if self.client is not None:
+            verify_synchronous(self.client)
         if self.gpus is not None and self.workers:
             raise ModelError("every GPU has one worker; leave out workers, or gpus")
         if self.workers and not self.remote:
@@ -187,6 +189,22 @@ def _verify_first_import() -> None:
         verify_first_import()
     except ClusterError as error:
         raise BucketflowError(str(error)) from None
+
+
+def verify_synchronous(client: Any) -> None:
+    """Refuse an asynchronous client.
+
+    Raises
+    ------
+    ModelError
+        If this thread runs its event loop.
+    """
+    from ..cluster import connect
+
+    try:
+        connect.verify_synchronous(client)
+    except connect.ClusterError as error:
+        raise ModelError(str(error)) from None
 
 
 def checked_flag(name: str, value: Any) -> bool:

@@ -22,7 +22,7 @@ from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
 from ..machine.resources import connected
 from ..models.model import Model
-from ..options import parse_size
+from ..options import parse_size, verify_synchronous
 from ..public_names import public
 from ..results.posteriors import Marginals, marginals_before
 from ..results.result import Result, answered_before
@@ -45,6 +45,7 @@ class Job:
     """
 
     def __init__(self, folder: str | PathLike[str], client: Any = None):
+        verify_synchronous(client)
         self.folder: Path = Path(folder)
         self._dir = JobDir(self.folder)
         self._client = client
