@@ -33,10 +33,12 @@ class Admission:
     client : distributed.Client
     task_bytes : int
         The memory of one task; workers with less get none.
+    task : object
+        A sample of the functions and values of tasks, which every worker must be able to load.
     """
 
-    def __init__(self, client: Any, task_bytes: int = 0):
-        self._client, self._task_bytes = client, task_bytes
+    def __init__(self, client: Any, task_bytes: int = 0, task: object = None):
+        self._client, self._task_bytes, self._task = client, task_bytes, task
         self._known: dict[str, WorkerFacts] = {}
 
     def admitted(self, addresses: Collection[str]) -> list[str]:
@@ -45,13 +47,13 @@ class Admission:
         Raises
         ------
         ClusterError
-            If a worker has another build.
+            If a worker has another build, or cannot load a task.
         UnfitWorkersError
             If no worker has the memory.
         """
         new = [address for address in addresses if address not in self._known]
         if new:
-            self._known |= {worker.address: worker for worker in worker_facts(self._client, new)}
+            self._known |= {worker.address: worker for worker in worker_facts(self._client, new, self._task)}
         there = [self._known[address] for address in addresses if address in self._known]
         fit = [worker.address for worker in there if worker.most_task_bytes >= self._task_bytes]
         if there and not fit:

@@ -8,6 +8,7 @@ threads of all workers on that machine, and ``P`` the memory of a process withou
 from __future__ import annotations
 
 import math
+import pickle
 import socket
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -62,9 +63,21 @@ class TaskMemory:
     task_bytes: int
 
 
-def describe_worker(dask_worker: Any) -> dict[str, Any]:
-    """Return what this worker reports; plain types, which any other build can read."""
+def describe_worker(sample: bytes, dask_worker: Any) -> dict[str, Any]:
+    """Return what this worker reports; plain types, which any other build can read.
+
+    Parameters
+    ----------
+    sample : bytes
+        A pickled task. A worker that could not load a task would leave the cluster without a word.
+    """
+    unreadable = ""
+    try:
+        pickle.loads(sample)  # noqa: S301 - Dask itself sent it
+    except Exception as error:
+        unreadable = f"{type(error).__name__}: {error}"
     return {
+        "unreadable": unreadable,
         "version": __version__,
         "sources": source_digest(),
         "host": socket.gethostname(),
@@ -74,19 +87,24 @@ def describe_worker(dask_worker: Any) -> dict[str, Any]:
     }
 
 
-def worker_facts(client: Any, addresses: Collection[str] | None = None) -> list[WorkerFacts]:
+def worker_facts(client: Any, addresses: Collection[str] | None = None, task: object = None) -> list[WorkerFacts]:
     """Ask workers, by default all of a cluster, and refuse those of another build.
+
+    Parameters
+    ----------
+    task : object
+        What every worker must be able to load.
 
     Raises
     ------
     ClusterError
-        Naming a worker that has another build of bucketflow, or none.
+        Naming a worker that has another build of bucketflow, or none, or that cannot load the task.
     ClusterLostError
         If the scheduler is gone.
     """
     workers = None if addresses is None else list(addresses)
     with connected(client):
-        answers = client.run(describe_worker, workers=workers, on_error="return")
+        answers = client.run(describe_worker, pickle.dumps(task), workers=workers, on_error="return")
     return [_checked(address, answer) for address, answer in answers.items() if not _has_left(answer)]
 
 
@@ -103,6 +121,10 @@ def _checked(address: str, answer: Any) -> WorkerFacts:
     if (answer["version"], answer["sources"]) != (__version__, source_digest()):
         theirs = build_text(answer["version"], answer["sources"])
         raise ClusterError(f"worker {address} has {theirs}, this is {ours}; install the same one there")
+    if answer["unreadable"]:
+        raise ClusterError(
+            f"worker {address} cannot load a task ({answer['unreadable']}); install the packages of this process there"
+        )
     return WorkerFacts(address, *[answer[name] for name in ("host", "threads", "limit_bytes", "available_bytes")])
 
 

@@ -8,6 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from ...cluster.address import ClusterError, ClusterLostError, WorkersDiedError, verify_listening
 from ...cluster.admission import Admission, UnfitWorkersError
 from ...cluster.dask_pool import Begin, DaskPool
@@ -65,7 +67,8 @@ class DaskPools(AbstractContextManager[Pool]):
         try:
             client, key = self._opened.__enter__(), uuid4().hex[:8]
             asked = self._resources.asked
-            admission = Admission(client, 0 if asked.gpus else self._task_bytes) if asked.remote else None
+            needed = 0 if asked.gpus else self._task_bytes
+            admission = Admission(client, needed, (pick, np.zeros(1))) if asked.remote else None
             limits = asked.priority, asked.most_workers, self._begins, admission
             if not self._resources.gpu_count:
                 return DaskPool(client, key, *limits)

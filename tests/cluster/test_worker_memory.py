@@ -62,10 +62,10 @@ class _Client:
     def __init__(self, limits: dict[str, int]):
         self.limits, self.asked = limits, list[str]()
 
-    def run(self, _: object, workers: list[str] | None, on_error: str) -> dict[str, object]:
+    def run(self, _: object, __: bytes, workers: list[str] | None, on_error: str) -> dict[str, object]:
         addresses = list(self.limits) if workers is None else workers
         self.asked += addresses
-        same = {"version": __version__, "sources": source_digest(), "host": "h", "threads": 1, "available_bytes": GB}
+        same = {"version": __version__, "sources": source_digest(), "host": "h", "threads": 1, "available_bytes": GB, "unreadable": ""}
         return {address: {**same, "limit_bytes": self.limits[address]} for address in addresses}
 
 
