@@ -69,6 +69,16 @@ def announce(client: Any, name: str, what: dict[str, str]) -> None:
     client.publish_dataset(what, name=name, override=True)
 
 
+def withdraw(client: Any, name: str, key: str = "") -> None:
+    """Remove what was published under a name, and a request to stop the task, if there are any."""
+    from distributed import Event
+
+    if name in client.list_datasets():
+        client.unpublish_dataset(name)
+    if key:
+        Event(_stop_of(key), client=client).clear()  # the scheduler drops an event that is not set
+
+
 def announced_as(client: Any, name: str) -> dict[str, str]:
     """Return what was published under a name, if anything."""
     found: dict[str, str] = client.get_dataset(name, default={})

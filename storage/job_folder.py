@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -116,6 +117,10 @@ class JobDir:
                     raise StorageError(f"{self.run} is driven by another process")
                 time.sleep(_PAUSE_SECONDS)
             yield
+
+    def remove(self) -> None:
+        """Remove the record, the pulse and the log; plan, tables and answer of the run stay."""
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def is_claimed(self) -> bool:
         """Whether some process drives the run at this moment."""

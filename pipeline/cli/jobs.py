@@ -1,4 +1,4 @@
-"""``submit``, ``jobs``, ``watch``, ``result``, ``cancel`` and ``log``: runs that a cluster drives by itself."""
+"""The commands for jobs, from ``submit`` to ``prune``: runs that a cluster drives by itself."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .options import (
     print_answer,
     print_notes,
     proving,
-    prune,
 )
+from .options import prune as prune_option
 
 if TYPE_CHECKING:
     from ..jobs.job import Job
@@ -41,7 +41,7 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 @click.command("submit", cls=Grouped)
 @planning_all
 @proving
-@prune
+@prune_option
 @options_of(*options_for("jobs"))
 @guarded
 def submit(file: str, as_json: bool, no_prune: bool, **options: Any) -> None:
@@ -130,6 +130,31 @@ def cancel(job: str, scheduler: str | None) -> None:
     """Stop JOB within seconds; `resume` continues it."""
     found = _found(job, scheduler)
     click.echo(f"{found.id} {found.cancel()}")
+
+
+@click.command("forget")
+@click.argument("job", shell_complete=complete_path)
+@_scheduler
+@guarded
+def forget(job: str, scheduler: str | None) -> None:
+    """Forget JOB, which ended: its record and log are removed. The answer in its run directory stays."""
+    from ..jobs.forget import forget as forgotten
+
+    click.echo(f"{forgotten(job, scheduler)} forgotten")
+
+
+@click.command("prune")
+@click.argument("place", metavar="[DIR]", required=False, shell_complete=complete_path)
+@click.option("--scheduler", metavar="ADDR", help="Forget jobs of this scheduler.")
+@click.option("--older", metavar="AGE", required=True, help="Forget the jobs that ended longer ago, e.g. 30d or 12h.")
+@guarded
+def prune(place: str | None, scheduler: str | None, older: str) -> None:
+    """Forget the jobs in a folder, or of a scheduler, that ended before a time."""
+    from ..jobs.forget import parse_age
+    from ..jobs.forget import prune as pruned
+
+    for name in pruned(parse_age(older), place, scheduler):
+        click.echo(f"{name} forgotten")
 
 
 @click.command("log")

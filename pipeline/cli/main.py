@@ -57,13 +57,15 @@ _HOMES = {
     "report": "batch",
     "reproduce": "reproduce",
     "serve": "batch",
-    **dict.fromkeys(("cancel", "jobs", "log", "result", "submit", "watch"), "jobs"),
+    **dict.fromkeys(("cancel", "forget", "jobs", "log", "prune", "result", "submit", "watch"), "jobs"),
 }
 # The sections of the help.
 _GROUPS = {
     "Ask": ("solve", "marginals", "bound", "dynamic", "dpop", "evaluate", "circuit", "plan"),
     "Look": ("info", "draw", "inspect", "report", "check", "examples", "formats"),
-    "Run elsewhere": (*("batch", "serve", "submit", "jobs", "watch", "result", "cancel", "resume", "log"),),
+    "Run elsewhere": (
+        *("batch", "serve", "submit", "jobs", "watch", "result", "cancel", "resume", "log", "forget", "prune"),
+    ),
     "Convert and generate": ("convert", "generate"),
     "Set up and measure": ("warm", "calibrate", "tune", "reproduce", "completion", "man"),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 import uuid
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,19 @@ def drive(folder: str, key: str) -> str:
         if not _kept(job, record):
             return "interrupted"
         ended = _Run(job, record).ended()
-        return ended.state if _kept(job, ended) else "interrupted"
+        if not _kept(job, ended):
+            return "interrupted"
+        if ended.state in DONE:
+            _withdraw(ended)
+        return ended.state
+
+
+def _withdraw(record: Record) -> None:
+    """Remove a job that ended from the scheduler; its run directory says how it ended."""
+    from distributed import get_client
+
+    with suppress(OSError):  # the scheduler is gone, and with it what it knew
+        driver.withdraw(get_client(), PREFIX + record.id, record.key)
 
 
 def _kept(job: JobDir, record: Record) -> bool:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...cluster import driver
 from ...cluster.connect import Link
@@ -30,6 +30,9 @@ from .driver import hand_over, new_key
 from .heartbeat import PREFIX, JobFacts, Progress, facts_of
 from .job_policy import JobPolicy
 from .record import DONE, ENDED, Record, State, read_record, write_record
+
+
+T = TypeVar("T")
 
 
 @public
@@ -206,6 +209,11 @@ class Job:
         self._dir.note("cancelling", key=record.key)
         return record.key
 
+    def ask_scheduler(self, address: str, question: Callable[[Any], T]) -> T | None:
+        """Return what a question finds with a client of a scheduler; None if the scheduler is gone."""
+        with Link(self._client) as link:
+            return link.asked(address, question)
+
     def resume(self, *, scheduler: str | None = None, client: Any = None, memory: int | str | None = None) -> Job:
         """Hand it to its cluster, or to another one, again.
 
@@ -289,4 +297,7 @@ def find_job(name: str, scheduler: str | None = None) -> Job:
     for job in jobs(scheduler=scheduler):
         if JobDir(job.folder).holds_job() and job.id == name:
             return job
-    raise BucketflowError(f"the scheduler at {scheduler} was given no job {name!r} whose run directory is seen here")
+    raise BucketflowError(
+        f"the scheduler at {scheduler} knows no job {name!r} whose run directory is seen here; "
+        "it forgets a job that ended: name such a job by its run directory"
+    )

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from distributed import Event
 
 import bucketflow
@@ -22,6 +23,7 @@ from bucketflow.cluster import connect
 from bucketflow.cluster.connect import local_client
 from bucketflow.cluster.dask_pool import DaskPool
 from bucketflow.cluster.pool import Node
+from bucketflow.pipeline.cli.main import main
 from bucketflow.pipeline.results.posteriors import marginals_before
 from bucketflow.storage import ledger
 from tests.clusters import Cluster, cluster, receipt_lines, receipts, until
@@ -105,6 +107,43 @@ def test_the_whole_life_of_a_job(
     assert [line["event"] for line in job.log() if line["event"] != "progress"] == [
         *("waiting", "running", "waiting", "running", "cancelling", "cancelled", "waiting", "running", "finished")
     ]
+
+
+def test_a_scheduler_keeps_nothing_of_jobs_that_ended(tmp_path: Path, model: bucketflow.Model) -> None:
+    with cluster(tmp_path, 1) as running, connect.connection(running.address) as client:
+        done = bucketflow.submit(model, scheduler=running.address, workdir=tmp_path / "runs" / "done")
+        value = done.result(timeout=60).value
+        until(lambda: not client.list_datasets())
+        assert bucketflow.jobs(scheduler=running.address) == []
+        running.allow(0)  # its task waits with its receipt
+        waiting = bucketflow.submit(
+            model, scheduler=running.address, workdir=tmp_path / "runs" / "open", fit="spill", method="dense"
+        )
+        until(lambda: waiting.status == "running")
+        assert len(client.list_datasets()) == 1
+        refused = CliRunner().invoke(main, ["forget", str(waiting.folder)])
+        assert refused.exit_code == 2
+        assert f"is running; cancel it first: bucketflow cancel {waiting.folder}" in refused.stderr
+
+        assert CliRunner().invoke(main, ["prune", str(tmp_path / "runs"), "--older", "1h"]).stdout == ""
+        name = done.id
+        pruned = CliRunner().invoke(main, ["prune", str(tmp_path / "runs"), "--older", "0s"])
+        assert pruned.stdout == f"{name} forgotten\n"
+        assert [job.id for job in bucketflow.jobs(tmp_path / "runs")] == [waiting.id]
+        assert bucketflow.resume(done.folder).value == value  # the answer stays
+
+        name = waiting.id
+        waiting.folder.rename(tmp_path / "moved")
+        forgotten = CliRunner().invoke(main, ["forget", name, "--scheduler", running.address])
+        assert forgotten.stdout == f"{name} forgotten\n", forgotten.stderr
+        assert not client.list_datasets()
+
+
+@pytest.mark.parametrize("age", ["30", "d", "-1d", "30 years"])
+def test_ages_that_are_none(age: str) -> None:
+    done = CliRunner().invoke(main, ["prune", ".", "--older", age])
+    assert done.exit_code == 2
+    assert done.stderr == f"bucketflow: {age!r} is not an age; write for example 30d, 12h or 90m\n"
 
 
 def test_a_scheduler_that_is_gone_interrupts(
