@@ -18,7 +18,8 @@ from typing import Any
 
 from .files import opened, read_whole, write_all, written_whole
 from .ledger import ends_a_line
-from .run_folder import JOB, open_lock, read_json, try_lock, write_json
+from .locks import open_lock, try_lock
+from .run_folder import JOB, read_json, write_json
 from .spec import StorageError, disk_full
 
 _RECORD, _PULSE, _LOG = "job.json", "pulse.json", "log.jsonl"
@@ -127,7 +128,7 @@ class JobDir:
         try:
             with open_lock(self._folder) as lock:
                 return not try_lock(lock)
-        except OSError:
+        except (OSError, StorageError):
             return False
 
 

@@ -6,39 +6,23 @@ Plan and answer are JSON objects that say which format they have and end with a 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from io import FileIO
 from pathlib import Path
 from typing import Any
 
 from . import ledger
-from .files import PARTIAL, opened, read_whole, refuse_links, write_all, written_whole
+from .files import PARTIAL, read_whole, refuse_links, write_all, written_whole
+from .locks import LockFile, is_lock, open_lock, open_lock_to_read, try_lock
 from .spec import DamagedError, OtherFormatError, StorageError, disk_full
 
-# Locks that go away with the process that holds them, and folders that one process uses at a time.
+# Folders that one process uses at a time.
 
-_LOCK = "lock"
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
-
-
-def try_lock(file: FileIO) -> bool:
-    """Take the lock of an open file, if nobody else holds it; closing the file releases it."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def open_lock(folder: Path) -> FileIO:
-    """Open the file in a folder that is locked, made if it is not there."""
-    return opened(folder / _LOCK, os.O_RDWR | os.O_CREAT)
 
 
 @dataclass(frozen=True)
@@ -61,7 +45,7 @@ class FolderKind:
 
 def locked_folder(
     path: Path, kind: FolderKind, comes_before: Callable[[Path], bool], enough: str | None = None
-) -> FileIO:
+) -> LockFile:
     """Create a folder if it does not exist, and take its lock.
 
     Parameters
@@ -80,7 +64,7 @@ def locked_folder(
     """
     try:
         path.mkdir(parents=True, exist_ok=True)
-        foreign = [p.name for p in path.iterdir() if p.name != _LOCK and not comes_before(p)]
+        foreign = [p.name for p in path.iterdir() if not is_lock(p) and not comes_before(p)]
         if foreign and not os.path.lexists(path / kind.mark):
             raise StorageError(f"{path} is not {kind.name}: it holds {foreign[0]!r} and no {kind.mark}")
         refuse_links(path)
@@ -89,7 +73,7 @@ def locked_folder(
         except OSError as error:
             if error.errno not in _NOT_WRITABLE or enough is None or not os.path.lexists(path / enough):
                 raise
-            lock = opened(path / _LOCK)
+            lock = open_lock_to_read(path)
     except OSError as error:
         raise StorageError(f"{path} cannot be used {kind.use}: {error.strerror}") from None
     try:
@@ -127,7 +111,7 @@ class RunDir:
 
     Attributes
     ----------
-    lock : FileIO
+    lock : LockFile
         Held until it is closed.
 
     Raises

@@ -12,10 +12,10 @@ from io import FileIO
 from pathlib import Path
 
 from .files import opened
+from .locks import LOCK, UNSUPPORTED
 from .spec import disk_full
 
 # Held by the process that uses the folder, for as long as it lives.
-_LOCK = "lock"
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def remove_abandoned(parent: Path) -> None:
         with suppress(OSError):
             if folder.lstat().st_uid != os.geteuid() or folder.is_symlink():
                 continue
-            with opened(folder / _LOCK, os.O_RDWR) as lock:
+            with opened(folder / LOCK, os.O_RDWR) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 shutil.rmtree(folder)
 
@@ -60,9 +60,14 @@ def _made(parent: Path) -> tuple[Path, FileIO]:
     """Make a folder and hold its lock."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=parent))
-        lock = opened(folder / _LOCK, os.O_RDWR | os.O_CREAT)
+        lock = opened(folder / LOCK, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise
+                return folder, lock  # nobody else can lock it, so nobody takes it for abandoned
             if os.fstat(lock.fileno()).st_nlink:
                 return folder, lock
         except BaseException:

@@ -13,7 +13,7 @@ from io import FileIO
 from pathlib import Path
 
 from ...storage.files import cache_folder, opened, write_all
-from ...storage.run_folder import open_lock, try_lock
+from ...storage.locks import open_lock, try_lock
 from ...storage.trust import UntrustedError, check_folder
 from ..errors import BucketflowError
 

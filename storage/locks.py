@@ -1,0 +1,183 @@
+"""Locks of folders: they go away with the process that holds them.
+
+The lock is ``flock`` of a file. Some file systems of networks and clouds have no ``flock``. There a lease replaces the
+lock: a file ``lease-N``, which its owner renews. A lease is free if its process on this machine is gone, or if it was not
+renewed for a minute of the file system's own clock. Whoever creates ``lease-(N+1)`` first takes it over.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import threading
+from contextlib import suppress
+from io import FileIO
+from pathlib import Path
+from typing import Final
+
+from .files import opened, read_whole
+from .spec import StorageError
+
+LOCK: Final = "lock"
+_LEASE: Final = "lease-"
+#: Errors of file systems without ``flock``.
+UNSUPPORTED: Final = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
+_HELD: Final = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
+# A lease that was not renewed for this long is free. The owner renews it six times as often.
+LEASE_SECONDS: Final = 60.0
+
+
+class LockFile(FileIO):
+    """The open file of a lock; closing it releases the lock.
+
+    Parameters
+    ----------
+    handle : int
+        Of the file.
+    mode : str
+    path : Path
+    """
+
+    def __init__(self, handle: int, mode: str, path: Path):
+        super().__init__(handle, mode)
+        self.path = path
+        self.lease: Lease | None = None
+
+    def close(self) -> None:
+        """Release the lock."""
+        if self.lease is not None:
+            self.lease.release()
+            self.lease = None
+        super().close()
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a file is that of a lock."""
+    return path.name == LOCK or path.name.startswith(_LEASE)
+
+
+def open_lock(folder: Path) -> LockFile:
+    """Open the file in a folder that is locked, made if it is not there."""
+    return _lock_file(folder, os.O_RDWR | os.O_CREAT)
+
+
+def open_lock_to_read(folder: Path) -> LockFile:
+    """Open the file in a folder that cannot be written."""
+    return _lock_file(folder, os.O_RDONLY)
+
+
+def _lock_file(folder: Path, flags: int) -> LockFile:
+    with opened(folder / LOCK, flags) as file:
+        return LockFile(os.dup(file.fileno()), file.mode, folder / LOCK)
+
+
+def try_lock(file: LockFile) -> bool:
+    """Take the lock of an open file, if nobody else holds it; closing the file releases it.
+
+    Raises
+    ------
+    StorageError
+        If the file system has neither locks nor leases; with its error.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            return False
+        if error.errno not in UNSUPPORTED:
+            raise StorageError(f"{file.path.parent} cannot be locked: {error.strerror or error}") from None
+        if not file.writable():
+            return True  # nothing is written
+        try:
+            file.lease = take_lease(file.path.parent)
+        except OSError as refused:
+            why = f"flock: {error.strerror}; a lease file: {refused.strerror or refused}"
+            raise StorageError(f"{file.path.parent} cannot be locked ({why})") from None
+        return file.lease is not None
+    return True
+
+
+class Lease:
+    """A file that stands for a lock while it is renewed.
+
+    Parameters
+    ----------
+    path : Path
+        Made by the caller, who alone has it.
+    """
+
+    def __init__(self, path: Path):
+        self._path = path
+        self._ended = threading.Event()
+        threading.Thread(target=self._renew, name="bucketflow renews a lease", daemon=True).start()
+
+    def _renew(self) -> None:
+        while not self._ended.wait(LEASE_SECONDS / 6):
+            with suppress(OSError):
+                os.utime(self._path)
+
+    def release(self) -> None:
+        """Let others take it."""
+        self._ended.set()
+        with suppress(OSError):
+            self._path.unlink()
+
+
+def take_lease(folder: Path) -> Lease | None:
+    """Take the lease of a folder; None if another process has it.
+
+    Raises
+    ------
+    OSError
+        If no file can be made there.
+    """
+    there = sorted(int(name) for path in folder.glob(f"{_LEASE}*") if (name := path.name[len(_LEASE) :]).isdigit())
+    number = there[-1] if there else 0
+    last = folder / f"{_LEASE}{number}"
+    if there and not _is_free(last):
+        return None
+    path = folder / f"{_LEASE}{number + 1}"
+    try:
+        with opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as file:
+            file.write(json.dumps({"host": os.uname().nodename, "pid": os.getpid()}).encode())
+    except FileExistsError:
+        return None
+    for old in there:
+        with suppress(OSError):
+            (folder / f"{_LEASE}{old}").unlink()
+    return Lease(path)
+
+
+def _is_free(lease: Path) -> bool:
+    """Whether the owner of a lease is gone."""
+    try:
+        written, found = lease.stat().st_mtime, json.loads(read_whole(lease) or b"{}")
+    except FileNotFoundError:
+        return True
+    except ValueError:
+        found = {}
+    if isinstance(found, dict) and found.get("host") == os.uname().nodename:
+        return not _runs(int(found.get("pid", 0)))
+    return _now(lease.parent) - written > LEASE_SECONDS
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def _now(folder: Path) -> float:
+    """Return the time by the clock of the folder's file system, which machines share."""
+    path = folder / f"{_LEASE}clock.{os.uname().nodename}.{os.getpid()}"
+    try:
+        path.touch()
+        return path.stat().st_mtime
+    finally:
+        path.unlink(missing_ok=True)
