@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from os import PathLike
 from pathlib import Path
 from typing import Any, Unpack
 
+from ...cluster.version import __version__
 from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
 from ..answering.door import solved
 from ..answering.question import Question, fingerprint, question_of
+from ..answering.run_folder import opened
 from ..errors import FormatError, IncompatibleRunError, checks_keywords
+from ..examples import file_or_example
 from ..models.model import Model
 from ..models.query import QUERIES
 from ..options import Options, ProofOptions, Where
@@ -23,12 +27,20 @@ from .solve import load
 
 @public
 @checks_keywords
-def resume(workdir: str | PathLike[str], *, progress: Asked = None, **options: Unpack[Where]) -> Result | Marginals:
+def resume(
+    workdir: str | PathLike[str],
+    *,
+    model: str | PathLike[str] | None = None,
+    progress: Asked = None,
+    **options: Unpack[Where],
+) -> Result | Marginals:
     """Continue the run in a run directory, without doing finished chunks again.
 
     Parameters
     ----------
     workdir : path
+    model : path, optional
+        The model's file, if it has moved; the directory keeps the new path.
     progress : bool or callable, optional
         As in :func:`bucketflow.solve`.
     memory : int or str, optional
@@ -42,6 +54,8 @@ def resume(workdir: str | PathLike[str], *, progress: Asked = None, **options: U
     IncompatibleRunError
         If the directory is not that of a run whose model file is still there, unchanged.
     """
+    if model is not None:
+        move_model(Path(workdir), model)
     stored, question = stored_question(Path(workdir))
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
@@ -65,7 +79,15 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
     if not stored["source"]:
-        raise IncompatibleRunError(f"the run in {folder} began with a model in memory; ask the same there again")
+        raise IncompatibleRunError(
+            f"the run in {folder} began with a model in memory; ask the same there again, or name a file of the model: "
+            f"bucketflow resume {folder} --model PATH"
+        )
+    if not os.path.exists(file_or_example(stored["source"])):
+        raise IncompatibleRunError(
+            f"{stored['source']}, the model of the run in {folder}, is not there; if it has moved: bucketflow resume "
+            f"{folder} --model PATH"
+        )
     found = stored["identity"]
     if found["query"] not in QUERIES:
         query, observed = found["query"].split()[-1], ", and the same --evidence" if found["evidence"] else ""
@@ -77,6 +99,27 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
     if "outer" in found:
         asked["maximize" if found["query"] == "mmap" else "project"] = found["outer"]
     return stored, question_of(_model(stored), found["query"], evidence, **asked, families=families)
+
+
+def move_model(folder: Path, source: str | PathLike[str]) -> None:
+    """Store where the model of a run is now.
+
+    Raises
+    ------
+    FormatError
+        If the file cannot be read.
+    IncompatibleRunError
+        If the file holds another model, or the folder is no run directory.
+    """
+    try:
+        stored = stored_plan(folder)
+    except StorageError as error:
+        raise IncompatibleRunError(str(error)) from None
+    model = _model({**stored, "source": os.fspath(source)})
+    if fingerprint(model) != stored["identity"]["model"]:
+        raise IncompatibleRunError(f"{os.fspath(source)} is not the model of the run in {folder}")
+    with opened(folder) as rundir:
+        rundir.write_plan({**stored, "source": model.source}, __version__)
 
 
 def _model(stored: dict[str, Any]) -> Model:

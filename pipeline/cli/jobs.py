@@ -167,7 +167,7 @@ def log(job: str, scheduler: str | None) -> None:
         click.echo(json.dumps(line))
 
 
-def resumed_job(directory: str, scheduler: str | None, memory: str | None) -> bool:
+def resumed_job(directory: str, scheduler: str | None, memory: str | None, model: str | None) -> bool:
     """Hand the job of a run directory to its cluster again; whether there is one."""
     from pathlib import Path
 
@@ -175,7 +175,7 @@ def resumed_job(directory: str, scheduler: str | None, memory: str | None) -> bo
 
     if not JobDir(Path(directory)).holds_job():
         return False
-    found = _found(directory, None).resume(scheduler=scheduler, memory=memory)
+    found = _found(directory, None).resume(scheduler=scheduler, memory=memory, model=model)
     click.echo(f"{found.id} {found.status}")
     return True
 

@@ -246,11 +246,12 @@ def info(file: str, no_check: bool, as_json: bool) -> None:
 
 @main.command("resume")
 @click.argument("directory", shell_complete=complete_path)
+@click.option("--model", metavar="PATH", help="The model's file, if it has moved.", shell_complete=complete_path)
 @options_of("memory", "workers", "scheduler", "gpus")
 @json_option
 @guarded
 @on_cluster
-def resume_command(directory: str, as_json: bool, **options: Any) -> None:
+def resume_command(directory: str, model: str | None, as_json: bool, **options: Any) -> None:
     """Continue the run in DIRECTORY. A job is submitted again, unless --workers or --gpus is given.
 
     With less --memory than its plan needs, the run is planned again.
@@ -260,10 +261,10 @@ def resume_command(directory: str, as_json: bool, **options: Any) -> None:
     from .jobs import resumed_job
 
     here = options["workers"] or options["gpus"] or options.get("client")
-    if not here and resumed_job(directory, options["scheduler"], options["memory"]):
+    if not here and resumed_job(directory, options["scheduler"], options["memory"], model):
         return
     with progress_bar(hidden=as_json) as progress:
-        result = resume(directory, progress=progress, **options)
+        result = resume(directory, model=model, progress=progress, **options)
     print_answer(result, as_json)
     _end_bounded(result)
 

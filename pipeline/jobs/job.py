@@ -16,7 +16,7 @@ from ...cluster.connect import Link
 from ...storage.job_folder import JobDir, job_folders
 from ...storage.run_folder import stored_bounds, stored_result
 from ..answering.run_folder import resumable
-from ..api.resume import stored_question
+from ..api.resume import move_model, stored_question
 from ..drawings.html import Html, labelled
 from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
@@ -214,13 +214,22 @@ class Job:
         with Link(self._client) as link:
             return link.asked(address, question)
 
-    def resume(self, *, scheduler: str | None = None, client: Any = None, memory: int | str | None = None) -> Job:
+    def resume(
+        self,
+        *,
+        scheduler: str | None = None,
+        client: Any = None,
+        memory: int | str | None = None,
+        model: str | PathLike[str] | None = None,
+    ) -> Job:
         """Hand it to its cluster, or to another one, again.
 
         Parameters
         ----------
         memory : int or str, optional
             With less memory than its plan needs, the job is planned again.
+        model : path, optional
+            The model's file, if it has moved; all workers must see it.
 
         Raises
         ------
@@ -236,6 +245,9 @@ class Job:
             return self
         with resumable(self.folder), connected(client, scheduler or record.scheduler) as opened:
             again = record.again(opened.scheduler.address, new_key(record.id))
+            if model is not None:
+                move_model(self.folder, model)
+                again = replace(again, model=stored_question(self.folder)[1].model.source)
             if memory is not None:
                 again = replace(again, options={**again.options, "memory": memory})
             write_record(self._dir, again)

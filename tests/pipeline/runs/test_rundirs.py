@@ -242,6 +242,23 @@ def test_resume_plans_again_for_less_memory(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["value"] == bucketflow.solve(model).value
 
 
+def test_resume_finds_a_model_that_has_moved(tmp_path: Path) -> None:
+    before, after, other = (tmp_path / f"{name}.wcsp" for name in ("before", "after", "other"))
+    bucketflow.save(grid(5, 5, 2), before)
+    bucketflow.save(grid(5, 5, 2, seed=1), other)
+    folder = tmp_path / "run"
+    value = bucketflow.solve(before, workdir=folder).value
+    before.rename(after)
+    with pytest.raises(bucketflow.IncompatibleRunError, match=rf"is not there; .* resume {folder} --model PATH$"):
+        bucketflow.resume(folder)
+    wrong = CliRunner().invoke(main, ["resume", str(folder), "--model", str(other)])
+    assert wrong.exit_code == 2
+    assert wrong.stderr == f"bucketflow: {other} is not the model of the run in {folder}\n"
+    done = CliRunner().invoke(main, ["resume", str(folder), "--model", str(after), "--json"])
+    assert json.loads(done.stdout)["value"] == value
+    assert bucketflow.resume(folder).value == value  # the new path is stored
+
+
 def test_a_plan_that_was_refused_as_it_ran_names_its_directory(tmp_path: Path) -> None:
     """It is stored, and more memory does not change it."""
     model, folder = grid(8, 8, 3, "cost"), tmp_path / "run"
