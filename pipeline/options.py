@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from .errors import BucketflowError, ModelError
+from .local_paths import local_path
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
 from .models.query import Fit, Representation, TaskSize, TreeKind
@@ -54,6 +55,8 @@ class Options:
             checked_rule(self.order)
         if not isinstance(self.workdir, str | PathLike | None):
             raise ModelError(f"workdir is {self.workdir!r}; it must be a path")
+        if self.workdir is not None:
+            local_path(self.workdir)
         if not isinstance(self.scheduler, str | None):
             raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
         if self.client is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .errors import writing
+from .local_paths import local_path
 
 
 @contextmanager
@@ -19,9 +20,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     Raises
     ------
     ModelError
-        If the file cannot be made.
+        If the path is a URL, or the file cannot be made.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(local_path(path)))
     if os.path.exists(target) and not os.path.isfile(target):
         yield target
         return

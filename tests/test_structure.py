@@ -33,6 +33,7 @@ FLOORS = {
         *(
             "public_names.py",
             "errors.py",
+            "local_paths.py",
             "written_files.py",
             "drawings",
             "models",

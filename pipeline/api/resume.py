@@ -15,6 +15,7 @@ from ..answering.question import Question, fingerprint, question_of
 from ..answering.run_folder import opened
 from ..errors import FormatError, IncompatibleRunError, checks_keywords
 from ..examples import file_or_example
+from ..local_paths import local_path
 from ..models.model import Model
 from ..models.query import QUERIES
 from ..options import Options, ProofOptions, Where
@@ -55,8 +56,8 @@ def resume(
         If the directory is not that of a run whose model file is still there, unchanged.
     """
     if model is not None:
-        move_model(Path(workdir), model)
-    stored, question = stored_question(Path(workdir))
+        move_model(local_path(workdir), local_path(model))
+    stored, question = stored_question(local_path(workdir))
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
         chosen = Options(workdir=workdir, seed=stored["seed"], **where)

@@ -21,6 +21,7 @@ from ...storage.spec import OtherFormatError, StorageError
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..api.progress import rows_bar
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
+from ..local_paths import local_path
 from ..machine.resources import Resources
 from ..options import Options, Where
 from ..public_names import public
@@ -156,11 +157,12 @@ def _batch(
 ) -> BatchSummary:
     deadline = Deadline(earliest(*ends))
     notes = list[str]()
-    rows = read_manifest(manifest, query, Path(out), notes.append)
+    place = local_path(out)
+    rows = read_manifest(manifest, query, place, notes.append)
     rows = rows if check else [replace(row, check=False) for row in rows]
     for note in notes:
         tell("note", note=note)
-    with _opened(Path(out)) as folder:
+    with _opened(place) as folder:
         run = _Batch(rows, asked, folder, tell, deadline)
         run.answer_all()
         summary = summary_of(run.outcomes(), time.perf_counter() - run.started, folder.path, tuple(notes))

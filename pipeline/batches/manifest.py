@@ -22,6 +22,7 @@ from ..examples import file_or_example
 from ..formats.registry import is_model, known_suffixes
 from ..formats.text.source import Source, read_source
 from ..formats.text.yaml import Dialect, YamlNode, read_tree, shown
+from ..local_paths import local_path
 from ..models.findings import is_missing
 from ..models.model import Model
 from ..models.option_rows import COLUMN_ROWS
@@ -185,7 +186,7 @@ def read_manifest(
     _query(query)
     if not isinstance(path, str | os.PathLike):
         return _numbered("the list", _given_entries(path), Path(), query)
-    place = Path(path)
+    place = local_path(path)
     if isdir(place):
         return [
             Row(k, str(file.relative_to(place)), str(file), query)
@@ -372,7 +373,11 @@ def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, que
     what, faults = _settings(entry, base, query)
     pattern = str(what.pop("model"))
     try:
+        local_path(pattern)
         files = sorted(glob(str(base / pattern), recursive=True)) if has_magic(pattern) else [_file(base, pattern)]
+    except ModelError as error:
+        files = []
+        faults.append(f"column 'model': {error}")
     except ValueError:  # no file can have such a name
         files = []
     if not files:

@@ -29,6 +29,7 @@ from ..formats.npz_files import NpzEntry, npz_entries, verify_memory
 from ..formats.text.source import JSON_BYTES, read_source
 from ..gates.circuit import CircuitGraph, CircuitVariables, Gates, pieces
 from ..gates.circuit_policy import CircuitPolicy
+from ..local_paths import local_path
 from ..written_files import whole_file
 from .nnf_text import read_nnf
 
@@ -48,7 +49,7 @@ def circuit_ending(path: str | PathLike[str]) -> str:
     ModelError
         If it is another one.
     """
-    ending = Path(path).suffix.lower()
+    ending = local_path(path).suffix.lower()
     if ending not in _ENDINGS:
         raise ModelError(f"{path} ends with {ending or 'nothing'!r}; a circuit is written to {' or '.join(_ENDINGS)}")
     return ending

@@ -276,11 +276,11 @@ def resume_command(directory: str, model: str | None, as_json: bool, **options: 
 def inspect(directory: str, as_json: bool) -> None:
     """Show the progress of the run in DIRECTORY."""
     import json
-    from pathlib import Path
 
+    from ..local_paths import local_path
     from .show_run import print_run, run_facts
 
-    facts = run_facts(Path(directory))
+    facts = run_facts(local_path(directory))
     if as_json:
         click.echo(json.dumps(facts))
     else:

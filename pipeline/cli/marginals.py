@@ -119,12 +119,12 @@ def _answer_one(
 def _check_folder(prefix: str) -> None:
     """Refuse files in a folder that is not there before anything is computed."""
     from os.path import isdir
-    from pathlib import Path
 
     from ..errors import ModelError
+    from ..local_paths import local_path
 
-    if not isdir(Path(prefix).parent):
-        raise ModelError(f"cannot write {prefix}.MAR: there is no folder {Path(prefix).parent}")
+    if not isdir(local_path(prefix).parent):
+        raise ModelError(f"cannot write {prefix}.MAR: there is no folder {local_path(prefix).parent}")
 
 
 def _write_uai(prefix: str, found: Marginals, evidence: Any, options: dict[str, Any]) -> None:

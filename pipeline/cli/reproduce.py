@@ -55,6 +55,7 @@ def reproduce(
     """
     from ..api.progress import status_line
     from ..errors import ModelError
+    from ..local_paths import local_path
     from ..reproduce.comparison import compared, listing, write
     from ..reproduce.papers import PAPERS, Instances, paper
     from .show_run import print_rows
@@ -68,8 +69,10 @@ def reproduce(
     asked = paper(name).only(only, sample)
     if page is not None and page.suffix not in (".html", ".md"):
         raise ModelError(f"a page is written to a file .html or .md, not {str(page)!r}")
+    for file in filter(None, (out, page)):
+        local_path(file)
     folder = data or os.environ.get("BUCKETFLOW_DATA")
-    instances = Instances(None if folder is None else Path(folder))
+    instances = Instances(None if folder is None else local_path(folder))
     with status_line(False, "measuring") as status:
         found = compared(asked, instances, gpus, seconds, status.say)
     _print(found)

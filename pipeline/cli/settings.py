@@ -46,7 +46,9 @@ def read_settings(context: click.Context, _: object, given: str | None) -> str |
     BucketflowError
         If the file cannot be read, or has a name that is no option.
     """
-    path = Path(given) if given else default_path()
+    from ..local_paths import local_path
+
+    path = local_path(given) if given else default_path()
     if given or path.is_file():
         context.default_map = _defaults(context, path)
     return given

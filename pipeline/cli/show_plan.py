@@ -21,10 +21,10 @@ from ..trees.memory import step_bytes, table_bytes
 from .show_run import print_rows, show, table
 
 if TYPE_CHECKING:
+    from ...cluster.worker_facts import TaskMemory
     from ..answering.engines.offers import Strategy
     from ..answering.outlook import Outlook, Remainder
     from ..answering.prepared import Prepared
-    from ...cluster.worker_facts import TaskMemory
     from ..trees.junction_sizes import JunctionTreeSizes
 
 

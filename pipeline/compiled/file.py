@@ -24,6 +24,7 @@ from ...cluster.memory import default_memory_bytes
 from ...tasks.sweeps.scaled import Scaled
 from ..errors import BucketflowError, FormatError, writing
 from ..formats.npz_files import read_npz
+from ..local_paths import local_path
 from ..models.model import Function, Model
 from ..options import Options
 from ..plans.planner import Planner
@@ -109,7 +110,7 @@ def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> 
         If the file is missing, damaged or something else.
     """
     try:
-        with Path(path).open("rb") as stream:
+        with local_path(path).open("rb") as stream:
             _check_seal(stream)
             arrays = read_npz(stream, str(path), default_memory_bytes())
         header = json.loads(arrays["header"].tobytes())

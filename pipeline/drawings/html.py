@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from os import PathLike
-from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ModelError
+from ..local_paths import local_path
 from ..written_files import whole_text
 from .display_policy import DisplayPolicy
 from .svg import page_of
@@ -49,7 +49,7 @@ class Html:
         ModelError
             If the name ends in anything else, or the file cannot be written.
         """
-        if Path(path).suffix.lower() != ".html":
+        if local_path(path).suffix.lower() != ".html":
             raise ModelError(f"a figure is written to a .html file, not to {str(path)!r}")
         with whole_text(path) as file:
             file.write(page_of(self._repr_html_(), self.title))

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from os import PathLike
-from pathlib import Path
 from typing import Final
 
 from ..errors import ModelError, shorten, writing
+from ..local_paths import local_path
 from ..written_files import whole_file, whole_text
 from .rendering import RENDERED, check_renderer, rendered
 
@@ -93,7 +93,7 @@ def drawing_ending(path: str | PathLike[str]) -> str:
     BucketflowError
         If CairoSVG is missing for .png or .pdf.
     """
-    ending = Path(path).suffix.lower()
+    ending = local_path(path).suffix.lower()
     if ending not in _ENDINGS:
         raise ModelError(f"a drawing is written to a .svg, .html, .png or .pdf file, not to {str(path)!r}")
     check_renderer(ending)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from os import PathLike
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,7 +49,7 @@ def _read(model: Model, evidence: Any) -> Cases:
 
         from ..formats.case_files import read_cases
 
-        return next(read_cases(Path(evidence), model, maxsize))
+        return next(read_cases(evidence, model, maxsize))
     return cases_of(model, evidence)
 
 

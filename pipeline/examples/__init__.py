@@ -8,6 +8,7 @@ from os.path import exists
 from pathlib import Path
 
 from ..errors import ModelError, meant
+from ..local_paths import local_path
 from ..public_names import public
 
 
@@ -115,10 +116,11 @@ def file_or_example(path: str | PathLike[str]) -> str | PathLike[str]:
     Raises
     ------
     ModelError
-        If it is no path.
+        If it is no path, or a URL.
     """
     if not isinstance(path, str | PathLike):
         raise ModelError(f"the path of a file is expected, found {type(path).__name__}")
+    local_path(path)
     return path if exists(path) or fspath(path) not in _known_files() else example_path(fspath(path))
 
 

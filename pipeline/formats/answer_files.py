@@ -10,6 +10,7 @@ from typing import Any
 
 from ...cluster.memory import default_memory_bytes
 from ..errors import FormatError, ModelError
+from ..local_paths import local_path
 from ..models.frames import Tabled
 from ..models.model import Model
 from ..written_files import whole_text
@@ -41,7 +42,7 @@ def answer_ending(path: str | PathLike[str]) -> str:
     ModelError
         If it is not one of those.
     """
-    suffix = Path(path).suffix.lower()
+    suffix = local_path(path).suffix.lower()
     if suffix not in (".json", ".csv"):
         raise ModelError(f"cannot write an answer to {str(path)!r}; use .json, or .csv for its table")
     return suffix

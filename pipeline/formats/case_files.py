@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ..errors import FormatError, ModelError, writing
+from ..local_paths import local_path
 from ..models.cases import CaseMarginals, Cases, states_of
 from ..models.findings import finding_vector, likelihood
 from ..models.frames import need_pyarrow
@@ -34,7 +35,7 @@ def read_cases(path: str | PathLike[str], model: Model, chunk_rows: int = 1 << 1
         If the file is missing, names an unknown variable or state, or has a row of another length.
     """
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        with local_path(path).open(newline="", encoding="utf-8-sig") as file:
             yield from _chunks(csv.reader(file), str(path), model, chunk_rows)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         found = (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -96,7 +97,7 @@ def case_writer(path: str | PathLike[str], model: Model, row: str = "case") -> I
     ModelError
         If the ending is another one, pyarrow is missing, or the file cannot be written.
     """
-    suffix = Path(path).suffix.lower()
+    suffix = local_path(path).suffix.lower()
     if suffix != ".parquet" and suffix not in _TEXT:
         raise ModelError(f"cannot write cases to {str(path)!r}; use .csv, .jsonl or .parquet")
     opened = _parquet if suffix == ".parquet" else _text

@@ -12,6 +12,7 @@ from typing import Any, Final, TextIO
 from numpy.typing import NDArray
 
 from ..errors import ModelError, writing
+from ..local_paths import local_path
 from ..models.frames import need_pyarrow
 from ..models.model import Model
 from ..written_files import whole_file, whole_text
@@ -59,7 +60,7 @@ def checked_ending(path: str | PathLike[str]) -> str:
     ModelError
         If it is not one of those, or pyarrow is missing.
     """
-    suffix = Path(path).suffix.lower()
+    suffix = local_path(path).suffix.lower()
     if suffix != _PARQUET and suffix not in _WRITERS:
         raise ModelError(f"cannot write samples to {str(path)!r}; use .csv, .jsonl or .parquet")
     if suffix == _PARQUET:

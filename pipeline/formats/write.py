@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import ModelError, checks_keywords, writing
+from ..local_paths import local_path
 from ..models.dcop import Dcop, model_of, with_agents
 from ..models.model import Model
 from ..public_names import public
@@ -40,7 +41,7 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
         If the format cannot hold the model, the name says no format that can be written, or a file
         cannot be written.
     """
-    target = Path(path)
+    target = local_path(path)
     suffix = Path(strip_compression(target.name)).suffix.lower()
     form = written_format(suffix)
     if form is None:

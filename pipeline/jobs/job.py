@@ -20,6 +20,7 @@ from ..api.resume import move_model, stored_question
 from ..drawings.html import Html, labelled
 from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
+from ..local_paths import local_path
 from ..machine.resources import connected
 from ..models.model import Model
 from ..options import parse_size, verify_synchronous
@@ -30,7 +31,6 @@ from .driver import hand_over, new_key
 from .heartbeat import PREFIX, JobFacts, Progress, facts_of
 from .job_policy import JobPolicy
 from .record import DONE, ENDED, Record, State, read_record, write_record
-
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ class Job:
 
     def __init__(self, folder: str | PathLike[str], client: Any = None):
         verify_synchronous(client)
-        self.folder: Path = Path(folder)
+        self.folder: Path = local_path(folder)
         self._dir = JobDir(self.folder)
         self._client = client
 
@@ -283,7 +283,7 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
     """
     if place is not None:
         try:
-            folders = job_folders(Path(place))
+            folders = job_folders(local_path(place))
         except OSError as error:
             raise ModelError(f"{place} is not a folder of run directories: {error.strerror or error}") from None
         return [Job(folder, client) for folder in folders]
@@ -302,7 +302,7 @@ def find_job(name: str, scheduler: str | None = None) -> Job:
     BucketflowError
         If there is none.
     """
-    if JobDir(Path(name)).holds_job():
+    if JobDir(local_path(name)).holds_job():
         return Job(name)
     if scheduler is None:
         raise BucketflowError(f"{name} is not the run directory of a job; to find one by its id, give its --scheduler")

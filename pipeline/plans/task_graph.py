@@ -15,6 +15,7 @@ from ..drawings.graph_picture import Drawn, svg_of
 from ..drawings.rendering import RENDERED, check_renderer
 from ..drawings.svg import Svg, page_of
 from ..errors import ModelError
+from ..local_paths import local_path
 from ..written_files import whole_text
 from .planning_policy import PlanningPolicy
 
@@ -256,7 +257,7 @@ def graph_ending(path: str | PathLike[str]) -> str:
     BucketflowError
         If CairoSVG is missing for .png or .pdf.
     """
-    ending = Path(path).suffix.lower()
+    ending = local_path(path).suffix.lower()
     if ending not in _ENDINGS:
         raise ModelError(f"a graph is written to a .svg, .html, .png, .pdf or .json file, not to {Path(path).name!r}")
     check_renderer(ending)

@@ -13,6 +13,7 @@ from ..drawings import charts
 from ..drawings.pages import page
 from ..errors import FormatError, checks_keywords
 from ..formats.text.source import read_json
+from ..local_paths import local_path
 from ..public_names import public
 from ..results.dpop_result import DpopResult
 from ..written_files import whole_text
@@ -86,7 +87,7 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
     ModelError
         If the page cannot be written.
     """
-    folder, title = Path(source), f"bucketflow: {Path(source).name}"
+    folder, title = local_path(source), f"bucketflow: {Path(source).name}"
     if isdir(source):
         sections = batch_sections(folder) if is_batch(folder) else run_sections(folder)
         heading, asked = sections[0]

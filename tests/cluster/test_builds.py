@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,10 +93,10 @@ def _fails(name: str) -> None:
 class _Worker:
     """Has what a worker reports of itself."""
 
-    class state:  # noqa: N801 - Dask's name
+    class state:
         nthreads = 1
 
-    class memory_manager:  # noqa: N801 - Dask's name
+    class memory_manager:
         memory_limit = None
 
 

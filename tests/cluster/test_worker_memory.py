@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +12,6 @@ from click.testing import CliRunner
 from distributed import Client
 
 import bucketflow
-from bucketflow.cluster import worker_facts
 from bucketflow.cluster.address import WorkersDiedError
 from bucketflow.cluster.admission import Admission, UnfitWorkersError
 from bucketflow.cluster.memory import COMPILED_PROCESS_BYTES, limited_bytes

@@ -21,6 +21,7 @@ from typing import Any, cast
 
 from ...errors import BudgetError, DeadlineError, FormatError, format_bytes, shorten
 from ...examples import meant_example
+from ...local_paths import local_path
 from ..format_policy import FormatPolicy
 from .unread import packed_or_binary
 
@@ -198,6 +199,7 @@ def read_source(path: str | os.PathLike[str], memory: int) -> Source:
         If its text alone takes more than ``memory`` bytes.
     """
     shown = os.fspath(path)
+    local_path(path)
     allowance = Allowance(shown, memory)
     data = _read(shown, allowance)
     name = strip_compression(Path(shown).name)
