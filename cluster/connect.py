@@ -281,8 +281,13 @@ def verify_workers(client: Any, patience_seconds: float | None = None) -> None:
     worker_facts(client)
 
 
-def verify_shared(client: Any, folder: Path) -> None:
+def verify_shared(client: Any, folder: Any) -> None:
     """Make sure that every worker sees what this process writes into a folder, and the other way round.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    folder : Path or ObjectPath
 
     Raises
     ------
@@ -297,27 +302,27 @@ def verify_shared(client: Any, folder: Path) -> None:
             theirs = path.with_name(answer) if isinstance(answer, str) else None
             if theirs is None or _read(theirs) != token:
                 why = f" ({answer})" if isinstance(answer, Exception) else ""
-                raise ClusterError(
-                    f"worker {worker} does not share {folder} with this process{why}; give a --workdir on a file "
-                    "system that all workers have under the same path"
-                )
+                advice = "give a --workdir on a file system that all workers have under the same path"
+                if not isinstance(folder, Path):
+                    advice = "give every worker the same credentials and address of the object store"
+                raise ClusterError(f"worker {worker} does not share {folder} with this process{why}; {advice}")
     finally:
         for left in folder.glob(f"view-{token}*"):
             left.unlink(missing_ok=True)
 
 
-def _looked_into(path: Path) -> str | None:
+def _looked_into(path: Any) -> str | None:
     """On a worker: copy the client's token into a file of its own and return that file's name."""
     token = _read(path)
     if token is None:
         return None
     theirs = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
     theirs.write_text(token)
-    return theirs.name
+    return str(theirs.name)
 
 
-def _read(path: Path) -> str | None:
+def _read(path: Any) -> str | None:
     try:
-        return path.read_text()
+        return str(path.read_text())
     except FileNotFoundError:
         return None

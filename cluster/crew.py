@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from .dask_pool import DaskPool, connected, fetching
+from .address import connected
+from .dask_pool import DaskPool, fetching
 
 #: Seconds between two looks of a member for the latest word, and without a word after which it ends.
 _LOOK_SECONDS, _ALONE_SECONDS = 0.25, 60.0

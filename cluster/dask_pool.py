@@ -9,7 +9,6 @@ from concurrent.futures import Future, wait
 from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -218,7 +217,7 @@ class DaskPool:
         """Send a value as a task of its own, so that it outlives the worker that happens to hold it."""
         return self.submit(itself, value)
 
-    def share(self, folder: Path) -> None:
+    def share(self, folder: Any) -> None:
         """Write and read on every worker; see :func:`.connect.verify_shared`."""
         from .connect import verify_shared
 

@@ -12,7 +12,6 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from dataclasses import dataclass
 from inspect import isgeneratorfunction
-from pathlib import Path
 from typing import Any, Protocol
 
 Call = tuple[Any, ...]
@@ -59,7 +58,7 @@ class Pool(Protocol):
         """Make a value available to tasks; returns what stands for it in :meth:`submit`."""
         ...
 
-    def share(self, folder: Path) -> None:
+    def share(self, folder: Any) -> None:
         """Make sure that tasks see the same folder as this process."""
         ...
 
@@ -92,7 +91,7 @@ class SerialPool:
         """Return the value itself."""
         return value
 
-    def share(self, folder: Path) -> None:
+    def share(self, folder: Any) -> None:
         """Nothing to do: tasks run in this process."""
 
     def submit(self, function: Callable[..., Any], *args: Any, priority: int = 0) -> Any:

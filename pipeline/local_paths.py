@@ -1,11 +1,14 @@
-"""Paths on this machine: a URL is refused by one sentence where only a local path works."""
+"""Paths that users give: local ones, and URLs of object stores where a folder may be in one."""
 
 from __future__ import annotations
 
 import os
 import re
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from ..storage.files import Place
+from ..storage.object_store import SCHEMES, ObjectPath
 from .errors import ModelError
 
 _URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://")
@@ -40,3 +43,33 @@ def local_path(path: str | os.PathLike[str]) -> Path:
             "file"
         )
     return Path(path)
+
+
+def folder_path(path: str | os.PathLike[str] | ObjectPath) -> Place:
+    """Return the path of a folder of a run, a job or a batch, which may be the URL of an object store.
+
+    Raises
+    ------
+    ModelError
+        If the URL has another scheme, or names no bucket or no folder in it.
+
+    Examples
+    --------
+    >>> str(folder_path("runs/a")), str(folder_path("file:///runs/a")), str(folder_path("s3://bucket/a"))
+    ('runs/a', '/runs/a', 's3://bucket/a')
+    """
+    if isinstance(path, ObjectPath):
+        return path
+    if (scheme := url_scheme(path)) is None:
+        return Path(path)
+    if not isinstance(path, str):
+        raise ModelError(f"{os.fspath(path)} was a URL before it became a Path, which drops a slash; give it as text")
+    if scheme.lower() == "file" and not urlsplit(path).netloc:
+        return Path(unquote(urlsplit(path).path))
+    if scheme.lower() not in SCHEMES:
+        known = ", ".join(f"{known}://" for known in (*SCHEMES, "file"))
+        raise ModelError(f"{path} has the scheme {scheme}://, which is none of {known}; give one of these, or a path")
+    found = ObjectPath.of_url(path)
+    if found.root.endswith("//") or not found.key:
+        raise ModelError(f"{path} does not name a folder; give {scheme}://BUCKET/FOLDER")
+    return found

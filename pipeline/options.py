@@ -8,11 +8,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypedDict
 
+from ..storage.files import Place
+from ..storage.object_store import ObjectPath
 from .errors import BucketflowError, ModelError
-from .local_paths import local_path
+from .local_paths import folder_path
 from .models.checks import integer
 from .models.option_rows import OPTION_ROWS
 from .models.query import Fit, Representation, TaskSize, TreeKind
@@ -37,7 +38,7 @@ class Options:
     representation: Representation = "auto"
     fit: Fit = "auto"
     disk: int | str | None = None
-    workdir: str | PathLike[str] | None = None
+    workdir: str | PathLike[str] | ObjectPath | None = None
     gpus: int | str | None = None
     gpu_memory: int | str | None = None
     priority: int = 0
@@ -53,10 +54,10 @@ class Options:
             from .orders.tried_orders import checked_rule
 
             checked_rule(self.order)
-        if not isinstance(self.workdir, str | PathLike | None):
+        if not isinstance(self.workdir, str | PathLike | ObjectPath | None):
             raise ModelError(f"workdir is {self.workdir!r}; it must be a path")
         if self.workdir is not None:
-            local_path(self.workdir)
+            folder_path(self.workdir)
         if not isinstance(self.scheduler, str | None):
             raise ModelError(f"scheduler is {self.scheduler!r}; it must be an address like tcp://host:8786")
         if self.client is not None:
@@ -110,9 +111,9 @@ class Options:
         return None if self.keep_tables is None else parse_size(self.keep_tables)
 
     @property
-    def folder(self) -> Path | None:
+    def folder(self) -> Place | None:
         """The run directory, if one is given."""
-        return None if self.workdir is None else Path(self.workdir)
+        return None if self.workdir is None else folder_path(self.workdir)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,7 +309,7 @@ class Keywords(Where, total=False):
     representation: Representation
     fit: Fit
     disk: int | str | None
-    workdir: str | PathLike[str] | None
+    workdir: str | PathLike[str] | ObjectPath | None
     tasks: TaskSize
     dashboard: bool
     keep_tables: int | str | None
@@ -326,7 +327,7 @@ class Bounding(TypedDict, total=False):
 
     memory: int | str | None
     disk: int | str | None
-    workdir: str | PathLike[str] | None
+    workdir: str | PathLike[str] | ObjectPath | None
     order: str | Sequence[str]
     order_time: float | None
     seed: int

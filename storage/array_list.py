@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from . import ledger
-from .files import file_bytes, read_whole
+from .files import Place, file_bytes, read_whole
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class StoredArray:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
 
-def stored_arrays(run: Path) -> list[StoredArray]:
+def stored_arrays(run: Place) -> list[StoredArray]:
     """List the arrays of a run directory, by group and name.
 
     Raises
@@ -64,14 +63,16 @@ def stored_arrays(run: Path) -> list[StoredArray]:
         If a ledger cannot be read.
     """
     found: list[StoredArray] = []
-    for group in sorted(path.parent for path in run.glob("*/zarr.json")):
+    groups: list[Any] = sorted(path.parent for path in run.glob("*/zarr.json"))
+    for group in groups:
         done = Counter(table for table, _ in ledger.load(group))
         found += _arrays(group, done)
     return found
 
 
-def _arrays(group: Path, done: Counter[str]) -> Iterator[StoredArray]:
-    for path in sorted(group.glob("*/zarr.json")):
+def _arrays(group: Place, done: Counter[str]) -> Iterator[StoredArray]:
+    paths: list[Any] = sorted(group.glob("*/zarr.json"))
+    for path in paths:
         try:
             told = json.loads(read_whole(path))
             shape, chunk = tuple(told["shape"]), tuple(told["chunk_grid"]["configuration"]["chunk_shape"])

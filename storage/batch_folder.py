@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from io import FileIO
-from pathlib import Path
 from typing import Any
 
-from .files import PARTIAL, opened, write_all, written_whole
-from .ledger import ends_a_line, read_lines, to_line
+from .files import PARTIAL, LineLog, Place, remove_folder, write_all, written_whole
+from .ledger import read_lines, to_line
 from .run_folder import FORMAT, FolderKind, check_format, locked_folder
 from .spec import disk_full
 
@@ -24,7 +20,7 @@ class BatchDir:
 
     Parameters
     ----------
-    path : Path
+    path : Place
         Created if it does not exist. A folder with other content is refused.
 
     Raises
@@ -33,11 +29,11 @@ class BatchDir:
         If the folder cannot be written, is something else, or is in use.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Place):
         self.path = path
         self._lock = locked_folder(path, _KIND, lambda p: p.name.endswith(PARTIAL))
         try:
-            self._file, self._prices = map(self._opened, (_ANSWERS, _PRICES))
+            self._file, self._prices = (LineLog(path / name) for name in (_ANSWERS, _PRICES))
         except OSError as error:
             self._lock.close()
             raise disk_full(error, f"no space left in {path}") from None
@@ -48,9 +44,6 @@ class BatchDir:
         self._file.close()
         self._prices.close()
         self._lock.close()
-
-    def _opened(self, name: str) -> FileIO:
-        return opened(self.path / name, os.O_RDWR | os.O_CREAT | os.O_APPEND)
 
     def answers(self) -> dict[str, dict[str, Any]]:
         """Return the latest answer of every key; damaged lines are ignored.
@@ -93,12 +86,11 @@ class BatchDir:
         """
         self._write_line(self._prices, price, False)
 
-    def _write_line(self, file: FileIO, record: dict[str, Any], forced: bool) -> None:
+    def _write_line(self, log: LineLog, record: dict[str, Any], forced: bool) -> None:
         line = to_line({**record, "format": FORMAT})
         try:
-            write_all(file, memoryview(line if ends_a_line(file) else b"\n" + line))
+            log.append(line, forced=forced)
             if forced:
-                os.fsync(file.fileno())
                 self._synced = time.monotonic()
         except OSError as error:
             raise disk_full(error, f"no space left in {self.path}") from None
@@ -117,7 +109,7 @@ class BatchDir:
         except OSError as error:
             raise disk_full(error, f"no space left in {self.path}") from None
 
-    def run_folder(self, key: str) -> Path:
+    def run_folder(self, key: str) -> Place:
         """Return the run directory of a question that is worth one."""
         folder = self.path / _RUNS
         folder.mkdir(exist_ok=True)
@@ -127,4 +119,4 @@ class BatchDir:
         """Remove the run directory of a question that is answered."""
         folder = self.path / _RUNS / key[:32]
         if folder.exists():
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from io import FileIO
-from pathlib import Path
 from stat import S_ISREG
 from typing import Any
 
@@ -21,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import codecs
-from .files import opened, write_all, written_whole
-from .spec import ChunkLostError, Receipt, TableSpec, disk_full
+from .files import Place, opened, write_all, written_whole
+from .object_store import ObjectPath, ObjectReader, each
+from .spec import ChunkLostError, Receipt, StoreError, TableSpec, disk_full
 
 Array = NDArray[Any]
 
@@ -35,13 +35,15 @@ _LARGE_PIECE = 1 << 24
 _ALONE = 1 << 14
 
 
-def path_of(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> str:
+def path_of(folder: Place, spec: TableSpec, chunk: tuple[int, ...]) -> str | ObjectPath:
     """Return the name of a chunk's file; as text, which is made in a tenth of a path's time."""
+    if isinstance(folder, ObjectPath):
+        return folder / spec.name / spec.file_name(chunk)
     return os.path.join(folder, spec.name, spec.file_name(chunk))
 
 
 def write_chunk(
-    folder: Path, spec: TableSpec, chunk: tuple[int, ...], values: Array, *, flushed: bool = False
+    folder: Place, spec: TableSpec, chunk: tuple[int, ...], values: Array, *, flushed: bool = False
 ) -> tuple[int, int]:
     """Write a chunk's file and return its length and checksum.
 
@@ -66,7 +68,7 @@ def write_chunk(
                 data = _bytes_of(np.ascontiguousarray(piece))
                 write_all(file, data.data)
                 length, value = length + len(data), _extended(value, data)
-            if flushed:
+            if flushed and isinstance(file, FileIO):
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     except OSError as error:
         raise disk_full(error, f"no space left in {folder} for {values.nbytes} bytes of table {spec.name}") from None
@@ -117,7 +119,7 @@ def _lockless_crc32c() -> Callable[[int, int, int], int] | None:
     return function if same else None
 
 
-def read_chunk(folder: Path, spec: TableSpec, receipt: Receipt, out: Array) -> None:
+def read_chunk(folder: Place, spec: TableSpec, receipt: Receipt, out: Array) -> None:
     """Read a chunk's file into an array, which may be a view of a larger table.
 
     Raises
@@ -133,11 +135,13 @@ def read_chunk(folder: Path, spec: TableSpec, receipt: Receipt, out: Array) -> N
                 _read_raw(file, spec, receipt, out)
     except FileNotFoundError:
         raise ChunkLostError(spec.name, receipt.chunk, "its file is missing") from None
+    except StoreError as error:
+        raise disk_full(error, "") from None
     except OSError as error:
         raise ChunkLostError(spec.name, receipt.chunk, f"its file cannot be read: {error.strerror}") from None
 
 
-def _read_raw(file: FileIO, spec: TableSpec, receipt: Receipt, out: Array) -> None:
+def _read_raw(file: FileIO | ObjectReader, spec: TableSpec, receipt: Receipt, out: Array) -> None:
     value = 0
     for piece in _pieces(out):
         target = piece if piece.flags.c_contiguous else np.empty(piece.shape, piece.dtype)
@@ -149,7 +153,7 @@ def _read_raw(file: FileIO, spec: TableSpec, receipt: Receipt, out: Array) -> No
     _check(spec, receipt, value)
 
 
-def _read_compressed(file: FileIO, spec: TableSpec, receipt: Receipt, out: Array) -> None:
+def _read_compressed(file: FileIO | ObjectReader, spec: TableSpec, receipt: Receipt, out: Array) -> None:
     """Check a whole file before it is unpacked: no decoder is safe from every damage."""
     stored = np.empty(receipt.nbytes, np.uint8)
     _read_raw(file, spec, receipt, stored)
@@ -162,7 +166,7 @@ def _read_compressed(file: FileIO, spec: TableSpec, receipt: Receipt, out: Array
         out[...] = target
 
 
-def _read(file: FileIO, spec: TableSpec, receipt: Receipt, data: memoryview) -> None:
+def _read(file: FileIO | ObjectReader, spec: TableSpec, receipt: Receipt, data: memoryview) -> None:
     while data:
         count = file.readinto(data)
         if not count:
@@ -175,7 +179,7 @@ def _check(spec: TableSpec, receipt: Receipt, value: int) -> None:
         raise ChunkLostError(spec.name, receipt.chunk, "its checksum differs")
 
 
-def map_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
+def map_chunk(folder: Place, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
     """Return an uncompressed chunk as a read-only memory map, of which only what is used is read.
 
     Raises
@@ -186,7 +190,12 @@ def map_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
     path = path_of(folder, spec, chunk)
     try:
         with opened(path) as file:
-            mapped = np.memmap(file, dtype=spec.dtype, mode="r")
+            if isinstance(file, ObjectReader):
+                mapped = np.frombuffer(file.content(), spec.dtype)
+            else:
+                mapped = np.memmap(file, dtype=spec.dtype, mode="r")
+    except StoreError as error:
+        raise disk_full(error, "") from None
     except (OSError, ValueError) as error:
         raise ChunkLostError(spec.name, chunk, str(error)) from None
     if mapped.size != int(np.prod(spec.chunk_shape, dtype=np.int64)):
@@ -194,7 +203,7 @@ def map_chunk(folder: Path, spec: TableSpec, chunk: tuple[int, ...]) -> Array:
     return mapped.reshape(spec.chunk_shape)
 
 
-def read_rows(folder: Path, spec: TableSpec, chunk: tuple[int, ...], first: int, stop: int) -> Array:
+def read_rows(folder: Place, spec: TableSpec, chunk: tuple[int, ...], first: int, stop: int) -> Array:
     """Return some rows of an uncompressed chunk, which are not checked; of a map, pages would count as memory in use.
 
     Raises
@@ -216,43 +225,55 @@ def read_rows(folder: Path, spec: TableSpec, chunk: tuple[int, ...], first: int,
     return rows
 
 
-def damaged(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
+def damaged(folder: Place, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
     """Return the receipts that their chunk files do not match; reads every file once."""
     found = lost_files(folder, specs, receipts)
     lost = {receipt.key for receipt in found}
-    for receipt in receipts.values():
-        spec = specs.get(receipt.table)
-        if spec is None or receipt.key in lost:
-            continue
-        if _checksum(path_of(folder, spec, receipt.chunk)) != receipt.checksum:
-            found.append(receipt)
-    return found
+    there = [receipt for receipt in receipts.values() if receipt.table in specs and receipt.key not in lost]
+    paths = (path_of(folder, specs[receipt.table], receipt.chunk) for receipt in there)
+    checksums = each(_checksum, paths) if isinstance(folder, ObjectPath) else map(_checksum, paths)
+    return found + [receipt for receipt, value in zip(there, checksums, strict=True) if value != receipt.checksum]
 
 
-def _checksum(path: str) -> int | None:
+def _checksum(path: str | ObjectPath) -> int | None:
     """Return the checksum of a file; None if it cannot be read."""
     value, buffer = 0, np.empty(_PIECE, np.uint8)
     try:
         with opened(path) as file:
             while count := file.readinto(buffer.data):
                 value = _extended(value, buffer[:count])
+    except StoreError as error:
+        raise disk_full(error, "") from None
     except OSError:
         return None
     return value
 
 
-def lost_files(folder: Path, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
+def lost_files(folder: Place, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
     """Return the receipts whose chunk is not a file of the right length (a cheap check on resuming)."""
+    if isinstance(folder, ObjectPath):
+        return _lost_objects(folder, specs, receipts)
     lost = []
     for receipt in receipts.values():
         spec = specs.get(receipt.table)
         if spec is None:
             continue
         try:
-            status = os.lstat(path_of(folder, spec, receipt.chunk))
+            status = os.lstat(os.path.join(folder, spec.name, spec.file_name(receipt.chunk)))
         except OSError:
             lost.append(receipt)
             continue
         if not S_ISREG(status.st_mode) or status.st_size != receipt.nbytes:
             lost.append(receipt)
     return lost
+
+
+def _lost_objects(folder: ObjectPath, specs: Mapping[str, TableSpec], receipts: Mapping[Any, Receipt]) -> list[Receipt]:
+    """Return the receipts whose chunk is not an object of the right length, from one listing."""
+    found = [receipt for receipt in receipts.values() if receipt.table in specs]
+    try:
+        sizes = folder.sizes() if found else {}
+    except OSError as error:
+        raise disk_full(error, "") from None
+    names = (f"{receipt.table}/{specs[receipt.table].file_name(receipt.chunk)}" for receipt in found)
+    return [receipt for receipt, name in zip(found, names, strict=True) if sizes.get(name) != receipt.nbytes]

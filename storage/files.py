@@ -1,5 +1,8 @@
 """Files of a run directory: opened without following links, written whole or not at all.
 
+Here, and only here, files and objects of a store meet: a path of either kind is read, written, appended to and listed
+by the same functions.
+
 A run directory may have come from someone else. A symbolic link in it would make reading or writing it touch a file
 somewhere else, so none is ever followed.
 """
@@ -8,21 +11,46 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from io import FileIO
 from pathlib import Path
 from stat import S_ISREG
 from threading import get_ident
+from typing import TypeAlias, overload
+from uuid import uuid4
 
+from .object_store import ObjectPath, ObjectReader, ObjectWriter, each
 from .spec import StorageError
+
+Place: TypeAlias = Path | ObjectPath
+"""A path in a file system or in an object store."""
+
+# What an object store holds at most: nothing that a plan could exceed.
+_ENDLESS = 1 << 62
 
 PARTIAL = ".partial"
 
 
-def opened(path: str | Path, flags: int = os.O_RDONLY) -> FileIO:
-    """Open a file that is not a link, unbuffered, with flags of ``os.open``; a pipe is not waited for."""
+@overload
+def opened(path: str | Path, flags: int = os.O_RDONLY) -> FileIO: ...
+
+
+@overload
+def opened(path: str | Place) -> FileIO | ObjectReader: ...
+
+
+def opened(path: str | Place, flags: int = os.O_RDONLY) -> FileIO | ObjectReader:
+    """Open a file that is not a link, unbuffered, with flags of ``os.open``; a pipe is not waited for.
+
+    Objects are only read so.
+    """
+    if isinstance(path, ObjectPath):
+        return ObjectReader(path)
     mode = "r+" if flags & os.O_RDWR else "w" if flags & os.O_WRONLY else "r"
     try:
         handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
@@ -33,8 +61,10 @@ def opened(path: str | Path, flags: int = os.O_RDONLY) -> FileIO:
     return FileIO(handle, mode + "b")
 
 
-def free_bytes(path: Path) -> int:
+def free_bytes(path: Place) -> int:
     """Return what the file system has left that a path, there or not yet, is in."""
+    if isinstance(path, ObjectPath):
+        return _ENDLESS
     place = next((one for one in (path, *path.absolute().parents) if os.path.exists(one)), path)
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize
@@ -59,8 +89,13 @@ def _created(path: str) -> FileIO:
 
 
 @contextmanager
-def written_whole(path: str | Path) -> Iterator[FileIO]:
+def written_whole(path: str | Place) -> Iterator[FileIO | ObjectWriter]:
     """Open a file that takes the place of ``path`` at the end; if anything fails nothing of it remains."""
+    if isinstance(path, ObjectPath):
+        writer = ObjectWriter()
+        yield writer
+        path.put(writer.content())
+        return
     partial = own_name(str(path))
     try:
         with _created(partial) as file:
@@ -72,19 +107,96 @@ def written_whole(path: str | Path) -> Iterator[FileIO]:
         raise
 
 
-def write_all(file: FileIO, data: memoryview) -> None:
+def write_all(file: FileIO | ObjectWriter, data: memoryview) -> None:
     """Write every byte: the system may take fewer at a time."""
     while data:
         data = data[file.write(data) :]
 
 
-def read_whole(path: str | Path) -> bytes:
+def force(file: FileIO | ObjectWriter) -> None:
+    """Force a file to disk; an object is stored once it is put."""
+    if isinstance(file, FileIO):
+        os.fsync(file.fileno())
+
+
+def read_whole(path: str | Place) -> bytes:
     """Read a file that is not a link."""
+    if isinstance(path, ObjectPath):
+        return path.read_bytes()
     with opened(path) as file:
         return file.readall()
 
 
-def refuse_links(folder: Path) -> None:
+def is_there(path: Place) -> bool:
+    """Whether there is a file or a folder, or a link, which counts as one."""
+    return path.exists() if isinstance(path, ObjectPath) else os.path.lexists(path)
+
+
+def remove_folder(path: Place) -> None:
+    """Remove a folder with all that is in it, as far as that is possible."""
+    if isinstance(path, ObjectPath):
+        with suppress(OSError):
+            path.remove_all()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def ends_a_line(file: FileIO) -> bool:
+    """Whether a file is empty or ends with a whole line; a crashed process may not have finished its own."""
+    if file.seek(0, os.SEEK_END) == 0:
+        return True
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"
+
+
+class LineLog:
+    """A file that lines are appended to; in an object store, a folder with an object for each line.
+
+    Parameters
+    ----------
+    path : Place
+    """
+
+    def __init__(self, path: Place):
+        self._path = path
+        self._file = None if isinstance(path, ObjectPath) else opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+
+    def append(self, line: bytes, *, forced: bool = False) -> None:
+        """Append a line, and force it to disk if asked.
+
+        Raises
+        ------
+        OSError
+            If it cannot be written.
+        """
+        if self._file is None:
+            assert isinstance(self._path, ObjectPath)
+            (self._path / f"{time.time_ns():020}-{uuid4().hex}").put(line)
+            return
+        write_all(self._file, memoryview(line if ends_a_line(self._file) else b"\n" + line))
+        if forced:
+            force(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+def logged_lines(path: Place) -> list[bytes]:
+    """Return the lines of a :class:`LineLog`.
+
+    Raises
+    ------
+    OSError
+        If it cannot be read.
+    """
+    if isinstance(path, ObjectPath):
+        return [line.removesuffix(b"\n") for line in each(ObjectPath.read_bytes, path.iterdir())]
+    return read_whole(path).split(b"\n")
+
+
+def refuse_links(folder: Place) -> None:
     """Refuse a folder that has a symbolic link among its files and folders, or among those of its folders.
 
     Raises
@@ -92,13 +204,20 @@ def refuse_links(folder: Path) -> None:
     StorageError
         Naming the link.
     """
+    if isinstance(folder, ObjectPath):
+        return
     for path in (*folder.iterdir(), *folder.glob("*/*")):
         if path.is_symlink():
             raise StorageError(f"{path} is a symbolic link, and a run directory holds none")
 
 
-def file_bytes(folder: Path, pattern: str) -> int:
+def file_bytes(folder: Place, pattern: str) -> int:
     """Return the length of all files below a folder whose names fit a pattern; a run may delete some meanwhile."""
+    if isinstance(folder, ObjectPath):
+        with suppress(OSError):
+            sizes = folder.sizes().items()
+            return sum(size for path, size in sizes if fnmatchcase(path.rpartition("/")[2], pattern))
+        return 0
     total = 0
     for path in folder.rglob(pattern):
         with suppress(OSError):

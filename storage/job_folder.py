@@ -7,18 +7,16 @@ forced to disk. Whoever drives the run holds a lock: it goes away with its proce
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from .files import opened, read_whole, write_all, written_whole
-from .ledger import ends_a_line
-from .locks import open_lock, try_lock
+from .files import LineLog, Place, is_there, logged_lines, read_whole, remove_folder, write_all, written_whole
+from .lease import is_held, take_lease
+from .locks import LOCK, open_lock, try_lock
+from .object_store import ObjectPath
 from .run_folder import JOB, read_json, write_json
 from .spec import StorageError, disk_full
 
@@ -31,11 +29,11 @@ class JobDir:
 
     Parameters
     ----------
-    run : Path
+    run : Place
         The run directory.
     """
 
-    def __init__(self, run: Path):
+    def __init__(self, run: Place):
         self.run = run
         self._folder = run / JOB
 
@@ -54,7 +52,7 @@ class JobDir:
 
     def holds_job(self) -> bool:
         """Whether there is a record."""
-        return os.path.lexists(self._folder / _RECORD)
+        return is_there(self._folder / _RECORD)
 
     def write(self, record: dict[str, Any]) -> None:
         """Replace the record.
@@ -86,14 +84,13 @@ class JobDir:
     def note(self, event: str, **facts: Any) -> None:
         """Append a line to the log; where that cannot be written nothing is lost."""
         line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
-        with suppress(OSError), opened(self._folder / _LOG, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
-            file.write(b"" if ends_a_line(file) else b"\n")
-            file.write(json.dumps(line).encode() + b"\n")
+        with suppress(OSError), closing(LineLog(self._folder / _LOG)) as log:
+            log.append(json.dumps(line).encode() + b"\n")
 
     def notes(self) -> list[dict[str, Any]]:
         """Return the lines of the log; one that was cut short is left out."""
         try:
-            lines = read_whole(self._folder / _LOG).splitlines()
+            lines = logged_lines(self._folder / _LOG)
         except OSError:
             return []
         found = []
@@ -111,6 +108,13 @@ class JobDir:
         StorageError
             If another process keeps it.
         """
+        if isinstance(self._folder, ObjectPath):
+            lease = take_lease(self._folder / LOCK, patience_seconds)
+            if lease is None:
+                raise StorageError(f"{self.run} is driven by another process")
+            with lease:
+                yield
+            return
         end = time.monotonic() + patience_seconds
         with open_lock(self._folder) as lock:
             while not try_lock(lock):
@@ -121,10 +125,12 @@ class JobDir:
 
     def remove(self) -> None:
         """Remove the record, the pulse and the log; plan, tables and answer of the run stay."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove_folder(self._folder)
 
     def is_claimed(self) -> bool:
         """Whether some process drives the run at this moment."""
+        if isinstance(self._folder, ObjectPath):
+            return is_held(self._folder / LOCK)
         try:
             with open_lock(self._folder) as lock:
                 return not try_lock(lock)
@@ -132,7 +138,7 @@ class JobDir:
             return False
 
 
-def job_folders(place: Path) -> list[Path]:
+def job_folders(place: Place) -> list[Place]:
     """Return the run directories with a job: a folder itself, or those in it.
 
     Raises
@@ -140,4 +146,5 @@ def job_folders(place: Path) -> list[Path]:
     OSError
         If it is no folder that can be read.
     """
-    return [path for path in (place, *sorted(place.iterdir())) if path.is_dir() and JobDir(path).holds_job()]
+    inside: list[Any] = sorted(place.iterdir())
+    return [path for path in (place, *inside) if path.is_dir() and JobDir(path).holds_job()]

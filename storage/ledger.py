@@ -7,6 +7,9 @@ what the lost ones stand for is computed again.
 
 Every line ends with a checksum of its own. One that does not match, whether a crash cut it short or somebody changed
 it, stands for nothing: what it was for is computed again.
+
+An object store has no files to append to. There each receipt is an object, named after its table and chunk, that is put
+if it is absent; the receipt of a chunk that was made again replaces it.
 """
 
 from __future__ import annotations
@@ -16,14 +19,13 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterable
-from io import FileIO
-from pathlib import Path
 from typing import Any
 
 import google_crc32c
 
 from .chunks import damaged
-from .files import opened, read_whole
+from .files import Place, ends_a_line, logged_lines, opened
+from .object_store import ObjectPath, StaleObjectError, each
 from .spec import Key, Receipt, StorageError, TableSpec, disk_full
 
 # Lines of JSON that end with a checksum of their own: one that was cut short or changed stands for nothing.
@@ -49,23 +51,15 @@ def from_line(line: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_lines(path: Path, begins: tuple[bytes, ...] = (b"",)) -> list[dict[str, Any] | None]:
+def read_lines(path: Place, begins: tuple[bytes, ...] = (b"",)) -> list[dict[str, Any] | None]:
     """Read the lines of a file that begin in one of some ways."""
-    return [from_line(line) for line in read_whole(path).split(b"\n") if line.startswith(begins)]
-
-
-def ends_a_line(file: FileIO) -> bool:
-    """Whether a file is empty or ends with a whole line; a crashed process may not have finished its own."""
-    if file.seek(0, os.SEEK_END) == 0:
-        return True
-    file.seek(-1, os.SEEK_END)
-    return file.read(1) == b"\n"
+    return [from_line(line) for line in logged_lines(path) if line.startswith(begins)]
 
 
 FOLDER = "ledger"
 
 
-def folder_of(tables: Path) -> Path:
+def folder_of(tables: Place) -> Place:
     """Return where the receipts of a folder of tables are: beside it, as nothing but arrays is in a Zarr group.
 
     Examples
@@ -80,7 +74,7 @@ _SYNC_SECONDS = 1.0
 _synced: dict[str, float] = {}
 
 
-def append(tables: Path, receipts: list[Receipt]) -> None:
+def append(tables: Place, receipts: list[Receipt]) -> None:
     """Append receipts, and force them to disk unless that was done a moment ago.
 
     Raises
@@ -90,8 +84,14 @@ def append(tables: Path, receipts: list[Receipt]) -> None:
     """
     import socket
 
-    folder = folder_of(tables)
-    path = os.path.join(folder, f"{socket.gethostname()}-{os.getpid()}.jsonl")
+    writer, folder = f"{socket.gethostname()}-{os.getpid()}", folder_of(tables)
+    if isinstance(folder, ObjectPath):
+        try:
+            each(lambda receipt: _put(_object_of(folder, receipt.key), receipt, writer), receipts)
+        except OSError as error:
+            raise disk_full(error, "") from None
+        return
+    path = os.path.join(folder, f"{writer}.jsonl")
     lines = b"".join([to_line(receipt.to_record()) for receipt in receipts])
     try:
         with opened(path, os.O_RDWR | os.O_CREAT | os.O_APPEND) as file:
@@ -106,7 +106,31 @@ def append(tables: Path, receipts: list[Receipt]) -> None:
         raise disk_full(error, f"no space left in {folder} for receipts") from None
 
 
-def sync(tables: Path) -> None:
+_WRITER = "writer"
+
+
+def _object_of(folder: ObjectPath, key: Key) -> ObjectPath:
+    """Return where the receipt of a chunk is."""
+    table, chunk = key
+    return folder / table / ".".join(["c", *map(str, chunk)])
+
+
+def _put(path: ObjectPath, receipt: Receipt, writer: str) -> None:
+    """Put a receipt if it is absent; one that says something else was of a chunk that is replaced by now."""
+    line = to_line({**receipt.to_record(), _WRITER: writer})
+    try:
+        path.create(line)
+    except StaleObjectError:
+        before = _receipt(from_line(path.read_bytes()))
+        if before is None or (before.nbytes, before.checksum, before.value) != (
+            receipt.nbytes,
+            receipt.checksum,
+            receipt.value,
+        ):
+            path.put(line)
+
+
+def sync(tables: Place) -> None:
     """Force the receipts of all processes to disk.
 
     Raises
@@ -114,6 +138,8 @@ def sync(tables: Path) -> None:
     DiskFullError
         If no space is left.
     """
+    if isinstance(tables, ObjectPath):
+        return
     for path in folder_of(tables).glob("*.jsonl"):
         try:
             with opened(path) as file:
@@ -139,12 +165,12 @@ def begin_of(table: str, chunk: tuple[int, ...] | None) -> bytes:
 def _receipt(record: dict[str, Any] | None) -> Receipt | None:
     """Read a line of a ledger; None where it is damaged."""
     try:
-        return None if record is None else Receipt.from_record(record)
+        return None if record is None else Receipt.from_record({k: v for k, v in record.items() if k != _WRITER})
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
 
-def load(tables: Path, keys: Iterable[Key | tuple[str, None]] | None = None) -> dict[Key, Receipt]:
+def load(tables: Place, keys: Iterable[Key | tuple[str, None]] | None = None) -> dict[Key, Receipt]:
     """Return the latest receipt of every chunk, or of some chunks or tables; damaged lines are ignored.
 
     Raises
@@ -152,11 +178,13 @@ def load(tables: Path, keys: Iterable[Key | tuple[str, None]] | None = None) -> 
     StorageError
         If a ledger cannot be read.
     """
+    if isinstance(tables, ObjectPath):
+        return {receipt.key: receipt for _, receipt in _objects(tables, keys)}
     begins = (b"",) if keys is None else tuple([begin_of(*key) for key in keys])
     return {receipt.key: receipt for _, receipt in history(tables, begins)}
 
 
-def finished(tables: Path, spec: TableSpec, chunks: Collection[tuple[int, ...]]) -> list[Receipt]:
+def finished(tables: Place, spec: TableSpec, chunks: Collection[tuple[int, ...]]) -> list[Receipt]:
     """Return the receipts of chunks that are all there already, undamaged; or nothing.
 
     A task runs again when the worker that did it is lost before its result was fetched.
@@ -168,21 +196,27 @@ def finished(tables: Path, spec: TableSpec, chunks: Collection[tuple[int, ...]])
     return list(found.values())
 
 
-def history(tables: Path, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[str, Receipt]]:
+def history(tables: Place, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[str, Receipt]]:
     """Return every receipt with the name of the process that wrote it; damaged lines are ignored.
+
+    In an object store only the latest receipt of each chunk is there.
 
     Parameters
     ----------
     begins : tuple of bytes
-        Only lines that begin in one of these ways are looked at.
+        Only lines of files that begin in one of these ways are looked at.
 
     Raises
     ------
     StorageError
         If a ledger cannot be read.
     """
+    if isinstance(tables, ObjectPath):
+        return _objects(tables)
     found = []
-    paths = sorted(folder_of(tables).glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
+    folder = folder_of(tables)
+    assert not isinstance(folder, ObjectPath)
+    paths = sorted(folder.glob("*.jsonl"), key=lambda p: (p.lstat().st_mtime_ns, p.name))
     for path in paths:
         try:
             lines = read_lines(path, begins)
@@ -190,3 +224,29 @@ def history(tables: Path, begins: tuple[bytes, ...] = (b"",)) -> list[tuple[str,
             raise StorageError(f"{path} cannot be read: {error.strerror}") from None
         found += [(path.stem, receipt) for receipt in map(_receipt, lines) if receipt is not None]
     return found
+
+
+def _objects(tables: ObjectPath, keys: Iterable[Key | tuple[str, None]] | None = None) -> list[tuple[str, Receipt]]:
+    """Return the receipts of all chunks, or of some chunks or tables, each with who wrote it, in the order of time."""
+    folder = folder_of(tables)
+    assert isinstance(folder, ObjectPath)
+
+    def read(path: ObjectPath) -> dict[str, Any] | None:
+        try:
+            return from_line(path.read_bytes())
+        except FileNotFoundError:
+            return None
+
+    try:
+        if keys is None:
+            paths = [folder / name for name in folder.sizes()]
+        else:
+            paths = []
+            for table, chunk in keys:
+                own = folder / table
+                paths += own.iterdir() if chunk is None else [_object_of(folder, (table, chunk))]
+        records = each(read, paths)
+    except OSError as error:
+        raise disk_full(error, "") from None
+    found = [(record.get(_WRITER, ""), _receipt(record)) for record in records if record is not None]
+    return sorted([(writer, receipt) for writer, receipt in found if receipt is not None], key=lambda w: w[1].ended)

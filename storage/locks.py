@@ -17,7 +17,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from .files import opened, read_whole
+from .files import Place, opened, read_whole
 from .spec import StorageError
 
 LOCK: Final = "lock"
@@ -43,7 +43,7 @@ class LockFile(FileIO):
     def __init__(self, handle: int, mode: str, path: Path):
         super().__init__(handle, mode)
         self.path = path
-        self.lease: Lease | None = None
+        self.lease: FileLease | None = None
 
     def close(self) -> None:
         """Release the lock."""
@@ -53,7 +53,7 @@ class LockFile(FileIO):
         super().close()
 
 
-def is_lock(path: Path) -> bool:
+def is_lock(path: Place) -> bool:
     """Whether a file is that of a lock."""
     return path.name == LOCK or path.name.startswith(_LEASE)
 
@@ -91,7 +91,7 @@ def try_lock(file: LockFile) -> bool:
         if not file.writable():
             return True  # nothing is written
         try:
-            file.lease = take_lease(file.path.parent)
+            file.lease = take_file_lease(file.path.parent)
         except OSError as refused:
             why = f"flock: {error.strerror}; a lease file: {refused.strerror or refused}"
             raise StorageError(f"{file.path.parent} cannot be locked ({why})") from None
@@ -99,7 +99,7 @@ def try_lock(file: LockFile) -> bool:
     return True
 
 
-class Lease:
+class FileLease:
     """A file that stands for a lock while it is renewed.
 
     Parameters
@@ -125,7 +125,7 @@ class Lease:
             self._path.unlink()
 
 
-def take_lease(folder: Path) -> Lease | None:
+def take_file_lease(folder: Path) -> FileLease | None:
     """Take the lease of a folder; None if another process has it.
 
     Raises
@@ -147,7 +147,7 @@ def take_lease(folder: Path) -> Lease | None:
     for old in there:
         with suppress(OSError):
             (folder / f"{_LEASE}{old}").unlink()
-    return Lease(path)
+    return FileLease(path)
 
 
 def _is_free(lease: Path) -> bool:

@@ -12,16 +12,19 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from . import ledger
-from .files import PARTIAL, read_whole, refuse_links, write_all, written_whole
-from .locks import LockFile, is_lock, open_lock, open_lock_to_read, try_lock
-from .spec import DamagedError, OtherFormatError, StorageError, disk_full
+from .files import PARTIAL, Place, force, is_there, read_whole, refuse_links, remove_folder, write_all, written_whole
+from .lease import Lease, take_lease
+from .locks import LOCK, LockFile, is_lock, open_lock, open_lock_to_read, try_lock
+from .object_store import ObjectPath
+from .spec import DamagedError, OtherFormatError, StorageError, StoreError, disk_full
 
 # Folders that one process uses at a time.
 
+Lock: TypeAlias = LockFile | Lease
+"""What is held until it is closed; ``writable()`` says whether this process may write."""
 _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -44,13 +47,13 @@ class FolderKind:
 
 
 def locked_folder(
-    path: Path, kind: FolderKind, comes_before: Callable[[Path], bool], enough: str | None = None
-) -> LockFile:
+    path: Place, kind: FolderKind, comes_before: Callable[[Place], bool], enough: str | None = None
+) -> Lock:
     """Create a folder if it does not exist, and take its lock.
 
     Parameters
     ----------
-    path : Path
+    path : Place
     kind : FolderKind
     comes_before : callable
         Whether something may be there before the file that marks the folder.
@@ -65,8 +68,10 @@ def locked_folder(
     try:
         path.mkdir(parents=True, exist_ok=True)
         foreign = [p.name for p in path.iterdir() if not is_lock(p) and not comes_before(p)]
-        if foreign and not os.path.lexists(path / kind.mark):
+        if foreign and not is_there(path / kind.mark):
             raise StorageError(f"{path} is not {kind.name}: it holds {foreign[0]!r} and no {kind.mark}")
+        if isinstance(path, ObjectPath):
+            return _leased(path, kind)
         refuse_links(path)
         try:
             lock = open_lock(path)
@@ -83,6 +88,14 @@ def locked_folder(
         lock.close()
         raise
     return lock
+
+
+def _leased(path: ObjectPath, kind: FolderKind) -> Lease:
+    """Take the lock of a folder in an object store."""
+    lease = take_lease(path / LOCK)
+    if lease is None:
+        raise StorageError(f"{path} is {kind.busy}")
+    return lease
 
 
 _PLAN, _RESULT, _BOUNDS = "plan.json", "result.json", "bounds.json"
@@ -106,12 +119,12 @@ class RunDir:
 
     Parameters
     ----------
-    path : Path
+    path : Place
         Created if it does not exist. A folder with other content is refused.
 
     Attributes
     ----------
-    lock : LockFile
+    lock : Lock
         Held until it is closed.
 
     Raises
@@ -120,9 +133,9 @@ class RunDir:
         If the folder cannot be written, is not a run directory, or is in use.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Place):
         self.path = path
-        self.lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p), _RESULT)
+        self.lock: Lock = locked_folder(path, _KIND, lambda p: p.name == JOB or _is_partial(p), _RESULT)
         try:
             for left in filter(_is_partial, path.iterdir()) if self.lock.writable() else ():
                 left.unlink()
@@ -148,7 +161,7 @@ class RunDir:
             ) from None
 
     def _has_work(self) -> bool:
-        kept = any(os.path.lexists(self.path / name) for name in (_RESULT, _BOUNDS))
+        kept = any(is_there(self.path / name) for name in (_RESULT, _BOUNDS))
         return kept or any(self.path.glob("*/*/*"))
 
     def _verify_writable(self) -> None:
@@ -159,6 +172,8 @@ class RunDir:
         StorageError
         """
         if not self.lock.writable():
+            if isinstance(self.lock, Lease):
+                raise StorageError(f"{self.path} was taken over by another run while this one could not renew its lock")
             raise StorageError(
                 f"{self.path} cannot be used {_KIND.use}: it cannot be written, and its answer is not enough"
             )
@@ -182,7 +197,7 @@ class RunDir:
         """Store the answer beside the plan; what a search would have gone on with is removed."""
         self._verify_writable()
         write_json(self.path / _RESULT, result)
-        shutil.rmtree(self.path / LAYERS, ignore_errors=True)
+        remove_folder(self.path / LAYERS)
 
     def read_bounds(self) -> dict[str, Any] | None:
         """Return what is known of an answer that is not proved yet, if anything."""
@@ -194,12 +209,12 @@ class RunDir:
         write_json(self.path / _BOUNDS, bounds)
 
 
-def _is_partial(path: Path) -> bool:
-    """Whether a plan or an answer was left half written."""
-    return path.name.startswith((f"{_PLAN}.", f"{_RESULT}.", f"{_BOUNDS}.")) and path.name.endswith(PARTIAL)
+def _is_partial(path: Place) -> bool:
+    """Whether a plan or an answer was left half written, or an object that a store was measured with."""
+    return path.name.startswith((f"{_PLAN}.", f"{_RESULT}.", f"{_BOUNDS}.", "sample-")) and path.name.endswith(PARTIAL)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
+def read_json(path: Place) -> dict[str, Any] | None:
     """Read a JSON object as :func:`write_json` left it; None if there is none.
 
     Raises
@@ -214,7 +229,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise StorageError(f"{path} cannot be read: {error.strerror}") from None
+        raise (
+            disk_full(error, "")
+            if isinstance(error, StoreError)
+            else StorageError(f"{path} cannot be read: {error.strerror}")
+        ) from None
     try:
         found = json.loads(data)
     except (ValueError, RecursionError):
@@ -229,7 +248,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return found
 
 
-def check_format(path: Path, found: object) -> None:
+def check_format(path: Place, found: object) -> None:
     """Refuse a file of another format.
 
     Raises
@@ -249,7 +268,7 @@ def _checksum(content: Mapping[str, Any]) -> str:
     return sha256(text.encode()).hexdigest()
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Place, content: dict[str, Any]) -> None:
     """Write a JSON object, whole or not at all.
 
     Raises
@@ -262,12 +281,12 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     try:
         with written_whole(path) as file:
             write_all(file, memoryview(json.dumps(stored, indent=1).encode()))
-            os.fsync(file.fileno())
+            force(file)
     except OSError as error:
         raise disk_full(error, f"no space left for {path}") from None
 
 
-def stored_plan(path: Path) -> dict[str, Any]:
+def stored_plan(path: Place) -> dict[str, Any]:
     """Return the plan of a run directory without locking it.
 
     Raises
@@ -281,25 +300,27 @@ def stored_plan(path: Path) -> dict[str, Any]:
     return plan
 
 
-def stored_result(path: Path) -> dict[str, Any] | None:
+def stored_result(path: Place) -> dict[str, Any] | None:
     """Return the answer of a finished run, or None; one that is damaged is as good as none."""
     return _undamaged(path / _RESULT)
 
 
-def stored_bounds(path: Path) -> dict[str, Any] | None:
+def stored_bounds(path: Place) -> dict[str, Any] | None:
     """Return what a run without an answer knows already, or None; what is damaged is as good as none."""
     return _undamaged(path / _BOUNDS)
 
 
-def _undamaged(path: Path) -> dict[str, Any] | None:
+def _undamaged(path: Place) -> dict[str, Any] | None:
     try:
         return read_json(path)
     except (DamagedError, OtherFormatError):  # nothing is written beside a plan of another format
         return None
 
 
-def sweep_partial_files(folder: Path) -> None:
-    """Remove what killed tasks left half written, in a folder of tables and beside it."""
+def sweep_partial_files(folder: Place) -> None:
+    """Remove what killed tasks left half written, in a folder of tables and beside it; no object is half written."""
+    if isinstance(folder, ObjectPath):
+        return
     for path in (*folder.glob(f"*{PARTIAL}"), *folder.glob(f"*/*{PARTIAL}")):
         path.unlink(missing_ok=True)
     for path in folder.parent.glob(f".{folder.name}.*{PARTIAL}"):

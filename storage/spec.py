@@ -142,6 +142,14 @@ class DiskFullError(StorageError):
     """No space was left for a chunk; finished chunks stay."""
 
 
+class StoreError(OSError):
+    """A request that an object store refused, or did not answer."""
+
+
+class UnreachableError(StorageError):
+    """An object store that failed; what is finished stays, and the run can be resumed once the store answers."""
+
+
 class ChunkLostError(StorageError):
     """A chunk is missing or differs from its receipt; it has to be computed again."""
 
@@ -154,7 +162,9 @@ class ChunkLostError(StorageError):
 
 
 def disk_full(error: OSError, message: str) -> StorageError:
-    """Return the error to raise instead of an operating system's: ``message`` for a full disk or quota."""
+    """Return the error to raise in place of one of the system or a store: ``message`` for a full disk or quota."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return DiskFullError(message)
+    if isinstance(error, StoreError):
+        return UnreachableError(f"{error.filename} cannot be reached: {error.strerror}")
     return StorageError(f"{error.filename or 'a file of the run directory'} cannot be written: {error.strerror}")

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 
 from .codecs import BLOSC, configuration
-from .files import opened, own_name, read_whole, write_all, written_whole
-from .spec import TableSpec, disk_full
+from .files import Place, opened, own_name, read_whole, remove_folder, write_all, written_whole
+from .object_store import ObjectPath, StaleObjectError, each
+from .spec import StoreError, TableSpec, disk_full
 
 _METADATA = "zarr.json"
 
 
-def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] = str) -> TableSpec:
+def create_table(folder: Place, spec: TableSpec, compression: Callable[[], str] = str) -> TableSpec:
     """Write the metadata of a table unless they are there; return how its chunks are stored.
 
     Several workers may come here at the same time: the first one decides.
@@ -37,6 +38,8 @@ def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] =
     DiskFullError
         If no space is left.
     """
+    if isinstance(folder, ObjectPath):
+        return _create_object(folder, spec, compression)
     if os.path.exists(os.path.join(folder, spec.name, _METADATA)):
         return stored_table(folder, spec)
     chosen = replace(spec, compression=compression())
@@ -47,7 +50,22 @@ def create_table(folder: Path, spec: TableSpec, compression: Callable[[], str] =
     return chosen if ours else stored_table(folder, spec)
 
 
-def create_group(folder: Path, attributes: Mapping[str, Any]) -> None:
+def _create_object(folder: ObjectPath, spec: TableSpec, compression: Callable[[], str]) -> TableSpec:
+    """Put the metadata of a table if they are absent; return how its chunks are stored."""
+    metadata = folder / spec.name / _METADATA
+    try:
+        if (codecs := _codecs(folder / spec.name)) is not None:
+            return _with_codecs(spec, codecs)
+        chosen = replace(spec, compression=compression())
+        metadata.create(array_metadata(chosen))
+    except StaleObjectError:
+        return stored_table(folder, spec)
+    except OSError as error:
+        raise disk_full(error, "") from None
+    return chosen
+
+
+def create_group(folder: Place, attributes: Mapping[str, Any]) -> None:
     """Make a folder that any Zarr reader opens as a group, unless it is there.
 
     Raises
@@ -93,19 +111,27 @@ def _beside(folder: Path, name: str) -> str:
     return os.path.join(folder.parent, own_name(f".{folder.name}.{name}"))
 
 
-def stored_table(folder: Path, spec: TableSpec) -> TableSpec:
+def stored_table(folder: Place, spec: TableSpec) -> TableSpec:
     """Return the table with the compression that its metadata name; raw where there are none any more."""
-    names = _codecs(os.path.join(folder, spec.name))
+    names = _codecs(folder / spec.name if isinstance(folder, ObjectPath) else os.path.join(folder, spec.name))
+    return _with_codecs(spec, names)
+
+
+def _with_codecs(spec: TableSpec, names: Sequence[str] | None) -> TableSpec:
     compression = BLOSC if names is not None and BLOSC in names else ""
     return spec if spec.compression == compression else replace(spec, compression=compression)
 
 
-def _codecs(table: str | Path) -> Sequence[str] | None:
+def _codecs(table: str | Place) -> Sequence[str] | None:
     """Return the names of a table's codecs; None if its metadata are missing or damaged."""
     try:
+        if isinstance(table, ObjectPath):
+            return _listed_codecs((table / _METADATA).read_bytes())
         path = os.path.join(table, _METADATA)  # asked for every chunk; objects take longer
         found = os.stat(path)
         return _codecs_of(path, found.st_ino, found.st_size, found.st_mtime_ns)
+    except StoreError as error:
+        raise disk_full(error, "") from None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
@@ -113,14 +139,25 @@ def _codecs(table: str | Path) -> Sequence[str] | None:
 @lru_cache(1 << 4)
 def _codecs_of(path: str, *_version: int) -> tuple[str, ...]:
     """Return the names of the codecs that metadata list; read once for all chunks, of several runs of rows in turn."""
-    return tuple([codec["name"] for codec in json.loads(read_whole(path))["codecs"]])
+    return _listed_codecs(read_whole(path))
 
 
-def drop_damaged_tables(folder: Path) -> None:
+def _listed_codecs(metadata: bytes) -> tuple[str, ...]:
+    return tuple([codec["name"] for codec in json.loads(metadata)["codecs"]])
+
+
+def drop_damaged_tables(folder: Place) -> None:
     """Remove the tables whose metadata do not say how their chunks are stored: these have to be computed again."""
+    known = ("bytes",), ("bytes", BLOSC)
+    if isinstance(folder, ObjectPath):
+        held = sorted({path.split("/")[0] for path in folder.sizes() if "/c." in path})
+        for name, codecs in zip(held, each(lambda name: _codecs(folder / name), held), strict=True):
+            if codecs not in known:
+                remove_folder(folder / name)
+        return
     for table in folder.iterdir():
-        if any(table.glob("c.*")) and _codecs(table) not in (("bytes",), ("bytes", BLOSC)):
-            shutil.rmtree(table, ignore_errors=True)
+        if any(table.glob("c.*")) and _codecs(table) not in known:
+            remove_folder(table)
 
 
 def array_metadata(spec: TableSpec) -> bytes:
@@ -169,8 +206,15 @@ def _described(create: Callable[[Any], object]) -> bytes:
     return bytes(files[_METADATA].to_bytes())
 
 
-def delete_table(folder: Path, spec: TableSpec) -> None:
+def delete_table(folder: Place, spec: TableSpec) -> None:
     """Remove a table and its chunks: first from the group, where half a table would be none to a reader."""
+    if isinstance(folder, ObjectPath):
+        try:
+            (folder / spec.name / _METADATA).unlink()
+            (folder / spec.name).remove_all()
+        except OSError as error:
+            raise disk_full(error, "") from None
+        return
     table, gone = os.path.join(folder, spec.name), _beside(folder, spec.name)
     with suppress(FileNotFoundError):
         try:

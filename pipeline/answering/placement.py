@@ -17,7 +17,7 @@ from ...cluster.device_threads import DeviceThreads, begun_devices
 from ...cluster.driver import leave_slot
 from ...cluster.pool import Pool, ThreadPool
 from ...cluster.worker_facts import largest_worker
-from ...storage.files import free_bytes
+from ...storage.files import Place, free_bytes
 from ...storage.scratch import scratch_folder
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, ModelError, format_bytes
@@ -244,7 +244,7 @@ def workers_of(asked: Options) -> str:
 
 
 @contextmanager
-def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Path | None]:
+def temporary_folder(plan: Plan | None, resources: Resources) -> Iterator[Place | None]:
     """A folder for the tables of a plan that spills; None where they stay in this process's memory.
 
     Processes that share one machine's memory do so through its file system in memory.

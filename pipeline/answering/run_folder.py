@@ -11,10 +11,11 @@ from tempfile import gettempdir
 from typing import TYPE_CHECKING, Any
 
 from ...cluster.version import __version__
-from ...storage.files import file_bytes, free_bytes
+from ...storage.files import Place, file_bytes, free_bytes
+from ...storage.object_store import ObjectPath
 from ...storage.run_folder import LAYERS, RunDir
 from ...storage.scratch import scratch_folder
-from ...storage.spec import DiskFullError, StorageError
+from ...storage.spec import DiskFullError, StorageError, UnreachableError
 from ...tasks.gpu.memory import is_short
 from ..errors import BudgetError, IncompatibleRunError, StoppedError, format_bytes
 from ..options import Options, ProofOptions
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from ..proofs.provers.layer_files import Finished, RowFiles
 
 
-def check_identity(path: Path, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+def check_identity(path: Place, stored: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Refuse a directory that belongs to another run.
 
     Raises
@@ -48,7 +49,7 @@ def _short(value: object) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def check_space(path: Path, plan: Plan, done_bytes: int) -> None:
+def check_space(path: Place, plan: Plan, done_bytes: int) -> None:
     """Refuse a plan whose tables do not fit the file system.
 
     Raises
@@ -60,7 +61,7 @@ def check_space(path: Path, plan: Plan, done_bytes: int) -> None:
     check_room(path, plan.spill.disk_bytes - done_bytes)
 
 
-def check_room(path: Path, needed: int) -> None:
+def check_room(path: Place, needed: int) -> None:
     """Refuse to need more bytes than a file system has left.
 
     Raises
@@ -76,13 +77,13 @@ def check_room(path: Path, needed: int) -> None:
         )
 
 
-def used_bytes(path: Path) -> int:
+def used_bytes(path: Place) -> int:
     """Return the bytes of all files below a folder."""
     return file_bytes(path, "*")
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[RunDir]:
+def opened(path: Place) -> Iterator[RunDir]:
     """Open a run directory and lock it; storage failures become errors that end as one sentence.
 
     Raises
@@ -101,17 +102,21 @@ def opened(path: Path) -> Iterator[RunDir]:
             yield rundir
         except DiskFullError as error:
             raise _out_of_space(error, path) from None
+        except UnreachableError as error:
+            raise _unreachable(error, path) from None
         except StorageError as error:
             raise IncompatibleRunError(str(error)) from None
 
 
 @contextmanager
-def resumable(path: Path | None) -> Iterator[None]:
+def resumable(path: Place | None) -> Iterator[None]:
     """Turn what stops a run into an error that says how to go on; ``path`` is its run directory, if it has one."""
     try:
         yield
     except DiskFullError as error:
         raise _out_of_space(error, path) from None
+    except UnreachableError as error:
+        raise _unreachable(error, path) from None
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
     except MemoryError as error:
@@ -126,13 +131,18 @@ def resumable(path: Path | None) -> Iterator[None]:
         raise StoppedError(f"stopped; continue with: bucketflow resume {path}") from None
 
 
-def _out_of_space(error: DiskFullError, path: Path | None) -> StoppedError:
+def _out_of_space(error: DiskFullError, path: Place | None) -> StoppedError:
     """Say what to do next; a run can be resumed once its plan was kept."""
     if path is None:
         return StoppedError(f"{error}; free some space; with a --workdir, finished chunks are kept")
     if (path / "plan.json").exists():
         return StoppedError(f"{error}; finished chunks are kept: free some space and resume {path}")
     return StoppedError(f"{error}; free some space and ask the same again")
+
+
+def _unreachable(error: UnreachableError, path: Place | None) -> StoppedError:
+    """Say what to do once the object store answers again."""
+    return StoppedError(f"{error}; finished chunks are kept: once the store answers, bucketflow resume {path}")
 
 
 # Where the layers of a search may be, and run directories of bounds.
@@ -145,26 +155,29 @@ def row_files(options: Options, stack: ExitStack) -> RowFiles:
     """Return where layers may be: in the run directory, or where temporary files go until it is closed."""
     from ..proofs.provers.layer_files import RowFiles
 
-    def made() -> Path:
-        if options.folder is None:
-            return stack.enter_context(scratch_folder())
-        (options.folder / LAYERS).mkdir(exist_ok=True)
-        return options.folder / LAYERS
+    # layers are read row by row, which takes a request each in an object store: there they do not outlive the process
+    folder = None if isinstance(options.folder, ObjectPath) else options.folder
 
-    lasting = options.folder is not None
+    def made() -> Path:
+        if folder is None:
+            return stack.enter_context(scratch_folder())
+        (folder / LAYERS).mkdir(exist_ok=True)
+        return folder / LAYERS
+
+    lasting = folder is not None
     if options.disk_bytes is not None:
         return RowFiles(made, options.disk_bytes, lasting=lasting)
-    there = 0 if options.folder is None else file_bytes(options.folder / LAYERS, "c.*")
-    return RowFiles(made, there + free_bytes(options.folder or Path(gettempdir())) // _PART, lasting=lasting)
+    there = 0 if folder is None else file_bytes(folder / LAYERS, "c.*")
+    return RowFiles(made, there + free_bytes(folder or Path(gettempdir())) // _PART, lasting=lasting)
 
 
-def finished_layers(folder: Path, files: Callable[[], RowFiles]) -> Finished | None:
+def finished_layers(folder: Place, files: Callable[[], RowFiles]) -> Finished | None:
     """Return the layers that an earlier search for the same optimum finished in its run directory, if any."""
-    return files().finished() if (folder / LAYERS).is_dir() else None
+    return files().finished() if isinstance(folder, Path) and (folder / LAYERS).is_dir() else None
 
 
 @contextmanager
-def bounds_directory(folder: Path | None, question: Question) -> Iterator[None]:
+def bounds_directory(folder: Place | None, question: Question) -> Iterator[None]:
     """Use a run directory for bounds on one question, if there is one.
 
     Raises
@@ -220,7 +233,7 @@ class RunFolder:
             check_identity(self.rundir.path, stored, self.question.identity())
 
     @property
-    def path(self) -> Path:
+    def path(self) -> Place:
         """Where it is."""
         return self.rundir.path
 
@@ -277,7 +290,7 @@ class RunFolder:
 
 
 @contextmanager
-def run_folder(question: Question, path: Path | None) -> Iterator[RunFolder | None]:
+def run_folder(question: Question, path: Place | None) -> Iterator[RunFolder | None]:
     """Open the run directory of a question; None where none is asked for.
 
     Raises

@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import peak_rss_bytes
 from ...cluster.pool import Pool, SerialPool
+from ...storage.files import Place
 from ...tasks.compiler.code_cache import compiler_pays
 from ...tasks.sweeps.sweep import timed_steps
 from ..errors import BudgetError, format_bytes
@@ -180,7 +180,7 @@ def keep_plan(folder: RunFolder, prepared: Prepared) -> None:
     folder.keep_plan(plan_record(prepared.plan, prepared.memory_bytes) if prepared.plan else None)
 
 
-def answered(prepared: Prepared, progress: Progress | None, folder: Path | None, notes: list[str]) -> Answer:
+def answered(prepared: Prepared, progress: Progress | None, folder: Place | None, notes: list[str]) -> Answer:
     """Run a prepared question; what the caller should know besides the answer is added to ``notes``."""
     start = time.perf_counter()
     resources = prepared.resources

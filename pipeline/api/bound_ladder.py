@@ -6,13 +6,12 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...cluster.device_threads import DeviceThreads
 from ...cluster.pool import Pool, SerialPool
-from ...storage.files import file_bytes, free_bytes
+from ...storage.files import Place, file_bytes, free_bytes
 from ...storage.run_folder import MESSAGES
 from ...tasks.compiler.compile_limits import NotCompiledError
 from ..answering.prepared import local_order
@@ -139,7 +138,7 @@ class Room:
             raise self._refusal(split)
         return None
 
-    def _spilling(self, split: Partition, folder: Path) -> Spilling:
+    def _spilling(self, split: Partition, folder: Place) -> Spilling:
         from ..minibuckets.message_boxes import boxed
         from ..minibuckets.run_boxes import Spilling
 

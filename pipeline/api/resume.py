@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from os import PathLike
-from pathlib import Path
 from typing import Any, Unpack
 
 from ...cluster.version import __version__
+from ...storage.files import Place
 from ...storage.run_folder import stored_plan
 from ...storage.spec import StorageError
 from ..answering.door import solved
@@ -15,7 +15,7 @@ from ..answering.question import Question, fingerprint, question_of
 from ..answering.run_folder import opened
 from ..errors import FormatError, IncompatibleRunError, checks_keywords
 from ..examples import file_or_example
-from ..local_paths import local_path
+from ..local_paths import folder_path, local_path
 from ..models.model import Model
 from ..models.query import QUERIES
 from ..options import Options, ProofOptions, Where
@@ -55,9 +55,10 @@ def resume(
     IncompatibleRunError
         If the directory is not that of a run whose model file is still there, unchanged.
     """
+    folder = folder_path(workdir)
     if model is not None:
-        move_model(local_path(workdir), local_path(model))
-    stored, question = stored_question(local_path(workdir))
+        move_model(folder, local_path(model))
+    stored, question = stored_question(folder)
     if stored["plan"] is None and "effort" in stored:
         where = {"memory": stored["memory"], **options}
         chosen = Options(workdir=workdir, seed=stored["seed"], **where)
@@ -67,7 +68,7 @@ def resume(
         return solved(question, Options(workdir=workdir, **options), progress=report)
 
 
-def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
+def stored_question(folder: Place) -> tuple[dict[str, Any], Question]:
     """Return what a run directory says of its plan, and its question on the model of its file.
 
     Raises
@@ -102,7 +103,7 @@ def stored_question(folder: Path) -> tuple[dict[str, Any], Question]:
     return stored, question_of(_model(stored), found["query"], evidence, **asked, families=families)
 
 
-def move_model(folder: Path, source: str | PathLike[str]) -> None:
+def move_model(folder: Place, source: str | PathLike[str]) -> None:
     """Store where the model of a run is now.
 
     Raises

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from ...cluster.memory import default_memory_bytes
@@ -98,7 +97,7 @@ def answer_row(asked: PricedRow, options: Options, compiled: Compiled | None) ->
     model = model_of_row(row, options)
     if compiled is not None and _is_compiled(asked):
         return _asked_again(compiled, row.query, evidence_of_row(model, row))
-    chosen = options_of(row, options, workdir=asked.folder and Path(asked.folder))
+    chosen = options_of(row, options, workdir=asked.folder)
     if price.order and asked.folder is None:
         chosen = replace(chosen, order=price.order, order_time=None)
     return solved(question_of_row(model, row), chosen, effort_of(row))

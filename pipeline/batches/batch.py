@@ -17,11 +17,12 @@ from ...cluster.dask_pool import DaskPool
 from ...cluster.memory import default_memory_bytes
 from ...cluster.pool import Node, Pool, SerialPool
 from ...storage.batch_folder import BatchDir
+from ...storage.files import Place
 from ...storage.spec import OtherFormatError, StorageError
 from ...tasks.steps.ordered_sum import ordered_sum
 from ..api.progress import rows_bar
 from ..errors import BucketflowError, IncompatibleRunError, StoppedError, checks_keywords
-from ..local_paths import local_path
+from ..local_paths import folder_path
 from ..machine.resources import Resources
 from ..options import Options, Where
 from ..public_names import public
@@ -157,8 +158,8 @@ def _batch(
 ) -> BatchSummary:
     deadline = Deadline(earliest(*ends))
     notes = list[str]()
-    place = local_path(out)
-    rows = read_manifest(manifest, query, place, notes.append)
+    place = folder_path(out)
+    rows = read_manifest(manifest, query, place if isinstance(place, Path) else None, notes.append)
     rows = rows if check else [replace(row, check=False) for row in rows]
     for note in notes:
         tell("note", note=note)
@@ -172,7 +173,7 @@ def _batch(
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[BatchDir]:
+def _opened(path: Place) -> Iterator[BatchDir]:
     """Open the folder of a batch; storage failures become errors that end as one sentence."""
     try:
         folder = BatchDir(path)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from hashlib import sha256
 from itertools import groupby
-from pathlib import Path
 from typing import Any, Literal
 
 from ...cluster.pool import Pool
 from ...storage.batch_folder import BatchDir
+from ...storage.files import Place
 from ...storage.run_folder import FORMAT
 from ..answering.door import is_bounded
 from ..answering.prepared import Prepared, prepare
@@ -20,6 +20,7 @@ from ..answering.question import Question, question_of
 from ..answering.run_folder import run_folder
 from ..answering.running import keep_plan
 from ..errors import BucketflowError, BudgetError
+from ..local_paths import folder_path
 from ..machine.resources import Resources
 from ..options import Options
 from ..trees.tree import elimination_order
@@ -178,7 +179,7 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
         question = question_of_row(model_of_row(row, options), row)
         if is_bounded(question, options_of(row, options), effort_of(row)):
             return Price("alone", math.inf if row.time is None else row.time)
-        stored = folder and _stored_plan(question, Path(folder))
+        stored = folder and _stored_plan(question, folder_path(folder))
         prepared = prepare(question, Resources(options_of(row, options)), stored or None)
         plan = prepared.plan
         if plan is None or not (large or plan.seconds > policy.large_seconds or plan.spill is not None):
@@ -187,7 +188,7 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
             return _price(prepared, "large")
         if slot is not None and _pieces(prepared) == 1 and (large or plan.seconds > slot / 2) and not plan.device:
             prepared = _in_pieces(prepared, question, options_of(row, options), slot / policy.time_pieces)
-        with run_folder(question, Path(folder)) as opened:
+        with run_folder(question, folder_path(folder)) as opened:
             assert opened is not None
             keep_plan(opened, prepared)
     except BucketflowError as error:
@@ -195,7 +196,7 @@ def own_price(row: Row, options: Options, folder: str | None, slot: float | None
     return _price(prepared, "large")
 
 
-def _stored_plan(question: Question, folder: Path) -> Mapping[str, Any] | None:
+def _stored_plan(question: Question, folder: Place) -> Mapping[str, Any] | None:
     """Return the plan that the run directory of a question holds, if it is there."""
     with run_folder(question, folder if folder.exists() else None) as opened:
         return None if opened is None else opened.stored_plan

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...storage.batch_folder import BatchDir
+from ...storage.files import Place
 from ..drawings.html import shown_rows
 from ..errors import encodable, printable
 from ..models.frames import imported_pandas
@@ -171,7 +172,7 @@ class BatchSummary:
         return f"{self.rows:,} rows: {told or 'none'}{before}, {self.seconds:.1f} s; {encodable(self.out)}/summary.csv"
 
 
-def summary_of(outcomes: Sequence[RowOutcome], seconds: float, out: Path, notes: tuple[str, ...] = ()) -> BatchSummary:
+def summary_of(outcomes: Sequence[RowOutcome], seconds: float, out: Place, notes: tuple[str, ...] = ()) -> BatchSummary:
     """Count how rows ended."""
     counts = Counter(outcome.record["status"] for outcome in outcomes)
     ends = {name: counts[name] for name in ("answered", "bounded", "refused", "failed", "stopped")}

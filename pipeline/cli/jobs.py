@@ -170,9 +170,9 @@ def log(job: str, scheduler: str | None) -> None:
 def resumed_job(directory: str, scheduler: str | None, memory: str | None, model: str | None) -> bool:
     """Hand the job of a run directory to its cluster again; whether there is one."""
     from ...storage.job_folder import JobDir
-    from ..local_paths import local_path
+    from ..local_paths import folder_path
 
-    if not JobDir(local_path(directory)).holds_job():
+    if not JobDir(folder_path(directory)).holds_job():
         return False
     found = _found(directory, None).resume(scheduler=scheduler, memory=memory, model=model)
     click.echo(f"{found.id} {found.status}")

@@ -277,10 +277,10 @@ def inspect(directory: str, as_json: bool) -> None:
     """Show the progress of the run in DIRECTORY."""
     import json
 
-    from ..local_paths import local_path
+    from ..local_paths import folder_path
     from .show_run import print_run, run_facts
 
-    facts = run_facts(local_path(directory))
+    facts = run_facts(folder_path(directory))
     if as_json:
         click.echo(json.dumps(facts))
     else:

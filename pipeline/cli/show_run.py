@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from rich.text import Text
 
 from ...storage import ledger
 from ...storage.array_list import stored_arrays
-from ...storage.files import file_bytes
+from ...storage.files import Place, file_bytes
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
 from ..drawings.display_policy import DisplayPolicy
@@ -220,7 +219,7 @@ def _least_width(texts: Sequence[str]) -> int:
 # What ``bucketflow inspect`` shows: how far a run directory is, from its plan and its ledger alone.
 
 
-def run_facts(path: Path) -> dict[str, Any]:
+def run_facts(path: Place) -> dict[str, Any]:
     """Describe a run directory: identity, bounds so far, stages with finished boxes and bytes, slowest tasks.
 
     Raises

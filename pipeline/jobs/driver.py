@@ -6,7 +6,6 @@ import traceback
 import uuid
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cluster import driver
@@ -19,6 +18,7 @@ from ...storage.spec import StorageError
 from ..answering.door import solved
 from ..api.resume import stored_question
 from ..errors import BucketflowError, StoppedError
+from ..local_paths import folder_path
 from .heartbeat import PREFIX, Pulse
 from .job_policy import JobPolicy
 from .record import DONE, Record, read_record, write_record
@@ -31,7 +31,7 @@ _OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smalle
 
 def drive(folder: str, key: str) -> str:
     """Task: run, or continue, the job of a run directory; return the state that it ended in."""
-    job = JobDir(Path(folder))
+    job = JobDir(folder_path(folder))
     with job.claimed(JobPolicy.current().takeover_seconds):
         record = read_record(job)
         if record.key != key or record.state in DONE:

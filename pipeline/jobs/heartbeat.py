@@ -6,11 +6,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
 
 from ...cluster.driver import cluster_usage
 from ...cluster.memory import peak_rss_bytes
+from ...storage.files import Place
 from ...storage.job_folder import JobDir
 from ..errors import format_bytes, shown_number
 from ..results.bounds import Number
@@ -220,7 +220,7 @@ class JobFacts:
         return f"{self.share:.0%}{left}"
 
 
-def facts_of(folder: Path, record: Record, progress: Progress) -> JobFacts:
+def facts_of(folder: Place, record: Record, progress: Progress) -> JobFacts:
     """Put together what is shown of a job."""
     running = record.state == "running"
     finished = record.state == "finished"

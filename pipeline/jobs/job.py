@@ -8,19 +8,20 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import replace
 from os import PathLike
-from pathlib import Path
 from typing import Any, TypeVar
 
 from ...cluster import driver
 from ...cluster.connect import Link
+from ...storage.files import Place
 from ...storage.job_folder import JobDir, job_folders
+from ...storage.object_store import ObjectPath
 from ...storage.run_folder import stored_bounds, stored_result
 from ..answering.run_folder import resumable
 from ..api.resume import move_model, stored_question
 from ..drawings.html import Html, labelled
 from ..drawings.shown import aligned
 from ..errors import BucketflowError, ModelError, StoppedError, checks_keywords
-from ..local_paths import local_path
+from ..local_paths import folder_path
 from ..machine.resources import connected
 from ..models.model import Model
 from ..options import parse_size, verify_synchronous
@@ -47,9 +48,9 @@ class Job:
         Of its cluster; by default a connection is opened where one is needed.
     """
 
-    def __init__(self, folder: str | PathLike[str], client: Any = None):
+    def __init__(self, folder: str | PathLike[str] | ObjectPath, client: Any = None):
         verify_synchronous(client)
-        self.folder: Path = local_path(folder)
+        self.folder: Place = folder_path(folder)
         self._dir = JobDir(self.folder)
         self._client = client
 
@@ -283,7 +284,7 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
     """
     if place is not None:
         try:
-            folders = job_folders(local_path(place))
+            folders = job_folders(folder_path(place))
         except OSError as error:
             raise ModelError(f"{place} is not a folder of run directories: {error.strerror or error}") from None
         return [Job(folder, client) for folder in folders]
@@ -302,7 +303,7 @@ def find_job(name: str, scheduler: str | None = None) -> Job:
     BucketflowError
         If there is none.
     """
-    if JobDir(local_path(name)).holds_job():
+    if JobDir(folder_path(name)).holds_job():
         return Job(name)
     if scheduler is None:
         raise BucketflowError(f"{name} is not the run directory of a job; to find one by its id, give its --scheduler")

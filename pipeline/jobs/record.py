@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import Any, Literal
 
+from ...storage.files import Place
 from ...storage.job_folder import JobDir
 from ...storage.spec import StorageError
 from ..errors import IncompatibleRunError
@@ -86,7 +86,7 @@ class Record:
         """The job as it waits to be started once more."""
         return replace(self, scheduler=scheduler, key=key, state="waiting", message="", exit_code=0, ended=0.0)
 
-    def to_options(self, folder: Path, client: Any) -> Options:
+    def to_options(self, folder: Place, client: Any) -> Options:
         """Return the options of its run with a client."""
         return Options(client=client, workdir=folder, **self.options)
 

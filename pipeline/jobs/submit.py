@@ -7,11 +7,11 @@ import time
 import uuid
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Unpack
 
 from ...cluster.address import ClusterError
 from ...cluster.connect import verify_shared
+from ...storage.files import Place
 from ...storage.job_folder import JobDir
 from ..answering.door import is_bounded
 from ..answering.question import Findings, Names, Question, Variables, question_of
@@ -93,7 +93,7 @@ def submitted(question: Question, options: Options, effort: ProofOptions) -> Job
     return Job(folder, given)
 
 
-def _recorded(question: Question, options: Options, effort: ProofOptions, folder: Path) -> JobDir:
+def _recorded(question: Question, options: Options, effort: ProofOptions, folder: Place) -> JobDir:
     """Write plan and record into the run directory."""
     job = JobDir(folder)
     if job.holds_job() and (state := Job(folder, options.client).status) in ("waiting", "running"):
@@ -139,7 +139,7 @@ def _price(folder: RunFolder, question: Question, options: Options, effort: Proo
     return {} if plan is None else dict(plan.rows())
 
 
-def _verify_seen(client: Any, folder: Path, source: str) -> None:
+def _verify_seen(client: Any, folder: Place, source: str) -> None:
     verify_shared(client, folder)
     for worker, seen in client.run(os.path.exists, source, on_error="return").items():
         if seen is not True:

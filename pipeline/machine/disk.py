@@ -7,19 +7,27 @@ import tempfile
 import time
 from functools import lru_cache
 from pathlib import Path
+from uuid import uuid4
 
+from ...storage.files import PARTIAL, Place
+from ...storage.object_store import ObjectPath
+from ...storage.spec import disk_full
 from . import cpu as rate_files
 
 _SAMPLE_PIECES = 32
+# Of an object store, whose requests take longer than its bytes for anything smaller.
+_SAMPLE_BYTES = 1 << 22
 # Assumed of a disk that cannot be measured: it is full, or cannot be written.
 _DISK_RATE = 2e8
 
 
-def measured_disk_rate(path: Path | None) -> float:
+def measured_disk_rate(path: Place | None) -> float:
     """Return bytes per second of writing and reading back a sample, forced to disk; a guess if that fails.
 
     Taken from the calibration where there is one for the file system.
     """
+    if isinstance(path, ObjectPath):
+        return sampled_store_rate(path)
     folder = path if path is not None and path.is_dir() else Path(tempfile.gettempdir())
     stored = rate_files.read(rate_files.machine()).get(_disk_key(folder))
     if isinstance(stored, float) and stored > 0:
@@ -58,3 +66,25 @@ def sampled_rate(folder: Path) -> float:
         while file.read(len(piece)):
             pass
         return 2 * _SAMPLE_PIECES * len(piece) / (time.perf_counter() - start)
+
+
+@lru_cache(maxsize=16)
+def sampled_store_rate(folder: ObjectPath) -> float:
+    """Measure an object store, once in a process: bytes per second of putting and getting an object.
+
+    Raises
+    ------
+    UnreachableError
+        If the store does not answer.
+    """
+    path = folder / f"sample-{uuid4().hex}{PARTIAL}"
+    content = os.urandom(_SAMPLE_BYTES)
+    try:
+        start = time.perf_counter()
+        path.put(content)
+        path.read_bytes()
+        seconds = time.perf_counter() - start
+        path.unlink()
+    except OSError as error:
+        raise disk_full(error, "") from None
+    return 2 * len(content) / seconds

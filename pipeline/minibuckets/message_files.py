@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...storage import ledger
 from ...storage.chunks import write_chunk
-from ...storage.files import refuse_links
+from ...storage.files import Place, refuse_links, remove_folder
 from ...storage.spec import Key, Receipt
 from ...tasks.boxes.box import new_receipt
 from ...tasks.boxes.receipts import Receipts
@@ -34,7 +33,7 @@ class MessageFiles:
 
     Parameters
     ----------
-    parent : Path
+    parent : Place
         Of folders of eliminations; what others left unfinished there is removed.
     key : str
         Stands for everything that messages depend on.
@@ -46,7 +45,7 @@ class MessageFiles:
         If there are symbolic links.
     """
 
-    def __init__(self, parent: Path, key: str, boxing: Boxing) -> None:
+    def __init__(self, parent: Place, key: str, boxing: Boxing) -> None:
         self.folder, self.specs = parent / key / _TABLES, boxing.specs
         self._held_cells = boxing.held_cells
         self._held: dict[int, Array] = {}
@@ -123,12 +122,15 @@ class MessageFiles:
         )
 
 
-def _remove_unfinished(parent: Path) -> None:
+def _remove_unfinished(parent: Place) -> None:
     """Remove the messages of eliminations that were given up: for other sizes, or within other memory."""
     for folder in _folders(parent):
         if _FINISHED not in ledger.load(folder / _TABLES, [_FINISHED]):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove_folder(folder)
 
 
-def _folders(parent: Path) -> Iterable[Path]:
-    return [path for path in parent.iterdir() if path.is_dir() and not path.is_symlink()] if parent.is_dir() else []
+def _folders(parent: Place) -> Iterable[Place]:
+    if not parent.is_dir():
+        return []
+    paths: Iterable[Any] = parent.iterdir()
+    return [path for path in paths if path.is_dir() and not (isinstance(path, Path) and path.is_symlink())]

@@ -10,12 +10,12 @@ import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...storage.files import Place
 from ...tasks.gpu.arrays import on_host
 from ...tasks.steps.semiring import LOG_SUM, MIN_PLUS
 from ..cost_networks.cost_network import CostNetwork, States
@@ -158,7 +158,7 @@ class Spilling:
     """Where messages of one elimination are: in boxes, in folders of their own below this one."""
 
     boxing: Boxing
-    folder: Path
+    folder: Place
 
 
 @dataclass(frozen=True)

@@ -294,8 +294,8 @@ def occurring_states(mask: NDArray[np.bool_]) -> list[NDArray[np.bool_]]:
     if mask.ndim == 1:
         return [mask]
     half = mask.ndim // 2  # halves of the axes read the cells about twice, and not once for each axis
-    first = mask.reshape(*mask.shape[:half], -1).any(axis=-1)
-    last = mask.reshape(-1, *mask.shape[half:]).any(axis=0)
+    first = np.asarray(mask.reshape(*mask.shape[:half], -1).any(axis=-1))
+    last = np.asarray(mask.reshape(-1, *mask.shape[half:]).any(axis=0))
     return occurring_states(first) + occurring_states(last)
 
 

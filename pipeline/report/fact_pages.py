@@ -5,10 +5,10 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from os.path import isfile
 from pathlib import Path
 from typing import Any
 
+from ...storage.files import Place
 from ..drawings import charts
 from ..drawings.display_policy import DisplayPolicy
 from ..errors import IncompatibleRunError, format_bytes, format_cells, printable, shown_number
@@ -17,12 +17,12 @@ from .runs import Sections
 _COLUMNS = ("row", "name", "model", "query", "evidence", "status", "value", "log10", "message", "seconds")
 
 
-def is_batch(folder: Path) -> bool:
+def is_batch(folder: Place) -> bool:
     """Whether a folder holds the results of a batch."""
-    return isfile(folder / "summary.csv") and isfile(folder / "summary.json")
+    return all((folder / name).exists() for name in ("summary.csv", "summary.json"))
 
 
-def batch_sections(folder: Path) -> Sections:
+def batch_sections(folder: Place) -> Sections:
     """Return the sections about a batch.
 
     Raises
@@ -32,8 +32,7 @@ def batch_sections(folder: Path) -> Sections:
     """
     try:
         summary = json.loads((folder / "summary.json").read_text())
-        with open(folder / "summary.csv", newline="") as file:
-            rows = list(csv.DictReader(file))
+        rows = list(csv.DictReader((folder / "summary.csv").read_text().splitlines(keepends=True)))
         return _sections(summary, rows)
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
         why = str(error) if isinstance(error, OSError | ValueError) else "its summary is damaged"

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from os import PathLike
-from os.path import isdir
 from pathlib import Path
 from typing import Any
 
 from ...cluster.memory import default_memory_bytes
+from ...storage.object_store import ObjectPath
 from ..drawings import charts
 from ..drawings.pages import page
 from ..errors import FormatError, checks_keywords
 from ..formats.text.source import read_json
-from ..local_paths import local_path
+from ..local_paths import folder_path
 from ..public_names import public
 from ..results.dpop_result import DpopResult
 from ..written_files import whole_text
@@ -87,8 +87,9 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
     ModelError
         If the page cannot be written.
     """
-    folder, title = local_path(source), f"bucketflow: {Path(source).name}"
-    if isdir(source):
+    folder = folder_path(source)
+    title = f"bucketflow: {folder.name}"
+    if isinstance(folder, ObjectPath) or folder.is_dir():
         sections = batch_sections(folder) if is_batch(folder) else run_sections(folder)
         heading, asked = sections[0]
         if heading == "Question":

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ...storage import ledger
+from ...storage.files import Place
 from ...storage.job_folder import JobDir
 from ...storage.run_folder import stored_bounds, stored_plan, stored_result
 from ...storage.spec import Receipt, StorageError
@@ -329,7 +330,7 @@ class TaskHistory:
         return found
 
 
-def run_sections(folder: Path) -> Sections:
+def run_sections(folder: Place) -> Sections:
     """Return the sections about a run directory.
 
     Raises
@@ -356,7 +357,7 @@ def _question_rows(stored: dict[str, Any]) -> list[tuple[str, str]]:
     return [*rows, ("bucketflow", stored["bucketflow"]), ("hash of the model", same["model"])]
 
 
-def _plan_sections(folder: Path, stored: dict[str, Any], history: TaskHistory, found: dict[str, Any]) -> Sections:
+def _plan_sections(folder: Place, stored: dict[str, Any], history: TaskHistory, found: dict[str, Any]) -> Sections:
     """Show the plan, made again from the model's file; without that file, what is stored of it."""
     try:
         prepared = _prepared(folder, stored)
@@ -375,7 +376,7 @@ def _plan_sections(folder: Path, stored: dict[str, Any], history: TaskHistory, f
     return sections
 
 
-def _prepared(folder: Path, stored: dict[str, Any]) -> Prepared | None:
+def _prepared(folder: Place, stored: dict[str, Any]) -> Prepared | None:
     if stored["plan"] is None:
         return None
     _, question = stored_question(folder)
@@ -425,7 +426,7 @@ def _history_sections(history: TaskHistory) -> Sections:
     return [("Timeline", charts.timeline(spans))] if spans else []
 
 
-def _job_sections(folder: Path) -> Sections:
+def _job_sections(folder: Place) -> Sections:
     """Show what happened to a job."""
     job = JobDir(folder)
     if not job.holds_job():

@@ -21,8 +21,9 @@ from ...storage.spec import ChunkLostError, TableSpec
 from ...tasks.boxes.box import Box, run_box
 from ...tasks.boxes.box_policy import BoxPolicy
 from ...tasks.boxes.codecs import Codec
+from ...tasks.boxes.object_chunks import chunk_store
 from ...tasks.boxes.receipts import Receipts
-from ...tasks.boxes.stores import ChunkFiles, Key, Store
+from ...tasks.boxes.stores import Key, Store
 from ...tasks.gpu.memory import DeviceMemoryError
 from ...tasks.sweeps.program import Program
 from ..plans.problem import sliced_dims
@@ -342,7 +343,7 @@ def _store(run: Run[Any], name: str) -> Store:
         assert folder is not None
         # tables that do not fit the memory beside the tasks make them wait for the disk
         room = default_memory_bytes() - spill.peak_bytes * run.pool.width
-        return ChunkFiles(folder, spill.disk_rate if spill.disk_bytes > room else None)
+        return chunk_store(folder, spill.disk_rate if spill.disk_bytes > room else None)
     from ...tasks.boxes.device_stores import BufferedFiles, HostTables
     from ...tasks.gpu.memory import Pinned
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...cluster.admission import Admission, UnfitWorkersError
 from ...cluster.dask_pool import Begin, DaskPool
 from ...cluster.pool import Pool, SerialPool
 from ...storage import ledger
+from ...storage.files import Place
 from ...storage.run_folder import sweep_partial_files
 from ...storage.spec import disk_full
 from ...storage.tables import create_group, drop_damaged_tables
@@ -153,7 +153,7 @@ def serial_pool(resources: Resources) -> Iterator[Pool]:
     yield SerialPool()
 
 
-def open_tables(pool: Pool, folder: Path, attributes: Mapping[str, Any]) -> None:
+def open_tables(pool: Pool, folder: Place, attributes: Mapping[str, Any]) -> None:
     """Make a Zarr group, and room for receipts beside it, in a folder that all workers of a pool share.
 
     Parameters

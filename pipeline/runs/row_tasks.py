@@ -14,6 +14,7 @@ from ...cluster.pool import SerialPool
 from ...storage.files import free_bytes
 from ...storage.spec import Receipt
 from ...tasks.boxes.box_policy import BoxPolicy
+from ...tasks.boxes.object_chunks import chunk_store
 from ...tasks.boxes.stores import ChunkFiles
 from .row_sweep import RowTables
 from .run import Run, ignored
@@ -122,7 +123,7 @@ def opened_row_tables(run: Run[T], name: str, *, keep: bool) -> Iterator[RowTabl
 
         store: ChunkFiles = BufferedFiles(folder, compact=compact)
     else:
-        store = ChunkFiles(folder, compact=compact)
+        store = chunk_store(folder, compact=compact)
     try:
         yield (RowTasks if run.by_steps else RowTables)(run, store, keep)
     finally:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from ...cluster.pool import Pool, SerialPool
+from ...storage.files import Place
 from ...tasks.steps.step import Step
 from ...tasks.sweeps.program import Program
 from ...tasks.sweeps.sweep import OnTable, StepReport
@@ -67,7 +67,7 @@ class Run(Generic[T]):
         Called with the number of bytes that were read and written since the last call.
     states : mapping of int to int
         Sliced variables that are fixed for the whole run.
-    folder : Path, optional
+    folder : Place, optional
         Where a plan that spills keeps its tables.
     device : bool
         Whether large steps run on a GPU.
@@ -98,7 +98,7 @@ class Run(Generic[T]):
     compiled: bool = True
     progress: Progress | None = None
     states: Mapping[int, int] = field(default_factory=dict)
-    folder: Path | None = None
+    folder: Place | None = None
     device: bool = False
     least_cells: int | None = None
     device_bytes: int = 0
@@ -177,10 +177,10 @@ class Run(Generic[T]):
         """Return what writes tables of a plan in memory that are kept, if any are."""
         if self.kept_bytes is None or self.folder is None or self.plan.way != "memory":
             return None
-        from ...tasks.boxes.stores import ChunkFiles
+        from ...tasks.boxes.object_chunks import chunk_store
         from ...tasks.boxes.table_archive import TableArchive
 
-        store, codec = ChunkFiles((self.folder / TABLES).absolute()), self.arithmetic.codec
+        store, codec = chunk_store((self.folder / TABLES).absolute()), self.arithmetic.codec
         return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
 
     def shared(self, value: Any) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ from ...cluster.device_threads import DeviceThreads, present_device
 from ...cluster.pool import Call
 from ...storage import ledger
 from ...storage.chunks import read_chunk, write_chunk
+from ...storage.files import Place
 from ...storage.spec import ChunkLostError, Receipt, TableSpec
 from ...storage.tables import create_table
 from ...tasks.boxes.receipts import Receipts
@@ -64,7 +64,7 @@ class Slices(Generic[T]):
     size : int
         Slices in a group.
     arithmetic : Arithmetic
-    folder : Path or None
+    folder : Place or None
         Where receipts and beliefs of finished groups go, if anywhere.
     device : DeviceSweeps or None
         What sweeps a slice both ways on a device, if one is to be used.
@@ -78,7 +78,7 @@ class Slices(Generic[T]):
     sliced: tuple[int, ...]
     size: int
     arithmetic: Arithmetic[T]
-    folder: Path | None = None
+    folder: Place | None = None
     device: DeviceSweeps | None = None
     name: str = "slices"
 

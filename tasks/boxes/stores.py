@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from ...storage import ledger
 from ...storage.chunks import damaged, lost_files, map_chunk, read_chunk, write_chunk
 from ...storage.codecs import BLOSC, compressed_share, paying
+from ...storage.files import Place
 from ...storage.spec import Key as Key
 from ...storage.spec import Receipt, TableSpec
 from ...storage.tables import create_table, delete_table, stored_table
@@ -33,7 +33,7 @@ class Store(Protocol):
     """Chunks of tables, and the receipts that make them count."""
 
     @property
-    def folder(self) -> Path | None:
+    def folder(self) -> Place | None:
         """Where others find the tables; None where nothing outlives this process."""
         ...
 
@@ -98,7 +98,7 @@ class ChunkFiles:
 
     Parameters
     ----------
-    folder : Path
+    folder : Place
     disk_rate : float, optional
         Bytes per second of a disk that has to be waited for, so that compression may pay and chunks go there at once;
         None where the tables stay in the page cache.
@@ -106,7 +106,7 @@ class ChunkFiles:
         Whether all is compressed that takes less so: there may be no room for it as it is.
     """
 
-    folder: Path
+    folder: Place
     disk_rate: float | None = None
     compact: bool = False
 
@@ -198,7 +198,7 @@ class ChunkFiles:
 class ProcessStore:
     """What all stores do whose chunks do not outlive this process."""
 
-    folder: Path | None = None
+    folder: Place | None = None
 
     def known(self, specs: Mapping[str, TableSpec]) -> dict[Key, Receipt]:
         """Nothing was finished before."""

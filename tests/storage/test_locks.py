@@ -90,7 +90,7 @@ def test_errors_of_locks_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def refused(_: Path) -> None:
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(locks, "take_lease", refused)
+    monkeypatch.setattr(locks, "take_file_lease", refused)
     match = r"cannot be locked \(flock: Operation not supported; a lease file: Read-only file system\)$"
     with pytest.raises(bucketflow.IncompatibleRunError, match=match):
         bucketflow.solve(grid(2, 2, 2), workdir=tmp_path / "other")

@@ -1,7 +1,8 @@
-"""A URL is refused by one sentence wherever only a local path works, and makes no local folder of its name."""
+"""A URL is refused by one sentence wherever it does not work, and makes no local folder of its name."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,19 @@ from click.testing import CliRunner
 
 import bucketflow
 from bucketflow.pipeline.cli.main import main
-from bucketflow.pipeline.local_paths import local_path, url_scheme
+from bucketflow.pipeline.local_paths import folder_path, local_path, url_scheme
 from tests.models import grid
 
 URL = "s3://bucket/run"
+FOLDER = "ftp://host/run"
+REFUSED = "is a URL, and s3:// is not supported here|has the scheme ftp://, which is none of s3://, gs://, az://"
 COMMANDS = {
     "model": ("solve", f"{URL}.uai"),
     "plan": ("plan", f"{URL}.uai"),
     "info": ("info", f"{URL}.uai"),
     "evidence": ("solve", "satellite", "--evidence", f"{URL}.evid"),
-    "workdir": ("solve", "satellite", "--workdir", URL),
-    "bound": ("bound", "satellite", "--workdir", URL),
+    "workdir": ("solve", "satellite", "--workdir", FOLDER),
+    "bound": ("bound", "satellite", "--workdir", FOLDER),
     "marginals": ("marginals", "diagnosis", "--out", f"{URL}.json"),
     "marginals of cases": ("marginals", "diagnosis", "--cases", f"{URL}.csv", "--out", "answers.csv"),
     "files of UAI": ("marginals", "diagnosis", "--uai-out", URL),
@@ -32,18 +35,18 @@ COMMANDS = {
     "convert from": ("convert", f"{URL}.uai", "model.uai"),
     "convert to": ("convert", "diagnosis", f"{URL}.uai"),
     "draw": ("draw", "diagnosis", "--output", f"{URL}.svg"),
-    "inspect": ("inspect", URL),
-    "resume": ("resume", URL),
-    "report": ("report", URL, "--out", "page.html"),
+    "inspect": ("inspect", FOLDER),
+    "resume": ("resume", FOLDER),
+    "report": ("report", FOLDER, "--out", "page.html"),
     "report to": ("report", "answer.json", "--out", f"{URL}.html"),
     "batch": ("batch", f"{URL}.csv", "--out", "answers"),
-    "batch to": ("batch", "list.csv", "--out", URL),
+    "batch to": ("batch", "list.csv", "--out", FOLDER),
     "agents": ("dpop", "meetings", "--agents", f"{URL}.yaml"),
-    "jobs": ("jobs", URL),
-    "watch": ("watch", URL),
-    "result": ("result", URL),
-    "cancel": ("cancel", URL),
-    "log": ("log", URL),
+    "jobs": ("jobs", FOLDER),
+    "watch": ("watch", FOLDER),
+    "result": ("result", FOLDER),
+    "cancel": ("cancel", FOLDER),
+    "log": ("log", FOLDER),
     "settings": ("--config", f"{URL}.toml", "examples"),
 }
 CALLS: dict[str, Callable[[], Any]] = {
@@ -52,13 +55,12 @@ CALLS: dict[str, Callable[[], Any]] = {
     "load_compiled": lambda: bucketflow.Compiled.load(f"{URL}.bucketflow"),
     "load_circuit": lambda: bucketflow.load_circuit(f"{URL}.npz"),
     "save": lambda: bucketflow.save(bucketflow.load("diagnosis"), f"{URL}.uai"),
-    "solve": lambda: bucketflow.solve(grid(2, 2, 2, "cost"), workdir=URL),
-    "solve in a Path": lambda: bucketflow.solve(grid(2, 2, 2, "cost"), workdir=Path(URL)),
-    "marginals": lambda: bucketflow.marginals("diagnosis", workdir=URL),
-    "resume": lambda: bucketflow.resume(URL),
-    "jobs": lambda: bucketflow.jobs(URL),
-    "batch": lambda: bucketflow.batch([{"model": "diagnosis"}], URL),
-    "report": lambda: bucketflow.report(URL, "page.html"),
+    "solve": lambda: bucketflow.solve(grid(2, 2, 2, "cost"), workdir=FOLDER),
+    "marginals": lambda: bucketflow.marginals("diagnosis", workdir=FOLDER),
+    "resume": lambda: bucketflow.resume(FOLDER),
+    "jobs": lambda: bucketflow.jobs(FOLDER),
+    "batch": lambda: bucketflow.batch([{"model": "diagnosis"}], FOLDER),
+    "report": lambda: bucketflow.report(FOLDER, "page.html"),
 }
 
 
@@ -76,7 +78,7 @@ def test_commands_refuse_a_url(here: Path, command: tuple[str, ...]) -> None:
     before = sorted(here.iterdir())
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 2
-    assert "is a URL, and s3:// is not supported here" in done.stderr
+    assert re.search(REFUSED, done.stderr)
     assert len(done.stderr.strip().splitlines()) == 1
     assert sorted(here.iterdir()) == before
 
@@ -84,7 +86,7 @@ def test_commands_refuse_a_url(here: Path, command: tuple[str, ...]) -> None:
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 def test_functions_refuse_a_url(here: Path, call: Callable[[], Any]) -> None:
     before = sorted(here.iterdir())
-    with pytest.raises(bucketflow.ModelError, match="is a URL, and s3:// is not supported here"):
+    with pytest.raises(bucketflow.ModelError, match=REFUSED):
         call()
     assert sorted(here.iterdir()) == before
 
@@ -96,7 +98,31 @@ def test_a_row_of_a_batch_with_a_url_fails_alone(here: Path) -> None:
     assert "s3:// is not supported here" in (here / "answers" / "results.jsonl").read_text()
 
 
+@pytest.mark.parametrize(
+    ("folder", "said"),
+    [
+        ("s3://", "does not name a folder"),
+        ("s3://bucket", "does not name a folder"),
+        ("s3:///run", "does not name a folder"),
+        ("memory://run", "does not name a folder"),
+        ("file://host/run", "has the scheme file://"),
+        (Path("s3://bucket/run"), "give it as text"),
+    ],
+)
+def test_folders_that_no_url_names_are_refused(here: Path, folder: str | Path, said: str) -> None:
+    before = sorted(here.iterdir())
+    with pytest.raises(bucketflow.ModelError, match=said):
+        bucketflow.solve(grid(2, 2, 2, "cost"), workdir=folder)
+    assert sorted(here.iterdir()) == before
+
+
+def test_a_folder_may_be_the_url_of_a_file_system(here: Path) -> None:
+    folder = here / "my run"
+    bucketflow.solve(grid(2, 2, 2, "cost"), workdir=f"file://{str(folder).replace(' ', '%20')}")
+    assert (folder / "result.json").exists()
+
+
 @pytest.mark.parametrize("path", ["C:/run", "a:b", "./s3:/bucket", "runs/s3://b", "run", "://b", "x=1"])
 def test_other_paths_are_local(path: str) -> None:
     assert url_scheme(path) is None
-    assert local_path(path) == Path(path)
+    assert local_path(path) == folder_path(path) == Path(path)
