@@ -142,7 +142,7 @@ def _hashed(path: str, *_: int) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-_KNOWN = ("model", "query", "evidence", "project", "maximize", *(row.flag for row in COLUMN_ROWS), "name", "priority")
+COLUMNS = ("model", "query", "evidence", "project", "maximize", *(row.flag for row in COLUMN_ROWS), "name", "priority")
 # Aliases and merged dictionaries are read; what is no whole number is text, and how numbers and the rest begin.
 _YAML = Dialect(
     aliases=True,
@@ -365,9 +365,9 @@ def _mapping(path: str, line: int | None, entry: Any) -> Mapping[str, Any]:
 def _rows(path: str, line: int | None, entry: Mapping[str, Any], base: Path, query: str) -> Iterator[Row]:
     """Rows of an entry, without numbers and perhaps names: several where the model is a pattern."""
     entry = {str(name).replace("_", "-"): value for name, value in entry.items() if value is not None}
-    unknown = [name for name in entry if name not in _KNOWN]
+    unknown = [name for name in entry if name not in COLUMNS]
     if unknown:
-        raise FormatError(path, line, f"columns among {', '.join(_KNOWN)}", repr(unknown[0]))
+        raise FormatError(path, line, f"columns among {', '.join(COLUMNS)}", repr(unknown[0]))
     if "model" not in entry:
         raise FormatError(path, line, "a column 'model'", ", ".join(entry) or "nothing")
     what, faults = _settings(entry, base, query)

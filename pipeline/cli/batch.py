@@ -143,7 +143,10 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
 
 @click.command("serve")
 @click.option(
-    "--address", default="127.0.0.1", show_default=True, help="Address of this machine: 127.0.0.1, localhost or ::1."
+    "--address",
+    default="127.0.0.1",
+    show_default=True,
+    help="Address to listen at. Other machines reach the server only with --token-file, --tls-cert and --tls-key.",
 )
 @click.option("--port", default=0, metavar="N", help="Port.  [default: a free one]")
 @click.option("--query", default="optimum", show_default=True, help="Query of rows without one.")
@@ -157,12 +160,15 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
 @click.option(
     "--idle", type=click.FloatRange(min=0), metavar="MINUTES", help="Stop after this many minutes without a question."
 )
+@click.option("--token-file", metavar="FILE", help="File with the token of requests.  [default: a random token]")
+@click.option("--tls-cert", metavar="FILE", help="Certificate in PEM, for HTTPS.")
+@click.option("--tls-key", metavar="FILE", help="Key of the certificate in PEM.  [default: in the file --tls-cert]")
 @click.option("--stop", is_flag=True, help="Stop all running servers, including those of --keep-warm.")
 @click.option("--warm-lock", type=int, hidden=True, help="The open lock of a folder for --keep-warm.")
 @json_option
 @guarded
 def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> None:
-    """Answer questions of programs on this machine.
+    """Answer questions of programs over HTTP.
 
     A question is a JSON line with the columns of a batch's list.
 

@@ -1,6 +1,7 @@
-"""A server of questions on this machine: rows of a batch's list in, lines of its results out, models kept between them.
+"""A server of questions: rows of a batch's list in, lines of its results out, models cached between them.
 
-:class:`.server.QuestionServer` answers in one thread what :class:`.http_service.HttpService` takes from clients into a
-:class:`.service_queue.ServiceQueue`; where it is, and its token, stand in files of a
-:class:`.server_folder.ServerFolder`, by which :mod:`.warm_client` asks it to run a command.
+:class:`.server.QuestionServer` answers questions in one thread. :class:`.asgi_server.AsgiServer` (uvicorn) and
+:class:`.web_app.WebApp` (Starlette) take the requests of clients in another thread into a
+:class:`.service_queue.ServiceQueue`. The files of a :class:`.server_folder.ServerFolder` have the address and the
+token, by which :mod:`.warm_client` asks the server to run a command.
 """

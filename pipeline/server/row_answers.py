@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -33,10 +33,18 @@ class RowAnswers:
         That a question may take.
     is_stopping : callable
         Whether nothing further is to be answered.
+    count : callable
+        Called with the query and the record of each row.
     """
 
-    def __init__(self, options: Options, seconds: float | None, is_stopping: Callable[[], bool]):
-        self._options, self._seconds, self._is_stopping = options, seconds, is_stopping
+    def __init__(
+        self,
+        options: Options,
+        seconds: float | None,
+        is_stopping: Callable[[], bool],
+        count: Callable[[str, Mapping[str, Any]], object],
+    ):
+        self._options, self._seconds, self._is_stopping, self._count_record = options, seconds, is_stopping, count
         self._asked: dict[str, int] = {}
         self._prices: RecentValues[Price] = RecentValues(lambda: ServerPolicy.current().inline_bytes)
 
@@ -54,6 +62,7 @@ class RowAnswers:
             for outcome in self._outcomes(pack, request):
                 if request.cancelled:
                     return
+                self._count_record(outcome.row.query, outcome.record)
                 request.send(json.dumps(outcome.to_dict()).encode() + b"\n")
 
         return step

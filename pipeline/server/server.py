@@ -1,4 +1,4 @@
-"""``serve``: a server of questions on this machine, until it is stopped or was idle for long enough."""
+"""``serve``: a server of questions, until it is stopped or was idle for long enough."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
+from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,18 @@ from ..errors import BucketflowError, BudgetError, ModelError, checks_keywords, 
 from ..models.checks import integer
 from ..options import Options, checked_number, parse_size
 from ..public_names import public
-from .http_service import HttpService, NoSuchPathError
 from .inline_models import InlineModels
 from .row_answers import RowAnswers
-from .server_folder import ServerFolder, default_folder
+from .server_folder import ServerFolder, check_installed, default_folder, read_token
+from .server_metrics import ServerMetrics
 from .server_policy import ServerPolicy
 from .service_queue import ServedRequest, ServiceQueue
 
 CommandRunner = Callable[[Mapping[str, Any], ServedRequest], None]
 """Runs a command that a client describes, and sends what it prints."""
 _LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
+# Where this machine reaches a server that listens at all of its addresses.
+_ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _MOST_PORT = 65_535
 # A question has at least so many bytes beside the models that are kept.
 _LEAST_BYTES = 1 << 20
@@ -46,19 +49,32 @@ class ServerSettings:
     time: float | None = None
     idle: float | None = None
     query: str = "optimum"
+    token_file: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
     def __post_init__(self) -> None:
-        if self.address not in _LOOPBACK:
+        if self.address not in _LOOPBACK and not (self.token_file and self.tls_cert):
             known = ", ".join(_LOOPBACK)
             raise ModelError(
-                f"a server answers this machine alone: its address is one of {known}, not {self.address!r}"
+                f"other machines reach a server at {shorten(self.address)} only with --token-file, --tls-cert and "
+                f"--tls-key; for this machine alone the address is one of {known}"
             )
+        if self.tls is not None:
+            check_certificate(*self.tls)
         port = integer(self.port, "port", 0)
         if port > _MOST_PORT:
             raise ModelError(f"port is {port}; the largest is {_MOST_PORT}")
-        object.__setattr__(self, "address", _LOOPBACK[self.address])
+        object.__setattr__(self, "address", _LOOPBACK.get(self.address, self.address))
         for name, unit in (("time", "a number of seconds"), ("idle", "a number of minutes")):
             object.__setattr__(self, name, checked_number(name, getattr(self, name), unit))
+
+    @property
+    def tls(self) -> tuple[str, str] | None:
+        """The files of the certificate and of its key; a file with both may stand for the two."""
+        if self.tls_cert is None:
+            return None
+        return self.tls_cert, self.tls_key or self.tls_cert
 
     def question_bytes(self) -> tuple[int | None, int]:
         """Return the budget of a question, if a memory is given, and that of all models that are kept of each kind.
@@ -95,7 +111,9 @@ class QuestionServer:
         self._question_bytes, self._kept_bytes = settings.question_bytes()
         self._queue = ServiceQueue(None if settings.idle is None else settings.idle * 60)
         options = Options(memory=self._question_bytes)
-        self._answers = RowAnswers(options, settings.time, lambda: self._queue.closed)
+        self._metrics = ServerMetrics()
+        count = self._metrics.count_question
+        self._answers = RowAnswers(options, settings.time, lambda: self._queue.closed, count)
         self._running: ServedRequest | None = None
         self._streaming = 0
         self._changed = threading.Condition()
@@ -118,16 +136,17 @@ class QuestionServer:
         """
         with self._locked(lock), scratch_folder() as place, BatchPolicy.using(kept_model_bytes=self._kept_bytes):
             self._inline = InlineModels(place / "models")
-            token = secrets.token_urlsafe(32)
-            with self._listening(token) as service:
-                url = f"http://{service.host}"
-                with self.folder.announced(url, token):
+            given = self.settings.token_file
+            token = secrets.token_urlsafe(32) if given is None else read_token(given)
+            with self._listening(token) as (url, local_url):
+                with self.folder.announced(local_url, token, self.settings.tls_cert):
                     ready(url)
                     self._work()
                 self._wait_for_readers()
 
     @contextmanager
     def _locked(self, lock: FileIO | None) -> Iterator[None]:
+        check_installed("serve")
         lock = lock or self.folder.lock()
         if lock is None:
             found = self.folder.address()
@@ -137,20 +156,26 @@ class QuestionServer:
             yield
 
     @contextmanager
-    def _listening(self, token: str) -> Iterator[HttpService]:
-        address, port = self.settings.address, self.settings.port
+    def _listening(self, token: str) -> Iterator[tuple[str, str]]:
+        """Listen, and yield the URL for other machines and the URL for this machine."""
+        from .asgi_server import AsgiServer
+        from .web_app import WebApp
+
+        address, port, tls = self.settings.address, self.settings.port, self.settings.tls
+        app = WebApp(token, self.ask, self.state, self.begin_stop, self._metrics)
         try:
-            service = HttpService(address, port, token, self.ask)
+            service = AsgiServer(app, address, port, tls)
         except OSError as error:
             raise BucketflowError(f"cannot listen at port {port} of {address}: {error.strerror}") from None
-        glance = ServerPolicy.current().glance_seconds
-        thread = threading.Thread(target=service.serve_forever, args=[glance], name="http", daemon=True)
-        thread.start()
+        app.prove = service.prove
+        urls = [_url(tls is not None, name, service.port) for name in (address, _ALL.get(address, address))]
+        if address in _LOOPBACK.values():
+            app.hosts = (urls[0].partition("//")[2], f"localhost:{service.port}")
+        service.start(self.stop)
         try:
-            yield service
+            yield urls[0], urls[1]
         finally:
-            service.shutdown()
-            service.server_close()
+            service.close()
 
     def _work(self) -> None:
         """Do one step after the other; what is interrupted has said so to its client."""
@@ -195,33 +220,47 @@ class QuestionServer:
         with self._changed:
             self._changed.wait_for(lambda: not self._streaming, ServerPolicy.current().ending_seconds)
 
+    def state(self) -> dict[str, Any]:
+        """Return the state of the server: `ok` or `stopping`, and the number of waiting questions."""
+        status = "stopping" if self._queue.closed else "ok"
+        return {"status": status, "questions": self._queue.waiting, "pid": os.getpid()}
+
+    def begin_stop(self) -> dict[str, Any]:
+        """Stop the server, and return its last state."""
+        waiting = self._queue.waiting
+        self.stop()
+        return {"status": "stopping", "questions": waiting}
+
     @contextmanager
-    def ask(self, path: str, body: bytes) -> Iterator[ServedRequest | Mapping[str, Any]]:
-        """Take a request of a client, until it is answered.
+    def ask(self, path: str, body: bytearray, notify: Callable[[], object]) -> Iterator[ServedRequest]:
+        """Queue the questions of a client until they are answered.
+
+        Parameters
+        ----------
+        path : {"/questions", "/command"}
+        body : bytearray
+        notify : callable
+            Called from the answering thread when lines of the answer are ready.
 
         Raises
         ------
         BucketflowError
-            If it is none.
+            If the body holds no questions.
         """
-        if path == "/questions" and body:
+        if not body:
+            raise BucketflowError("the request has no questions")
+        if path == "/questions":
             with self._inline.request() as files:
                 lines = _text_of(body).splitlines()
                 rows = read_lines(lines, self._base, self.settings.query, files.save)
-                with self._asked(ServedRequest(self._answers.steps(rows), len(rows))) as request:
+                with self._asked(ServedRequest(self._answers.steps(rows), len(rows), notify)) as request:
                     yield request
-        elif path == "/command" and body and self._run_command is not None:
+        elif self._run_command is not None:
             told, run = _described(body), self._run_command
-            with self._asked(ServedRequest([lambda request: run(told, request)], 1)) as request:
+            with self._asked(ServedRequest([lambda request: run(told, request)], 1, notify)) as request:
                 yield request
-        elif path == "/stop":
-            self._queue.close()
-            yield {"status": "stopping", "questions": self._queue.waiting}
-            self.stop()
-        elif path == "/":
-            yield {"status": "ok", "questions": self._queue.waiting, "pid": os.getpid()}
         else:
-            raise NoSuchPathError(f"POST rows to /questions; there is nothing at {shorten(path)!r}")
+            raise BucketflowError("this server runs no commands; POST rows to /questions")
 
     @contextmanager
     def _asked(self, request: ServedRequest) -> Iterator[ServedRequest]:
@@ -235,20 +274,37 @@ class QuestionServer:
                 self._streaming -= 1
                 self._changed.notify_all()
 
-    @property
-    def is_stopping(self) -> bool:
-        """Whether nothing further is to be answered."""
-        return self._queue.closed
+
+def check_certificate(certificate: str, key: str) -> None:
+    """Check that two files hold a certificate and its key.
+
+    Raises
+    ------
+    ModelError
+        If they do not.
+    """
+    import ssl
+
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise ModelError(f"{certificate} and {key} hold no certificate with its key in PEM: {reason}") from None
 
 
-def _text_of(body: bytes) -> str:
+def _url(is_secure: bool, name: str, port: int) -> str:
+    host = f"[{name}]" if ":" in name else name
+    return f"http{'s' * is_secure}://{host}:{port}"
+
+
+def _text_of(body: bytearray) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
         raise BucketflowError("the request is no text in UTF-8") from None
 
 
-def _described(body: bytes) -> Mapping[str, Any]:
+def _described(body: bytearray) -> Mapping[str, Any]:
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
@@ -268,20 +324,24 @@ def serve(
     memory: int | str | None = None,
     time: float | None = None,
     idle: float | None = None,
+    token_file: str | PathLike[str] | None = None,
+    tls_cert: str | PathLike[str] | None = None,
+    tls_key: str | PathLike[str] | None = None,
     ready: Callable[[str], object] = lambda _: None,
 ) -> None:
-    """Answer questions that programs of this machine send over HTTP, until ``bucketflow serve --stop``.
+    """Answer questions that programs send over HTTP, until ``bucketflow serve --stop``.
 
-    Rows of a batch's list come as JSON lines, and lines of its results go back as they are found. Models stay parsed
-    and compiled for further questions.
+    Questions are rows of a batch's list as JSON lines. Answers are lines of its results, sent as soon as they are
+    computed. Models stay parsed and compiled for further questions.
 
     Parameters
     ----------
-    address : {"127.0.0.1", "localhost", "::1"}
-        Of this machine; others are refused.
+    address : str
+        The address to listen at. By default only programs of this machine reach the server. For other addresses, such
+        as ``"0.0.0.0"``, a token file and a certificate are required.
     port : int
-        By default any that is free, which the file ``url`` in the folder ``server`` of the cache folder says. The file
-        ``token`` beside it has what every request has to show.
+        0 chooses a free port. The file ``url`` in the folder ``server`` of the cache folder has the address, and the
+        file ``token`` beside it has the token that every request has to show.
     query : str
         Of rows that name none.
     memory : int or str, optional
@@ -291,6 +351,10 @@ def serve(
         Seconds after which an optimum is left between its bounds, and another question is stopped.
     idle : float, optional
         Minutes without a question after which it ends.
+    token_file : path, optional
+        A file with the token. By default each server draws a token of its own.
+    tls_cert, tls_key : path, optional
+        The files of a certificate and of its key in PEM; one file may have both. The server then speaks HTTPS.
     ready : callable
         Called with the address when it can be asked.
 
@@ -299,9 +363,11 @@ def serve(
     ModelError
         If an argument is none.
     BucketflowError
-        If a server of this user runs already, or others could read its token.
+        If a server of this user runs already, others could read its token, or the extra ``serve`` is not installed.
     """
-    settings = ServerSettings(address=address, port=port, memory=memory, time=time, idle=idle, query=query)
+    files = {"token_file": token_file, "tls_cert": tls_cert, "tls_key": tls_key}
+    given = {name: None if path is None else fspath(path) for name, path in files.items()}
+    settings = ServerSettings(address=address, port=port, memory=memory, time=time, idle=idle, query=query, **given)
     server = QuestionServer(settings, default_folder())
     if threading.current_thread() is not threading.main_thread():
         server.run(ready=ready)

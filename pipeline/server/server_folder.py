@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
+from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
 
+from ...cluster.version import install_hint
 from ...storage.files import cache_folder, opened, write_all
 from ...storage.locks import open_lock, try_lock
 from ...storage.trust import UntrustedError, check_folder
@@ -19,6 +21,7 @@ from ..errors import BucketflowError
 
 _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
+_LEAST_TOKEN, _MOST_TOKEN = 20, 1000
 _NAME, _WARM = "server", "server-"
 # Whoever looks whether a server lives holds the lock for a moment.
 _TRIES, _PAUSE_SECONDS = 5, 0.01
@@ -47,6 +50,11 @@ class ServerFolder:
     def url_file(self) -> Path:
         """The file with the address, such as ``http://127.0.0.1:34567``."""
         return self.path / "url"
+
+    @property
+    def certificate_file(self) -> Path:
+        """A copy of the certificate of a server that speaks HTTPS, by which this machine knows the server."""
+        return self.path / "certificate.pem"
 
     @property
     def log_file(self) -> Path:
@@ -105,16 +113,19 @@ class ServerFolder:
             return None
 
     @contextmanager
-    def announced(self, url: str, token: str) -> Iterator[None]:
+    def announced(self, url: str, token: str, certificate: str | None = None) -> Iterator[None]:
         """Let clients find a server that holds the lock, until the block ends."""
+        texts = {self.token_file: token.encode(), self.url_file: url.encode()}  # the URL last: then it can be asked
+        if certificate is not None:
+            texts = {self.certificate_file: Path(certificate).read_bytes(), **texts}
         try:
-            for path, text in ((self.token_file, token), (self.url_file, url)):  # with the address it can be asked
+            for path, text in texts.items():
                 path.unlink(missing_ok=True)
                 with FileIO(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _PRIVATE_FILE), "w") as file:
-                    write_all(file, memoryview(text.encode()))
+                    write_all(file, memoryview(text))
             yield
         finally:
-            for path in (self.url_file, self.token_file):
+            for path in texts:
                 path.unlink(missing_ok=True)
 
     def _check(self) -> None:
@@ -138,6 +149,41 @@ def _check_private(path: Path, status: os.stat_result) -> None:
         raise UntrustedError(f"{path} belongs to another user")
     if status.st_mode & _OTHERS:
         raise UntrustedError(f"others may use {path}, whose mode is {stat.S_IMODE(status.st_mode):04o}")
+
+
+def read_token(path: str) -> str:
+    """Return the token in a file, without the end of its line.
+
+    Raises
+    ------
+    BucketflowError
+        If everyone can read the file, or it holds no token.
+    """
+    try:
+        with open(path, encoding="ascii") as file:
+            if os.fstat(file.fileno()).st_mode & stat.S_IRWXO:
+                raise BucketflowError(f"{path}: everyone on this machine can read the token; chmod o-rwx {path}")
+            token = file.read(_MOST_TOKEN + 1).strip()
+    except OSError as error:
+        raise BucketflowError(f"{path}: {error.strerror}; write a token to it, e.g. openssl rand -hex 32") from None
+    except ValueError:
+        token = ""
+    if not (_LEAST_TOKEN <= len(token) <= _MOST_TOKEN and token.isprintable() and " " not in token):
+        expected = f"a token of {_LEAST_TOKEN} to {_MOST_TOKEN} ASCII characters without blanks"
+        raise BucketflowError(f"{path}: {expected} is expected; write one, e.g. openssl rand -hex 32")
+    return token
+
+
+def check_installed(command: str) -> None:
+    """Check that the packages of the extra are installed.
+
+    Raises
+    ------
+    BucketflowError
+        If they are not.
+    """
+    if any(find_spec(package) is None for package in ("uvicorn", "starlette")):
+        raise BucketflowError(f"{command} needs the packages uvicorn and starlette: {install_hint('serve')}")
 
 
 def default_folder() -> ServerFolder:

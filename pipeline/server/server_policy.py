@@ -19,10 +19,16 @@ class ServerPolicy(Policy):
         Most bytes of one request: a model of this size as text is large.
     unsent_bytes : int
         A client that does not read its answers gets no further ones beyond so many bytes.
+    backlog : int
+        Most connections that the system holds until the server accepts them.
     connections : int
-        Most connections with a valid token: each has a thread, which mostly waits.
+        Most requests with a valid token at a time: each has a socket and a few kB.
     unproven_connections : int
-        Most connections without a valid token yet; beyond these the oldest is closed in favour of the newest.
+        Most connections without a valid token yet; the oldest one is refused when one more arrives.
+    waiting_bytes : int
+        Most bytes of the bodies of all requests without an answer.
+    retry_seconds : int
+        Seconds after which a client that is refused may ask again.
     pack_rows : int
         Questions of one client and one model that are answered before it is another client's turn.
     inline_bytes : int
@@ -38,7 +44,7 @@ class ServerPolicy(Policy):
     read_seconds : float
         Time for a whole body of a request, for reading a part of the answer, and between two requests.
     glance_seconds : float
-        How often a client that waits is looked at: one that went away is answered no further.
+        How often the answering thread looks whether a client that did not read its answers reads again.
     ending_seconds : float
         How long a server that stops waits for clients to read what is answered.
     idle_minutes : float
@@ -48,8 +54,11 @@ class ServerPolicy(Policy):
     queued_questions: int = 10_000
     body_bytes: int = 1 << 26
     unsent_bytes: int = 1 << 24
-    connections: int = 64
-    unproven_connections: int = 64
+    backlog: int = 2048
+    connections: int = 2048
+    unproven_connections: int = 2048
+    waiting_bytes: int = 1 << 28
+    retry_seconds: int = 1
     pack_rows: int = 64
     inline_bytes: int = 1 << 28
     counted_models: int = 1 << 16

@@ -34,9 +34,12 @@ class ServedRequest:
         What is to be done, in turn.
     questions : int
         How many they answer, which the queue counts until the last step is done.
+    notify : callable
+        Called from the answering thread when there are new lines.
     """
 
-    def __init__(self, steps: Iterable[Step], questions: int):
+    def __init__(self, steps: Iterable[Step], questions: int, notify: Callable[[], object] = lambda: None):
+        self._notify = notify
         self.steps = deque(steps)
         self.questions = questions
         self.lines: SimpleQueue[bytes | None] = SimpleQueue()
@@ -51,6 +54,21 @@ class ServedRequest:
         with self._lock:
             self._unsent_bytes += len(line)
         self.lines.put(line)
+        self._notify()
+
+    def end(self) -> None:
+        """Tell the client that no further line comes."""
+        self.lines.put(None)
+        self._notify()
+
+    def taken(self) -> tuple[bytes, bool]:
+        """Return all lines that wait to be sent, joined, and whether they are the last ones."""
+        part = bytearray()
+        while not self.lines.empty():
+            if (line := self.lines.get()) is None:
+                return bytes(part), True
+            part += line
+        return bytes(part), False
 
     def sent(self, line: bytes) -> None:
         """Note that the client has a line."""
@@ -136,9 +154,9 @@ class ServiceQueue:
                 with self._changed:
                     self._requests.append(request)
             else:
-                request.lines.put(None)
                 with self._changed:
                     self._questions -= request.questions
+                request.end()
 
     def _next(self) -> ServedRequest | None:
         """Wait for a request whose client reads its answers, or is gone."""

@@ -8,14 +8,14 @@ import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from ...cluster.version import __version__
 from ...storage.files import opened
 from ..errors import BucketflowError
-from .server_folder import ServerFolder, warm_folder
+from .server_folder import ServerFolder, check_installed, warm_folder
 from .server_policy import ServerPolicy
 
 # A server whose connections are contested gets the request to stop again, for a second in all.
@@ -28,21 +28,39 @@ def folder_here() -> ServerFolder:
     return warm_folder(__version__, _PROGRAM)
 
 
-def posted(url: str, token: str, path: str, told: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Send a JSON object to a server, and yield those of its answer; none if it is not there or takes none.
+def posted(
+    url: str, token: str, path: str, told: Mapping[str, Any], certificate: Path | None = None
+) -> Iterator[dict[str, Any]]:
+    """Send a JSON object to a server, and yield the objects of its answer; none if the server does not take it.
+
+    Parameters
+    ----------
+    url, token, path : str
+    told : mapping
+    certificate : Path, optional
+        The certificate of the server, if the URL begins with ``https``.
 
     Raises
     ------
     OSError
         If it went away in between.
     """
-    host = url.removeprefix("http://")
+    scheme, _, host = url.partition("://")
     name, _, port = host.rpartition(":")
     body = json.dumps(told).encode()
     head = (
         f"POST {path} HTTP/1.0\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\nContent-Length: {len(body)}\r\n\r\n"
     )
-    with socket.create_connection((name.strip("[]"), int(port))) as connection, connection.makefile("rb") as answer:
+    with ExitStack() as stack:
+        connection = stack.enter_context(socket.create_connection((name.strip("[]"), int(port))))
+        if scheme == "https":
+            import ssl
+
+            context = ssl.create_default_context(cafile=certificate)
+            context.check_hostname = False  # the certificate itself is known
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            connection = stack.enter_context(context.wrap_socket(connection))
+        answer = stack.enter_context(connection.makefile("rb"))
         connection.sendall(head.encode() + body)
         taken = answer.readline().split()[1:2] == [b"200"]
         while answer.readline().strip():
@@ -53,6 +71,7 @@ def posted(url: str, token: str, path: str, told: Mapping[str, Any]) -> Iterator
 
 def start_server(folder: ServerFolder, idle_minutes: float) -> None:
     """Start a server in the background, unless one lives or is starting; it takes over the lock of its folder."""
+    check_installed("--keep-warm")
     lock = folder.lock()
     if lock is None:
         return
@@ -78,7 +97,7 @@ def stop_server(folder: ServerFolder) -> bool:
         return False
     for _ in range(_STOP_TRIES):
         with suppress(OSError):
-            if list(posted(*found, "/stop", {})):
+            if list(posted(*found, "/stop", {}, folder.certificate_file)):
                 folder.wait_for_end()
                 return True
         if not folder.is_served():

@@ -24,6 +24,9 @@ from bucketflow.pipeline.server.server_policy import ServerPolicy
 from bucketflow.pipeline.server.service_queue import ServedRequest
 from tests.policies import InForce
 
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+
 CYCLE = "cycle 2 2 1 100\n2 2\n2 0 1 0 2\n0 1 3\n1 0 5\n"
 
 

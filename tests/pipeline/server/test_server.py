@@ -28,6 +28,9 @@ from bucketflow.pipeline.server.service_queue import ServedRequest
 from bucketflow.pipeline.server.warm_client import posted, stop_server
 from tests.policies import InForce
 
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+pytest.importorskip("starlette", reason="the extra serve is not installed")
+
 DOCS = Path(__file__).parents[3] / "docs" / "server.md"
 DIAGNOSIS = str(example_path("diagnosis"))
 CYCLE = "cycle 2 2 1 100\n2 2\n2 0 1 0 2\n0 1 3\n1 0 5\n"
@@ -230,7 +233,8 @@ def test_strangers_are_refused(client: Client) -> None:
     assert client.refused(b"{}", Authorization="Bearer wrong")[0] == 401
     assert client.refused(b"{}", Authorization="")[0] == 401
     assert client.refused(b"{}", Host="evil.example")[0] == 403
-    assert client.refused(b"{}", "/elsewhere")[0] == 404
+    assert client.refused(b"{}", "/elsewhere") == (404, "Not Found")
+    assert client.refused(b"")[1] == "the request has no questions"
     assert client.ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
 
 
@@ -242,9 +246,21 @@ def test_requests_are_bounded(client: Client, in_force: InForce) -> None:
         429,
         "0 questions wait, and 3 more would be above the most, 2; ask fewer at a time, or later",
     )
-    with socket.create_connection(("127.0.0.1", int(client.url.rpartition(":")[2]))) as connection:
-        connection.sendall(b"POST /questions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
-        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 411 ")
+    in_force(ServerPolicy, waiting_bytes=20)
+    answer = client.send(b'{"model": "diagnosis"}')
+    assert (answer.status, answer.getheader("Retry-After")) == (503, "1")
+    assert json.loads(answer.read())["message"].startswith("requests of 20 bytes wait, the most at a time")
+    in_force(ServerPolicy, waiting_bytes=1000)
+    assert client.ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
+
+
+def test_a_request_without_a_length_is_read(client: Client, in_force: InForce) -> None:
+    parts = iter([b'{"model": "diagnosis",', b' "query": "partition"}'])
+    client.connection.request("POST", "/questions", parts, {"Authorization": f"Bearer {client.token}"})
+    assert json.loads(client.connection.getresponse().read())["status"] == "answered"
+    in_force(ServerPolicy, body_bytes=30)
+    client.connection.request("POST", "/questions", iter([b" " * 20] * 2), {"Authorization": f"Bearer {client.token}"})
+    assert client.connection.getresponse().status == 413
 
 
 class Blocking:
@@ -275,28 +291,58 @@ def test_more_clients_than_are_answered_are_sent_away(folder: ServerFolder, in_f
         assert blocking.begun.wait(60)
         assert second.refused(b'{"model": "diagnosis"}') == (
             503,
-            "1 clients are being answered, the most at a time; ask again later",
+            "1 requests are being answered, the most at a time; ask again later",
         )
         assert json.loads(third.send(b"", "/").read())["status"] == "ok"
         assert stop_server(folder)
         waiting.join(60)
 
 
-def test_idle_clients_are_closed_in_favour_of_new_requests(folder: ServerFolder, in_force: InForce) -> None:
-    in_force(ServerPolicy, connections=2)
+@pytest.mark.parametrize("clients", [1000])
+def test_all_of_many_clients_are_answered(folder: ServerFolder, clients: int) -> None:
+    """Each has a connection of its own, and all ask at the same time."""
+    row = json.dumps({"model": "diagnosis", "query": "partition"}).encode()
     with served(folder):
-        clients = [Client(folder) for _ in range(5)]
+        token = Client(folder).token
+        head = f"POST /questions HTTP/1.0\r\nHost: {host_of(folder)}\r\nAuthorization: Bearer {token}\r\n"
+        sent = f"{head}Content-Length: {len(row)}\r\n\r\n".encode() + row
+        connections = [opened(folder, sent) for _ in range(clients)]
+        answers = [connection.makefile("rb").read() for connection in connections]
+        for connection in connections:
+            connection.close()
+    assert {answer.split()[1] for answer in answers} == {b"200"}
+    assert {json.loads(answer.partition(b"\r\n\r\n")[2])["status"] for answer in answers} == {"answered"}
+
+
+def test_clients_beyond_the_limit_may_ask_again(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, queued_questions=5)
+    blocking = Blocking()
+    row = json.dumps({"model": "diagnosis", "query": "partition"})
+    with served(folder, blocking):
+        waiting = threading.Thread(target=lambda: Client(folder).send(b"{}", "/command").read())
+        waiting.start()
+        assert blocking.begun.wait(60)
+        clients = [Client(folder) for _ in range(20)]
         for client in clients:
-            assert client.ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
-        assert clients[-2].ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
-        assert clients[0].connection.sock.recv(1) == b""
+            client.connection.request("POST", "/questions", row, {"Authorization": f"Bearer {client.token}"})
+        refused = [client.connection.getresponse() for client in clients[4:]]
+        assert {(answer.status, answer.getheader("Retry-After")) for answer in refused} == {(429, "1")}
+        blocking.go.set()
+        assert {client.connection.getresponse().status for client in clients[:4]} == {200}
+        waiting.join(60)
+
+
+def host_of(folder: ServerFolder) -> str:
+    found = folder.address()
+    assert found is not None
+    return found[0].partition("//")[2]
 
 
 def opened(folder: ServerFolder, sent: bytes = b"") -> socket.socket:
     """A connection that sends bytes as they are."""
     found = folder.address()
     assert found is not None
-    host, _, port = found[0].removeprefix("http://").rpartition(":")
+    host, _, port = found[0].partition("://")[2].rpartition(":")
     connection = socket.create_connection((host, int(port)), timeout=60)
     connection.sendall(sent)
     return connection
@@ -333,7 +379,7 @@ def test_connections_without_a_token_close_none_with_one(folder: ServerFolder, i
         for _ in range(2):
             assert client.ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
             strangers = [opened(folder) for _ in range(6)]
-            assert [stranger.recv(1) for stranger in strangers[:4]] == [b""] * 4
+            assert [received(stranger)[0] for stranger in strangers[:4]] == [503] * 4
             for stranger in strangers:
                 stranger.close()
 
@@ -372,30 +418,27 @@ def test_a_body_has_to_be_whole_in_time(folder: ServerFolder, in_force: InForce)
         assert server._queue.waiting == 0
 
 
+INVALID = "Invalid HTTP request received."
+
+
 @pytest.mark.parametrize(
     ("sent", "status", "message"),
     [
-        (f"POST / HTTP/1.1\r\nContent-Length: {'9' * 5000}\r\n\r\n", 413, "has a number of 5,000 digits; send several"),
-        ("POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n", 400, "one whole number, not '"),
-        ("POST / HTTP/1.1\r\nContent-Length: -4\r\n\r\n", 400, "one whole number, not '-4'"),
-        ("POST / HTTP/1.1\r\nContent-Length: +4\r\n\r\n", 400, "one whole number, not '+4'"),
-        ("POST / HTTP/1.1\r\n\r\n", 411, "a request has to say its Content-Length"),
-        ("GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", 411, "a Transfer-Encoding is not read"),
-        (
-            "POST / HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-            411,
-            "a Transfer-Encoding is not read",
-        ),
-        ("POST / HTTP/1.1\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", 403, "the Host has to be"),
-        ("GET /\r\n", 400, "a request line has to end with HTTP/1.0 or HTTP/1.1"),
-        ("GET\r\n", 400, "Bad request syntax"),
-        ("GET / HTTP/9.9\r\n", 505, "Invalid HTTP version"),
-        ("PUT / HTTP/1.1\r\n\r\n", 501, "Unsupported method"),
-        ("\xff\xfe\x00 / HTTP/1.1\r\n\r\n", 501, "Unsupported method"),
-        (f"GET /{'a' * 70_000} HTTP/1.1\r\n\r\n", 431, "the head of a request may have 65,536 bytes"),
-        ("GET / HTTP/1.1\r\n" + "X: y\r\n" * 1000, 431, "Too many headers"),
-        ("GET / HTTP/1.1\r\n" + f"X: {'y' * 60_000}\r\n" * 3, 431, "the head of a request may have 65,536 bytes"),
-        ("GET / HTTP/1.1\r\nHost: \xff\r\n\r\n", 403, "the Host has to be"),
+        (f"POST / HTTP/1.1\r\nContent-Length: {'9' * 5000}\r\n\r\n", 400, INVALID),
+        ("POST / HTTP/1.1\r\nContent-Length: 4\r\nContent-Length: 5\r\n\r\n", 400, INVALID),
+        ("POST / HTTP/1.1\r\nContent-Length: -4\r\n\r\n", 400, INVALID),
+        ("POST / HTTP/1.1\r\nContent-Length: +4\r\n\r\n", 400, INVALID),
+        ("POST / HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 400, INVALID),
+        ("GET /\r\n\r\n", 400, INVALID),
+        ("GET\r\n\r\n", 400, INVALID),
+        ("GET / HTTP/x.9\r\n\r\n", 400, INVALID),
+        ("\xff\xfe\x00 / HTTP/1.1\r\n\r\n", 400, INVALID),
+        (f"GET /{'a' * 700_000} HTTP/1.1\r\n\r\n", 400, INVALID),
+        ("GET / HTTP/1.1\r\n" + "X: y\r\n" * 100_000, 400, INVALID),
+        ("GET / HTTP/1.1\r\n" + f"X: {'y' * 60_000}\r\n" * 9, 400, INVALID),
+        ("GET / HTTP/1.0\r\nHost: \xff\r\n\r\n", 403, "the Host has to be"),
+        ("POST / HTTP/1.0\r\nContent-Length: 4\r\nExpect: 100-continue\r\n\r\n", 403, "the Host has to be"),
+        ("PUT / HTTP/1.0\r\n\r\n", 403, "the Host has to be"),
     ],
 )
 def test_bad_heads_are_answered(folder: ServerFolder, sent: str, status: int, message: str) -> None:
@@ -407,15 +450,15 @@ def test_bad_heads_are_answered(folder: ServerFolder, sent: str, status: int, me
         assert Client(folder).ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
 
 
-@pytest.mark.parametrize("path", ["//", "/../", "/questions/", "/questions?x", "/%71uestions", "/stop/", "/\xff", "*"])
+@pytest.mark.parametrize("path", ["//", "/../", "/questions/", "/stop/", "/%FF", "*", "/questions%00"])
 def test_paths_are_exact(client: Client, folder: ServerFolder, path: str) -> None:
-    host = client.url.removeprefix("http://")
-    head = f"GET {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {client.token}\r\n\r\n"
-    if path == "//":  # one slash, as http.server reads it
-        with opened(folder, head.encode("latin-1")) as connection:
-            assert connection.recv(20).split()[1] == b"200"
-        return
-    assert received(opened(folder, head.encode("latin-1")))[0] == 404
+    head = f"GET {path} HTTP/1.0\r\nHost: {host_of(folder)}\r\nAuthorization: Bearer {client.token}\r\n\r\n"
+    assert received(opened(folder, head.encode()))[0] == 404
+
+
+def test_methods_are_those_of_the_path(client: Client) -> None:
+    client.connection.request("GET", "/questions", headers={"Authorization": f"Bearer {client.token}"})
+    assert client.connection.getresponse().status == 405
 
 
 def test_an_answer_to_a_body_that_is_too_long_arrives(client: Client, in_force: InForce) -> None:
@@ -525,7 +568,8 @@ def test_a_server_without_questions_ends(folder: ServerFolder) -> None:
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
-        ({"address": "0.0.0.0"}, ModelError, "a server answers this machine alone: its address is one of localhost"),
+        ({"address": "0.0.0.0"}, ModelError, "only with --token-file, --tls-cert and --tls-key; for this machine"),
+        ({"tls_cert": "/absent"}, ModelError, "/absent and /absent hold no certificate with its key in PEM: No such"),
         ({"port": 65_536}, ModelError, "port is 65536; the largest is 65535"),
         ({"port": "x"}, ModelError, "port is 'x', which is no integer"),
         ({"time": -1}, ModelError, "time is -1; it must be a number of seconds, 0 or more"),
@@ -593,6 +637,144 @@ def test_a_server_is_found_in_the_cache_folder(tmp_path: Path, monkeypatch: pyte
     assert [told["status"] for told in posted(url, token, "/stop", {})] == ["stopping"]
     thread.join(60)
     assert not thread.is_alive()
+
+
+def test_pages_and_probes_need_no_token(client: Client) -> None:
+    found = {}
+    for path in ("/healthz", "/openapi.json", "/docs"):
+        client.connection.request("GET", path)
+        answer = client.connection.getresponse()
+        assert answer.status == 200
+        found[path] = answer.read().decode()
+    assert json.loads(found["/healthz"]) == {"status": "ok"}
+    document = json.loads(found["/openapi.json"])
+    assert document["openapi"].startswith("3.")
+    columns = document["components"]["schemas"]["Question"]["properties"]
+    assert {"model", "query", "evidence", "text", "order-time"} <= columns.keys()
+    assert set(document["paths"]) == {"/", "/questions", "/stop", "/metrics", "/healthz", "/openapi.json", "/docs"}
+    assert all(path in found["/docs"] for path in document["paths"])
+    client.connection.request("GET", "/metrics")
+    assert client.connection.getresponse().status == 401
+
+
+def test_metrics_count_questions_and_requests(client: Client) -> None:
+    client.ask({"model": "diagnosis", "query": "partition"}, {"model": "absent"})
+    client.refused(b"{}", "/elsewhere")
+    client.connection.request("GET", "/metrics", headers={"Authorization": f"Bearer {client.token}"})
+    answer = client.connection.getresponse()
+    assert answer.getheader("Content-Type") == "text/plain; version=0.0.4; charset=utf-8"
+    found = samples(answer.read().decode())
+    assert found['bucketflow_questions_total{query="partition",status="answered"}'] == 1
+    assert found['bucketflow_questions_total{query="optimum",status="failed"}'] == 1
+    assert found['bucketflow_requests_total{path="/questions",status="200"}'] == 1
+    assert found['bucketflow_requests_total{path="",status="404"}'] == 1
+    assert found['bucketflow_question_seconds_count{query="partition"}'] == 1
+    assert found["bucketflow_questions_waiting"] == 0
+    assert found["process_resident_memory_bytes"] > 1e6
+
+
+def test_requests_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "bucketflow.access"):
+        client.ask({"model": "diagnosis", "query": "partition"})
+        client.refused(b"{}", "/elsewhere")
+        client.send(b"", "/").read()
+    first, second = caplog.records[:2]
+    assert [record.getMessage() for record in (first, second)] == ["POST /questions 200", "POST /elsewhere 404"]
+    assert (vars(first)["client"], vars(first)["status"]) == ("127.0.0.1", 200)
+    assert vars(first)["seconds"] > 0
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A file with a certificate for another host name, signed by itself, and its key."""
+    from datetime import UTC, datetime, timedelta
+
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "questions.example")])
+    now = datetime.now(UTC)
+    draft = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    draft = draft.serial_number(1).not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    private = serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    path = tmp_path / "server.pem"
+    text = draft.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    path.write_bytes(text + key.private_bytes(serialization.Encoding.PEM, *private))
+    return path
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0", "127.0.0.1"])
+def test_other_machines_need_the_token_and_tls(
+    folder: ServerFolder, tmp_path: Path, certificate: Path, address: str
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("0123456789abcdef0123456789abcdef\n")
+    token.chmod(0o640)
+    secrets = {"token_file": str(token), "tls_cert": str(certificate)}
+    with served(folder, address=address, **secrets):
+        found = folder.address()
+        assert found is not None
+        url, shown = found
+        assert (url.partition(":")[0], shown) == ("https", "0123456789abcdef0123456789abcdef")
+        row = {"model": "diagnosis", "query": "partition"}
+        known = folder.certificate_file
+        assert known.stat().st_mode & 0o777 == 0o600
+        assert [one["status"] for one in posted(url, shown, "/questions", row, known)] == ["answered"]
+        assert list(posted(url, "wrong" * 8, "/questions", row, known)) == []
+        with pytest.raises(OSError, match="CERTIFICATE_VERIFY_FAILED"):
+            list(posted(url, shown, "/questions", row))
+        assert stop_server(folder)
+    assert not known.exists()
+
+
+def test_a_handshake_has_to_be_whole_in_time(folder: ServerFolder, certificate: Path, in_force: InForce) -> None:
+    in_force(ServerPolicy, head_seconds=0.1)
+    with served(folder, tls_cert=str(certificate)), opened(folder) as connection:
+        assert connection.recv(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        ("x" * 32, 0o644, "everyone on this machine can read the token; chmod o-rwx "),
+        ("short", 0o600, "a token of 20 to 1000 ASCII characters without blanks is expected; write one, e.g. openssl"),
+        ("é" * 32, 0o600, "a token of 20 to 1000 ASCII characters"),
+        (None, 0o600, "No such file or directory; write a token to it, e.g. openssl rand -hex 32"),
+    ],
+)
+def test_token_files_are_checked(
+    folder: ServerFolder, tmp_path: Path, text: str | None, mode: int, message: str
+) -> None:
+    path = tmp_path / "token"
+    if text is not None:
+        path.write_text(text)
+        path.chmod(mode)
+    with pytest.raises(BucketflowError, match=re.escape(message)):
+        QuestionServer(ServerSettings(token_file=str(path)), folder).run()
+
+
+def test_a_client_that_never_reads_is_closed(folder: ServerFolder, in_force: InForce) -> None:
+    in_force(ServerPolicy, read_seconds=0.3)
+
+    def print_much(told: Any, request: ServedRequest) -> None:
+        for _ in range(200):
+            request.send(b" " * (1 << 20))
+
+    with served(folder, print_much) as server:
+        token = Client(folder).token
+        head = f"POST /command HTTP/1.0\r\nHost: {host_of(folder)}\r\nAuthorization: Bearer {token}\r\n"
+        with opened(folder, f"{head}Content-Length: 2\r\n\r\n{{}}".encode()):
+            while server._queue.waiting or server._streaming:
+                Client(folder).send(b"", "/").read()
+        assert Client(folder).ask({"model": "diagnosis", "query": "partition"})[0]["status"] == "answered"
+
+
+def samples(text: str) -> dict[str, float]:
+    """Return the samples of a text in the format of Prometheus."""
+    pairs = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in pairs}
 
 
 def test_a_client_that_does_not_read_waits(in_force: InForce) -> None:
