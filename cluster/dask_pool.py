@@ -14,6 +14,7 @@ from typing import Any
 
 from .address import ClusterLostError, WorkersDiedError, connected, disconnected
 from .admission import Admission
+from .logs import log_on_workers
 from .pool import Call, Node, ReadyTasks, in_a_row
 
 Begin = Callable[..., Any]
@@ -175,6 +176,7 @@ class DaskPool:
         self._admission = admission
         # The workers that tasks are restricted to, where others of the cluster may have none.
         self._only: list[str] | None = None
+        log_on_workers(client)
 
     @property
     def sent(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from .batch_policy import BatchPolicy
 from .models import compiled_of_row, effort_of, evidence_of_row, model_of_row, options_of, question_of_row
 from .pricing import PricedRow, wrong
 
+_LOG = logging.getLogger(__name__)
 _COMPILED = ("marginals", "partition")
 
 
@@ -75,7 +77,10 @@ def answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) 
         record = {**refusal, "within": None}  # not for what it was allowed: it may be answered another time
     except Exception as error:
         record = {"status": "failed", "message": f"{type(error).__name__}: {error}", "exit_code": 1}
-    return {"key": asked.key, **record, "wall_seconds": round(time.perf_counter() - start, 6), "query": row.query}
+    seconds = round(time.perf_counter() - start, 6)
+    facts = {"row": row.number, "status": record["status"], "wall_seconds": seconds}
+    _LOG.debug("row %s is %s", row.number, record["status"], extra={"facts": facts})
+    return {"key": asked.key, **record, "wall_seconds": seconds, "query": row.query}
 
 
 def _record(found: Result | Marginals, asked: PricedRow, seconds: float) -> dict[str, Any]:

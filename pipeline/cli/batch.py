@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections import Counter
@@ -13,8 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...cluster.logs import log_settings
 from ..drawings.display_policy import DisplayPolicy
-from .ending import guarded
+from .ending import guarded, say
+from .logs import driver_metrics
 from .options import (
     Grouped,
     complete_path,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from ..batches.pricing import Price
     from ..server.service_queue import ServedRequest
 
+_EVENTS = logging.getLogger("bucketflow.batch")
 _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
 # Events that are drawn on a terminal, and not told otherwise.
 _DRAWN = ("pricing", "asking")
@@ -52,13 +56,10 @@ _DRAWN = ("pricing", "asking")
 @click.option("--max-time", type=click.FloatRange(min=0), metavar="S", help="Stop after S seconds.")
 @click.option("--stop-at", metavar="HH:MM", help="Stop at this time of day.")
 @no_check_option
-@click.option(
-    "--log", "log", type=click.Choice(["json"]), help="Write a line of JSON for each event to standard error."
-)
 @json_option
 @guarded
 @on_cluster
-def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: bool, **options: Any) -> None:
+def batch(manifest: str, out: str, as_json: bool, no_check: bool, **options: Any) -> None:
     """Answer each question of a list once.
 
     MANIFEST is a .csv, .jsonl or .yaml file with a column `model`, or a folder of models.
@@ -69,15 +70,18 @@ def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: boo
     from ..batches.batch import batch as answered
 
     notes: dict[str, None] = {}
+    log = (settings := log_settings()) is not None and settings.format == "json"
 
-    with rows_bar(hidden=as_json or log is not None) as draw:
+    with rows_bar(hidden=as_json or log) as draw:
 
         def tell(event: str, **facts: Any) -> None:
-            if log:
+            if event == "row":
+                driver_metrics.count_row(facts["status"], facts.get("wall_seconds", 0.0))
+            if log_settings() is not None:
                 _log(event, facts)
-            elif event == "row":
+            if event == "row" and not log:
                 notes.update(dict.fromkeys(f"{facts['model']}: {note}" for note in facts.get("notes", ())))
-            elif event == "note":
+            elif event == "note" and not log:
                 print_notes([facts["note"]])
             draw(event, facts)
             if event == "prices" and not as_json:
@@ -86,15 +90,13 @@ def batch(manifest: str, out: str, as_json: bool, log: str | None, no_check: boo
         summary = answered(manifest, out, tell=tell, check=not no_check, **options)
     print_notes(notes)
     for line in () if log else summary.unanswered:
-        click.echo(f"bucketflow: {line}", err=True)
+        say(line)
     click.echo(json.dumps(summary.to_dict()) if as_json else str(summary))
     sys.exit(summary.exit_code)
 
 
 def _log(event: str, facts: dict[str, Any]) -> None:
-    """Write a line of JSON to standard error."""
-    from datetime import UTC, datetime
-
+    """Log an event of a batch with its facts."""
     if event in _DRAWN:
         return
     if event == "prices":
@@ -102,8 +104,8 @@ def _log(event: str, facts: dict[str, Any]) -> None:
         finite = [price.seconds for price in prices if price.seconds < float("inf")]
         kinds = Counter(price.kind for price in prices)
         facts = {"kinds": kinds, "predicted_seconds": round(sum(finite), 3), "waiting": facts["waiting"]}
-    line = {"time": datetime.now(UTC).isoformat(timespec="milliseconds"), "event": event, **facts}
-    click.echo(json.dumps(line), err=True)
+    level = logging.WARNING if facts.get("status") == "failed" else logging.INFO
+    _EVENTS.log(level, event, extra={"facts": {"event": event, **facts}})
 
 
 def _print_prices(prices: list[tuple[Row, Price]], waiting: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .ending import guarded
+from .ending import guarded, say
 from .options import Grouped, complete_model, complete_path, json_option, option, print_notes
 
 if TYPE_CHECKING:
@@ -145,4 +146,4 @@ def generate(kind: str, target: str, cost: int | None, **options: Any) -> None:
         status.say(f"writing {len(problem.model.functions):,} functions")
         notes = save(problem, target)
     for note in notes:
-        click.echo(f"bucketflow: note: {note}", err=True)
+        say(f"note: {note}", logging.INFO)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import logging
 import os
 import signal
 import sys
@@ -17,7 +18,9 @@ from typing import Any, NoReturn, TypeVar
 import click
 
 from ...cluster.address import waiting_reported
+from ...cluster.logs import log_settings
 from ..errors import BucketflowError
+from .logs import with_logs
 
 T = TypeVar("T")
 EXIT_STATUS = {
@@ -60,14 +63,22 @@ def guarded(command: Callable[..., T]) -> Callable[..., T]:
     return run
 
 
+def say(sentence: str, level: int = logging.WARNING) -> None:
+    """Print a sentence on standard error, or log it as a line of JSON if the command has ``--log json``."""
+    if (settings := log_settings()) is not None and settings.format == "json":
+        logging.getLogger("bucketflow").log(level, "%s", sentence)
+    else:
+        click.echo(f"bucketflow: {sentence}", err=True)
+
+
 def _note_waiting(sentence: str) -> None:
     with suppress(OSError, ValueError):  # standard error is closed
-        click.echo(f"bucketflow: {sentence}", err=True)
+        say(sentence)
 
 
 def _end(sentence: str, code: int) -> NoReturn:
     with suppress(OSError):  # standard error is closed: the code remains
-        click.echo(f"bucketflow: {sentence}", err=True)
+        say(sentence, logging.ERROR)
     sys.exit(code)
 
 
@@ -109,10 +120,11 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, imported if it is elsewhere."""
-        if cmd_name not in self._homes:
-            return super().get_command(ctx, cmd_name)
-        command: click.Command = getattr(import_module(f".{self._homes[cmd_name]}", __package__), cmd_name)
-        return command
+        if cmd_name in self._homes:
+            found = getattr(import_module(f".{self._homes[cmd_name]}", __package__), cmd_name)
+        elif (found := super().get_command(ctx, cmd_name)) is None:
+            return None
+        return with_logs(found)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run a command."""

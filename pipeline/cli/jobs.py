@@ -12,7 +12,7 @@ import click
 
 from ..errors import IncompatibleRunError
 from ..models.option_rows import options_for
-from .ending import guarded
+from .ending import guarded, say
 from .options import (
     Grouped,
     complete_path,
@@ -86,7 +86,7 @@ def jobs(place: str | None, scheduler: str | None, as_json: bool) -> None:
         try:
             facts.append(job.facts)
         except IncompatibleRunError as error:  # the others are shown all the same
-            click.echo(f"bucketflow: {error}", err=True)
+            say(str(error))
     if as_json:
         click.echo(json.dumps([fact.to_dict() for fact in facts]))
     elif facts:
@@ -253,7 +253,7 @@ def _print_result(job: Job, wait: bool, as_json: bool) -> None:
     if not wait:
         record = job.standing()
         if record.state in ("waiting", "running"):
-            click.echo(f"bucketflow: job {record.id} is {record.state}; wait for it with --wait", err=True)
+            say(f"job {record.id} is {record.state}; wait for it with --wait")
             sys.exit(_UNANSWERED)
     job.finished()
     answer = job.answer()

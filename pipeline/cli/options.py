@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import click
 from ..models.option_rows import BUDGET, OPTION_ROWS, PLACE, PLAN, PROOF, options_for, options_in
 from ..models.query import QUERIES, VALUES
 from .complete_names import complete_names, complete_states
+from .ending import say
 from .settings import give_way, variables_of
 
 if TYPE_CHECKING:
@@ -221,7 +223,7 @@ def print_notes(notes: Iterable[str], printed: Iterable[str] = ()) -> None:
     before = set(printed)
     for note in dict.fromkeys(notes):
         if note not in before:
-            click.echo(f"bucketflow: note: {note}", err=True)
+            say(f"note: {note}", logging.INFO)
 
 
 def print_written(path: object) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .ending import guarded
+from .ending import guarded, say
 from .options import Grouped, option
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def reproduce(
     _print(found)
     write(found, out, page)
     if found.wrong:
-        click.echo(f"bucketflow: not the known answer: {', '.join(found.wrong)}", err=True)
+        say(f"not the known answer: {', '.join(found.wrong)}")
         sys.exit(_WRONG)
 
 

@@ -16,6 +16,8 @@ from ..models.option_rows import OPTION_ROWS
 OTHER_VARIABLES = {"scheduler": "DASK_SCHEDULER_ADDRESS"}
 # Where a question runs is said once: what stands in the environment or in a file gives way to the command line.
 _PLACES = ("workers", "scheduler", "gpus")
+# Every command has these, beside the options of rows.
+_LOGS = ("log", "log_level", "metrics")
 _GIVEN_BEFORE = (ParameterSource.ENVIRONMENT, ParameterSource.DEFAULT_MAP)
 
 
@@ -68,7 +70,7 @@ def _defaults(context: click.Context, path: Path) -> dict[str, Any]:
     group = context.command
     assert isinstance(group, click.Group)
     tables = {name: table for name, table in found.items() if isinstance(table, dict)}
-    shared = _named(path, {name: value for name, value in found.items() if name not in tables}, list(OPTION_ROWS))
+    shared = _named(path, {name: value for name, value in found.items() if name not in tables}, [*OPTION_ROWS, *_LOGS])
     made = {name: dict(shared) for name in group.list_commands(context)}
     for name, table in tables.items():
         command = group.get_command(context, name) if name in made else None

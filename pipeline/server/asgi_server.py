@@ -100,7 +100,7 @@ class GuardedProtocol(H11Protocol):
             for event in (head, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         client = self.client[0] if self.client else ""
-        _access.info("refused: %s", sentence, extra={"client": client, "status": int(status)})
+        _access.info("refused: %s", sentence, extra={"facts": {"client": client, "status": int(status)}})
         self._expect("", None)
         if not self.transport.can_write_eof():
             self.transport.close()

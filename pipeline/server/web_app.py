@@ -123,7 +123,9 @@ class WebApp:
             self._metrics.count_request(known, status, seconds)
             client = scope["client"] or ("", 0)
             facts = {"client": client[0], "method": scope["method"], "path": shorten(path), "status": status}
-            _access.info("%(method)s %(path)s %(status)s", facts, extra={**facts, "seconds": round(seconds, 6)})
+            _access.info(
+                "%(method)s %(path)s %(status)s", facts, extra={"facts": {**facts, "seconds": round(seconds, 6)}}
+            )
 
     def _refusal(self, request: Request) -> Response | None:
         """Refuse pages that came here by another host name, and callers without the token."""
