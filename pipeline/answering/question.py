@@ -19,6 +19,7 @@ from ..models.findings import check_log10, is_state, likelihood, named_findings
 from ..models.model import Function, Model, checked_model
 from ..models.query import QUERIES
 from ..orders.depth_first import sweep_cells
+from ..preprocessing.isolated import without_isolated
 from ..preprocessing.preprocess import Network, reduce_model, with_joints
 from ..preprocessing.wide_tables import with_links
 from ..queries.beliefs import BeliefRequest, local_targets
@@ -75,6 +76,8 @@ class Question:
         What marginals are asked for; None for one value.
     outer : frozenset of int or None
         The variables that are counted or maximised over alone, once all others are eliminated; None for all.
+    keeps_isolated : bool
+        Whether variables that share no function with others stay in the network, for answers of many assignments.
     """
 
     model: Model
@@ -83,6 +86,7 @@ class Question:
     soft: Mapping[int, Array] = field(default_factory=dict)
     asked: BeliefRequest | None = None
     outer: frozenset[int] | None = None
+    keeps_isolated: bool = False
 
     def __post_init__(self) -> None:
         if self.query not in QUERIES:
@@ -106,7 +110,9 @@ class Question:
         """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables."""
         query = QUERIES[self.query].swept
         if self.asked is None:
-            return reduce_model(self.weighted, query, self.hard, self.outer or ()), None
+            network = reduce_model(self.weighted, query, self.hard, self.outer or ())
+            settled = self.outer is None and query != "count" and not self.keeps_isolated
+            return (without_isolated(network) if settled else network), None
         network = reduce_model(self.weighted, query, self.hard, self.asked.involved)
         targets = local_targets(network, self.asked)
         return (with_joints(network, targets) if network.feasible else network), tuple(targets)

@@ -121,13 +121,14 @@ def best(
     except DeadlineError as error:
         why = str(error)
         return BestAssignments(iter(()), None, None, {"read": perf_counter() - start}, unproved=lambda: why)
-    question = question_of(model, "optimum", evidence).chained
+    whole = replace(question_of(model, "optimum", evidence), keeps_isolated=True)
+    question = whole.chained
     network = question.reduced[0]
     told = AskedOf.of(question.model, question.hard, question.soft)
     listing = _Listing(question.model, network, within, most)
     if listing.fixed is None:
         return BestAssignments(iter(()), 0 if count else None, None, {}, model.notes, told)
-    listed = _Ways(question_of(model, "optimum", evidence), question, listing, asked, seconds_given, start)
+    listed = _Ways(whole, question, listing, asked, seconds_given, start)
     return listed.found(count, told) if least is None else listed.diverse(least, told)
 
 

@@ -156,7 +156,7 @@ def _sampler(
         if temperature is not None or upper_bound is not None:
             what = "a temperature is" if temperature is not None else "bounds of samples are"
             raise ModelError(f"{what} for cost networks; probabilities are drawn as they are")
-        whole = question_of(model, "partition", evidence)
+        whole = replace(question_of(model, "partition", evidence), keeps_isolated=True)
         return _Sampler(whole.chained, whole.chained.reduced[0], options, n, whole=whole)
     weight = _weight(model, temperature)
     question = question_of(_below(model, upper_bound), "count", evidence).chained

@@ -38,6 +38,10 @@ class CircuitLeaves:
     network: Network
     parameters: list[tuple[int, Array, Array]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.count: int = self.first_parameter
+        """How many leaves there are by now."""
+
     @cached_property
     def indicators(self) -> tuple[Array, list[Array]]:
         """Variable and state of each indicator; for each variable the leaves of the states that are left."""
@@ -52,11 +56,6 @@ class CircuitLeaves:
         """The number of the first parameter."""
         return int(self.indicators[0].shape[1])
 
-    @property
-    def count(self) -> int:
-        """How many leaves there are by now."""
-        return self.first_parameter + sum(len(values) for *_, values in self.parameters)
-
     def table(self, f: int) -> NodeTable:
         """Return what a function allows, with a leaf for each entry; none where all that is allowed is worth 1."""
         scope, states, entries, values = entries_left(self.network, f)
@@ -64,6 +63,7 @@ class CircuitLeaves:
         if len(values) and not (values == 1.0).all():
             nodes[:, 0] = np.arange(self.count, self.count + len(values))
             self.parameters.append((f, entries, values))
+            self.count += len(values)
         return NodeTable(scope, states, nodes)
 
     def apart(self, store: GateStore, constants: list[NodeTable]) -> Iterator[int]:

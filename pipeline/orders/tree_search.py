@@ -141,6 +141,8 @@ class TreeSearch:
         plain = not isinstance(self.order, str) or self.order in ("auto", "min-fill")
         small = not search.best.children or (search.best_seconds <= SMALL_SECONDS and self.automatic and plain)
         small = small or (plain and not search.compiling_pays)
+        # a search would only save the overhead of steps, and its arrays are quadratic in the number of variables
+        small = small or (self.automatic and plain and search.is_acyclic)
         with suppress(NotCompiledError):  # what is known by then has to do
             if not small and isinstance(self.order, str):
                 search.run(checked_rule(self.order), budget)
@@ -232,6 +234,11 @@ class _SearchState:
         if self.asked.seconds is not None:
             return self.asked.seconds >= policy.compiled_seconds
         return self.best_seconds >= seconds or max(self.best.cells, default=0) > policy.uncompiled_table_cells
+
+    @property
+    def is_acyclic(self) -> bool:
+        """Whether the buckets of the first order sweep no cells but those of the functions."""
+        return self.starts.buckets(self.asked.first_order).is_acyclic
 
     def consider(self, order: tuple[int, ...]) -> None:
         """Price the trees that an order gives at once."""

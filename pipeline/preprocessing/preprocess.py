@@ -89,6 +89,10 @@ class Network:
         Variables of the model that were summed out to 1.
     fallen : Fallen
         What was found to be part of no assignment; entries that fell are not in the model any more.
+    isolated : frozenset of int
+        Variables of the model that were summed out because they share no function with another variable.
+    summed : float
+        Natural logarithm of the product of their sums.
     """
 
     model: Model
@@ -100,6 +104,8 @@ class Network:
     feasible: bool
     barren: frozenset[int] = frozenset()
     fallen: Fallen = NOTHING
+    isolated: frozenset[int] = frozenset()
+    summed: float = 0.0
 
     @cached_property
     def dims(self) -> tuple[int, ...]:
@@ -139,7 +145,7 @@ class Network:
 
     @cached_property
     def fixed(self) -> float | int | None:
-        """The functions whose variables are all fixed, combined; None if that is impossible already.
+        """The functions whose variables are all fixed or summed out, combined; None if that is impossible already.
 
         A cost above the sum of the functions' least costs, or a natural logarithm.
         """
@@ -151,7 +157,7 @@ class Network:
             above = [int(v) - model.lowest[f] for f, v in zip(self.constants, values, strict=True)]
             forbidden = any(v >= model.limits[f] for f, v in zip(self.constants, values, strict=True))
             return None if forbidden or _reaches_top(model, sum(above)) else sum(above)
-        return None if 0.0 in values else math.fsum([math.log(v) for v in values])
+        return None if 0.0 in values else math.fsum([self.summed, *[math.log(v) for v in values]])
 
     def uniform(self, outside: Sequence[int]) -> dict[int, NDArray[np.float64]]:
         """Return for some variables of the model that are not left: every state that is possible equally likely."""
@@ -179,7 +185,7 @@ class Network:
     @cached_property
     def free(self) -> tuple[int, ...]:
         """Variables of the model with several states and no function: any state will do."""
-        used = {*self.variables, *self.barren}
+        used = {*self.variables, *self.barren, *self.isolated}
         return tuple(v for v, d in enumerate(self.domains) if len(d) > 1 and v not in used)
 
     @cached_property

@@ -31,6 +31,9 @@ class PreprocessingPolicy(Policy):
         Tables of larger functions are made one by one, and so many cells of small ones together.
     group_tables : int
         Fewer tables are made sooner one by one.
+    isolated_variables : int
+        This many variables that share no function with another variable are eliminated before planning. A plan takes
+        0.1 CPU-s for 1,000 of them, and time and memory that are quadratic beyond.
     made_cells : int
         Of a larger table so many cells are made at a time, each of some 20 bytes while it is made.
     """
@@ -47,4 +50,5 @@ class PreprocessingPolicy(Policy):
     group_small_cells: int = 1 << 10
     group_cells: int = 1 << 16
     group_tables: int = 16
+    isolated_variables: int = 1 << 10
     made_cells: int = 1 << 16

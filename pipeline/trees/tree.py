@@ -99,6 +99,18 @@ class Tree:
         return tuple([frozenset(bits_of(j & ~s)) for j, s in zip(self.joined_masks, own, strict=True)])
 
     @cached_property
+    def is_acyclic(self) -> bool:
+        """Whether each join has the variables of one of its inputs, so that no tree sweeps fewer cells.
+
+        Some elimination order gives such buckets if, and only if, the scopes of the functions form an acyclic
+        hypergraph (Beeri, Fagin, Maier and Yannakakis 1983, On the desirability of acyclic database schemes).
+        """
+        masks = self.scope_masks
+        return all(
+            any(masks[c] == join for c in kids) for kids, join in zip(self.children, self.joined_masks, strict=True)
+        )
+
+    @cached_property
     def parent(self) -> tuple[int, ...]:
         """Parent of each node, -1 for roots."""
         parent = [-1] * (self.n_leaves + len(self.children))
