@@ -21,6 +21,7 @@ from bucketflow.cluster.version import DISTRIBUTION
 from tests.test_structure import ROOMS, ROOT, modules
 
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
+EXTENDING = ROOT / "docs" / "extending.md"
 WORKED = [
     *("cluster.version", "pipeline.errors", "pipeline.plans.plan"),
     *("pipeline.orders.tree_search", "pipeline.trees.tree", "pipeline.trees.cutsets", "pipeline.trees.memory"),
@@ -44,8 +45,9 @@ def test_the_example_of_the_architecture() -> None:
 
 
 def named(pattern: str) -> list[str]:
-    """What the page writes as code, where it is of the given form."""
-    return [name for name in re.findall(r"`([^`\n]+)`", ARCHITECTURE.read_text()) if re.fullmatch(pattern, name)]
+    """Return the code of the given form on the pages that describe the source."""
+    text = ARCHITECTURE.read_text() + EXTENDING.read_text()
+    return [name for name in re.findall(r"`([^`\n]+)`", text) if re.fullmatch(pattern, name)]
 
 
 def test_the_examples_of_tensor_networks() -> None:
