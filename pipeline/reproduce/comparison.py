@@ -129,10 +129,10 @@ class Comparison:
         limit = "none" if self.seconds is None else f"{self.seconds:g} s a figure"
         return [
             ("paper", self.paper.title),
-            ("its device", self.paper.device or "not in our source"),
-            *(("it claims", claim) for claim in self.paper.claims),
+            ("device of the paper", self.paper.device or "unknown"),
+            *(("claim", claim) for claim in self.paper.claims),
             ("ours", f"bucketflow {__version__} on {self.machine}; time limit: {limit}"),
-            ("apart", self.paper.apart),
+            ("differences", self.paper.apart),
         ]
 
     def to_dict(self) -> dict[str, Any]:
@@ -187,9 +187,9 @@ class Comparison:
 
 
 def _sources(table: ComparedTable) -> list[tuple[str, str]]:
-    missing = ", ".join(table.table.missing)
-    about = [("published figures", table.table.source), ("not at hand", missing)]
-    return [*about, *(("no figure", reason) for reason in table.reasons)]
+    missing = "; ".join(table.table.missing)
+    about = [("source of the published figures", table.table.source), ("not available", missing)]
+    return [*about, *(("no result", reason) for reason in table.reasons)]
 
 
 def compared(paper: Paper, instances: Instances, gpus: str | None, seconds: float | None, say: Said) -> Comparison:
@@ -309,7 +309,7 @@ def listing(papers: Sequence[Paper]) -> list[tuple[str, str]]:
         lines.append((each.name, each.title))
         for table in each.tables:
             known = f"{len(table.rows)} rows, {table.published} published figures"
-            lines.append(("", f"{table.title}: {known}; not at hand: {', '.join(table.missing)}"))
+            lines.append(("", f"{table.title}: {known}; not available: {'; '.join(table.missing)}"))
     return lines
 
 

@@ -156,7 +156,7 @@ def test_what_was_found_is_kept(found: Comparison, tmp_path: Path) -> None:
     assert html.count("<tr><th scope='col'>instance</th>") == 4
     assert "<td>WRONG</td>" in html
     lines = (tmp_path / "a.md").read_text().splitlines()
-    assert "- no figure: gone: no file gone.wcsp or lost.wcsp was found" in lines
+    assert "- no result: gone: no file gone.wcsp or lost.wcsp was found" in lines
     assert next(line for line in lines if line.startswith("| cycle | ")).split(" | ")[2] == "80"
 
 
@@ -244,7 +244,7 @@ def test_the_command(tmp_path: Path, cost: int, code: int, checked: str) -> None
     done = CliRunner().invoke(main, [*command, "--time", "60", "--out", str(tmp_path / "a.json")])
     assert done.exit_code == code, done.output
     assert "42b: no file wcsp/spot5/42b.wcsp was found" in done.output
-    assert "not at hand: seconds of the sequential version" not in done.output
+    assert "not available: seconds of the sequential version" not in done.output
     assert ("not the known answer: 54" in done.output) == bool(code)
     rows = json.loads((tmp_path / "a.json").read_text())["tables"][0]["rows"]
     assert [row["checked"] for row in rows] == [checked, "no file"]
@@ -267,4 +267,4 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     code, listed = said("--list")
     assert code == 0
     assert all(name in listed for name in PAPERS)
-    assert "not at hand: seconds of the sequential version" in " ".join(listed.split())
+    assert "not available: seconds of the sequential version" in " ".join(listed.split())
