@@ -1,4 +1,4 @@
-"""What mkdocstrings is told of our docstrings and signatures: Sphinx's roles, and keywords that are typed as one."""
+"""Extensions of mkdocstrings: Sphinx roles in docstrings, and signatures with the keywords of a TypedDict."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def functions(place: griffe.Module | griffe.Class) -> Iterator[griffe.Function]:
 
 
 def keywords(path: str, loader: griffe.GriffeLoader) -> dict[str, str | griffe.Expr | None]:
-    """Return the types of the keywords that a TypedDict names, and those that it extends."""
+    """Return the types of the keywords of a TypedDict and of its base classes."""
     kind = loader.modules_collection[path]
     bases = [base.canonical_path for base in kind.bases if isinstance(base, griffe.ExprName)]
     extended = [keywords(base, loader) for base in bases if base.startswith("bucketflow.")]

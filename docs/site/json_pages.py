@@ -1,4 +1,4 @@
-"""The page of what commands print with ``--json``: JSON Schemas of what they print for examples."""
+"""The reference page of ``--json``: JSON Schemas of the commands' output, derived from examples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bucketflow.pipeline.cli.main import main
 
 Schema = dict[str, Any]
 
-# What is asked to see what a command prints; RUN is a run directory, which the first of these makes.
+# Examples of each command; RUN is a run directory, which the first example creates.
 _ASKED = {
     "solve": (
         "satellite --workdir RUN",
@@ -58,10 +58,10 @@ _TYPES = {
 
 
 def json_page() -> str:
-    """Return the page: for each command what it was asked, and the schema of what it printed."""
+    """Return the page: for each command its examples, and the schema of their output."""
     blocks = [
-        "# What `--json` prints",
-        "One object on standard output. These schemas are made from what was printed here:",
+        "# The output of `--json`",
+        "Each command prints one JSON object to standard output. The schema of a command is derived from the output of the examples.",
     ]
     with TemporaryDirectory() as folder:
         for command, asked in _ASKED.items():
@@ -73,7 +73,7 @@ def json_page() -> str:
 
 
 def laid_out(value: Any, indent: str = "") -> str:
-    """Return JSON with a line for what fits one, and a line for each key of what does not."""
+    """Return JSON in lines: an object that is too long for one line has a line for each key."""
     whole = json.dumps(value)
     if len(indent) + len(whole) <= 100 or not isinstance(value, dict):
         return whole
@@ -89,7 +89,7 @@ def _printed(line: str) -> Any:
 
 
 def schema_of(values: Sequence[Any], name: str = "") -> Schema:
-    """Return a JSON Schema of values; what only some of the objects have is not required."""
+    """Return a JSON Schema of values; a key is required if all objects have it."""
     kinds = sorted({_TYPES[type(value)] for value in values} - {"integer"} | _integers(values))
     schema: Schema = {"type": kinds[0] if len(kinds) == 1 else kinds} if kinds else {}
     if items := [item for value in values if isinstance(value, list) for item in value]:
@@ -105,6 +105,6 @@ def schema_of(values: Sequence[Any], name: str = "") -> Schema:
 
 
 def _integers(values: Iterable[Any]) -> set[str]:
-    """Return that some values are integers, where none is another number."""
+    """Return ``{"integer"}`` if some values are integers and none is a float, else an empty set."""
     kinds = {type(value) for value in values}
     return {"integer"} if int in kinds and float not in kinds else set()

@@ -1,4 +1,4 @@
-"""What the site has besides the pages of `docs`: the top-level texts, and a reference made from the code."""
+"""Pages of the site that are not in `docs`: the top-level texts, and the reference generated from the code."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def top_page(file: str) -> str:
 
 
 def formats_page() -> str:
-    """Return the page of formats: those that are read and written, and those that are known and not read."""
+    """Return the page of formats: supported formats, and known formats that are not read."""
     known = markdown_table().replace("](docs/", "](../")
     rows = [
         (" ".join(map(code, row["suffixes"])), plain(row["what"]), plain(row["instead"])) for row in unread_formats()
     ]
     unread = table(("suffixes", "what it is", "instead"), rows)
-    return f"# Formats\n\n{known}\n\n## Known, and not read\n\n{unread}\n"
+    return f"# Formats\n\n{known}\n\n## Known formats that are not read\n\n{unread}\n"
 
 
 def on_config(config: Any) -> Any:
@@ -105,7 +105,7 @@ def public_names() -> Iterator[str]:
 
 
 def on_post_build(config: Any) -> None:
-    """Refuse a site that lacks a public name, or a method of a public class."""
+    """Raise an error if a public name, or a method of a public class, is missing from the site."""
     pages = "".join(path.read_text() for path in Path(config.site_dir, "reference", "python").glob("*.html"))
     if missing := [name for name in public_names() if f'id="bucketflow.{name}"' not in pages]:
         raise PluginError(f"the reference has no text about {', '.join(missing)}")
