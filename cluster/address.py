@@ -115,7 +115,9 @@ def verify_listening(address: str, patience_seconds: float | None = None) -> Non
     """
     place = host_and_port(address)
     patience = LISTENING_SECONDS if patience_seconds is None else patience_seconds
-    with waiting_for(f"no Dask scheduler answers at {address} yet; trying for {max(patience, _ANSWER_SECONDS):g} s"):
+    with waiting_for(
+        f"no Dask scheduler answers at {address} yet; bucketflow keeps trying for {max(patience, _ANSWER_SECONDS):g} s"
+    ):
         _wait_for_listening(address, place, time.monotonic() + patience)
 
 
@@ -137,5 +139,5 @@ def unanswered(address: str, why: str) -> str:
     host, port = host_and_port(address)
     return (
         f"no Dask scheduler answers at {address} ({why}); check that `dask scheduler --port {port}` runs on {host} and "
-        "that no firewall is between"
+        "that no firewall blocks the connection"
     )

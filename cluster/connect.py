@@ -174,7 +174,9 @@ def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
     if address.startswith("tls://"):
         verify_certificates(address)
     try:
-        with addresses.waiting_for(f"waiting for the Dask scheduler at {address}, which listens but does not answer"):
+        with addresses.waiting_for(
+            f"waiting for the Dask scheduler at {address}, whose port is open but does not answer yet"
+        ):
             client = Client(address, timeout=max(patience_seconds, ANSWER_SECONDS), set_as_default=False)
     except (OSError, ValueError, TypeError) as error:
         raise ClusterError(addresses.unanswered(address, str(error))) from None
@@ -256,7 +258,9 @@ def verify_certificates(address: str) -> None:
         ):
             accepted = secured.recv(1)  # a certificate of ours that is refused is refused only now
     except SSLError as error:
-        raise ClusterError(f"{address} and we refuse each other's certificates ({error.reason or error})") from None
+        raise ClusterError(
+            f"{address} and this process do not accept each other's certificates ({error.reason or error})"
+        ) from None
     except OSError as error:
         raise ClusterError(addresses.unanswered(address, error.strerror or str(error))) from None
     if not accepted:

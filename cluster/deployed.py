@@ -157,7 +157,9 @@ def read_deployment(name: str) -> Deployment:
     """
     found = _file(Path(name)) if isfile(name) else _section(name)
     if not isinstance(found, Mapping) or not isinstance(found.get("class"), str):
-        raise ClusterError(f"the cluster {name} does not say which 'class' starts it, such as distributed.LocalCluster")
+        raise ClusterError(
+            f"the cluster {name} has no 'class', the Python class that starts it, such as distributed.LocalCluster"
+        )
     unknown = [key for key in found if key not in _KEYS]
     if unknown:
         raise ClusterError(f"the cluster {name} says {unknown[0]!r}; expected {', '.join(_KEYS)}")
@@ -171,7 +173,7 @@ def read_deployment(name: str) -> Deployment:
         raise ClusterError(f"the cluster {name} needs numbers for 'scale' and 'wait'") from None
     if not 0 <= (scale or 0) <= _MOST_WORKERS or not 0 < wait < math.inf:
         raise ClusterError(
-            f"the cluster {name} needs a 'scale' of 0 to {_MOST_WORKERS:,} workers and a 'wait' of some seconds"
+            f"the cluster {name} needs a 'scale' of 0 to {_MOST_WORKERS:,} workers and a 'wait' in seconds above 0"
         )
     return Deployment(found["class"], found.get("arguments") or {}, found.get("adapt") or {}, scale, wait)
 
@@ -182,11 +184,9 @@ def _file(path: Path) -> Any:
     try:
         return yaml.safe_load(path.read_text())
     except RecursionError:
-        raise ClusterError(
-            f"{path} is no YAML file that says how to start a cluster: it is nested too deeply"
-        ) from None
+        raise ClusterError(f"{path} is not a YAML file that describes a cluster: it is nested too deeply") from None
     except (OSError, ValueError, OverflowError, yaml.YAMLError) as error:  # of text, dates and numbers too
-        raise ClusterError(f"{path} is no YAML file: {' '.join(str(error).split())}") from None
+        raise ClusterError(f"{path} is not a YAML file: {' '.join(str(error).split())}") from None
 
 
 def _section(name: str) -> Any:
@@ -260,7 +260,7 @@ def _deployer(name: str) -> Any:
             return getattr(import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         hint = _hint(_EXTRAS.get(module.partition(".")[0], ""))
-        raise ClusterError(f"no {name} is installed here ({error}){hint}") from None
+        raise ClusterError(f"{name} is not installed here ({error}){hint}") from None
 
 
 def _hint(extra: str) -> str:
@@ -275,7 +275,7 @@ def _verify_commands(name: str, made_by: Any) -> None:
         if program and which(program) is None:
             raise ClusterError(
                 f"{name} needs the command {program}, which is not on the PATH here: "
-                "start where the commands of the batch system are"
+                "start bucketflow on a machine that has the commands of the batch system"
             )
 
 

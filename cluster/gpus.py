@@ -49,7 +49,7 @@ def visible_gpus() -> list[str]:
     except cupy.cuda.runtime.CUDARuntimeError as error:
         raise ClusterError(f"--gpus needs an NVIDIA GPU with its driver: {error}") from None
     if count == 0:
-        raise ClusterError("--gpus needs an NVIDIA GPU, and this process sees none")
+        raise ClusterError("--gpus needs an NVIDIA GPU, and this process finds none")
     named = [name.strip() for name in os.environ.get(VISIBLE, "").split(",") if name.strip()]
     return named[:count] if len(named) >= count else [str(i) for i in range(count)]
 

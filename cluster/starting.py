@@ -159,8 +159,8 @@ def _end_here() -> NoReturn:
 
 def _unguarded(script: str) -> str:
     return (
-        f"workers are Python processes that run {script} again from its first line: "
-        "write what it does under if __name__ == '__main__':"
+        f"each worker is a Python process that runs {script} again from its first line: "
+        "put the work of the script under if __name__ == '__main__':"
     )
 
 

@@ -1,4 +1,4 @@
-"""What an answer says of compiling loops: how long it took, once for each installation, and what could not be used."""
+"""Reports of loop compilation in answers: its seconds, once per installation, and loops that could not be used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = "compile"
 
 
 def counts_compiling(answer: Callable[P, A]) -> Callable[P, A]:
-    """Let the ``seconds`` of what a function returns say how many of them went into compiling, where some did.
+    """Add the seconds spent on compilation, if any, to the ``seconds`` of a function's answer.
 
     Its ``notes`` say where the compiler is one whose inner parts are not known.
     """
@@ -38,7 +38,7 @@ def counts_compiling(answer: Callable[P, A]) -> Callable[P, A]:
 
 
 def _changed(found: Any, **changes: Any) -> Any:
-    """Return an answer with other fields; one that is read as it is found, and no dataclass, is changed itself."""
+    """Return an answer with changed fields. An answer that is an iterator, and no dataclass, is changed in place."""
     if is_dataclass(found):
         return replace(found, **changes)  # type: ignore[type-var]
     vars(found).update(changes)

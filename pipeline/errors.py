@@ -18,7 +18,7 @@ from .public_names import public
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Text as a terminal and a message may show it: what comes from files and users, numbers, and sizes in words.
+# Text that is safe to show on a terminal and in a message: text from files and users, numbers, and sizes.
 
 # No part of a path is longer, so that paths can be copied from a message.
 _LONGEST_WORD = 255
@@ -33,7 +33,7 @@ _LARGEST = 1 << 1000
 
 
 def printable(text: str, width: int = 60) -> str:
-    """Return text on one line: what does not print as an escape, the middle left out beyond ``width`` characters."""
+    """Return text on one line, with unprintable characters escaped, and cut in the middle beyond ``width`` characters."""
     return "".join(map(_escaped, _shortened(text, width)))
 
 
@@ -49,7 +49,7 @@ def logarithm(value: float) -> str:
 
 
 def rounded_sum(value: float, digits: int = 6) -> str:
-    """Write a sum or difference of numbers about 1, such as bits and slopes, whose rounding noise is shown as 0.
+    """Write a sum or difference of numbers about 1, such as bits and slopes, and show rounding noise as 0.
 
     >>> rounded_sum(1.7e-16), rounded_sum(-3e-17), rounded_sum(0.12345678)
     ('0', '0', '0.123457')
@@ -85,7 +85,7 @@ def format_bytes(count: int) -> str:
 
 
 def enough_bytes(count: int) -> str:
-    """Write a number of bytes that is asked for: rounded up, so that whoever gives it gives enough.
+    """Write a required number of bytes, rounded up so that the written number suffices as a budget.
 
     >>> format_bytes(1_060_491), enough_bytes(1_060_491)
     ('1.06 MB', '1.07 MB')
@@ -95,7 +95,7 @@ def enough_bytes(count: int) -> str:
 
 
 def format_count(count: int) -> str:
-    """Write a number with three digits, also one that no float holds."""
+    """Write a number with three digits, including a number too large for a float."""
     return f"{float(count):.3g}" if count < _LARGEST else f"2^{count.bit_length() - 1}"
 
 
@@ -105,7 +105,7 @@ def format_cells(count: int) -> str:
 
 
 def meant(wrong: object, known: Iterable[str]) -> str:
-    """Return the end of a sentence about a word that nothing has: the one that was meant, if some are like it.
+    """Return the end of a message about an unknown word: "; did you mean …?" with a similar known word, or "".
 
     Of very many known words the first are looked at.
 
@@ -130,10 +130,10 @@ def shorten(text: str, width: int = 40) -> str:
 
 
 def json_fault(error: ValueError | RecursionError) -> str:
-    """Return what is wrong with a text that ``json.loads`` refused, within its line."""
-    if said := getattr(error, "msg", ""):  # of a JSONDecodeError, whose module is not loaded for this
+    """Return a description of the fault in a text that ``json.loads`` refused, with its column."""
+    if said := getattr(error, "msg", ""):  # a JSONDecodeError; testing for the attribute avoids importing its module
         return f"{said} at column {getattr(error, 'colno', 0)}"
-    return "brackets nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
+    return "brackets nested too deeply" if isinstance(error, RecursionError) else "a number with too many digits"
 
 
 def encodable(text: str) -> str:
@@ -170,7 +170,7 @@ class FormatError(BucketflowError):
     line : int or None
         One-based line, or None when no line is to blame (an empty file, a damaged archive).
     expected, found : str
-        What the format asks for at this place, and what stands there.
+        Content that the format requires at this place, and the content found there.
     """
 
     path: str
@@ -234,14 +234,14 @@ class InternalError(BucketflowError):
 
 
 def checks_keywords(function: Callable[P, T], name: str = "") -> Callable[P, T]:
-    """Let a public function refuse a keyword that it does not have, and name the one that was meant.
+    """Make a public function refuse unknown keywords, and suggest the keyword that was probably meant.
 
     Parameters
     ----------
     function : callable
-        Without keywords of any name, or with those of a typed dictionary, ``**options: Unpack[Keywords]``.
+        A function without ``**options``, or with the keywords of a typed dictionary: ``**options: Unpack[Keywords]``.
     name : str, optional
-        What users call it, where that is another name.
+        The name that users call, if it differs from the function's name.
     """
     inner: Any = unwrap(function)
     code, unpacked = inner.__code__, inner.__annotations__.get("options", "")

@@ -1,4 +1,4 @@
-"""What a caller may ask of planning and running, read once at the edge."""
+"""Options that a caller may set for planning and running, checked once at the entry."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Options:
             object.__setattr__(self, "keep_tables", 0)
         kept = "fit 'store'" if self.fit == "store" else "keep_tables"
         if self.keep_tables is not None and self.workdir is None:
-            raise ModelError(f"tables are kept in a run directory; give workdir with {kept}")
+            raise ModelError(f"kept tables need a run directory; give workdir with {kept}")
         if self.keep_tables is not None and self.gpus is not None:
             raise ModelError(f"tables on a GPU are not kept; leave out gpus, or {kept}")
 
@@ -83,11 +83,11 @@ class Options:
         if self.tasks == "steps" and not (self.remote or self.workers or self.gpus is not None):
             raise ModelError("tasks 'steps' are sent to a Dask cluster; give workers, a scheduler, a client or gpus")
         if self.dashboard and (self.remote or not self.workers):
-            started = "the dashboard is that of workers started here"
+            started = "the dashboard shows workers started here"
             raise ModelError(f"{started}: give workers; a running scheduler serves its own")
 
     def without_gpus(self) -> Options:
-        """The same on CPUs alone; steps are no tasks of their own where there is nobody else to send them to."""
+        """The same options on CPUs alone. Without workers or a cluster, steps are not sent as tasks."""
         tasks = self.tasks if self.remote or self.workers else "auto"
         return replace(self, gpus=None, gpu_memory=None, tasks=tasks)
 
@@ -97,7 +97,7 @@ class Options:
 
     @property
     def remote(self) -> bool:
-        """Whether the workers are those of a running cluster."""
+        """Whether the workers belong to a running cluster."""
         return self.client is not None or self.scheduler is not None
 
     @property

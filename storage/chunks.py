@@ -170,7 +170,7 @@ def _read(file: FileIO | ObjectReader, spec: TableSpec, receipt: Receipt, data: 
     while data:
         count = file.readinto(data)
         if not count:
-            raise ChunkLostError(spec.name, receipt.chunk, f"it ends after {file.tell()} bytes")
+            raise ChunkLostError(spec.name, receipt.chunk, f"its file ends after {file.tell()} bytes")
         data = data[count:]
 
 
@@ -221,7 +221,7 @@ def read_rows(folder: Place, spec: TableSpec, chunk: tuple[int, ...], first: int
     except OSError as error:
         raise ChunkLostError(spec.name, chunk, f"its file cannot be read: {error.strerror}") from None
     if data:
-        raise ChunkLostError(spec.name, chunk, f"it ends {len(data)} bytes before row {stop}")
+        raise ChunkLostError(spec.name, chunk, f"its file ends {len(data)} bytes before row {stop}")
     return rows
 
 

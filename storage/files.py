@@ -208,7 +208,7 @@ def refuse_links(folder: Place) -> None:
         return
     for path in (*folder.iterdir(), *folder.glob("*/*")):
         if path.is_symlink():
-            raise StorageError(f"{path} is a symbolic link, and a run directory holds none")
+            raise StorageError(f"{path} is a symbolic link, and a run directory must not hold any")
 
 
 def file_bytes(folder: Place, pattern: str) -> int:

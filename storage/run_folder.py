@@ -175,7 +175,8 @@ class RunDir:
             if isinstance(self.lock, Lease):
                 raise StorageError(f"{self.path} was taken over by another run while this one could not renew its lock")
             raise StorageError(
-                f"{self.path} cannot be used {_KIND.use}: it cannot be written, and its answer is not enough"
+                f"{self.path} cannot be used {_KIND.use}: it cannot be written, and its stored answer does not answer "
+                "this query"
             )
 
     def write_plan(self, plan: dict[str, Any], version: str) -> None:

@@ -103,7 +103,7 @@ def dpop(
     notes: tuple[str, ...] = ()
     if planned is not None:
         resources = resources.without_devices()
-        notes = ("gpus had no effect: the CPU takes less for all joins than to start a device",)
+        notes = ("gpus had no effect: all joins take less time on the CPU than starting a device",)
     else:
         planned = plan_dcop(dcop, replace(asked, device=resources.gpu_count > 0), resources.memory_bytes)
     begun = perf_counter()

@@ -126,7 +126,10 @@ class AgentOptions:
         if self.z is not None and integer(self.z, "z", None) < 1:
             raise ModelError(f"z is {self.z}; a mini-bucket has at least 1 variable")
         if self.z is not None and self.message_bytes is not None:
-            raise ModelError("z bounds messages by splitting them, memory by sending them again; give one of both")
+            raise ModelError(
+                "z limits messages by splitting them, memory by sending parts of them repeatedly; give "
+                "only one of the two"
+            )
 
 
 @dataclass(frozen=True)

@@ -83,12 +83,13 @@ def counted_plan(
     longest_seconds = replace(found, evaluations=replace(found.evaluations, expected=None)).seconds
     if plan.row_bounds is None and longest_seconds > HOPELESS_SECONDS:
         raise BudgetError(
-            f"the count takes up to {found.sweeps:,} sweeps of {float(plan.cells):.3g} cells, {longest_seconds:.3g} s "
+            f"the count needs up to {found.sweeps:,} sweeps of {float(plan.cells):.3g} cells, {longest_seconds:.3g} s "
             "in all"
         )
     if plan.row_bounds is not None and (least := least_seconds_by_rows(found)) > longest:
         raise BudgetError(
-            f"the count takes {found.sweeps:,} sweeps by rows, one after the other, at least {least:.3g} s in "
+            f"the count takes {found.sweeps:,} sweeps over sparse tables, one after the other, at least {least:.3g} s "
+            "in "
             f"all, allowed {longest:.3g}"
         )
     return found

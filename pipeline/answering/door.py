@@ -92,7 +92,7 @@ def _told_of_workers(found: Answer, asking: Asking, engines: EnginesOf) -> Answe
     if found.dask is None and not (asking.options.remote or asking.options.workers):
         return found
     if found.dask is None:
-        way = engines.kinds[found.tried[-1].engine].way if found.tried else "the answer was there before"
+        way = engines.kinds[found.tried[-1].engine].way if found.tried else "the run directory already held the answer"
         found = replace(found, dask=not_sent(asking.options, way))
     if found.dask is not None:
         _LOG.info("dask: %s", found.dask.text)
@@ -129,7 +129,7 @@ def _effects(found: Answer, asking: Asking, engines: EnginesOf, strategy: Strate
     if not unused:
         return ()
     is_open = isinstance(found, Result) and found.status == "bounded"
-    way = engines.sweep.why_host or ("bounds did not close, and nothing was swept" if is_open else kind.way)
+    way = engines.sweep.why_host or ("the bounds did not meet, and no sweep was run" if is_open else kind.way)
     return (f"{listed(unused)} had no effect: {way}",)
 
 

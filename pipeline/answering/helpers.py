@@ -108,7 +108,7 @@ class _Opening:
         with self._thread:
             self._thread.submit(self._opened.close).result()
         if (error := self._pool.exception()) is not None:
-            _LOG.warning("workers did not help: %s", error)
+            _LOG.warning("no slices were run on workers: %s", error)
 
 
 @dataclass
@@ -160,7 +160,7 @@ class Helpers:
                 leave_slot()
                 self._opening = _Opening(self.resources)
         except (ClusterError, OSError, TimeoutError) as error:
-            _LOG.warning("workers do not help any more: %s", error)
+            _LOG.warning("no more slices are run on workers: %s", error)
             self.close()
         self._looked_at = time.monotonic()
 
@@ -170,7 +170,7 @@ class Helpers:
         asked, swept = self.resources.asked, self.swept
         sent = (self._pool.sent if self._pool else 0) + (swept.tasks if swept else 0)
         if not sent:
-            why = f"bounds closed before workers were to help, which is from {self._worth_seconds:g} CPU seconds on"
+            why = f"the bounds met before workers were due to help, after {self._worth_seconds:g} CPU seconds on"
             return not_sent(asked, why)
         return DaskWork(sent, max(self._slots, swept.workers if swept else 0), workers_of(asked))
 
@@ -180,7 +180,7 @@ class Helpers:
         if self.hands is not None:
             self._drop()
             if self.turns or self.unrun:
-                _LOG.info("%d turns of slices on workers, %d slices never run", self.turns, self.unrun)
+                _LOG.info("workers ran slices %d times; %d slices were never run", self.turns, self.unrun)
             self.hands.close()
             self.hands = None
         if self._opening is not None:

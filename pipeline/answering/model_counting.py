@@ -81,11 +81,11 @@ class SearchedSum:
 
         query = self.question.query
         if self.formula is None:
-            raise BudgetError("the model's functions make too many clauses for a search; leave out --method search")
+            raise BudgetError("the model's functions give too many clauses for a search; leave out --method search")
         try:
             found = self._run(math.inf, bool)
         except CountNoRoomError:
-            raise BudgetError(f"the {query} does not fit memory; give more --memory") from None
+            raise BudgetError(f"the {query} does not fit memory; give a larger --memory") from None
         assert found is not None
         return found
 
@@ -124,7 +124,7 @@ class SearchedSum:
         work = SearchWork(len(formula.clauses), found.nodes, found.hits, found.forgotten, roundings * 2.0**-53)
         if counting:
             if found.value > math.prod(network.dims):
-                raise InternalError("more assignments were counted than there are")
+                raise InternalError("the count exceeds the number of all assignments")
             return Result("count", "ok", value=found.value * self._free_states, search=work)
         if found.log == -math.inf:
             return Result("partition", "infeasible", search=work)

@@ -43,7 +43,7 @@ _ORDER_SHARE, _FIRST_SECONDS = 0.2, 1.0
 # Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
 _PATIENCE = 60.0
 # What to do where costs are too large for exact bounds.
-_EXACT = "a sweep of every cell (--method dense, without --time and --gap) is exact"
+_EXACT = "only a sweep over every cell (--method dense, without --time and --gap) is exact"
 # With less memory than this freed blocks are worth returning, which takes time.
 _SCARCE_BYTES = 1 << 30
 
@@ -273,7 +273,7 @@ class Task:
         if self.sweep is None:
             return None
         found = self.sweep(lambda: self.left <= 0)
-        note = f"bounds count such large costs in units of {self.units.unit}, so every cell was swept"
+        note = f"for costs this large, bounds are computed in units of {self.units.unit}, so every cell was swept"
         return found and replace(found, notes=(*found.notes, note))
 
     def _why_open(self) -> str | None:
@@ -281,19 +281,19 @@ class Task:
         if self.known.uncompiled:
             provers = ", ".join(self.known.uncompiled)
             return (
-                f"loops of {provers} are not compiled yet and would not have been in the time; "
-                "`bucketflow warm` compiles all of them, once"
+                f"the loops of {provers} are not compiled, and compiling them would have exceeded the time; "
+                "`bucketflow warm` compiles all loops once"
             )
         if self.known.pending:
             return (
-                f"loops of {', '.join(self.known.pending)} were still being compiled when the time was over; "
-                "the same question finds them soon"
+                f"the loops of {', '.join(self.known.pending)} were still being compiled when the time ended; "
+                "repeat the query soon to use them"
             )
         if self.known.done:
-            return f"bounds count such large costs in units of {self.units.unit}; {_EXACT}"
+            return f"for costs this large, bounds are computed in units of {self.units.unit}; {_EXACT}"
         if self.effort.time is not None:
             return None
-        return "it ended unproved for want of memory; give more --memory, or --time to go on longer"
+        return "the search ended without a proof because the memory was full; give a larger --memory, or --time"
 
     def _run_portfolio(self) -> None:
         """Run the portfolio, with room on disk for layers that exceed memory."""
@@ -339,7 +339,7 @@ class Task:
         found = self._bounds(self.known.outcome())
         if found.lower is None or found.upper is None:
             bound = f"at least {found.lower}" if found.upper is None else f"at most {found.upper}"
-            return f"the optimum is {bound}, and no assignment is known"
+            return f"the optimum is {bound}, but no assignment with this value is known"
         return f"the optimum lies between {found.lower} and {found.upper}"
 
     def _bounds(self, outcome: Outcome) -> Bounds:
@@ -432,7 +432,7 @@ class _Elimination:
         states = tuple(int(found.assignment[str(v)]) for v in range(len(self.network.dims)))
         total = self.network.total(states)
         if total != found.value:
-            raise InternalError(f"an assignment of total {total} was swept as {found.value}")
+            raise InternalError(f"an assignment of total {total} has the value {found.value}")
         return Outcome(int(total), int(total), states)
 
     def _look(self, done: int, planned: int) -> None:

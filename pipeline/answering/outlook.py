@@ -95,9 +95,9 @@ class Outlook:
 
 # What answers an optimum, or else a sum, where that is asked for by name.
 _UNSWEPT = {
-    "rows": ("partial assignments that mini-buckets do not exclude, layer by layer", ""),
+    "rows": ("partial assignments that mini-buckets do not exclude, enumerated layer by layer", ""),
     "diagram": ("elimination on decision diagrams below a bound", "sums on decision diagrams"),
-    "search": ("depth-first branch and bound", "a search that counts components once"),
+    "search": ("depth-first branch and bound", "a search with cached components"),
 }
 
 
@@ -113,7 +113,9 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
     """
     effort.refuse_for(question.query)
     if question.asked is not None and effort.method != "auto":
-        raise ModelError(f"{question.query} are swept; the method {effort.method} is for an optimum, a sum or a count")
+        raise ModelError(
+            f"{question.query} are computed by sweeps; the method {effort.method} is for an optimum, a sum or a count"
+        )
     temporary = options.without_folder()
     strategy = strategy_before(question, temporary, effort)
     swept = "bounds" not in strategy.engines
@@ -148,8 +150,10 @@ def _hint(left: Remainder) -> str:
         f"{which} {end}" for which, end in (("at least", bounds.lower), ("at most", bounds.upper)) if end is not None
     )
     return (
-        f"preparation leaves {after.variables} of {before.variables} variables, which do not fit either, and an "
-        f"optimum of {known}; `solve` tries to prove it by bounds, and with --time gives the best found and an interval"
+        f"preparation leaves {after.variables} of {before.variables} variables, which do not fit in memory either, "
+        "and an "
+        f"optimum of {known}; `solve` tries to prove it by bounds; with --time it gives the best assignment and an "
+        "interval"
     )
 
 

@@ -91,8 +91,9 @@ def verify_steps(plan: Plan) -> None:
     count, most = plan.step_tasks, SlicePolicy.current().step_tasks
     if count > most:
         raise ModelError(
-            f"tasks 'steps' do not apply: the steps of all slices or boxes are {count:,} tasks, of which a scheduler "
-            f"is given {most:,} at most; leave the option out, or give more memory"
+            f"tasks 'steps' do not apply: the steps of all slices or boxes are {count:,} tasks, and a scheduler "
+            "receives "
+            f"at most {most:,}; leave out tasks, or give more memory"
         )
 
 
@@ -111,11 +112,11 @@ def verify_kept(plan: Plan | None, resources: Resources) -> None:
         return
     why = ""
     if plan.way == "slices":
-        why = f"each of {plan.slices:,} slices has tables of its own; give more memory, or fit 'spill'"
+        why = f"each of {plan.slices:,} slices has its own tables, which are not kept; give more memory, or fit 'spill'"
     elif plan.way == "memory" and resources.distributed:
-        why = "tables in memory are kept by this process; leave out workers, or take fit 'spill'"
+        why = "only this process can keep tables in memory; leave out workers, or use fit 'spill'"
     elif plan.way == "memory" and plan.row_bounds is not None:
-        why = "tables of rows in memory are not kept; take fit 'spill'"
+        why = "sparse tables in memory are not kept; use fit 'spill'"
     if why:
         raise ModelError(f"keep_tables: {why}")
     needed, allowed = plan.kept_tables_bytes(least), resources.disk_bytes
@@ -201,17 +202,19 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
         return f"threads of this process use {devices} GPUs"
     seconds = run_seconds(plan)
     if resources.several_here:
-        return f"one GPU takes {seconds:.2g} s, and more are not predicted to take less"
+        return f"one GPU takes {seconds:.2g} s, and several GPUs are not predicted to be faster"
     in_one = plan.results and plan.slices == 1 and plan.way != "disk" and plan.parts is None
     if in_one and not (plan.device and resources.asked.remote):
-        return f"the propagation takes {seconds:.2g} s, and parts of it would take longer with what sending them costs"
+        return f"the propagation takes {seconds:.2g} s, and sending parts of it to workers would take longer"
     if resources.gpu_workers:  # otherwise it runs on this machine's CPU
         seconds = inf if plan.way == "disk" else with_rates(plan, Rates()).sweep_seconds
     least = 2 * TASK_SECONDS
     if resources.asked.remote and not plan.device and plan.peak_bytes > resources.host_bytes:
         return ""  # it needs the memory of a worker
     return (
-        "" if seconds >= least else f"the whole sweep takes {seconds:.2g} s, and is worth sending from {least:.2g} s on"
+        ""
+        if seconds >= least
+        else f"the whole sweep takes {seconds:.2g} s, and sending it to workers pays only from {least:.2g} s on"
     )
 
 

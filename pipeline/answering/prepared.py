@@ -158,7 +158,7 @@ def _unplanned_inner(question: Question, resources: Resources, network: Network)
         If tables of rows were asked for.
     """
     if resources.asked.representation == "rows":
-        raise ModelError("what is summed or maximised first has tables of all cells; leave out representation rows")
+        raise ModelError("the inner sum or maximum needs dense tables; leave out representation rows")
     assert question.outer is not None
     last = frozenset([local for v, local in network.local.items() if v in question.outer])
     summed = question.query == "mmap"
@@ -183,7 +183,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
         from ..plans.row_bounds import expected_work
 
         counts = leaf_rows(prepared.network)
-        why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
+        why = f"because {possible(prepared.network, counts)} and the dense sweep was refused: {refused}"
         rows = by_rows(prepared, counts, why, PATIENCE if patient else SHORT_PATIENCE)
         tree = refused.tree if isinstance(refused, HopelessError) else None
         vain = tree is not None and expected_work(tree, counts) > _VAIN * rows.most_work
@@ -249,17 +249,20 @@ def _verify_spread(prepared: Prepared) -> None:
     resources, problem = prepared.resources, prepared.problem
     asked, why = resources.asked, ""
     if asked.remote:
-        why = "the GPUs are those of workers, which do not read each other's memory; slices go to all of them"
+        why = "the GPUs belong to workers, and workers cannot read each other's GPU memory; slices run on all GPUs"
     elif resources.gpu_count < 2:
         why = f"it spreads tables over several GPUs of this machine, and {resources.gpu_count or 'none'} is used"
     elif asked.folder is not None:
         why = "a run directory keeps its tables in files"
     elif asked.tasks == "steps":
-        why = "its boxes are for threads of this process, and tasks 'steps' for others; fit 'spill' has files for them"
+        why = (
+            "its boxes run in threads of this process, but tasks 'steps' run on workers; fit 'spill' stores files "
+            "for them"
+        )
     elif problem.targets is not None:
-        why = "marginals are answered in slices, or by fit 'spill'"
+        why = "marginals need slices, or fit 'spill'"
     elif problem.rows is not None:
-        why = "tables by rows stay on one device"
+        why = "sparse tables stay on one device"
     if why:
         raise ModelError(f"fit 'spread' does not apply: {why}")
 
@@ -334,7 +337,7 @@ def _begin_seconds(resources: Resources) -> float:
 
 def _end_search(tree: Tree) -> None:
     """End a search that takes longer than asking the machine for its memory."""
-    raise BudgetError("no small plan was found at once")
+    raise BudgetError("the short search found no small plan")
 
 
 def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target] | None) -> Problem:
@@ -410,5 +413,5 @@ def local_order(network: Network, names: Sequence[str]) -> list[int]:
     missing = set(range(len(network.dims))) - set(listed)
     if missing:
         name = model.names[network.variables[min(missing)]]
-        raise ModelError(f"the order lacks {len(missing)} variables, {name!r} among them")
+        raise ModelError(f"the order omits {len(missing)} variables, {name!r} among them")
     return listed

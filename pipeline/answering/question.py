@@ -176,8 +176,10 @@ def check_projection(model: Model, query: str) -> None:
         Naming where the file says so.
     """
     if model.summed and QUERIES[query].swept != "partition":
-        instead = "; the best of some variables is mmap" if QUERIES[query].swept == "optimum" else ""
-        raise ModelError(f"{model.summed}: such a network has sums and marginals, and no {query}{instead}")
+        instead = (
+            ("; for the best assignment of some variables, ask for mmap") if QUERIES[query].swept == "optimum" else ""
+        )
+        raise ModelError(f"{model.summed}: such a network has sums and marginals, but no {query}{instead}")
     if model.projection is None or QUERIES[query].swept == "optimum":
         return
     raise ModelError(
@@ -223,7 +225,7 @@ def question_of(
     if QUERIES[query].both_ways:
         return Question(model, query, hard, soft, asked_of(model, variables, joint, families))
     if not is_every(variables) or [*joint] or families:
-        raise ModelError(f"variables, joints and families are asked of marginals, not of the {query}")
+        raise ModelError(f"variables, joints and families are options of marginals, not of the {query}")
     return Question(with_links(model) if query == "optimum" else model, query, hard, soft, outer=outer)
 
 
@@ -277,7 +279,7 @@ def is_every(variables: Names) -> bool:
 def named_variables(names: Any) -> list[Any]:
     """Names of variables: one, or several; evidence, which a mapping would be, is none."""
     if isinstance(names, Mapping) or not isinstance(names, Iterable):
-        raise ModelError(f"{names!r} are no names of variables")
+        raise ModelError(f"{names!r} are not names of variables")
     return [names] if isinstance(names, str) else list(names)
 
 

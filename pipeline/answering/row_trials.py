@@ -44,7 +44,7 @@ def before_all_cells(question: Question, resources: Resources, seconds: float) -
     rows = leaf_rows(found.network)
     if sum(rows) * _CELLS_OF_A_ROW > cells:
         return None
-    why = f"as functions have 2^{log2(cells):.0f} cells, and {possible(found.network, rows)}"
+    why = f"because functions have 2^{log2(cells):.0f} cells and {possible(found.network, rows)}"
     most_work = min(max(cells / _CELLS_OF_A_ROW, LARGE_CELLS), seconds * ROWS_PER_SECOND)
     try:
         return planned(by_rows(found, rows, why, most_work), known_rates)
@@ -56,8 +56,8 @@ def rows_refused(resources: Resources, stored: bool) -> str:
     """Return why rows are not tried before all cells are swept; nothing where they may be."""
     asked = resources.asked
     if asked.representation != "auto" or asked.fit != "auto":
-        return f"{asked.representation} tables were asked for" if asked.fit == "auto" else "a fit was asked for"
-    return "a run directory keeps to its plan" if stored else ""
+        return f"{asked.representation} tables were requested" if asked.fit == "auto" else "a fit was asked for"
+    return "a run directory continues with its stored plan" if stored else ""
 
 
 def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
@@ -68,7 +68,7 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
     from ..budget.rows_fit import is_sparse, rows_plan
 
     counts = leaf_rows(prepared.network)
-    why = f"as {possible(prepared.network, counts)}, and all cells would take {all_cells_seconds(plan):.2g} s"
+    why = f"because {possible(prepared.network, counts)} and the dense sweep would take {all_cells_seconds(plan):.2g} s"
     trial = by_rows(prepared, counts, why, most_work)
     if not is_sparse(trial.problem):
         return None
@@ -132,7 +132,7 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
             stores = stores and not (prepared.plan and prepared.plan.rows_stored)
             plan = _smaller(prepared, whole, error, stores)
             _LOG.info(
-                "by rows in %d slices%s, as a table of %d bytes does not fit",
+                "sparse tables: now %d slices%s, because a table of %d bytes does not fit",
                 *(plan.slices, " and on disk" if plan.rows_stored else "", error.needed),
             )
             prepared = replace(prepared, prices=Prices(plan))
@@ -140,8 +140,8 @@ def in_slices(prepared: Prepared, run: Callable[[Prepared], A], on_plan: Callabl
                 on_plan(prepared)
         except TooMuchWorkError:
             raise BudgetError(
-                f"by rows it takes more than joins of {prepared.most_work:.3g} rows ({prepared.why_rows}); "
-                "--representation rows goes on however long it takes"
+                f"sparse tables need more than joins of {prepared.most_work:.3g} rows ({prepared.why_rows}); "
+                "--representation rows runs without this limit"
             ) from None
 
 
@@ -153,12 +153,12 @@ def _smaller(prepared: Prepared, whole: Plan, error: RowsNoRoomError, stores: bo
     assert plan is not None
     if asked.fit == "refuse":
         raise BudgetError(
-            f"by rows a table needs at least {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
-            "--fit slice or --fit spill would find another way"
+            f"a sparse table needs at least {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+            "try --fit slice or --fit spill"
         )
     if asked.fit in ("spill", "store") and plan.rows_stored:
         raise BudgetError(
-            f"by rows what is held of tables on disk needs {format_bytes(error.needed)}, allowed "
+            f"the parts of sparse tables on disk that are held in memory need {format_bytes(error.needed)}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory, or --fit slice"
         )
     planner = planner_of(prepared, prepared.memory_bytes)

@@ -137,7 +137,7 @@ def _out_of_space(error: DiskFullError, path: Place | None) -> StoppedError:
         return StoppedError(f"{error}; free some space; with a --workdir, finished chunks are kept")
     if (path / "plan.json").exists():
         return StoppedError(f"{error}; finished chunks are kept: free some space and resume {path}")
-    return StoppedError(f"{error}; free some space and ask the same again")
+    return StoppedError(f"{error}; free some space and repeat the query")
 
 
 def _unreachable(error: UnreachableError, path: Place | None) -> StoppedError:
@@ -200,7 +200,7 @@ def bounds_directory(folder: Place | None, question: Question) -> Iterator[None]
         try:
             yield
         except KeyboardInterrupt:
-            raise StoppedError(f"stopped; ask the same again with --workdir {folder} to go on") from None
+            raise StoppedError(f"stopped; repeat the query with --workdir {folder} to continue") from None
 
 
 # The one place where an answer in a run directory is found again.

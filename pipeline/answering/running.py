@@ -116,7 +116,7 @@ def _refused_again(prepared: Prepared) -> Iterator[None]:
         if not prepared.stored:
             raise
         folder, planned = prepared.resources.asked.folder, format_bytes(prepared.memory_bytes)
-        raise BudgetError(f"{error}; {folder} keeps to its plan for {planned}: use another --workdir") from None
+        raise BudgetError(f"{error}; {folder} has a stored plan for {planned}: use another --workdir") from None
 
 
 def planned_in(folder: RunFolder, options: Options, patient: bool = True) -> Prepared:
@@ -201,7 +201,7 @@ def answered(prepared: Prepared, progress: Progress | None, folder: Place | None
 def _none_kept(plan: Plan, least: int) -> Iterator[str]:
     """Say where no table is large enough to be kept."""
     if not (plan.spill or plan.rows_stored or plan.kept_tables_bytes(least)):
-        yield f"no table takes {format_bytes(least)}: none is kept"
+        yield f"no table is as large as {format_bytes(least)}, so that none is kept"
 
 
 def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> Run[Any]:

@@ -185,7 +185,7 @@ class DiagramSum:
             self.failure, self.hopeless = dense if limits else "do not fit memory; give more --memory", True
             return None
         except VanishedError:
-            self.failure = "meet products that are too small for floats; run with --method dense"
+            self.failure = "have products that are too small for floats; run with --method dense"
             self.hopeless = True
             return None
         seconds = {"plan": planned - self.started, "run": time.perf_counter() - planned}

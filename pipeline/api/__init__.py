@@ -1,1 +1,1 @@
-"""What users call (load, plan, solve, marginals, bound, resume), their questions and run directories."""
+"""Functions that users call (load, plan, solve, marginals, bound, resume), with their queries and run directories."""

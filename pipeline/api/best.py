@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 # Two logarithms of the same probability, summed in another order, differ by less, relative to their size.
 _ROUNDING = 1e-10
-# Counting takes a part of the memory: a sum of costs and one of counts for each cell, with what is joined to them. Of
-# few cells that is nothing beside what runs.
+# Counting uses a part of the memory: each cell has a sum of costs, a number of optima, and the inputs joined to them.
+# If there are few cells, this memory is negligible.
 _COUNTED_BYTES, _FEWEST_COUNTED, _MOST_COUNTED = 64, 1 << 12, 1 << 22
 
 
@@ -65,49 +65,52 @@ def best(
     time: float | None = None,
     **options: Unpack[Keywords],
 ) -> BestAssignments:
-    """Yield the best assignments of a model in order, ties included, each once, found when it is asked for.
+    """Return an iterator over the best assignments of a model, best first, ties included, each assignment once.
 
-    One sweep, as for the optimum, whose tables are kept: they say exactly what the best completion of each partial
-    assignment is worth, so that best-first search makes no step in vain (Flerova, Marinescu and Dechter 2016). Where
-    such a sweep would take long or does not fit, the optimum is proved as :func:`bucketflow.solve` does, and a search
-    goes on below the worth of the last assignment that is asked for. Costs are exact, and every assignment is evaluated
-    on the model.
+    Each assignment is computed when the iterator is asked for it.
+
+    The usual method is one sweep, as for the optimum, with its tables stored. The tables give the exact value of the
+    best completion of every partial assignment. Best-first search therefore takes no unnecessary step (Flerova,
+    Marinescu and Dechter 2016). If the sweep would take long or does not fit in memory, the optimum is proved as in
+    :func:`bucketflow.solve`. A search pruned by the value of the last requested assignment then lists the rest. Costs
+    are exact, and every assignment is evaluated on the model.
 
     Parameters
     ----------
     model : Model, path or name of an example
     m : int, optional
-        How many, at most; all that there are without it.
+        Maximum number of assignments; all possible assignments by default.
     within : number, optional
-        Only those whose cost, or log10 of whose probability, differs from the optimum by no more; 0 for all optima.
-        Probabilities that differ by rounding alone count as equal.
+        List only assignments whose cost, or log10 of the probability, differs from the optimum by at most ``within``; 0
+        lists all optima. Probabilities that differ only by rounding count as equal.
     count : bool
-        Whether the number of optima is wanted first, exactly: of costs, where their tables are small enough.
+        Whether to count the optima exactly before listing them. Optimal costs are counted if the tables of counts are
+        small enough.
     diverse : int, optional
-        In how many variables any two of them differ at least: the best one, then always the best of all that differ
-        so much from every one before.
+        Minimum number of variables in which any two assignments differ. The list starts with the best assignment. Each
+        next assignment is the best one that differs enough from all assignments before it.
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
     time : float, optional
-        Wall seconds after which only what is proved is listed, and ``unproved`` says what is not.
+        Wall seconds. After this time only proved assignments are listed, and ``unproved`` gives the reason.
     **options
         ``memory``, ``order``, ``order_time``, ``tree``, ``seed``, ``threads``, ``workers``, ``scheduler``, ``client``,
-        ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in :func:`bucketflow.solve`; workers sweep
-        slices and boxes, a GPU sweeps, and assignments are read in this process.
+        ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in :func:`bucketflow.solve`. Workers sweep
+        slices and boxes, and a GPU sweeps. This process reads the assignments from the tables.
 
     Returns
     -------
     BestAssignments
-        An iterator of :class:`~.best_assignments.RankedAssignment`; with ``optimal_count``, ``plan`` and ``seconds``.
-        It yields nothing where no assignment is possible, and ends early where ``unproved`` then says so.
+        An iterator of :class:`~.best_assignments.RankedAssignment`, with ``optimal_count``, ``plan`` and ``seconds``.
+        The iterator is empty if no assignment is possible. If it ends early, ``unproved`` gives the reason.
 
     Raises
     ------
     ModelError
-        If the evidence, ``m``, ``within`` or ``diverse`` does not fit.
+        If the evidence, ``m``, ``within`` or ``diverse`` is not valid for the model.
     BudgetError
-        If the tables of the sweep do not fit ``memory``, even in slices or on disk, and no search is through in a
-        minute, without ``time``.
+        If the tables of the sweep do not fit ``memory``, even in slices or on disk, and without ``time`` no search ends
+        within a minute.
     """
     start = perf_counter()
     asked = kept_options(Options(**options), "the best assignments")
@@ -115,7 +118,7 @@ def best(
     most, count = None if m is None else integer(m, "m", 0), checked_flag("count", count)
     least = None if diverse is None else integer(diverse, "diverse", 1)
     if least and count:
-        raise ModelError("count is of all optima, of which diverse leaves some out")
+        raise ModelError("count counts all optima, but diverse omits some of them: give only one of the two")
     try:
         model = read_given(model, options.get("memory"), None, seconds_given)
     except DeadlineError as error:
@@ -133,7 +136,7 @@ def best(
 
 
 def _until_read(held: ExitStack, found: Iterator[Any]) -> Iterator[Any]:
-    """Yield what is found, and let go of what it is read from when nothing more is asked for."""
+    """Yield the results, and release their source as soon as no more results are requested."""
     with held:
         yield from found
 
@@ -169,7 +172,7 @@ class _Ways:
         return self._kept(prepared, count, told)
 
     def diverse(self, least: int, told: AskedOf) -> BestAssignments:
-        """Return the best of those of which any two differ in so many variables at least."""
+        """Return the best assignments of which any two differ in at least ``least`` variables."""
         prepared, why = self._sweep()
         planned, model = perf_counter(), self.whole.model
         ranked: Iterator[RankedAssignment] | None = None
@@ -181,7 +184,7 @@ class _Ways:
             effort = ProofOptions(time=None if self.time is None else self._left)
             result = valued(replace(self.whole, model=constrained), self.options, effort)
             if result.status == "bounded":
-                unproved.append("the time was over before the next one was proved")
+                unproved.append("the time ended before the next assignment was proved")
                 return None
             return None if result.assignment is None else self.listing.ranked(0, result)
 
@@ -194,8 +197,8 @@ class _Ways:
                 yield from distinct.listed(ranked)
             except BudgetError as refused:
                 if self.time is None:
-                    raise BudgetError(f"{refused}; --time lists what is proved in it") from None
-                unproved.append(f"the next one was not proved: {refused}")
+                    raise BudgetError(f"{refused}; --time lists the assignments proved within it") from None
+                unproved.append(f"the next assignment was not proved: {refused}")
 
         found = islice(self.listing.near(proved()), self.listing.most)
         return self._answer(
@@ -236,7 +239,9 @@ class _Ways:
 
     @cached_property
     def _price(self) -> EnginePrice:
-        """What a sweep is predicted to take: by a short search for a tree, where that may make it short."""
+        """Return the predicted cost of a sweep, after a short search for a tree if this search may make the sweep
+        short.
+        """
         policy, network = RankingPolicy.current(), self.listing.network
         cells = sweep_cells(network.dims, network.scopes, self.options.seed) if network.leaves else 0.0
         if cells <= policy.swept_cells:
@@ -275,7 +280,7 @@ class _Ways:
         result = valued(self.whole, self.options, ProofOptions(time=None if self.time is None else self._left))
         if result.status == "bounded":
             known = "" if result.proof is None else f": between {result.proof.lower} and {result.proof.upper}"
-            open_ = f"the time was over before the optimum was proved{known}"
+            open_ = f"the time ended before the optimum was proved{known}"
             return self._answer(iter(()), None, count, planned, told, (), unproved=lambda: open_)
         if result.assignment is None:
             return self._answer(iter(()), 0 if count else None, count, planned, told, ())
@@ -293,7 +298,11 @@ class _Ways:
         unproved: list[str] = []
 
         def otherwise() -> Prepared | None:
-            known = "" if ranking.next_known is None else f", one of {listing.shown_worth(ranking.next_known)} is known"
+            known = (
+                ""
+                if ranking.next_known is None
+                else (f", an assignment of {listing.shown_worth(ranking.next_known)} is known")
+            )
             bound = listing.shown_worth(ranking.open_from)
             told = f"{ranking.why_open}: no other assignment is better than {bound}{known}"
             try:
@@ -302,12 +311,14 @@ class _Ways:
                     return sweep
             except BudgetError as refused:
                 if self.time is None:
-                    raise BudgetError(f"{refused}; of a search {told}; --time lists what is proved in it") from None
+                    raise BudgetError(
+                        f"{refused}; of a search {told}; --time lists the assignments proved within it"
+                    ) from None
             unproved.append(told)
             return None
 
         counted, found = listing.searched(ranking, count, otherwise)
-        notes = (f"{why}: the optimum was proved without keeping tables, and others were searched for",)
+        notes = (f"{why}: the optimum was proved without stored tables, and a search listed the other assignments",)
         return self._answer(
             found, counted, count, planned, told, notes, unproved=lambda: unproved[0] if unproved else None
         )
@@ -331,13 +342,16 @@ class _Ways:
         seconds = {"plan": planned - self.start, "run": perf_counter() - planned}
         notes = (*self.whole.model.notes, *notes)
         if count and counted is None:
-            notes = (*notes, "the optima are not counted: that takes costs, and small tables or few optima")
+            notes = (
+                *notes,
+                "the optima are not counted: counting needs a cost network, and either small tables or few optima",
+            )
         return BestAssignments(found, counted, plan, seconds, notes, told, unproved)
 
 
 @dataclass(frozen=True)
 class _Listing:
-    """What is listed of a network.
+    """The network, and the limits on the assignments to list.
 
     Parameters
     ----------
@@ -369,7 +383,7 @@ class _Listing:
 
     @cached_property
     def arithmetic(self) -> KeptCosts | KeptEnergies:
-        """Least costs or energies, whose tables stay."""
+        """Arithmetic of minimal costs or energies that stores its tables."""
         base = optimum_arithmetic(self.network)
         if isinstance(base, CostOptimum):
             return KeptCosts(base.network, base.scale, base.semiring)
@@ -403,7 +417,7 @@ class _Listing:
         Parameters
         ----------
         otherwise : callable
-            Returns a sweep that goes on where the search ended before it was through, None if there is no time for it.
+            Returns a sweep that continues where the unfinished search stopped, or None if no time remains.
         """
         limit = self.limit(ranking.best)
         if ranking.best > limit:

@@ -55,12 +55,13 @@ def bound(
     progress: bool = False,
     **options: Unpack[Bounding],
 ) -> Bounds:
-    """Bound an answer from both sides by mini-bucket elimination.
+    """Return a lower and an upper bound on an answer, computed by mini-bucket elimination.
 
-    Buckets whose tables together are too large are split, which relaxes the problem (Dechter & Rish 2003); the parts
-    agree on what they share before they are eliminated (Ihler et al. 2012), and for a partition function are powers
-    by Hölder's inequality (Liu & Ihler 2011). The other bound is what an assignment that is read from the messages
-    is truly worth. Costs are exact integers, everything else is rounded outwards.
+    A bucket whose tables together are too large is split into mini-buckets, which relaxes the problem (Dechter and Rish
+    2003). Before elimination, mini-buckets are made to agree on their common variables by cost shifting (Ihler et al.
+    2012). For a partition function, Hölder's inequality weights the mini-buckets (Liu and Ihler 2011). The bound from
+    the other side is the true value of an assignment read from the messages. Costs are exact integers; all other
+    numbers are rounded outwards.
 
     Parameters
     ----------
@@ -69,28 +70,35 @@ def bound(
     evidence : mapping, path or None
         As in :func:`bucketflow.solve`.
     z : int, optional
-        Most variables of a mini-bucket. Without it mini-buckets grow, by cells, from a size that takes a tenth of the
-        time, while memory and time allow; then triangles of an optimum's functions and other orders have what is left.
+        Maximum number of variables of a mini-bucket. By default mini-buckets grow, measured in cells. The first size
+        takes a tenth of the time, and growth stops at the limits of memory and time. The remaining time goes to
+        triangles of the functions (optimum only) and to other elimination orders.
     time : float, optional
-        Wall seconds; 10 by default, none where ``z`` is given. The smallest mini-buckets are always tried.
+        Wall seconds; 10 by default, and no limit if ``z`` is given. The smallest mini-buckets are always tried.
     progress : bool
-        Whether to draw, on a terminal or in a notebook, that bounds are computed.
+        Whether to show on a terminal or in a notebook that bounds are being computed.
     **options
         ``memory``, ``order``, ``order_time``, ``seed``, ``threads``, ``gpus`` and ``gpu_memory`` as in
-        :func:`bucketflow.solve`; of several GPUs each tries another order at the same time. With ``workdir`` messages
-        that exceed memory are on disk, in at most ``disk`` bytes; what was stopped or killed is continued by asking
-        the same again there.
+        :func:`bucketflow.solve`. With several GPUs, each GPU tries another order at the same time. With ``workdir``,
+        messages that exceed memory are stored on disk, in at most ``disk`` bytes. A run that was stopped or killed
+        resumes if you repeat the query with the same ``workdir``.
+
+    Returns
+    -------
+    Bounds
+        ``lower`` and ``upper`` (costs, or log10 of values), ``status``, the assignment of an optimum, and one entry in
+        ``rounds`` per elimination.
 
     Raises
     ------
     ModelError
-        If the query, evidence, order, ``z`` or ``time`` does not fit.
+        If the query, evidence, order, ``z`` or ``time`` is not valid for the model.
     BudgetError
-        If mini-buckets of size ``z``, or even the smallest, do not fit ``memory``, or their messages ``disk``.
+        If mini-buckets of size ``z``, or even the smallest ones, do not fit ``memory``, or their messages ``disk``.
     IncompatibleRunError
-        If ``workdir`` belongs to another question.
+        If ``workdir`` belongs to another query.
     StoppedError
-        If the disk is full, or on Ctrl-C with ``workdir``: what is done by then stays there.
+        If the disk is full, or on Ctrl-C with ``workdir``. Finished messages stay in ``workdir``.
     """
     start = perf_counter()
     resources = Resources(Options(**options))
@@ -110,7 +118,7 @@ def bound(
     notes: tuple[str, ...] = ()
     if resources.device_sleeps and _most_seconds(network, z, resources) < StrategyPolicy().device_start_seconds:
         resources = resources.without_devices()
-        notes = ("gpus had no effect: the CPU takes less for mini-buckets than to start a device",)
+        notes = ("gpus had no effect: mini-buckets take less time on the CPU than starting a device",)
     ladder = Ladder(_question(network, fixed, _means(resources, network)), resources, start, seconds)
     with compiled_until(seconds), planning_line(progress, "mini-buckets"):
         order = ladder.order()
@@ -122,7 +130,7 @@ def bound(
 
 
 def _most_seconds(network: Network, z: int | None, resources: Resources) -> float:
-    """Return the most that mini-buckets of so many variables take on a core: there are fewer than parts of buckets.
+    """Return an upper limit of the CPU seconds that mini-buckets of at most ``z`` variables take.
 
     Without a number they grow until they are whole buckets, if they are in time and memory.
     """
@@ -142,7 +150,7 @@ def _query(query: str) -> Query:
         If it is another.
     """
     if query not in ("optimum", "partition"):
-        raise ModelError(f"no bounds on the query {query!r}; one of optimum, partition")
+        raise ModelError(f"bounds do not exist for the query {query!r}; one of optimum, partition")
     return query  # type: ignore[return-value]
 
 
@@ -185,12 +193,12 @@ class _Optimum(OptimumBounds):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Domain sizes of what is eliminated."""
+        """Domain sizes of the variables to eliminate."""
         return self.costs.dims
 
     @property
     def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Scopes of what is eliminated."""
+        """Scopes of the functions to eliminate."""
         return self.costs.scopes
 
     def interval(self) -> tuple[Number | None, Number | None]:

@@ -42,12 +42,12 @@ class BoundedQuestion(Protocol):
 
     @property
     def dims(self) -> tuple[int, ...]:
-        """Domain sizes of what is eliminated."""
+        """Domain sizes of the variables to eliminate."""
         ...
 
     @property
     def scopes(self) -> tuple[tuple[int, ...], ...]:
-        """Scopes of what is eliminated."""
+        """Scopes of the functions to eliminate."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class BoundedQuestion(Protocol):
         ...
 
     def take(self, found: Any) -> None:
-        """Take what an elimination found."""
+        """Take over the result of an elimination."""
         ...
 
     def interval(self) -> tuple[Number | None, Number | None]:
@@ -84,12 +84,12 @@ class MessagePlace:
 
     @property
     def disk_bytes(self) -> int:
-        """What messages take on disk."""
+        """Bytes of messages on disk."""
         return 0 if self.spilling is None else self.spilling.boxing.disk_bytes
 
     @property
     def seconds(self) -> float:
-        """What writing and reading them is predicted to take."""
+        """Predicted seconds to write and read the messages."""
         from ..budget.spill import DISK_RATE
 
         return 0.0 if self.spilling is None else (self.disk_bytes + self.spilling.boxing.read_bytes) / DISK_RATE
@@ -97,7 +97,7 @@ class MessagePlace:
 
 @dataclass(frozen=True)
 class Room:
-    """What messages may take.
+    """Memory and disk that messages may use.
 
     Parameters
     ----------
@@ -171,7 +171,9 @@ def _searched(network: Network, order: Any, asked: Options) -> tuple[int, ...]:
 
 @dataclass
 class RoundPace:
-    """How long eliminations take: by what they do, and by the fastest round so far, as the first may load something."""
+    """Predicts the seconds of eliminations, from their cells and from the fastest round so far, because the first round
+    may load libraries.
+    """
 
     factor: float = 1.0
     measured: bool = field(default=False)
@@ -181,7 +183,7 @@ class RoundPace:
         return self.factor * self._nominal(split, query)
 
     def learn(self, split: Partition, query: str, seconds: float) -> None:
-        """Take what a round took."""
+        """Learn from the seconds of a finished round."""
         found = seconds / self._nominal(split, query)
         self.factor, self.measured = min(self.factor, found) if self.measured else found, True
 
@@ -212,7 +214,7 @@ class Ladder:
     pace: RoundPace = field(default_factory=RoundPace)
 
     def order(self) -> tuple[int, ...]:
-        """Find an order; where it is not easy, what is to be eliminated is prepared first."""
+        """Find an elimination order. If the problem is not easy, it is prepared first."""
         asked, network = self.resources.asked, self.question.network
         if asked.order != "auto" or asked.order_time is not None:
             order: Any = asked.order if isinstance(asked.order, str) else local_order(network, asked.order)
@@ -262,7 +264,7 @@ class Ladder:
     def _small(self, sizes: Iterator[tuple[Size, Partition]]) -> tuple[list[tuple[Size, Partition]], int]:
         """Return the first sizes, and at which to begin: the largest in memory that takes its part of the time.
 
-        One that takes no longer than the smallest, of which there are most mini-buckets, is as good.
+        Any size that takes no longer than the smallest size, which has the most mini-buckets, is as good a start.
         """
         found, begun = [next(sizes)], 0
         left = self._end - perf_counter()
@@ -305,7 +307,7 @@ class Ladder:
         return None if found is None else self._taken(size, split, place, found)
 
     def _attempt(self, split: Partition, place: MessagePlace, stop: Stop | None) -> tuple[Any, float] | None:
-        """Eliminate once; return what was found and the seconds, None if it was stopped."""
+        """Eliminate once, and return the result and the seconds, or None if the elimination was stopped."""
         start = perf_counter()
         try:
             found = self.question.attempt(split, place.keep, stop, place.spilling)
@@ -316,7 +318,7 @@ class Ladder:
     def _taken(
         self, size: Size, split: Partition, place: MessagePlace, found: tuple[Any, float], way: str = ""
     ) -> BoundRound:
-        """Take what an elimination found."""
+        """Take over the result of an elimination, and return its round."""
         self.question.take(found[0])
         self.pace.learn(split, self.question.network.query, found[1])
         interval = self.question.interval()
@@ -417,5 +419,5 @@ class Ladder:
 
     @property
     def room(self) -> Room:
-        """What messages may take."""
+        """Memory and disk that messages may use."""
         return Room(self.resources, self.question.network.model.nbytes)

@@ -22,7 +22,7 @@ _SMALL: Final = 1e-100
 # A belief below this may have lost digits, and one of 0 may be positive, where potentials span more orders than floats.
 _LOST: Final = 1e-290
 WIDE_ORDERS: Final = 290.0
-"""From so many orders of magnitude between two assignments on, parts of a sum may be below all floats."""
+"""If two assignments differ by at least this number of orders of magnitude, parts of a sum may be below all floats."""
 
 Answer = Callable[[Question], Marginals]
 """Propagates a question."""
@@ -31,9 +31,10 @@ Answer = Callable[[Question], Marginals]
 def derivatives_of(question: Question, found: Marginals, answer: Answer, resources: Resources) -> dict[int, Array]:
     """Return d ln Z / d entry for every entry of every function that has variables, by the index of the function.
 
-    Where an entry is above 0 that is the probability of its states over the entry. For functions with entries of 0, or
-    so small that such a probability may vanish, one more propagation gives what their entries are multiplied by,
-    messages to all of them at once; where that does not fit memory, each takes one of its own, of the model without it.
+    If an entry is above 0, its derivative is the probability of its states divided by the entry. Functions with entries
+    of 0, or with entries so small that the probability may vanish, need one more propagation. It computes the
+    multipliers of all their entries together. If this propagation does not fit in memory, each function takes its own
+    propagation, of the model without that function.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
     Raises
     ------
     ModelError
-        If the evidence is impossible: ln Z is that of 0, and has no derivatives.
+        If the evidence is impossible, because ln 0 has no derivatives.
     """
     if found.status == "infeasible":
         raise ModelError("the evidence is impossible: the logarithm of 0 has no derivatives")
@@ -66,7 +67,7 @@ def derivatives_of(question: Question, found: Marginals, answer: Answer, resourc
 
 
 def _without(question: Question, f: int, found: Marginals, answer: Answer) -> Array:
-    """Return what the entries of a function are multiplied by, over Z: the joint of its scope without it."""
+    """Return the multipliers of a function's entries over Z: the joint of its scope without the function."""
     model = question.model
     scope, functions = model.functions[f].scope, [*model.functions]
     del functions[f]

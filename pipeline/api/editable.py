@@ -95,7 +95,7 @@ class EditableModel:
         places = dict(zip(model.own_names, range(len(model.names)), strict=False))
         names = (scope,) if isinstance(scope, str) else tuple(scope)
         if unknown := [name for name in names if name not in places]:
-            raise ModelError(f"the function is over {unknown[0]!r}, which is not a variable of the model")
+            raise ModelError(f"the function is over {unknown[0]!r}, but this is not a variable of the model")
         stored, usual = self._stored(values), self._stored(default).item()
         listed = None if rows is None else rows_of(rows, len(names), "the function")
         function = Function(tuple(places[name] for name in names), stored, listed, usual)
@@ -144,7 +144,7 @@ class EditableModel:
         return replace(answer, notes=tuple(dict.fromkeys((*answer.notes, note))))
 
     def _asked(self, query: str, key: str, options: Any) -> Result:
-        """Ask, with what the last optimum costs now as a bound."""
+        """Query with the present cost of the last optimum as an upper bound."""
         found = self._before(query, key)
         if found is None or found[1] is None:
             return solve(self.model, query, **options)
@@ -182,11 +182,11 @@ class EditableModel:
 
 
 def _number(value: Any, decimals: int) -> Decimal:
-    """Return a cost as an exact number of so many decimals."""
+    """Return a cost as an exact number with at most ``decimals`` decimals."""
     try:
         number = Decimal(str(value))
     except InvalidOperation:
-        raise ModelError(f"a cost of the function is {value!r}, which is no number") from None
+        raise ModelError(f"a cost of the function is {value!r}, which is not a number") from None
     if number.is_nan() or decimal_places([number]) > decimals:
         places = f"at most {decimals} decimals" if decimals else "a whole number"
         raise ModelError(f"a cost of the function is {value!r}; the model's have {places}")
@@ -194,7 +194,7 @@ def _number(value: Any, decimals: int) -> Decimal:
 
 
 class _Level:
-    """A model between two edits, and its answers by what was asked."""
+    """A model between two edits, and its answers by query."""
 
     def __init__(self, model: Model, answers: dict[str, Result]) -> None:
         self.model, self.answers = model, answers

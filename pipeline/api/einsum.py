@@ -40,7 +40,7 @@ class ContractionOptimizer(PathOptimizer):
     Parameters
     ----------
     seconds : float, optional
-        CPU seconds of the search; by default a share of what the contraction is predicted to take.
+        CPU seconds of the search. By default a fraction of the predicted time of the contraction.
     seed : int
         The same seed gives the same path, where ``seconds`` is given too.
 
@@ -60,10 +60,10 @@ class ContractionOptimizer(PathOptimizer):
         size_dict: Mapping[Any, int],
         memory_limit: object = None,
     ) -> Path:
-        """Return which operands are contracted, pair after pair: positions among those that are left.
+        """Return the pairs of operands to contract in order, as positions among the operands that remain.
 
-        The result of a pair comes last, as in ``opt_einsum.contract_path``. ``memory_limit`` has no effect: trees
-        are the cheapest that are found, whose largest table follows.
+        The result of a contraction is appended last, as in ``opt_einsum.contract_path``. ``memory_limit`` has no
+        effect: the search minimises the work, and the largest table follows from the tree.
         """
         number = {name: k for k, name in enumerate(dict.fromkeys(name for each in inputs for name in each))}
         dims = [int(size_dict[name]) for name in number]
@@ -119,7 +119,7 @@ def _pairs(tree: Tree, count: int) -> list[tuple[int, int]]:
 
 
 def _linear_path(pairs: Sequence[tuple[int, int]], count: int) -> Path:
-    """Turn pairs of numbers that stay into positions among those that are left."""
+    """Turn pairs of fixed operand numbers into positions among the operands that remain."""
     left, path = list(range(count)), list[tuple[int, ...]]()
     for k, (a, b) in enumerate(pairs):
         places = sorted((left.index(a), left.index(b)))
@@ -172,7 +172,9 @@ class _Contraction:
         sizes = {name: size for op in operands for name, size in zip(op.names, op.values.shape, strict=True)}
         needed = 8 * math.prod(sizes[name] for name in names)
         if needed > self.memory:
-            raise BudgetError(f"a table of {format_bytes(needed)} does not fit {format_bytes(self.memory)} of memory")
+            raise BudgetError(
+                f"a table of {format_bytes(needed)} does not fit in {format_bytes(self.memory)} of memory"
+            )
 
 
 def _spread(operand: _Operand, names: str) -> Array:
@@ -220,10 +222,10 @@ def einsum(
         Sums of products, where integers are exact, or refused if they do not fit 64 bits; log of a sum of products of
         logarithms; the least or greatest sums. Infinite where nothing is possible.
     memory : int or str, optional
-        Most bytes of a table; most of what is free by default. In semirings but the real one a pair of tables is joined
-        whole before it is summed.
+        Maximum bytes of a table; most of the free memory by default. In the real semiring a pair of tables is
+        contracted directly. In the other semirings the pair is joined into one table before it is summed.
     optimizer : callable, optional
-        What finds the path; :class:`ContractionOptimizer` by default, or one of opt_einsum's or cotengra's.
+        A path finder; :class:`ContractionOptimizer` by default, or a path finder of opt_einsum or cotengra.
 
     Returns
     -------
@@ -308,14 +310,14 @@ def _parsed(subscripts: str, axes: Sequence[int]) -> tuple[list[str], str]:
     for part in (*inputs, output):
         if part.count(_ELLIPSIS) > 1 or any(sign in part.replace(_ELLIPSIS, "", 1) for sign in ",->."):
             wrong = next(sign for sign in (*",->.",) if sign in part.replace(_ELLIPSIS, "", 1))
-            raise ModelError(f"the subscripts {subscripts!r} have {wrong!r}, which is no index")
+            raise ModelError(f"the subscripts {subscripts!r} have {wrong!r}, which is not an index")
     counts = [
         count - len(part.replace(_ELLIPSIS, "", 1)) if _ELLIPSIS in part else 0
         for part, count in zip(inputs, axes, strict=True)
     ]
     most = max((0, *counts))
     if most and arrow and _ELLIPSIS not in output:
-        raise ModelError(f"the output of the subscripts {subscripts!r} lacks the ellipsis that operands have")
+        raise ModelError(f"the output of the subscripts {subscripts!r}  has no ellipsis, but the operands have one")
     unused = (chr(code) for code in range(0x10FFFF, 0, -1) if chr(code) not in subscripts)
     broadcast = "".join(islice(unused, most))
     named = [

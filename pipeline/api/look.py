@@ -111,7 +111,8 @@ def convert(
     Returns
     -------
     tuple of str
-        Notes: what the source's file says that a model does not hold, and what the target's format cannot hold.
+        Notes about content of the source file that a model does not hold, and about content that the target's format
+        cannot hold.
 
     Raises
     ------
@@ -144,7 +145,7 @@ def evaluate(model: GivenModel, assignment: Mapping[str, str | int]) -> Evaluati
     Raises
     ------
     ModelError
-        If the assignment lacks a variable, or names an unknown variable or state.
+        If the assignment has no value for a variable, or names an unknown variable or state.
     """
     return given_model(model, None).evaluate(assignment)
 

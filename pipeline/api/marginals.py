@@ -48,9 +48,10 @@ def marginals(
     families : bool
         Whether the joint of every function's scope is wanted too.
     derivatives : bool
-        Whether the derivatives of the natural logarithm of the partition function, or of the probability of the
-        evidence, by each entry of each function are wanted too, and the joints that they follow from. Functions with
-        entries of 0 take one more propagation, all together where its tables fit memory.
+        Whether to compute the derivative of the natural logarithm of the partition function, or of the probability of
+        the evidence, by each entry of each function, together with the joints that the derivatives follow from.
+        Functions with entries of 0 need one more propagation; it serves all these functions together if its tables fit
+        in memory.
     maximum : bool
         Max-marginals instead: for each state the best assignment that has it.
     progress : bool or callable, optional
@@ -76,7 +77,7 @@ def marginals(
     chosen, model = Options(**options), read_given(model, options.get("memory"), progress)
     query = "max-marginals" if maximum else "marginals"
     if derivatives and maximum:
-        raise ModelError("derivatives are those of a sum, not of max-marginals")
+        raise ModelError("derivatives exist for sums, not for max-marginals: give only one of derivatives and maximum")
     question = question_of(model, query, evidence, variables, joint, families or derivatives)
     with asked_progress(progress) as (report, _):
         found = _propagated(question, chosen, report)
@@ -100,11 +101,11 @@ def in_memory(**options: Unpack[Keywords]) -> Options:
     chosen = Options(**options)
     given = [name for name in ("disk", "workdir") if getattr(chosen, name) is not None]
     if given:
-        raise ModelError(f"compiled models are kept in memory; {given[0]!r} does not apply")
+        raise ModelError(f"compiled models stay in memory; {given[0]!r} does not apply")
     if chosen.tasks != "auto":
-        raise ModelError("compiled models make messages again in this process; 'tasks' does not apply")
+        raise ModelError("compiled models recompute messages in this process; 'tasks' does not apply")
     if chosen.fit != "auto":
-        raise ModelError("compiled models are kept in memory, whole; 'fit' does not apply")
+        raise ModelError("compiled models stay in memory as a whole; 'fit' does not apply")
     if chosen.representation == "rows":
         raise ModelError("tables of compiled models are dense; leave out 'representation'")
     return chosen

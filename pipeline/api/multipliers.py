@@ -1,8 +1,8 @@
-"""What the entries of some functions are multiplied by: messages to all of them in one propagation, without division.
+"""Multipliers of function entries: messages to several functions in one propagation, without division.
 
-A message to a leaf of the tree is the sum of everything but the leaf itself (Shafer and Shenoy 1990), so entries of 0
-are no trouble, neither those of the function nor those of others. No state may be left out beforehand that is only
-impossible because of them: the tables are those of the model, with nothing applied but its findings.
+A message to a leaf of the tree is the sum of everything except the leaf itself (Shafer and Shenoy 1990). Entries of 0
+in this function or in other functions are therefore no problem. No state may be removed beforehand because the
+functions make it impossible: the propagation uses the model's tables, with only the findings applied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from ..trees.costs import tree_cost
 from ..trees.memory import Sizing, sweep_peak
 
 Array = NDArray[Any]
-# Nobody waits longer for what propagations one by one would find, by a plan that was searched for without its states.
+# Wall seconds. A joint propagation predicted to take longer is not run, because its plan was made without the
+# function's states.
 _MOST_SECONDS: Final = 600.0
 
 

@@ -1,4 +1,4 @@
-"""Progress on a terminal and in a notebook: reading, planning, compiling, bytes of those planned, bounds that close."""
+"""Progress on a terminal and in a notebook: reading, planning, compiling, bytes done of bytes planned, and bounds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..models.model import Model
 
 
-#: What is said while loops are compiled; their machine code is kept for later runs.
+#: Text shown while loops are compiled. Their machine code is cached for later runs.
 COMPILING = "compiling, once"
 _READING, _PLANNING, _SWEEPING = "reading", "planning", "sweeping"
 
@@ -43,13 +43,13 @@ class _NamedRow(Protocol):
 
 
 def _in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook, and not merely one that has such a module."""
+    """Whether this process is the kernel of a notebook; a loaded IPython module alone does not count."""
     shell = sys.modules.get("IPython")
     return shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None
 
 
 def _is_drawn(hidden: bool) -> bool:
-    """Whether somebody would see it: on a terminal, or in a notebook, where rich draws with widgets."""
+    """Whether progress is visible: on a terminal, or in a notebook, where rich draws with widgets."""
     # while rich draws, it puts an object in place of standard error; before rich 15 that object is no terminal
     stream = getattr(sys.stderr, "rich_proxied_file", sys.stderr)
     return not hidden and (stream.isatty() or _in_notebook())
@@ -123,7 +123,7 @@ def status_line(hidden: bool, phase: str) -> Iterator[Status]:
 def progress_bar(hidden: bool, status: Status | None = None) -> Iterator[Callable[[int, int], None] | None]:
     """Yield a callback (bytes done, bytes planned) that draws a bar on a terminal, or None elsewhere.
 
-    Until it is called there is a line that says that the command is planning, or the one that is given.
+    Until the first call of the callback, a line shows that the command is planning, or shows the given status.
     """
     if not _is_drawn(hidden):
         yield None
@@ -173,7 +173,9 @@ def _bar(status: Status) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]:
-    """Yield a callback (what happens in a batch, its facts) that draws on a terminal how many rows are done."""
+    """Yield a callback that takes an event of a batch and its facts, and draws the number of finished rows on a
+    terminal.
+    """
     if not _is_drawn(hidden):
         yield lambda event, facts: None
         return
@@ -203,7 +205,7 @@ def rows_bar(hidden: bool) -> Iterator[Callable[[str, Mapping[str, Any]], None]]
 
 
 def _rows_text(event: str, rows: Sequence[_NamedRow]) -> str:
-    """Return what is done with which rows: names of lists are numbers where they say nothing else."""
+    """Return a text that names the event and its rows. A row's name is omitted if it only repeats the row's number."""
     first = rows[0]
     named = f"row {first.number}" + (f" ({printable(first.name, 30)})" if first.name != str(first.number) else "")
     others = f" and {len(rows) - 1} more" if len(rows) > 1 else ""
@@ -255,10 +257,12 @@ def planning_line(progress: bool, phase: str = _PLANNING) -> Iterator[None]:
 
 @contextmanager
 def asked_progress(progress: Asked, on_bounds: OnBounds | None = None) -> Iterator[tuple[Report | None, Watch | None]]:
-    """Yield the callbacks of bytes and of bounds: those that are given, and those that draw where True is."""
+    """Yield the callbacks for bytes and for bounds: the given callbacks, or callbacks that draw if ``progress`` is
+    True.
+    """
     for name, given in (("progress", progress), ("on_bounds", on_bounds)):
         if not (callable(given) or given is None or (name == "progress" and isinstance(given, bool))):
-            raise ModelError(f"{name} is {shorten(repr(given))}, which cannot be called")
+            raise ModelError(f"{name} is {shorten(repr(given))}, which is not callable")
     told: Watch | None = None if on_bounds is None else lambda lower, upper, way: on_bounds(lower, upper)
     if progress is not True:
         yield progress or None, told

@@ -1,4 +1,4 @@
-"""Continuing the run that a directory holds, whatever it asks."""
+"""Continuing the run in a run directory, for any query."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def resume(
     Raises
     ------
     IncompatibleRunError
-        If the directory is not that of a run whose model file is still there, unchanged.
+        If the directory holds no run, or if the run's model file is missing or changed.
     """
     folder = folder_path(workdir)
     if model is not None:
@@ -94,7 +94,7 @@ def stored_question(folder: Place) -> tuple[dict[str, Any], Question]:
     if found["query"] not in QUERIES:
         query, observed = found["query"].split()[-1], ", and the same --evidence" if found["evidence"] else ""
         again = f"bucketflow bound {stored['source']} --query {query} --workdir {folder}{observed}"
-        raise IncompatibleRunError(f"{folder} holds {found['query']}; go on with: {again}")
+        raise IncompatibleRunError(f"{folder} holds {found['query']}; continue with: {again}")
     evidence = {**found["evidence"], **found.get("likelihoods", {})}
     asked = {"variables": found["variables"], "joint": found["joints"]} if "variables" in found else {}
     families = found.get("families", False)

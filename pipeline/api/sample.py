@@ -45,7 +45,8 @@ from ..results.samples import Samples
 from .progress import planning_line, read_given
 
 Array = NDArray[Any]
-# States of a variable of a draw while it is made: those that are left, those of the model, and those of the answer.
+# Bytes of one variable's state in one draw during the walk: the index among the remaining states, the index in the
+# model, and the index in the answer.
 _WALK_BYTES = 12
 # The first draws are evaluated on the model.
 _EVALUATED = 8
@@ -72,44 +73,51 @@ def sample(
 ) -> Samples:
     """Draw independent assignments from a model under evidence, exactly.
 
-    One sweep up, as for the partition function, whose tables are kept; then walks down from the roots, many at a time,
-    that draw the variables of each step given those above (forward filtering, backward sampling; Dawid 1992). The
-    numbers of draw ``i`` are those of a counter, so that it does not depend on how many are drawn together, or by
-    how many workers.
+    One upward sweep, as for the partition function, stores its tables. Walks from the roots downwards then draw the
+    variables of each step given the variables above it (forward filtering, backward sampling; Dawid 1992). Many draws
+    walk together. The random numbers of draw ``i`` come from a counter, so that draw ``i`` depends neither on the
+    number of draws made together nor on the number of workers.
 
     Parameters
     ----------
     model : Model, path or name of an example
-        Bayesian and Markov networks, clauses among them, are drawn from their distribution given the evidence: models
-        whose factors are 0 and 1 uniformly.
+        Bayesian and Markov networks, including sets of clauses, are drawn from their distribution given the evidence.
+        If all factors are 0 or 1, the draws are uniform over the possible assignments.
     n : int
-        How many.
+        Number of draws.
     evidence : mapping, path or None
-        Variable name → state label or index, or → one likelihood a state (soft evidence); or a file.
+        Variable name → state label or index, or → one likelihood per state (soft evidence); or a file.
     temperature : float, optional
-        Of a cost network, which has to be given one: assignments are drawn in proportion to
-        ``exp(-cost / temperature)``; infinity draws all that are allowed alike. Where single costs are allowed but
-        totals may reach ``top``, draws that do are thrown away; they are made at a lower temperature, and kept by
-        chance, where few would stay.
+        Required for a cost network, refused for other models. Assignments are drawn in proportion to ``exp(-cost /
+        temperature)``; infinity draws all allowed assignments with equal probability. If single costs are allowed but
+        totals may reach ``top``, draws that reach ``top`` are rejected. If few draws would remain, they are proposed at
+        a lower temperature and accepted at random.
     upper_bound : number, optional
-        Of a cost network: only assignments that are at least as good, of so much cost.
+        For a cost network: draw only assignments whose cost is at most ``upper_bound``.
     out : path, optional
-        A ``.csv``, ``.jsonl`` or ``.parquet`` file that draws are written to as they are made; the answer holds none.
-        So their number is not bounded by memory, but where the sweep is in slices or boxes.
+        A ``.csv``, ``.jsonl`` or ``.parquet`` file. Draws are written to it as they are made, and the answer holds no
+        draws. Memory then does not limit the number of draws, except if the sweep uses slices or boxes.
     progress : bool
-        Whether to draw, on a terminal or in a notebook, what is done.
+        Whether to show progress on a terminal or in a notebook.
     **options
-        ``seed`` is that of the plan and of the draws. ``memory``, ``order``, ``order_time``, ``tree``, ``threads``,
+        ``seed`` is the seed of the plan and of the draws. ``memory``, ``order``, ``order_time``, ``tree``, ``threads``,
         ``workers``, ``scheduler``, ``client``, ``fit``, ``disk``, ``representation``, ``gpus`` and ``gpu_memory`` as in
-        :func:`bucketflow.solve`; workers sweep slices and boxes. A GPU sweeps and draws where that takes longer than to
-        start it; draws from slices, boxes and rows are this process's.
+        :func:`bucketflow.solve`. Workers sweep slices and boxes. A GPU sweeps and draws if this takes longer on the CPU
+        than starting the GPU. This process makes the draws from slices, boxes and sparse tables.
+
+    Returns
+    -------
+    Samples
+        ``states`` is an integer array of shape (draws, variables) with one state index per variable, or empty if
+        ``out`` is given.
 
     Raises
     ------
     ModelError
-        If the evidence does not fit the model or leaves nothing possible, or a temperature is missing or misplaced.
+        If the evidence does not fit the model or leaves no possible assignment, or if a temperature is missing or
+        misplaced.
     BudgetError
-        If the draws and the tables of the sweep do not fit ``memory``, even in slices, or nearly all draws reach
+        If the draws and the tables of the sweep do not fit ``memory``, even in slices, or if nearly all draws reach
         ``top``.
     """
     start = time.perf_counter()
@@ -164,7 +172,7 @@ def _sampler(
 
 
 def _network(question: Question, weight: float) -> Network:
-    """Return what is left to eliminate of a cost network."""
+    """Return the network to eliminate for a cost network."""
     return question.reduced[0] if weight == 0 else reduce_model(question.weighted, "partition", question.hard)
 
 
@@ -177,9 +185,11 @@ def _below(model: Model, upper_bound: float | int | str | None) -> Model:
 
 
 def _weight(model: Model, temperature: float | None) -> float:
-    """Return what a stored unit of cost subtracts from the logarithm of an assignment's weight."""
+    """Return the amount that one stored unit of cost subtracts from the logarithm of an assignment's weight."""
     if temperature is None:
-        raise ModelError("a cost network is drawn from at a temperature: give one, infinity for all that is allowed")
+        raise ModelError(
+            "samples of a cost network need a temperature; infinity draws all allowed assignments uniformly"
+        )
     try:
         fits = float(temperature) > 0
     except (TypeError, ValueError, OverflowError):
@@ -202,7 +212,7 @@ class _Sampler:
     weight : float or None
         Of costs; None for probabilities.
     wanted : float or None
-        The weight that is asked for, which is no more than that of the draws; see :func:`.colder_weight`.
+        The requested weight, at most the weight of the draws; see :func:`.colder_weight`.
     upper_bound : number, optional
         That was given.
     held : bool
@@ -237,7 +247,7 @@ class _Sampler:
     def batch(self) -> int:
         """Draws of all variables that are made together."""
         policy = SweepPolicy.current()
-        fewest = 1 if self._bound is None else policy.batch_draws  # of which some are thrown away
+        fewest = 1 if self._bound is None else policy.batch_draws  # some draws will be rejected
         return max(min(self.n, policy.walked_draws), fewest)
 
     @cached_property
@@ -247,13 +257,13 @@ class _Sampler:
 
     @cached_property
     def source(self) -> DrawSource:
-        """What draws are taken from."""
+        """The source of the draws: a sweep, or a circuit that a search built."""
         if self.whole is None or fixed_value(self.network) is None or not self.n:
             return DrawSource(self.prepared)
         found = draw_source(self.whole, self._options_beside, lambda: self.prepared)
         if found.circuit is None:
             return found
-        told = f"draws were made from a circuit of {found.circuit.nodes:,} nodes, which a search left"
+        told = f"draws were made from a circuit of {found.circuit.nodes:,} nodes, which a search built"
         return replace(found, notes=(*found.notes, told))
 
     @property
@@ -333,7 +343,7 @@ class _Sampler:
         return replace(self, network=_network(self.question, weight), weight=weight)
 
     def _pilot(self, weight: float) -> Array:
-        """Return what some draws of a weight cost; their numbers are none of those that are returned."""
+        """Return the costs of pilot draws of a weight. Their numbers differ from the numbers of the returned draws."""
         pilot = replace(self._of_weight(weight), n=SweepPolicy.current().pilot_draws, tried=_PILOT)
         with pilot._opened() as drawing:
             if drawing is not None and not drawing.feasible:
@@ -355,7 +365,7 @@ class _Sampler:
         return np.empty((0, self.columns), self.dtype)
 
     def _blocks(self, target: Array | None = None) -> Iterator[Array]:
-        """Yield the draws, some at a time; those of a GPU are rows of the target, if there is one."""
+        """Yield the draws in blocks. Blocks that a GPU makes are rows of ``target`` if it is given."""
         if self.source.circuit is not None:
             yield from self._from_circuit(self.source.circuit)
             return
@@ -399,7 +409,7 @@ class _Sampler:
             walks = device_walks(resources, drawing, self.network, together, self.columns, seed, self.dtype)
             if walks is not None:
                 return walks
-            why = "as tables to draw from do not fit the GPU, or the memory beside it"
+            why = "because the tables of the draws fit neither the GPU nor the remaining memory"
         self.notes = (f"draws were made by the CPU, {why}",)
         return None
 
@@ -451,7 +461,7 @@ class _Sampler:
         return np.asarray(uniform_numbers(self.options.seed, -1, self.tried - draws, self.tried) < shares)
 
     def _totals(self, local: dict[int, Array], draws: int) -> Array:
-        """Return what draws cost, above the offset of the network."""
+        """Return the costs of draws above the offset of the network."""
         fixed = fixed_value(self.network)
         totals = np.full(draws, fixed, np.int64)
         nothing = np.zeros(draws, np.int64)
@@ -471,13 +481,13 @@ class _Sampler:
         if self.tried > most * (done + 100):
             raise BudgetError(
                 f"of {self.tried:,} draws {done:,} stay below top {self.network.model.top}, and at most {most:,} are "
-                "tried for one"
+                "tried for each sample"
             )
 
     def _evaluate(self, row: Array) -> None:
         """Check on the model that a draw is possible."""
         model = self.question.model
-        if model.summed:  # what hidden variables have to be is not known
+        if model.summed:  # the values of hidden variables are unknown
             return
         states = row.tolist()
         possible = model.cost(states) is not None if model.kind == "cost" else model.log10_value(states) > -math.inf

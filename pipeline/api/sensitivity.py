@@ -23,7 +23,7 @@ from .derivatives import WIDE_ORDERS
 from .marginals import marginals
 
 Array = NDArray[np.float64]
-_NO_SHARES = "not all tables are distributions: where a parameter changes, nothing else does"
+_NO_SHARES = "not all tables are distributions: if a parameter changes, the other entries stay unchanged"
 
 
 @public
@@ -72,10 +72,10 @@ def sensitivity(
     chosen = model.state_index(target, state)
     hard, soft = split_evidence(model, evidence)
     if target in hard:
-        raise ModelError(f"{variable!r} is observed: its posterior follows no parameter")
+        raise ModelError(f"{variable!r} is observed: its posterior does not depend on parameters")
     free = marginals(model, evidence=evidence, variables=[variable], derivatives=True, **options)
     posterior = float(free[variable][chosen])
-    # A state that is impossible has no derivatives of its logarithm; what is not that state is certain then.
+    # The log-derivative of an impossible state does not exist. In this case every other state is certain.
     kept = np.arange(model.dims[target]) == chosen
     given = soft.get(target, np.ones(model.dims[target])) * (kept if posterior > 0.0 else ~kept)
     named = model.named(hard | soft)
@@ -109,8 +109,8 @@ def sensitivity(
     wide = model.orders_of_magnitude > WIDE_ORDERS
     if wide:
         notes.append(
-            f"values of the model span {model.orders_of_magnitude:.0f} orders of magnitude: slopes whose parts are "
-            "below the range of floats are 0, and such posteriors at other values are computed one by one"
+            f"the model's values span {model.orders_of_magnitude:.0f} orders of magnitude: slopes with parts "
+            "below the range of floats are 0, and their posteriors at other values are computed one by one"
         )
     asked = partial(_posterior_with, model, (target, chosen), shares, model.named(hard | soft), again)
     return Sensitivity(
@@ -159,7 +159,7 @@ def _posterior_with(
 
 
 def _above_rounding(whole: Array, part: Array) -> Array:
-    """Return what a part leaves of the whole, 0 where that is rounding alone."""
+    """Return the whole minus the part, or 0 if the difference is only rounding."""
     left = whole - part
     return np.where(left > 1e-12 * whole, left, 0.0)
 
@@ -178,9 +178,9 @@ def _linear(model: Model, function: Function, shares: bool, beliefs: Array, deri
     Parameters
     ----------
     shares : bool
-        Whether entries are probabilities, whose distributions stay such.
+        Whether entries are probabilities, and their distributions must still sum to 1.
     beliefs, derivatives : ndarray, an axis for each variable of the scope
-        Of the probability: what has each entry, and that over the entry.
+        Of the probability of the evidence: the joint of each entry's states, and this joint divided by the entry.
     """
     if not shares or function.child is None:
         return LinearFunction(_others(beliefs.reshape(-1)).reshape(beliefs.shape), derivatives, np.zeros_like(beliefs))

@@ -32,27 +32,33 @@ if TYPE_CHECKING:
 @public
 @checks_keywords
 def load(path: str | PathLike[str], *, memory: int | str | None = None, check: bool = True) -> Model:
-    """Read a model file, or an example by its name; the format follows from content and name.
+    """Read a model file, or a bundled example by its name, and return the model.
+
+    The format is recognised from the content and the name of the file.
 
     Parameters
     ----------
     path : str or path
-        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl``, Hugin ``.net`` or DIMACS
-        ``.cnf`` or ``.wcnf`` file, or a distributed problem (XCSP 2.1 ``.xml``, pyDCOP ``.yaml``), whose agents do
-        not matter here; plain, ``.gz``, ``.xz`` or ``.lzma``. If there is no such file, the name of an example such
-        as ``"satellite"``.
+        A ``.wcsp``, ``.cfn``, ``.uai``, ``.erg``, ``.bif``, ``.bifxml``, ``.xdsl``, Hugin ``.net``, DIMACS ``.cnf`` or
+        ``.wcnf`` file, or a distributed problem (XCSP 2.1 ``.xml``, pyDCOP ``.yaml``; its agents are ignored). The file
+        may be plain, ``.gz``, ``.xz`` or ``.lzma``. If there is no such file, the name of an example such as
+        ``"satellite"``.
     memory : int or str, optional
-        What reading may take, in bytes or as ``"4GB"``; most of the free memory by default.
+        Memory budget for reading, in bytes or as ``"4GB"``; most of the free memory by default.
     check : bool, optional
-        Whether a Bayesian network has to be one: a distribution of each variable, rows that sum to 1, no cycle. False
-        takes the tables as they are, and answers are for their product.
+        Whether a Bayesian network must be valid: one distribution per variable, rows that sum to 1, no cycle. False
+        accepts the tables unchanged, and answers are for their product.
+
+    Returns
+    -------
+    Model
 
     Raises
     ------
     FormatError
-        If the file is missing or malformed, or holds no Bayesian network though its format says so.
+        If the file is missing or malformed, or if its format requires a Bayesian network and it holds none.
     BudgetError
-        If reading it takes more than ``memory``.
+        If reading takes more than ``memory``.
     """
     return load_named(path, memory, check=check)
 
@@ -67,19 +73,23 @@ def load_dcop(
     Parameters
     ----------
     path : str or path
-        XCSP 2.1 (``.xml``) or pyDCOP (``.yaml``), or a model of costs of any other format, whose variables have an
-        agent each.
+        XCSP 2.1 (``.xml``), pyDCOP (``.yaml``), or a model of costs in any other format. In another format each
+        variable has an agent of its own.
     agents : str or path, optional
-        A YAML or JSON file: for each agent a list of its variables.
+        A YAML or JSON file that lists the variables of each agent.
     memory : int or str, optional
         As in :func:`load`.
+
+    Returns
+    -------
+    Dcop
 
     Raises
     ------
     FormatError
         If a file is missing or malformed.
     ModelError
-        If the model holds probabilities, or a variable has no agent or an unknown one.
+        If the model holds probabilities, or a variable has no agent or an unknown agent.
     BudgetError
         If reading takes more than ``memory``.
     """
@@ -104,7 +114,7 @@ def plan(
 ) -> Plan:
     """Plan a query, or ``"marginals"`` or ``"max-marginals"``, without computing anything.
 
-    Where variables are counted or maximised over alone, the plan is that of eliminating all others first.
+    If the query counts or maximises over given variables, the plan first eliminates all other variables.
 
     Takes the same arguments as :func:`solve` or :func:`marginals`, and returns the plan that those run: one of no steps
     if preprocessing leaves nothing to eliminate.
@@ -145,45 +155,48 @@ def solve(
     prune: bool = True,
     **options: Unpack[Keywords],
 ) -> Result:
-    """Answer a query exactly, or as well as the time allows.
+    """Answer a query exactly, or return bounds when the time is over.
 
     Parameters
     ----------
     model : Model, path or name of an example
     query : {"optimum", "partition", "count", "mmap"}
-        Minimum cost or most probable explanation with an assignment; log10 of the partition function or of
-        the probability of the evidence; the exact number of possible assignments; marginal MAP, the assignment of
-        ``maximize`` with the greatest sum over all other variables.
+        "optimum" is the minimum cost or the most probable explanation, with an assignment. "partition" is the log10 of
+        the partition function, or of the probability of the evidence. "count" is the exact number of possible
+        assignments. "mmap" is marginal MAP: the assignment of ``maximize`` with the greatest sum over all other
+        variables.
     evidence : mapping, text, path or None
-        Variable name → state label or index, or → one likelihood a state (soft evidence: the optimum and the
-        partition function are then of the product with these); the same as ``"x=1, y=yes"``; or an evidence
-        file. Indices count from 0; a text that is a label means that label, even if it looks like a number. Files
-        without names (``.uai``, ``.wcsp``) have variables ``x0``, ``x1``, …
+        Variable name → state label or index, or → one likelihood per state (soft evidence, which multiplies the model).
+        The text ``"x=1, y=yes"`` or an evidence file gives the same. Indices count from 0. A text that equals a label
+        means that label, even if it looks like a number. Variables of files without names (``.uai``, ``.wcsp``) are
+        called ``x0``, ``x1``, …
     project : names, path or None
-        Count assignments of these variables alone: those that some assignment of the others completes to one that is
-        possible. Of the partition function, sum their weights; functions of other variables have to be 0 or 1 then. By
-        default the variables that the file names (``c p show``, ``c ind``), else all.
+        Count the assignments of these variables that at least one assignment of the other variables completes to a
+        possible assignment. For the partition function, sum the weights of these assignments; functions of other
+        variables must then be 0 or 1. By default the variables that the file names (``c p show``, ``c ind``), or all
+        variables.
     maximize : names, path or None
-        The variables of marginal MAP: names, or a ``.query`` or ``.map`` file (how many, then their indices).
+        The variables of marginal MAP: names, or a ``.query`` or ``.map`` file (the number of variables, then their
+        indices).
     progress : bool or callable, optional
-        True draws what commands draw, on a terminal or in a notebook: reading, planning, compiling, bounds, and a bar.
-        A callable is called with (bytes done, bytes planned).
+        True shows the progress that commands show, on a terminal or in a notebook: reading, planning, compiling,
+        bounds, and a bar. A callable is called with (bytes done, bytes planned).
     on_bounds : callable, optional
-        Called with (lower, upper), what an optimum that bounds prove lies between, whenever one improved: costs, or
-        log10 of probabilities; None where one is not known yet.
+        Called with (lower, upper) whenever a bound on an optimum improves. Bounds are costs, or log10 of probabilities;
+        an unknown bound is None.
     method : {"auto", "dense", "rows", "diagram", "search"}, optional
-        How an optimum is proved where sweeping every cell would take long: "dense" sweeps all the same, "rows" keeps
-        partial assignments that mini-buckets do not exclude, "diagram" eliminates on decision diagrams below a bound,
-        "search" is depth-first branch and bound; "auto" tries them in turn, each for a while. A partition function or
-        a count is summed on decision diagrams by "diagram", by "search" with components that are counted once where
-        the model is clauses or mostly zero, and by "auto" in either way where that proves little work.
+        How to prove an optimum if a sweep over all cells would take long. "dense" sweeps all cells nevertheless. "rows"
+        enumerates the partial assignments that mini-buckets do not exclude. "diagram" eliminates on decision diagrams
+        below a bound. "search" is depth-first branch and bound. "auto" tries the methods in turns. A partition function
+        or a count is summed on decision diagrams by "diagram". "search" sums it by search with cached components if the
+        model consists of clauses or is mostly zero. "auto" uses either of the two if little work is predicted.
     upper_bound : number, optional
-        Only an assignment that is at least as good interests: of so much cost, or of this log10 of its probability.
+        Search only for assignments at least as good as this value: a cost, or a log10 of a probability.
     time : float, optional
-        Wall seconds after which the best assignment is returned with bounds, status ``bounded``. Reading the model
-        counts; if the time ends while the file is read, both bounds are None.
+        Wall seconds. After this time the best assignment is returned with bounds and status ``bounded``. Reading the
+        model counts; if the time ends while the file is read, both bounds are None.
     gap : float, optional
-        Also where the bounds differ by no more than this part of the larger one.
+        Stop also if the bounds differ by at most this fraction of the larger bound.
     prune : bool, optional
         Whether states and entries that cannot be part of an optimum are removed first.
     memory : int or str, optional
@@ -191,45 +204,53 @@ def solve(
     order : str or sequence of str, optional
         A heuristic (``"auto"``, ``"min-fill"``, ``"min-size"``, ``"min-degree"``, …) or variable names.
     order_time : float, optional
-        CPU seconds for the search of orders and trees; by default what the predicted run time justifies.
+        CPU seconds for the search of elimination orders and trees. The default depends on the predicted run time.
     tree : {"refined", "bucket", "junction"}, optional
+        Kind of tree along which variables are eliminated.
     seed : int, optional
-        Plans are a deterministic function of it.
+        Seed of the plan: the same seed gives the same plan.
     threads : int, optional
         Threads of the compiled kernels when no cluster is used; all cores by default.
     workers : int, optional
-        Start a local Dask cluster with so many processes.
+        Start a local Dask cluster of ``workers`` processes.
     scheduler : str, optional
         Address of a running Dask scheduler.
     client : distributed.Client, optional
         A connected client.
     representation : {"auto", "dense", "rows"}, optional
-        Whether tables hold every cell, or only the rows that are possible, sorted; "auto" takes rows where few prove
-        possible and all cells would take long or do not fit.
+        "dense" tables hold every cell; "rows" are sparse tables that hold only the possible rows, sorted. "auto" uses
+        sparse tables if few rows are possible and dense tables would take long or do not fit in memory.
     fit : {"auto", "slice", "spill", "spread", "store", "refuse"}, optional
-        What to do with a plan that does not fit ``memory``: condition on variables, keep large tables on
-        disk, neither, or the cheaper of the two. "store" keeps tables on disk where memory does not suffice, and in any
-        case leaves them in ``workdir``, as ``keep_tables=0`` does.
+        What to do with a plan that does not fit ``memory``: condition on variables ("slice"), store large tables on
+        disk ("spill"), refuse, or choose the cheaper of slicing and spilling ("auto"). "store" uses the disk if memory
+        does not suffice, and always leaves the tables in ``workdir``, as ``keep_tables=0`` does.
     disk : int or str, optional
-        Budget for tables on disk.
+        Budget for tables on disk, in bytes or as ``"4GB"``.
     workdir : path, optional
-        Run directory, shared with all workers; an interrupted run there is continued.
+        Run directory, shared with all workers. An interrupted run in this directory is continued.
     keep_tables : int or str, optional
-        Keep the tables that take at least so much in ``workdir``, as Zarr arrays with names and attributes, for whoever
-        wants to look at them afterwards; 0 keeps all. Of a plan whose tables are on disk, those that it stores anyway.
+        Leave every table of at least this size in ``workdir`` for inspection, as a Zarr array with names and
+        attributes; 0 leaves all tables. If the plan stores tables on disk, only the stored tables are left.
     tasks : {"auto", "steps"}, optional
-        What workers get. "auto" sends parts of the sweep that are worth a task, or nothing where the whole takes less
-        than sending it; "steps" sends each elimination and each message as a Dask future that depends on those of its
-        inputs, in every slice and box too, for whoever wants Dask's own view: some milliseconds each. Workers hold the
-        tables meanwhile; the plan's peak is what all of them hold together where they keep to its order. ``dask`` of
-        the answer says what was sent.
+        What workers receive. "auto" sends parts of the sweep that are large enough for a task, or nothing if the whole
+        sweep is faster than sending it. "steps" sends each elimination and each message as a Dask future that depends
+        on the futures of its inputs, also within slices and boxes. This shows the work in Dask's dashboard and costs
+        some milliseconds per future. Workers then hold the tables, and the plan's peak counts all workers together if
+        they follow its order. ``dask`` of the answer reports what was sent.
     dashboard : bool, optional
-        Serve Dask's page of local ``workers`` on this machine while they run; its address goes to standard error.
+        Serve Dask's dashboard of local ``workers`` on this machine during the run. Its address goes to standard error.
     gpus : int or "all", optional
-        Run large steps on so many GPUs, one process each: of this machine, or of the workers of ``scheduler`` or
-        ``client``. The plan then fits the memory of a device.
+        Run large steps on this number of GPUs, with one process per GPU, on this machine or on the workers of
+        ``scheduler`` or ``client``. The plan then fits the memory of a device.
     gpu_memory : int or str, optional
-        Budget for a device's memory; by default most of what is free there, but not more than ``memory``.
+        Budget for a device's memory, in bytes or as ``"4GB"``. By default most of the device's free memory, but at most
+        ``memory``.
+
+    Returns
+    -------
+    Result
+        The answer: ``status``, value or bounds, the assignment of an optimum or of marginal MAP, and how the answer was
+        computed.
 
     Raises
     ------
@@ -240,7 +261,7 @@ def solve(
     IncompatibleRunError
         If ``workdir`` belongs to another run or is in use.
     StoppedError
-        If a run in ``workdir`` was interrupted; it can be resumed.
+        If a run in ``workdir`` was interrupted. You can resume it.
     """
     if query not in VALUES:
         raise ModelError(f"unknown query {query!r}; one of {', '.join(VALUES)}")

@@ -24,16 +24,16 @@ Array = NDArray[Any]
 def why_walked_here(resources: Resources, drawing: Drawing | None, variable_draws: int, thrown_away: bool) -> str:
     """Return why draws are made by this machine's cores though a GPU was asked for; empty where the GPU makes them."""
     if thrown_away:
-        return "as totals that reach top are thrown away"
+        return "because draws that reach top are rejected"
     if resources.asked.remote:
-        return "as the GPUs are those of a cluster"
+        return "because the GPUs belong to a cluster"
     sweep = None if drawing is None else drawing.sweep
     if sweep is not None and (sweep.rows is not None or not sweep.is_whole or rows_of(sweep.algebra) is not None):
-        return "as tables are in slices, in boxes on disk, or rows"
+        return "because tables are in slices, in boxes on disk, or sparse"
     policy = SweepPolicy.current()
     start = PlanningPolicy.current().device_start_seconds if resources.device_sleeps else policy.least_walk_seconds
     if variable_draws < start * policy.walked_a_second:
-        return "which takes less than to start a device"
+        return "because this takes less time than starting a device"
     return ""
 
 

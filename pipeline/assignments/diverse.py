@@ -82,7 +82,7 @@ class DiverseAssignments:
             except BudgetError:
                 needed, allowed = format_bytes(allowance.taken), format_bytes(allowance.memory)
                 raise BudgetError(
-                    f"constraints that keep others apart from {len(chosen):,} assignments need at least {needed} of "
+                    f"the distance constraints to {len(chosen):,} assignments need at least {needed} of "
                     f"memory, allowed {allowed}; give a larger --memory"
                 ) from None
             constraints = len(chosen)
@@ -90,7 +90,7 @@ class DiverseAssignments:
             if found is None:
                 return
             if not self._is_distant(found.assignment, chosen):
-                raise InternalError("an assignment is too near to one before it")
+                raise InternalError("an assignment differs in too few variables from an earlier assignment")
             yield found
 
     def _is_distant(self, assignment: Assignment, chosen: Sequence[RankedAssignment]) -> bool:

@@ -44,9 +44,9 @@ def kept_options(options: Options, what: str) -> Options:
     given = [name for name in ("workdir", "keep_tables") if getattr(options, name)]
     given += ["tasks"] * (options.tasks == "steps")
     if given:
-        raise ModelError(f"{what} come from tables that stay while they are read; {given[0]!r} does not apply")
+        raise ModelError(f"{what} are read from stored tables; {given[0]!r} does not apply")
     if options.representation == "rows" and options.gpus is not None:
-        raise ModelError(f"{what} by rows come from tables that this machine's cores make; 'gpus' does not apply")
+        raise ModelError(f"{what} from sparse tables are computed on this machine's CPU cores; 'gpus' does not apply")
     return options
 
 
@@ -103,7 +103,7 @@ def _by_rows(prepared: Prepared, refused: BudgetError) -> Prepared:
     from ..budget.rows_fit import is_sparse
 
     counts = leaf_rows(prepared.network)
-    why = f"as {possible(prepared.network, counts)}, and all cells are refused: {refused}"
+    why = f"because {possible(prepared.network, counts)} and the dense sweep was refused: {refused}"
     rows = by_rows(_fitted(prepared, "spill"), counts, why, PATIENCE)
     asked = prepared.resources.asked
     if asked.representation == "dense" or asked.gpus is not None or not is_sparse(rows.problem):
@@ -124,10 +124,10 @@ def _over_before_a_device_starts(prepared: Prepared) -> Prepared | None:
 def kept_notes(prepared: Prepared, options: Options) -> tuple[str, ...]:
     """Say where tables were swept, or that they are rows, if that is not what was asked for."""
     if prepared.why_rows and options.representation != "rows":
-        return (f"tables are rows, {prepared.why_rows}",)
+        return (f"tables are sparse, {prepared.why_rows}",)
     if options.gpus is None or prepared.plan is None or prepared.resources.asked.gpus is not None:
         return ()
-    return ("all tables were swept on the CPU, which takes less than to start a device",)
+    return ("all tables were swept on the CPU, because this takes less time than starting a device",)
 
 
 def _fitted(prepared: Prepared, fit: Fit) -> Prepared:
@@ -156,7 +156,9 @@ def kept_tables(slices: Slices[T], sizes: tuple[int, ...], index: int, threads: 
     except RowsNoRoomError as error:
         raise no_room(error) from None
     except TooMuchWorkError:
-        raise BudgetError("by rows it takes longer than allowed; representation rows goes on however long") from None
+        raise BudgetError(
+            "sparse tables take longer than allowed; representation rows runs without this limit"
+        ) from None
     if there:  # where large ones lie, too
         leaves = {node: _fetched(table) for node, table in leaves.items()}
     return SweptTables(program.steps, {**leaves, **made}, sizes, states)
@@ -172,7 +174,7 @@ def _fetched(table: T) -> T:
 def no_room(error: RowsNoRoomError) -> BudgetError:
     """Return the refusal of tables of rows, with both numbers."""
     return BudgetError(
-        f"tables of rows need {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+        f"sparse tables need {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
         "give more memory, or leave out representation rows"
     )
 

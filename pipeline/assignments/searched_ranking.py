@@ -289,7 +289,7 @@ class SearchedRanking:
             (heapreplace if len(self._least) >= self.most else heappush)(self._least, -worth)
             if len(self._found) > 2 * self.most + 64:
                 self._forget(self.most)
-        self._need(int(self._held_bytes / RankingPolicy.current().memory_share), "assignments that wait for their rank")
+        self._need(int(self._held_bytes / RankingPolicy.current().memory_share), "assignments that are not ranked yet")
         return True
 
     def _forget(self, most: int) -> None:

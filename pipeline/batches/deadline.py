@@ -26,7 +26,7 @@ def seconds_until(clock: str, now: datetime | None = None) -> float:
         hour, minute = map(int, clock.split(":"))
         then = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
     except ValueError:
-        raise ModelError(f"{clock!r} is no time of day; write it like 06:30") from None
+        raise ModelError(f"{clock!r} is not a time of day; write it like 06:30") from None
     return (then - now + (timedelta(days=1) if then <= now else timedelta())).total_seconds()
 
 

@@ -266,8 +266,8 @@ def _models(place: Path, results: Path | None, note: Callable[[str], object]) ->
         names = ", ".join(printable(str(other)) for other in others[:_NAMED]) + (
             ", ..." if len(others) > _NAMED else ""
         )
-        what = "1 file is no model" if len(others) == 1 else f"{len(others)} files are no models"
-        note(f"{printable(str(place), 200)}: {what}, and not asked: {names}")
+        what = "1 file is not a model" if len(others) == 1 else f"{len(others)} files are not models"
+        note(f"{printable(str(place), 200)}: {what}, and were skipped: {names}")
     return [place / inside for inside in models]
 
 
@@ -285,7 +285,7 @@ def _plain_cell(cell: Any) -> Any:
     """Return a cell as a list in a file has it."""
     if isinstance(cell, Model):
         if not cell.source:
-            raise ModelError("a row of a batch has a model in memory; save it to a file, and give that")
+            raise ModelError("a row of a batch has a model in memory; save it to a file, and give the path")
         return cell.source
     if isinstance(cell, os.PathLike):
         return os.fspath(cell)
@@ -438,11 +438,11 @@ def _evidence(given: Any, base: Path) -> Any:
     if isinstance(given, str):
         return str(base / given) if isfile(base / given) else given
     if not isinstance(given, dict):
-        raise ModelError(f"evidence is a file, x=1,y=yes or states by name; found {type(given).__name__}")
+        raise ModelError(f"evidence must be a file, x=1,y=yes or states by name; found {type(given).__name__}")
     for name, finding in given.items():
         values = finding if isinstance(finding, list) else [finding]
         if not all(isinstance(value, str | int | float) for value in values):
-            raise ModelError(f"evidence on {shorten(repr(name))} is no state and no list of likelihoods")
+            raise ModelError(f"evidence on {shorten(repr(name))} is neither a state nor a list of likelihoods")
     return given
 
 
@@ -451,7 +451,7 @@ def _names(given: Any, base: Path) -> str | tuple[str, ...]:
     if isinstance(given, list):
         return tuple(map(_text, given))
     if not isinstance(given, str):
-        raise ModelError(f"variables are a file, x,y or a list of names; found {type(given).__name__}")
+        raise ModelError(f"variables must be a file, x,y or a list of names; found {type(given).__name__}")
     return str(base / given) if isfile(base / given) else given
 
 

@@ -27,7 +27,7 @@ def from_pyagrum(network: Any) -> Model:
     if hasattr(network, "utility") or not (hasattr(network, "cpt") or hasattr(network, "factors")):
         raise ModelError(
             f"a Bayesian network or Markov random field of pyAgrum is expected, found {type(network).__name__}; "
-            "utilities and decisions are not read"
+            "utilities and decisions are not supported"
         )
     variables = {network.variable(node).name(): network.variable(node) for node in network.nodes()}
     states = {name: [*variable.labels()] for name, variable in variables.items()}
@@ -50,8 +50,8 @@ def _tensor(tensor: Any) -> Table:
     if not abs(total - expected) <= _SUM_TOLERANCE * max(1.0, abs(expected)):
         name = shorten(", ".join(tensor.names))
         raise ModelError(
-            f"the table over {name} has cells that add up to {total:.9g}, and pyAgrum adds them up to {expected:.9g}: "
-            "this version of pyAgrum does not show the cells of the table; save the network as a file and load that"
+            f"the table over {name} has cells with the sum {total:.9g}, but pyAgrum gives the sum {expected:.9g}: "
+            "this version of pyAgrum does not show the cells of the table; save the network as a file and load the file"
         )
     return names, {}, array
 
@@ -75,7 +75,7 @@ def to_pyagrum(model: Model) -> Any:
         if model.kind == "markov":
             scope, table = [*function.scope], function.dense(model.dims)
             if not scope:
-                raise ModelError("pyAgrum has no factors without variables, of which the model has one")
+                raise ModelError("the model has a factor without variables, and pyAgrum cannot hold one")
             tensor = network.addFactor([model.names[v] for v in scope])
         else:
             scope, table = child_last(model, f)

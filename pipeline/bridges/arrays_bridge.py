@@ -49,10 +49,10 @@ def from_arrays(
     sizes = _integers(cardinalities, "numbers of states")
     own = [f"x{v}" for v in range(len(sizes))] if names is None else [*map(str, names)]
     if len({*own}) < len(own) or len(own) != len(sizes):
-        raise ModelError(f"{len(sizes)} variables have as many names, each its own, found {len({*own})}")
+        raise ModelError(f"{len(sizes)} variables need as many different names, found {len({*own})}")
     given, values = [*scopes], [*tables]
     if len(given) != len(values):
-        raise ModelError(f"each factor has a scope and a table, found {len(given)} scopes and {len(values)} tables")
+        raise ModelError(f"each factor needs a scope and a table, found {len(given)} scopes and {len(values)} tables")
     functions = []
     for k, (scope, table) in enumerate(zip(given, values, strict=True)):
         places = _integers(scope, f"the scope of factor {k}")
@@ -69,5 +69,5 @@ def _integers(given: ArrayLike, what: str) -> list[int]:
     """Return integers as a list, of a single number too."""
     array = np.asarray(given)
     if array.size and array.dtype.kind not in "iu":
-        raise ModelError(f"{what} are integers, found an array of {array.dtype}")
+        raise ModelError(f"{what} must be integers, found an array of {array.dtype}")
     return [int(each) for each in array.reshape(-1)]

@@ -204,7 +204,10 @@ class _Compiler:
         if name == "element":
             own, index = self._operands(given[0], nested=nested), self.operand(given[1], nested=nested)
             if nested and not np.isin(self._of(index), range(len(own))).all():
-                raise ModelError("an element inside another expression has an index within its list; it may leave it")
+                raise ModelError(
+                    "an element inside another expression must have an index within its list, but here "
+                    "the index may leave the list"
+                )
             output = self._hidden(sorted({int(value) for each in own for value in self._of(each)}))
             shifted = self._shifted(index)
             self._call("array_var_int_element", shifted, own, output)
@@ -226,7 +229,9 @@ class _Compiler:
 
     def _computed(self, name: str, own: list[Operand], nested: bool) -> Operand:
         if name in ("div", "mod", "pow") and nested and (name == "pow" or 0 in self._of(own[1])):
-            raise ModelError(f"{name!r} inside another expression is read where it always has a value; it may not here")
+            raise ModelError(
+                f"{name!r} inside another expression must always have a value, but here it may be undefined"
+            )
         self._check(int(np.prod([len(self._of(each)) for each in own])), repr(name))
         grids = np.meshgrid(*map(self._of, own), indexing="ij")
         output = self._hidden(np.unique(_results(name, grids)).tolist())
@@ -251,7 +256,7 @@ class _Compiler:
                 for each in defining:
                     self.root(each)
                 return found
-        raise ModelError(f"the constraint {shorten(name or str(expression))!r} is not read from CPMpy")
+        raise ModelError(f"the constraint {shorten(name or str(expression))!r} of CPMpy is not supported")
 
     # Booleans.
 

@@ -40,11 +40,11 @@ def labelled_model(
     labels = {variable: [typed_label(state) for state in own] for variable, own in states.items()}
     names = dict(zip(labels, map(str, labels), strict=True))
     if len(set(names.values())) < len(names):
-        raise ModelError("variables have names of their own as texts; some of these have the same one")
+        raise ModelError("variables need different names as texts, but some of these names are equal")
     functions = []
     for scope, orders, values in tables:
         if unknown := [v for v in scope if v not in names]:
-            raise ModelError(f"a table is over {shorten(str(unknown[0]))!r}, which is not a variable of the model")
+            raise ModelError(f"a table is over {shorten(str(unknown[0]))!r}, but this is not a variable of the model")
         array = np.asarray(values)
         if array.shape != tuple(len(labels[v]) for v in scope):
             shown = ", ".join(names[v] for v in scope)
@@ -91,9 +91,11 @@ def exported(model: Model, library: str, kinds: Sequence[str]) -> None:
         what = {"cost": "costs", "markov": "potentials", "bayes": "distributions"}[model.kind]
         raise ModelError(f"{library} has no networks of {what}; bucketflow.save writes .wcsp, .cfn, .xml or .yaml")
     if model.hidden:
-        raise ModelError(f"{library} has no hidden variables, of which the model has {model.hidden}")
+        raise ModelError(f"{library} has no hidden variables, but the model has {model.hidden}")
     if model.evidence:
-        raise ModelError(f"{library} keeps no evidence in a network, and the model has some: observe it there")
+        raise ModelError(
+            f"{library} stores no evidence in a network, but the model has evidence: observe it in the other program"
+        )
 
 
 def state_labels(model: Model, variable: int) -> list[str]:

@@ -59,7 +59,7 @@ def _distributions(graph: Any) -> Iterator[Table]:
     for node, data in graph.nodes(data=True):
         parents = [*data.get("parents", graph.predecessors(node))]
         if {*parents} != {*graph.predecessors(node)}:
-            raise ModelError(f"the parents of node {shorten(str(node))!r} are not those of its edges")
+            raise ModelError(f"the parents of node {shorten(str(node))!r} differ from the parents by its edges")
         if "table" not in data:
             raise ModelError(f"node {shorten(str(node))!r} has no distribution: give it the attribute 'table'")
         yield (*parents, node), {}, data["table"]

@@ -78,7 +78,7 @@ def _table(frame: Any, value: str, domains: Mapping[Any, Sequence[Any]], default
         at = tuple([[own[cell] for cell in frame[column].tolist()] for column, own in zip(scope, places, strict=True)])
     except KeyError as error:
         raise ModelError(
-            f"the table over {shown} has the state {error.args[0]!r}, which is none of its variable"
+            f"the table over {shown} has the state {error.args[0]!r}, which its variable does not have"
         ) from None
     numbers = np.asarray(frame[value].tolist())
     rows = np.zeros(shape, np.int64)

@@ -122,7 +122,9 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
         self._columns = [_Column.of(name, cells[:, k], self.bins) for k, name in enumerate(map(str, names))]
         columns = {column.name: column.states(cells[:, k]) for k, column in enumerate(self._columns)}
         if self.target in columns:
-            raise ModelError(f"a column has the name of the target, {self.target!r}; give another target")
+            raise ModelError(
+                f"a column has the name of the target, {self.target!r}; choose another name for the target"
+            )
         columns[self.target] = target_states.astype(np.int64)
         sizes = {column.name: max(len(column.labels), 1) for column in self._columns}
         sizes[self.target] = len(self.classes_)
@@ -146,7 +148,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
     def _parents(self, names: list[str]) -> dict[str, list[str]]:
         """Return the parents of every variable."""
         if self.edges is not None and self.model is not None:
-            raise ModelError("edges and a model are two structures; give one")
+            raise ModelError("edges and a model both define the structure; give only one of the two")
         edges = self.edges
         if self.model is not None:
             own = self.model.names
@@ -159,7 +161,7 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
             for name in pair:
                 if name not in parents:
                     raise ModelError(
-                        f"an edge names {name!r}, which is no column and not the target{meant(name, names)}"
+                        f"an edge names {name!r}, which is neither a column nor the target{meant(name, names)}"
                     )
             parents[pair[1]].append(pair[0])
         return parents

@@ -220,7 +220,7 @@ def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float)
     if spill.disk_bytes > cards * (room - chunk):
         raise BudgetError(
             f"the tables of the plan need {format_bytes(spill.disk_bytes)} of {cards} devices, which have "
-            f"{format_bytes(max(cards * (room - chunk), 0))} left beside their boxes; give more --gpu-memory"
+            f"{format_bytes(max(cards * (room - chunk), 0))} free beside their boxes; give more --gpu-memory"
         )
     spread = replace(spill, cards=cards, card_bytes=room, card_boxes=slots, resident=True)
     compute = ordered_sum(

@@ -173,8 +173,8 @@ def _refusal(whole: Plan, allowed_bytes: int) -> BudgetError:
     """Say what a plan needs that has to fit as it is."""
     where, ways = ("or more on a GPU", "--fit slice") if whole.device else ("of memory", "--fit slice or --fit spill")
     return BudgetError(
-        f"the plan needs {format_bytes(whole.peak_bytes)} {where}, allowed {format_bytes(allowed_bytes)}; {ways} would "
-        "find another way"
+        f"the plan needs {format_bytes(whole.peak_bytes)} {where}, allowed {format_bytes(allowed_bytes)}; {ways} may "
+        "avoid this"
     )
 
 

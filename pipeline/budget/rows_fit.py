@@ -81,7 +81,7 @@ def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
     """
     if (least := plan.model_bytes + plan.leaf_bytes + 3 * BudgetPolicy.current().margin_bytes) > memory_bytes:
         raise BudgetError(
-            f"tables of rows on disk need {format_bytes(least)}, with the rows of the model and a margin, allowed "
+            f"sparse tables on disk need {format_bytes(least)}, with the rows of the model and a margin, allowed "
             f"{format_bytes(memory_bytes)}; try a larger --memory"
         )
     return replace(plan, rows_stored=True, peak_bytes=min(plan.peak_bytes, memory_bytes))
@@ -144,7 +144,7 @@ def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Pl
     if not free or slices > policy.most_slices:
         where = f" in {plan.slices:,} slices" if plan.slices > 1 else ""
         raise BudgetError(
-            f"by rows a table needs at least {format_bytes(error.needed)}{where}, allowed "
+            f"a sparse table needs at least {format_bytes(error.needed)}{where}, allowed "
             f"{format_bytes(error.allowed)}; try a larger --memory"
         )
     return planner.with_options(by_rows=True).conditioned(plan, frozenset(chosen))

@@ -78,7 +78,8 @@ def stored_plan(planner: Planner, record: Mapping[str, Any]) -> Plan:
     plan = _made_again(planner, record)
     if structure(plan) != record["structure"]:
         raise IncompatibleRunError(
-            "this version of bucketflow makes other tables of the stored plan: go on with the version that made it, or "
+            "this version of bucketflow builds different tables for the stored plan: continue with the version that "
+            "made the plan, or "
             "use another --workdir"
         )
     return plan

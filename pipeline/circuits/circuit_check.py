@@ -74,7 +74,7 @@ class CircuitReport:
         if self.faults:
             return list(self.faults)
         shown = f"{self.nodes:,} nodes, {self.edges:,} edges, {self.count:,} assignments, log10 {self.log10:.12g}"
-        has = "; it has the assignments and the sum of the model" if self.compared else ""
+        has = "; its assignments and its sum equal the model's" if self.compared else ""
         return [f"smooth, deterministic and decomposable{has}", shown]
 
 
@@ -170,7 +170,7 @@ def _determinism_faults(graph: CircuitGraph) -> list[str]:
         pairs.append(np.array(list(combinations(gates.children[gates.starts[k] : gates.starts[k + 1]].tolist(), 2))))
         owners += [k + graph.n_leaves] * len(pairs[-1])
     wrong = np.array(owners, np.int64)[~_exclude_each_other(graph, np.concatenate(pairs))]
-    what = "is a sum of nodes that may hold together: not deterministic"
+    what = "is a sum of nodes that may be true together: not deterministic"
     return [f"node {node} {what}" for node in np.unique(wrong).tolist()]
 
 
@@ -214,7 +214,7 @@ def _model_faults(found: Circuit, model: Model, log10: float, count: int) -> lis
     """Compare a circuit, which is known to be one, with a model."""
     known = found.graph.variables
     if model.names != found.model.own_names or model.dims != known.dims[: len(model.dims)]:
-        raise ModelError("the circuit has other variables than the model")
+        raise ModelError("the circuit and the model have different variables")
     if model.kind == "cost":
         raise ModelError("the model has costs, and circuits have none")
     faults = [*_allowed_faults(found, model), *_value_faults(found, model)]

@@ -99,7 +99,9 @@ def read_circuit(path: str | PathLike[str], memory: int | None = None) -> Circui
     allowed = default_memory_bytes() if memory is None else memory
     try:
         if (ending := circuit_ending(path)) == ".ddnnf":
-            raise FormatError(str(path), None, "a circuit as .npz or .nnf", "d4's text, which is written only")
+            raise FormatError(
+                str(path), None, "a circuit as .npz or .nnf", "d4's text, which can be written but not read"
+            )
         if ending == ".nnf":
             return read_nnf(read_source(path, allowed))
         with Path(path).open("rb") as stream:
@@ -129,7 +131,7 @@ def _verify_shapes(entries: Mapping[str, NpzEntry]) -> None:
     parts = ("parts",) if "parts" in entries else ()
     shapes = {name: entries[name].shape for name in ("header", *_ARRAYS, *parts)}
     if unknown := entries.keys() - shapes.keys():
-        raise ValueError(f"an array {min(unknown)!r} that no circuit has")
+        raise ValueError(f"an unknown array {min(unknown)!r}")
     gates, values, indicators = (math.prod(shapes[name]) for name in ("is_sum", "values", "indicators"))
     expected = {
         **{name: (math.prod(shape),) for name, shape in shapes.items()},
@@ -192,10 +194,10 @@ def verify_numbers(graph: CircuitGraph) -> None:
     gates, dims = graph.gates, np.array(graph.variables.dims, np.int64)
     fits = len(gates.starts) == len(gates) + 1 and gates.starts[0] == 0 and gates.starts[-1] == len(gates.children)
     if not (len(gates) and fits and all(_stands_behind(graph, *part) for part in _checked_parts(graph))):
-        raise ValueError("a node that does not stand behind its children")
+        raise ValueError("a node that comes before one of its children")
     variables, states = graph.indicators
     if not ((variables >= 0) & (variables < len(dims))).all() or not ((states >= 0) & (states < dims[variables])).all():
-        raise ValueError("an indicator of a state that no variable has")
+        raise ValueError("an indicator of a state that does not exist")
     if graph.parameters.shape != (2, len(graph.values)) or not ((graph.values > 0) & (graph.values < np.inf)).all():
         raise ValueError("parameters that are not finite and above 0")
     for f, scope in graph.scopes.items():
@@ -261,13 +263,17 @@ def literal_weights(graph: CircuitGraph) -> dict[int, float]:
     """
     known = graph.variables
     if wide := [v for v, dim in enumerate(known.dims) if dim > 2]:
-        raise ModelError(f"{known.names[wide[0]]!r} has {known.dims[wide[0]]} states, an .nnf has literals; write .npz")
+        raise ModelError(
+            f"{known.names[wide[0]]!r} has {known.dims[wide[0]]} states, and an .nnf holds only literals "
+            "of two states; write .npz"
+        )
     weights: dict[int, float] = {}
     for f, entry, value in zip(*graph.parameters.tolist(), graph.values.tolist(), strict=True):
         scope = graph.scopes.get(f, ())
         if len(scope) != 1:
             raise ModelError(
-                f"function {f} weighs {len(scope) or 'no'} variables, an .nnf has weights of literals; write .npz"
+                f"function {f} weighs {len(scope) or 'no'} variables, and an .nnf holds only weights of literals; "
+                "write .npz"
             )
         literal = (scope[0] + 1) * (1 if entry else -1)
         weights[literal] = weights.get(literal, 1.0) * value

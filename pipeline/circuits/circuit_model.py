@@ -83,17 +83,17 @@ def circuit(
         If the circuit does not fit ``memory``, with both numbers.
     """
     if given := [name for name in options if name not in _TAKEN]:
-        raise ModelError(f"a circuit is made in this process, by rows; {given[0]!r} does not apply")
+        raise ModelError(f"a circuit is built in this process, from sparse tables; {given[0]!r} does not apply")
     model = given_model(model, options.get("memory"))
     if model.kind == "cost":
-        raise ModelError("a circuit is made of probabilities, potentials or clauses, and this model has costs")
+        raise ModelError("a circuit is built from probabilities, potentials or clauses, but this model has costs")
     if model.summed:
-        raise ModelError(f"{model.summed}: a circuit is over all variables")
+        raise ModelError(f"{model.summed}: a circuit covers all variables")
     hard, soft = split_evidence(model, evidence)
     if soft:
-        raise ModelError("a circuit takes soft evidence when it is evaluated, not when it is made")
+        raise ModelError("a circuit takes soft evidence when it is evaluated, not when it is built")
     if method not in get_args(CircuitMethod):
-        raise ModelError(f"method is {method!r}; a circuit is made by {', '.join(get_args(CircuitMethod))}")
+        raise ModelError(f"method is {method!r}; a circuit is built by {', '.join(get_args(CircuitMethod))}")
     if out is None:
         return Circuit(*made_circuit(model, hard, Options(**options), method, report))
     from .circuit_files import circuit_ending

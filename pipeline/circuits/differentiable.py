@@ -137,7 +137,7 @@ class LogPartition:
         for name, own in (evidence or {}).items():
             if (v := self.model.index.get(name, -1)) < 0 or tuple(np.shape(own)) != (self.model.dims[v],):
                 raise ModelError(
-                    f"evidence has {name!r}; expected logarithms for all states of a variable of the model"
+                    f"evidence has {name!r}; expected one logarithm for each state of a variable of the model"
                 )
             found[v] = own
         return found
@@ -263,10 +263,10 @@ def partition_in(
         If the tables do not fit ``memory``.
     """
     if given := [name for name in options if name not in _TAKEN]:
-        raise ModelError(f"what is derived is computed by another framework, whole; {given[0]!r} does not apply")
+        raise ModelError(f"derivatives are computed by the other framework as a whole; {given[0]!r} does not apply")
     model = given_model(model, options.get("memory"))
     if model.kind == "cost":
-        raise ModelError("sums are of probabilities, potentials or clauses, and this model has costs")
+        raise ModelError("sums need probabilities, potentials or clauses, but this model has costs")
     if not model.dims:
         raise ModelError("a model without variables has nothing to sum")
     asked = Options(**options)
@@ -330,7 +330,7 @@ def _order(model: Model, order: Any) -> Any:
     if isinstance(order, str):
         return order
     if sorted(order) != sorted(model.own_names):
-        raise ModelError("an order has to name each variable of the model once")
+        raise ModelError("an order must name each variable of the model exactly once")
     return (*[model.index[name] for name in order], *range(len(model.own_names), len(model.dims)))
 
 

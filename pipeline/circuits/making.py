@@ -54,7 +54,7 @@ class CircuitOrigin:
 
 def price(most_bytes: int, most_seconds: float) -> str:
     """Say what the cells of buckets would take."""
-    return f"all cells of its buckets would take {format_bytes(most_bytes)} and {most_seconds:.3g} s"
+    return f"dense buckets would take {format_bytes(most_bytes)} and {most_seconds:.3g} s"
 
 
 def made_circuit(
@@ -96,7 +96,7 @@ def made_circuit(
     buckets = BucketCircuit(reduce_model(linked, "partition", evidence, every), options, disks[0])
     search = TracedCircuit(reduce_model(model, "partition", evidence, every), options, disks[1])
     if method == "search" and search.formula is None:
-        raise ModelError("a search makes no circuit of this model: its functions are too many clauses")
+        raise ModelError("a search cannot build a circuit of this model: its functions give too many clauses")
     ways: list[CircuitMaker] = [way for way in (buckets, search) if method in ("auto", way.method)]
     seconds, refusals = CircuitPolicy.current().first_turn_seconds, list[str]()
     if buckets.most_seconds > seconds:  # before an order is searched for them

@@ -57,7 +57,7 @@ class _NnfDraft:
         try:
             return [int(word) for word in words[1:]]
         except ValueError:
-            raise self.fail(line, "numbers behind the letter of a node", words) from None
+            raise self.fail(line, "numbers after the letter of a node", words) from None
 
     def _weight(self, line: int, words: Sequence[str]) -> None:
         try:
@@ -134,7 +134,7 @@ def read_nnf(source: Source) -> CircuitGraph:
             continue
         draft.read(number, words)
     if header is None or len(draft.nodes) != header[0] or not draft.nodes:
-        nodes = "a header 'nnf NODES EDGES VARIABLES'" if header is None else f"{header[0]} nodes, one at least"
+        nodes = "a header 'nnf NODES EDGES VARIABLES'" if header is None else f"{header[0]} nodes, at least one"
         raise FormatError(path, None, nodes, f"{len(draft.nodes)}" if header else "none")
     return draft.made()
 

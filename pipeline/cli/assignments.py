@@ -83,7 +83,7 @@ def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:
     if query == SAMPLE and not (asked["samples"] is not None and asked["out"]):
         raise click.UsageError("--query sample needs --samples and --out")
     if asked["all_optimal"] and asked["within"] is not None:
-        raise click.UsageError("--all-optimal lists what is within 0 of the optimum; leave out --within")
+        raise click.UsageError("--all-optimal means --within 0; leave out --within")
     if asked["diverse"] and asked["best"] is asked["within"] is None:
         raise click.UsageError("--diverse goes with --best or --within")
     if asked["out"] and query != SAMPLE:
@@ -93,13 +93,13 @@ def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:
     if not given:
         return {"out": asked["out"]} if asked["out"] else {}
     if outer := [name for name in ("project", "maximize") if options.pop(name) is not None]:
-        raise click.UsageError(f"--{outer[0]} is not for {what}, which are of all variables")
+        raise click.UsageError(f"--{outer[0]} does not apply to {what}, which cover all variables")
     if query == SAMPLE:
         asked["upper_bound"] = options.pop("upper_bound")
     proving = [name for name in options_for("proving") if name != ("upper_bound" if query == SAMPLE else "time")]
     flags = [OPTION_ROWS[name].flag for name in proving if options.pop(name) != OPTION_ROWS[name].default]
     if flags := [*flags, *["no-prune"] * no_prune]:
-        raise click.UsageError(f"--{flags[0]} is for one optimum or sum, not for {what}")
+        raise click.UsageError(f"--{flags[0]} is for a single optimum or sum, not for {what}")
     return asked
 
 

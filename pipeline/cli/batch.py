@@ -135,7 +135,7 @@ def _title(prices: list[tuple[Row, Price]], lines: int, waiting: int) -> str:
     told += [f"{kinds['alone']:,} between bounds"] if kinds["alone"] else []
     told += [f"{refused:,} refused"] if refused else []
     told += [f"{kinds['wrong'] - refused:,} wrong"] if kinds["wrong"] > refused else []
-    told += [f"{waiting:,} to be priced later"] if waiting else []
+    told += [f"{waiting:,} whose time is not predicted yet"] if waiting else []
     more = f"; the {policy.price_lines} largest" if lines > policy.price_lines else ""
     return ", ".join(told) + more
 

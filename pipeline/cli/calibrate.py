@@ -49,9 +49,9 @@ def warm() -> None:
     from ...tasks.compiler.code_cache import code_home
 
     try:
-        click.echo(f"keeping machine code in {code_home()}")
+        click.echo(f"storing machine code in {code_home()}")
     except OSError as error:
-        raise BucketflowError(f"there is no folder to keep machine code in: {error}") from None
+        raise BucketflowError(f"no folder can store machine code: {error}") from None
     for name, seconds in _compiled_ahead():
         click.echo(f"{name:24}{seconds:6.1f} s")
 
@@ -371,7 +371,7 @@ def print_tuning(found: Tuning) -> None:
             ("chosen among", ", ".join(found.launches)),
         ]
     )
-    shown = table("on the steps held out", "")
+    shown = table("on the held-out steps", "")
     for column in ("RSS", "deviance²", "missed", "gain", "mean gain", "of best"):
         shown.add_column(column, justify="right", no_wrap=True)
     for each in found.scores:
@@ -383,4 +383,4 @@ def print_tuning(found: Tuning) -> None:
         show(_whole_table(found.whole))
     print_rows([("decided", found.text), *([("kept in", found.path)] if found.stored else [])])
     if found.predicts:
-        print_rows([("interval", f"nine of ten steps took {low:.2f} to {high:.2f} times what was predicted")])
+        print_rows([("interval", f"nine of ten steps took {low:.2f} to {high:.2f} times their predicted time")])

@@ -133,7 +133,7 @@ def evaluate(
     """
     if assignment:
         if evidence or cases or samples is not None or gpus or query != "partition":
-            raise click.UsageError("--assignment is evaluated on a model, and goes with --json and --memory alone")
+            raise click.UsageError("--assignment is evaluated on a model, and goes only with --json and --memory")
         print_evaluation(file, assignment, as_json, memory)
         return
     from ..circuits.circuit_model import load_circuit, one_case
@@ -141,11 +141,11 @@ def evaluate(
     from ..formats.read import evidence_of
 
     if (samples is not None) != (query == "sample"):
-        raise click.UsageError("--samples goes with --query sample, which needs it")
+        raise click.UsageError("--samples and --query sample need each other")
     if cases is not None and (evidence or query in ("sample", "count")):
-        raise click.UsageError("--cases goes with no --evidence, and with partition, optimum and marginals only")
+        raise click.UsageError("--cases excludes --evidence, and goes with partition, optimum and marginals only")
     if query == "count" and evidence:
-        raise click.UsageError("a count is of all assignments of the circuit; compile it with --evidence")
+        raise click.UsageError("a count covers all assignments of the circuit; give --evidence when you compile it")
     found = load_circuit(file, memory=memory)
     if cases is None:
         given = one_case(found.model, evidence_of(found.model, evidence))

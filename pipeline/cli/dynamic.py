@@ -93,7 +93,7 @@ def _verify(asked: dict[str, Any]) -> None:
     if asked["lag"] is not None and asked["query"] != "filter":
         raise click.UsageError("--lag goes with --query filter only")
     if asked["query"] == "path" and asked["variables"] != "all":
-        raise click.UsageError("--query path has the states of all variables; leave out --variables")
+        raise click.UsageError("--query path gives the states of all variables; leave out --variables")
     if asked["steps"] is None and asked["evidence"] is None:
         raise click.UsageError("give --steps, or --evidence with a row for each step")
 
@@ -103,7 +103,7 @@ def _suffixes(text: str | None) -> tuple[str, str] | None:
         return None
     before, comma, now = text.partition(",")
     if not comma:
-        raise click.UsageError(f"--suffixes takes two, as _0,_1 or _prev, and not {text!r}")
+        raise click.UsageError(f"--suffixes takes two, as _0,_1 or _prev, not {text!r}")
     return before.strip(), now.strip()
 
 

@@ -56,7 +56,7 @@ def guarded(command: Callable[..., T]) -> Callable[..., T]:
         except BucketflowError as error:
             _end(str(error), error.exit_code)
         except MemoryError:
-            _end("out of memory; give a smaller --memory or --gpu-memory, so that the plan fits", 3)
+            _end("out of memory; give a smaller --memory or --gpu-memory, so that the plan uses less", 3)
         except KeyboardInterrupt as stop:
             _end(str(stop) or "stopped", codes[0] if codes else _STOPPED)
 

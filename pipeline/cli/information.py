@@ -183,7 +183,7 @@ def _lines(model: Model, found: dict[str, Any]) -> list[str]:
         lines.append(f"findings that matter to {told['of']}, bits")
         for each in told["findings"]:
             omitted, alone = rounded_sum(each["omitted_bits"]), rounded_sum(each["alone_bits"])
-            lines.append(f"  {each['finding']}  left out {omitted}, alone {alone}")
+            lines.append(f"  {each['finding']}  without it{omitted}, alone {alone}")
         if not told["findings"]:
             lines.append("  there are no findings")
     if told := found.get("conflict"):

@@ -195,7 +195,7 @@ def _leaving(job: Job) -> Iterator[None]:
         if record.state not in ("waiting", "running"):
             raise
         ways = f"bucketflow watch {job.folder} shows it, bucketflow cancel {job.folder} stops it"
-        raise KeyboardInterrupt(f"job {record.id} is {record.state} and goes on; {ways}") from None
+        raise KeyboardInterrupt(f"job {record.id} is {record.state} and continues; {ways}") from None
 
 
 def _print_table(facts: list[Any]) -> None:

@@ -63,7 +63,7 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
 
         answer_ending(out)
         if wanted:
-            raise click.UsageError("--out writes posteriors, no information measures")
+            raise click.UsageError("--out writes posteriors, not information measures")
     model, read_seconds = load(file, options, as_json)
     _, evidence, rest = keywords_of(model, options)
     asked = {key: rest.pop(key) for key in ("variables", "joint", "maximum", "uai_out", "derivatives")}
@@ -71,7 +71,8 @@ def marginals(file: str, as_json: bool, cases: str | None, out: str | None, **op
     if wanted:
         if cases or tables or asked["variables"] != "all":
             raise click.UsageError(
-                "--entropy, --mutual, --conditional, --voi, --relevant, --sensitivity and --conflict go with none of "
+                "--entropy, --mutual, --conditional, --voi, --relevant, --sensitivity and --conflict cannot be "
+                "combined with "
                 "--cases, --variables, --joint, --max, --uai-out and --derivatives"
             )
         print_information(model, evidence, wanted, rest, as_json)

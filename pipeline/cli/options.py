@@ -346,7 +346,7 @@ def _ran_warm(name: str, options: dict[str, Any]) -> bool:
     except (ConnectionError, TimeoutError, ValueError):
         pass
     if printed:
-        raise BucketflowError("the server that keeps models ended in the middle of the answer; run the command again")
+        raise BucketflowError("the server that caches models ended during the answer; run the command again")
     return False
 
 

@@ -63,7 +63,7 @@ def reproduce(
     if listed or name is None:
         given = {"data": data, "only": only, "sample": sample, "gpus": gpus, "out": out, "page": page}
         if unused := [flag for flag, value in given.items() if value]:
-            raise click.UsageError(f"--{unused[0]} is for a paper that is repeated: give its NAME, and no --list")
+            raise click.UsageError(f"--{unused[0]} applies to a single paper: give its NAME, and leave out --list")
         print_rows(listing([paper(each) for each in ([name] if name else PAPERS)]))
         return
     asked = paper(name).only(only, sample)

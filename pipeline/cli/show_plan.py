@@ -113,7 +113,7 @@ def print_plan(found: Outlook) -> None:
     if prepared is None:
         print_rows([("method", found.unswept) if found.unswept else ("no plan", found.refused)])
     elif prepared.plan is None:
-        click.echo("Preprocessing gives the answer: no table has to be swept.")
+        click.echo("Preprocessing gives the answer: no sweep is needed.")
         rows = [*_gone_rows(prepared), *_fallen_rows(prepared)]
         command = f"bucketflow solve … --query {found.question.query} answers immediately"
         print_rows([*rows, ("predicted", "0 s"), ("next", command)])
@@ -191,7 +191,10 @@ def _remainder_rows(left: Remainder, unswept: str) -> list[tuple[str, str]]:
     bounds = left.bounds
     if bounds.status == "bounded":
         known = f"at least {shown_number(bounds.lower)}, at most {shown_number(bounds.upper)}"
-        way = "by bounds: rows, diagrams, search and sweeps of what is left take turns; --time ends with an interval"
+        way = (
+            "by bounds: sparse tables, diagrams, search and sweeps of the remaining problem take turns; --time ends "
+            "with an interval"
+        )
         rows = [("optimum", known), *([] if unswept else [("solve", way)])]
     else:
         known = "no assignment is possible" if bounds.lower is None else f"{shown_number(bounds.lower)}, proved"
@@ -296,7 +299,9 @@ def _fallen_rows(prepared: Prepared) -> list[tuple[str, str]]:
     fallen = prepared.network.fallen
     if not (fallen.states or fallen.entries):
         return []
-    return [("impossible", f"{fallen.states:,} states and {fallen.entries:,} entries of functions, not planned for")]
+    return [
+        ("impossible", f"{fallen.states:,} states and {fallen.entries:,} entries of functions, removed before planning")
+    ]
 
 
 def _steps_table(prepared: Prepared, plan: Plan) -> Table:

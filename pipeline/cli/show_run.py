@@ -194,7 +194,7 @@ def fitted(
     room = _room(cells, spare[:left_out], width)
     made = table(title)
     if left_out:
-        made.caption, made.caption_justify = f"not shown, for want of room: {', '.join(spare[:left_out])}", "left"
+        made.caption, made.caption_justify = f"not shown on this narrow terminal: {', '.join(spare[:left_out])}", "left"
     for name in kept:
         least = _least_width(cells[name])
         more = min(max(map(cell_len, cells[name])) - least, max(room, 0))

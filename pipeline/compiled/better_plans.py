@@ -130,7 +130,7 @@ class BetterPlans:
             found = racer.outcome()
         except Exception as error:
             self._due = float("inf")
-            logging.getLogger(__name__).warning("bucketflow: no better plan was searched for: %s", error)
+            logging.getLogger(__name__).warning("bucketflow: the search for a better plan failed: %s", error)
             return
         if (
             found is not None

@@ -84,7 +84,7 @@ def _answers(
     """Answer block by block, perhaps in the arrays of all."""
     chosen = Resources(in_memory(**options) if options else compiled.options)
     if chosen.asked.gpus is not None and compiled.options.gpus is None:
-        raise ModelError("batches run on GPUs if the model is compiled for them: compile(model, gpus=…)")
+        raise ModelError("batches run on GPUs only if the model is compiled for GPUs: compile(model, gpus=…)")
     others = {v: f for v, f in findings.items() if v not in cases.columns}
     runner = _Runner(compiled, others, tuple(variables), cases, whole)
     if compiled.device is not None:

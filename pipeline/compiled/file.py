@@ -145,7 +145,7 @@ def _check_seal(file: BinaryIO) -> None:
     file.seek(max(size - len(_SEAL) - _DIGITS, 0))
     seal = file.read()
     if not seal.startswith(_SEAL):
-        raise _SealError("no checksum at its end: it was cut short, or another version wrote it; compile it again")
+        raise _SealError("no checksum at its end: it is truncated, or another version wrote it; compile it again")
     if seal != _SEAL + b"%08x" % _checksum(file, size - _DIGITS):
         raise _SealError("a damaged one: its checksum differs")
     file.seek(0)
@@ -165,7 +165,7 @@ def _rebuilt(header: Mapping[str, Any], arrays: Mapping[str, Array]) -> Saved:
     functions = tuple(range(len(model.functions))) if header["families"] else ()
     variables, joints = tuple(range(len(model.dims))), tuple(tuple(j) for j in header["joints"])
     if not {*chain(*joints), *header["findings"]} <= {*variables}:
-        raise ValueError("joints or findings of variables that are not there")
+        raise ValueError("joints or findings of variables that do not exist")
     asked = BeliefRequest(variables, joints, functions)
     network = network_of(model, asked)
     targets = local_targets(network, asked)
@@ -231,5 +231,5 @@ def _flat(arrays: list[Array]) -> Array:
 
 def _cut(array: Array, sizes: list[int]) -> list[Array]:
     if sum(sizes) != array.size:
-        raise ValueError(f"{array.size} numbers where {sum(sizes)} are expected")
+        raise ValueError(f"{array.size} numbers instead of {sum(sizes)}")
     return np.split(array, np.cumsum(sizes)[:-1]) if sizes else []

@@ -113,7 +113,7 @@ class InformedState(CompiledState):
     @one_at_a_time
     def _conditional(self, wanted: list[str], listed: list[str]) -> Array:
         if not listed:
-            raise ModelError("a conditional table is of one variable or more; name some")
+            raise ModelError("a conditional table needs at least one variable")
         logs, posteriors, last = self._joint_parts(self._variables([*wanted, *listed]), len(wanted))
         # Each row is scaled by itself: what is given may be less probable than the least number.
         tops = logs.max(axis=tuple(range(len(wanted), logs.ndim)), keepdims=True)
@@ -145,12 +145,12 @@ class InformedState(CompiledState):
         asked = asked_of(self.model, variables, (), False).variables
         observed = {v for v, finding in self.findings.items() if np.count_nonzero(finding) <= 1}
         if target in observed:
-            raise ModelError(f"{name!r} is observed: nothing is left to be told of it")
+            raise ModelError(f"{name!r} is observed: no further finding is informative")
         others = [v for v in asked if v != target and v not in observed]
         found = self._cases([target], others)
         logs = found.log10_evidence
         if (top := logs.max()) == -math.inf:
-            raise ModelError("the findings are impossible: nothing has a distribution under them")
+            raise ModelError("the findings are impossible: no distribution exists under them")
         weights = 10.0 ** (logs - top)
         names, weights = [self.model.names[v] for v in others], weights / weights.sum()
         gained = {own: gained_bits(weights, found[own]) for own in names}
@@ -184,7 +184,7 @@ class InformedState(CompiledState):
         always = {} if own is None else {target: own}
         found = answered_cases(self, always, Cases(len(held), columns), [target])
         if found.log10_evidence[0] == -math.inf:
-            raise ModelError("the findings are impossible: nothing has a distribution under them")
+            raise ModelError("the findings are impossible: no distribution exists under them")
         table, names = found[name], [self.model.names[v] for v in given]
         rows = [
             FindingRelevance(
@@ -233,7 +233,7 @@ class InformedState(CompiledState):
         others = [place for place in range(len(dims)) if place != last]
         found = self._cases([variables[place] for place in others], [variables[last]])
         if found.log10_evidence.max() == -math.inf:
-            raise ModelError("the findings are impossible: nothing has a distribution under them")
+            raise ModelError("the findings are impossible: no distribution exists under them")
         shape = [dims[place] for place in others]
         posteriors = found[self.model.names[variables[last]]]
         return found.log10_evidence.reshape(shape), posteriors.reshape([*shape, dims[last]]), last

@@ -201,7 +201,7 @@ def check_tables(network: Network, memory_bytes: int) -> None:
     if table_bytes > 2 * network.model.nbytes and (needed := COPIES * table_bytes) > memory_bytes:
         raise BudgetError(
             f"bounds need {format_bytes(needed)} for functions that take {format_bytes(table_bytes)} as tables of all "
-            f"their assignments, allowed {format_bytes(memory_bytes)}; give a larger --memory, or let it be swept"
+            f"their assignments, allowed {format_bytes(memory_bytes)}; give a larger --memory, or use --method dense"
         )
 
 

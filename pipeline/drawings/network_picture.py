@@ -69,7 +69,9 @@ def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Ed
     if len(nodes) > DisplayPolicy.current().network_nodes:
         nodes, weights = _communities(nodes, edges)
         edges, directed = list(weights), False
-        told += f", drawn as {len(nodes):,} communities; lines are as wide as the edges between them are many"
+        told += (
+            f", drawn as {len(nodes):,} communities; a line's width shows the number of edges between two communities"
+        )
     sizes = {node.key: _size(node) for node in nodes}
     places = placed(sizes, edges, directed)
     canvas = Canvas()
@@ -187,7 +189,7 @@ def _communities(nodes: Sequence[NetworkNode], edges: Sequence[Edge]) -> tuple[l
     Communities of greatest modularity (Blondel et al. 2008); functions belong to those of their variables.
     """
     if find_spec("networkx") is None:
-        why = f"a network of {len(nodes):,} nodes is drawn by its communities, which networkx finds"
+        why = f"a network of {len(nodes):,} nodes is drawn by its communities, and finding them needs networkx"
         raise BucketflowError(f"{why}: {install_hint('draw')}")
     import networkx  # type: ignore[import-untyped,unused-ignore]
 

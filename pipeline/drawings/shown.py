@@ -65,7 +65,7 @@ def terminal_columns() -> int:
     return get_terminal_size((PIPE_COLUMNS, 24)).columns
 
 
-def first_lines(lines: Iterable[str], all_in: str = "to_dict() and to_json() have all") -> str:
+def first_lines(lines: Iterable[str], all_in: str = "to_dict() and to_json() give all") -> str:
     """Return lines as text: at most :data:`MOST_LINES`, then a line that says where all of them are."""
     return "\n".join(shortened(lines, all_in))
 
@@ -81,4 +81,4 @@ def shortened(lines: Iterable[str], all_in: str) -> Iterator[str]:
 def first_words(text: str) -> str:
     """Return the words of a text that fit into :data:`MOST_LINES` lines of a pipe."""
     most = MOST_LINES * PIPE_COLUMNS
-    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} … shortened; to_dict() has all"
+    return text if len(text) <= most else f"{text[:most].rpartition(' ')[0]} … shortened; to_dict() gives all"

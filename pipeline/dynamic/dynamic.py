@@ -70,7 +70,9 @@ def dynamic(
     """
     chosen = in_memory(**options)
     if chosen.gpus is not None or chosen.workers or chosen.remote:
-        raise ModelError("a dynamic network goes from step to step in this process; leave out gpus, workers, scheduler")
+        raise ModelError(
+            "a dynamic network is computed step by step in this process; leave out gpus, workers, scheduler"
+        )
     first = given_model(initial, chosen.memory)
     then = None if transition is None else given_model(transition, chosen.memory)
     return DynamicNetwork(template_of(first, then, suffixes), chosen)
@@ -207,7 +209,8 @@ class DynamicNetwork:
         needed = each * min(block + -(-count // block), count)
         if needed > free:
             raise BudgetError(
-                f"messages between {count:,} steps need {format_bytes(needed)} at checkpoints, beside tables of "
+                f"messages between {count:,} steps need {format_bytes(needed)} at checkpoints, in addition to tables "
+                "of "
                 f"{format_bytes(tables)} allowed {format_bytes(free)}"
             )
         return block
@@ -246,7 +249,7 @@ class DynamicNetwork:
             past = states
             yield StatePath(model, states, -energy / math.log(10), None, template.notes)
         if not abs(total + energy) <= _TOLERANCE * max(1.0, abs(energy)):
-            raise InternalError(f"the decoded path has ln {total}, the sweeps found {-energy}")
+            raise InternalError(f"the decoded path has ln {total}, the sweeps gave {-energy}")
 
     def _sum_walk_of(self, cases: Cases) -> tuple[SumWalk, tuple[int, ...]]:
         columns = {self.names[v]: column for v, column in cases.columns.items()}

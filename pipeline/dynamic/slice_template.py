@@ -111,7 +111,7 @@ def template_of(initial: Model, transition: Model | None, suffixes: Suffixes | N
     interface = _interface(both, names, later)
     n = len(names.slice)
     shifted = {v: n + interface.index(k) for v, k in names.before.items() if k in interface}
-    told = [f"what {_listed(both, names, passed)} alone has in the transition is not used"] if passed else []
+    told = [f"functions of {_listed(both, names, passed)} alone in the transition are not used"] if passed else []
     model = Model(
         "markov",
         names.slice,
@@ -132,11 +132,13 @@ def template_of(initial: Model, transition: Model | None, suffixes: Suffixes | N
 def _verify(model: Model) -> None:
     """Refuse models whose slices would mean something else."""
     if model.kind == "cost":
-        raise ModelError("a dynamic network has probabilities or potentials; a cost network has none")
+        raise ModelError("a dynamic network needs probabilities or potentials, and a cost network has none")
     if model.hidden:
-        raise ModelError("a noisy node or a constraint has hidden variables, which slices of a dynamic network lack")
+        raise ModelError(
+            "a noisy node or a constraint has hidden variables, and slices of a dynamic network must not have any"
+        )
     if model.evidence:
-        raise ModelError("the file of a slice holds evidence; give it by step, in the evidence of the question")
+        raise ModelError("the file of a slice holds evidence; give the evidence by step instead")
 
 
 def _paired(initial: Model | None, both: Model, suffixes: Suffixes | None) -> _Names:
@@ -180,7 +182,7 @@ def _pairing(
     present = [base for base, past in places.values() if not past]
     order = list(listed) if listed is not None else present
     if missing := [name for name in order if name not in present]:
-        return f"{missing[0]!r} is not there now"
+        return f"{missing[0]!r} does not exist in the current slice"
     index = {name: k for k, name in enumerate(order)}
     return _Names(
         tuple(order),
@@ -226,7 +228,7 @@ def _interface(both: Model, names: _Names, later: Sequence[Function]) -> tuple[i
     """Return the variables of a slice that the next one reads."""
     read = sorted({names.before[v] for function in later for v in function.scope if v in names.before})
     if not read:
-        raise ModelError("no variable depends on the step before: ask each step by itself")
+        raise ModelError("no variable depends on the step before: query each step separately")
     return tuple(read)
 
 

@@ -37,7 +37,7 @@ def evidence_by_step(model: Model, evidence: Any, steps: int | None) -> Cases:
     if not count:
         raise ModelError("a dynamic network has at least one step: give steps, or evidence with a row for each")
     if found.count > count:
-        raise ModelError(f"there are {count:,} steps, and evidence of {found.count:,}")
+        raise ModelError(f"there are {count:,} steps, but evidence for {found.count:,}")
     columns = {v: _padded(column, count) for v, column in found.columns.items()}
     seen = {v: column for v, column in columns.items() if column.ndim > 1 or (column >= 0).any()}
     return Cases(count, seen)

@@ -95,10 +95,13 @@ _EXAMPLES = (
         "meetings",
         "meetings.yaml",
         "eight meetings of seven people",
-        "Everyone has a variable for each meeting to attend, the hour at which it begins, and knows its own costs of "
-        "hours only. The hours of a meeting must be the same, those of a person's meetings must differ. The seven are "
-        "agents, who find the best hours by messages, or anybody's solver does.",
-        "When should the meetings be, and how much is sent until all agree?",
+        "Everyone has a variable for each meeting to attend: the hour at which it begins. Everyone knows only their "
+        "own "
+        "costs of hours. All participants of a meeting must choose the same hour, and the meetings of one person must "
+        "be at different hours. The seven people are agents that find the best hours by messages; one solver that "
+        "knows "
+        "all costs finds them too.",
+        "When should the meetings be, and how many messages do the agents need?",
         ("dpop meetings", "dpop meetings --order max-degree", "solve meetings"),
     ),
 )

@@ -132,7 +132,7 @@ def _functions(reader: Reader) -> _Read:
     exponent = Decimal(0 if reader.bound is None else reader.bound).as_tuple().exponent
     if reader.bound is not None and isinstance(exponent, int) and (written := max(-exponent, 0)) < decimals:
         notes += (
-            "costs with more decimals than 'mustbe' are read exactly, and toulbar2 truncates them "
+            "costs with more decimals than 'mustbe' are read exactly, but toulbar2 truncates them "
             f"({decimals} decimals, {written} in 'mustbe')",
         )
     return _Read(parts, bound, decimals, notes)
@@ -268,7 +268,9 @@ def cfn_file(model: Model) -> WrittenFile:
     if marked:
         notes.append(f"values of {marked} variables begin with v in the file, which takes numbers for places")
     if unfit := sum(new is None and not counted(old) for new, old in zip(labels, model.states, strict=True)):
-        notes.append(f"values of {unfit} variables are not kept, as some are no plain words: they count from 0")
+        notes.append(
+            f"values of {unfit} variables are not kept, because some are not plain words: they are numbered from 0"
+        )
     top = _top(model)
     return WrittenFile(_lines(_File(model, names, labels, top, _forbidden(model, top))), notes, names)
 

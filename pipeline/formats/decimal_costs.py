@@ -82,7 +82,7 @@ def scaled(numbers: Sequence[Number], decimals: int, maximize: bool, bound: Numb
 
 
 #: What a model notes where :func:`are_read_as_infinite`.
-READ_AS_INFINITE = "are read as infinite, as in other programs: give costs in a smaller unit if they are not"
+READ_AS_INFINITE = "are read as infinite, as in other programs: if they are finite, use a larger cost unit"
 
 
 def are_read_as_infinite(

@@ -107,12 +107,12 @@ def variables_of(model: Model, given: str | os.PathLike[str] | Iterable[str]) ->
     if isinstance(given, os.PathLike) or (isinstance(given, str) and os.path.exists(given)):
         return read_variables(read_source(given, default_memory_bytes()), model)
     if not isinstance(given, Iterable):
-        raise ModelError(f"{given!r} are no names of variables")
+        raise ModelError(f"{given!r} are not names of variables")
     names = [name.strip() for name in given.split(",") if name.strip()] if isinstance(given, str) else [*given]
     for name in names:
         if not isinstance(name, str) or name not in model.index:
             neither = " and no file" if isinstance(given, str) else ""
-            raise ModelError(f"{name!r} is no variable of the model{neither}")
+            raise ModelError(f"{name!r} is not a variable of the model{neither}")
     return tuple(sorted({model.index[name] for name in names}))
 
 

@@ -86,7 +86,7 @@ _OTHERS = {
     **dict.fromkeys(("DYNAMIC", "DBN"), "a dynamic network"),
     **dict.fromkeys(("PR", "MAR", "MAP", "MPE", "MMAP"), "an answer of an evaluation, not a model"),
 }
-_LOGS = ("entries are read as natural logarithms, as in .LG files, since some are negative",)
+_LOGS = ("entries are read as natural logarithms, as in .LG files, because some are negative",)
 
 
 def read_uai(source: Source) -> Model:
@@ -302,7 +302,7 @@ def _readable(model: Model) -> tuple[Model, tuple[str, ...]]:
     if fault is None:
         return model, ()
     functions = tuple(function.changed(child=None) for function in model.functions)
-    note = f"tables are written as potentials (MARKOV), as they are no Bayesian network: {fault.found}"
+    note = f"tables are written as potentials (MARKOV), because they do not form a Bayesian network: {fault.found}"
     return replace(model, kind="markov", functions=functions), (note,)
 
 

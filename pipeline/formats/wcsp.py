@@ -240,8 +240,9 @@ def _notes(reader: _WcspReader) -> Iterator[str]:
     said, largest = abs(reader.tokens.integer(2, "the largest domain size", -MAX_DOMAIN)), max(reader.dims, default=0)
     if reader.unlike:
         yield (
-            f"shared functions are reused {reader.unlike} times with another default cost: as in toulbar2 that holds "
-            f"for more than {_SHARED_WHOLE} variables, the shared function's own for others"
+            f"shared functions are reused {reader.unlike} times with another default cost: as in toulbar2, this cost "
+            "holds "
+            f"for more than {_SHARED_WHOLE} variables, and the shared function's own cost for fewer"
         )
     if said < largest:
         yield f"the header says domains of at most {said} states, one has {largest}, which are all read"

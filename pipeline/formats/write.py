@@ -51,7 +51,7 @@ def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     if isinstance(model, Dcop) and written.names and not is_told(model, written.names):
         beside = target.with_name(f"{Path(strip_compression(target.name)).stem}.agents.yaml")
         files[beside] = owner_lines(model, written.names)
-        notes.append(f"who owns what is in {beside.name}, for --agents")
+        notes.append(f"the owners of variables are stored in {beside.name}, for --agents")
     with ExitStack() as stack:
         for file, lines in files.items():
             partial = stack.enter_context(whole_file(file))
@@ -103,9 +103,9 @@ def _lost(model: Model) -> Iterator[str]:
 
 def _lost_questions(model: Model) -> Iterator[str]:
     if model.hidden:
-        over = ", over which an optimum of the file would be too" if model.summed else ""
+        over = ", so that an optimum of the file also covers them" if model.summed else ""
         yield f"{model.hidden} hidden variables, the last ones, are variables of the file{over}"
     if model.evidence:
         yield f"the model's evidence on {len(model.evidence)} variables is not kept"
     if model.projection:
-        yield f"that assignments of {len(model.projection.variables)} variables alone are counted is not kept"
+        yield f"the projection on {len(model.projection.variables)} variables is not kept"

@@ -41,8 +41,8 @@ def entries_left(network: Network, f: int) -> tuple[tuple[int, ...], Array, Arra
     else:
         if math.prod(dims) > (most := 1 << 28):
             raise BudgetError(
-                f"function {f} has {math.prod(dims):,} entries that are above 0 or may be, a circuit takes "
-                f"{most:,} of one function at most, in {format_bytes(8 * most)}"
+                f"function {f} has {math.prod(dims):,} entries that are or may be above 0; a circuit allows "
+                f"{most:,} entries of one function, in {format_bytes(8 * most)}"
             )
         table = function.dense(model.dims)
         at = np.argwhere(table > 0)

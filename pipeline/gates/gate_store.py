@@ -94,7 +94,7 @@ class GateStore:
             needed = self.held_bytes + joined
         if needed > self.allowed_bytes - self.reserved_bytes:
             raise JoinTooLargeError(
-                f"the circuit needs at least {format_bytes(needed)} {where}, by all cells at most "
+                f"the circuit needs at least {format_bytes(needed)} {where}, with dense tables at most "
                 f"{format_bytes(self.expected_bytes)}, allowed {format_bytes(self.allowed_bytes)}; give more memory"
             )
         seconds = rows * worked_bytes * CircuitPolicy.current().row_byte_seconds

@@ -57,8 +57,9 @@ class StoredGates:
         left = free_bytes(self.folder) + self._stored
         if expected > left * (CircuitPolicy.current().disk_margin if share < 1 else 1):
             raise BudgetError(
-                f"the circuit is expected to take {format_bytes(expected)} of disk, by {share:.0%} of it, of "
-                f"which {self.folder} has {format_bytes(left)}; set TMPDIR to another disk, or give more memory"
+                f"the circuit is expected to take {format_bytes(expected)} of disk, estimated at {share:.0%} of it, "
+                "but "
+                f"{self.folder} has {format_bytes(left)} free; set TMPDIR to another disk, or give more memory"
             )
 
     def append(self, is_sum: Array | bool, counts: Array, children: Array) -> None:
@@ -76,7 +77,7 @@ class StoredGates:
         needed = _PASSES * self._stored
         if (left := free_bytes(self.folder)) < needed:
             raise BudgetError(
-                f"the circuit needs {format_bytes(needed)} of disk by now, of which {self.folder} has "
+                f"the circuit needs {format_bytes(needed)} of disk by now, but {self.folder} has "
                 f"{format_bytes(left)} left"
             )
         for piece in pieces(starts, CircuitPolicy.current().stored_edges):

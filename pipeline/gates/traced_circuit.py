@@ -173,7 +173,8 @@ class TracedCircuit(CircuitMaker):
     def _refusal(self) -> BudgetError:
         return BudgetError(
             f"the circuit needs more than {format_bytes(self.needed_bytes)} after {self.decisions:,} decisions of the "
-            f"search, beside what that knows, allowed {format_bytes(self._allowed_bytes)}; give more memory"
+            f"search, in addition to the search's own memory, allowed {format_bytes(self._allowed_bytes)}; give more "
+            "memory"
         )
 
     def _graph(self, found: Counted) -> CircuitGraph:
@@ -277,7 +278,7 @@ class _TraceGates:
                 break
             inner[:] = made
         if (counts[trace.is_sum[start:stop]] != 2).any():
-            raise InternalError("a decision of the search has a branch that says nothing")
+            raise InternalError("a decision of the search has an empty branch")
         return counts, left
 
     def store(self, store: GateStore, disk: StoredGates) -> None:

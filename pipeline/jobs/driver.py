@@ -26,7 +26,7 @@ from .record import DONE, Record, read_record, write_record
 if TYPE_CHECKING:
     from ..answering.running import Answer
 
-_OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smaller --memory, so that the plan fits"
+_OUT_OF_MEMORY = "out of memory on the worker that drives the run; give a smaller --memory, so that the plan uses less"
 
 
 def drive(folder: str, key: str) -> str:

@@ -263,7 +263,7 @@ class Job:
 
     def _repr_html_(self) -> str:
         facts = self.facts
-        done = f"<progress value='{facts.share:.4f}' max='1' aria-label='share done'>{facts.share:.0%}</progress>"
+        done = f"<progress value='{facts.share:.4f}' max='1' aria-label='fraction done'>{facts.share:.0%}</progress>"
         return Html(labelled(facts.rows()) + done)._repr_html_()
 
 
@@ -289,7 +289,7 @@ def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = No
             raise ModelError(f"{place} is not a folder of run directories: {error.strerror or error}") from None
         return [Job(folder, client) for folder in folders]
     if scheduler is None and client is None:
-        raise ModelError("whose jobs: give a folder of run directories, or a --scheduler")
+        raise ModelError("give a folder of run directories, or a --scheduler, to list its jobs")
     with connected(client, scheduler, with_workers=False) as opened:
         known = driver.announced(opened, PREFIX)
     return [Job(found["folder"], client) for found in known.values()]

@@ -27,7 +27,7 @@ from .job import Job
 from .record import Record, kept_effort, kept_options, write_record
 
 #: Engines of sums that no plan stands for, by the method that asks for them.
-_ENGINES = {"diagram": "decision diagrams", "search": "a search that counts components once"}
+_ENGINES = {"diagram": "decision diagrams", "search": "a search with cached components"}
 
 
 @public
@@ -129,7 +129,7 @@ def _price(folder: RunFolder, question: Question, options: Options, effort: Proo
     effort.refuse_for(question.query)
     if folder.stored_plan is None and is_bounded(question, options.without_folder(), effort):
         folder.keep_question(options, effort)
-        return {"way": "bounds close on the optimum, in one process; --time ends with an interval"}
+        return {"way": "bounds prove the optimum in one process; --time ends with an interval"}
     if question.asked is None and question.query != "optimum" and effort.method in _ENGINES:
         folder.keep_question(options, effort)
         return {"way": f"{_ENGINES[effort.method]}, in one process"}

@@ -80,16 +80,16 @@ def known_launches(place: Place) -> KnownLaunches:
 
 
 def _checked(entry: Any, name: str) -> KnownLaunches:
-    again = "`bucketflow tune` learns them again"
+    again = "`bucketflow tune` measures them again"
     try:
         if entry["device"] != name:
-            return KnownLaunches(None, f"by the rules: what is stored was learnt on another device; {again}")
+            return KnownLaunches(None, f"by the rules: the stored rates were learnt on another device; {again}")
         if entry["kernels"] != kernel_fingerprint():
-            return KnownLaunches(None, f"by the rules: what is stored was learnt from other kernels; {again}")
+            return KnownLaunches(None, f"by the rules: the stored rates were learnt from other kernels; {again}")
         model = launches_from(entry)
         text = f"learnt from {int(entry['steps']):,} steps by {entry['regression']!s:.40}"
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
-        return KnownLaunches(None, f"by the rules: what is stored is no model; {again}")
+        return KnownLaunches(None, f"by the rules: the stored file holds no rates; {again}")
     return KnownLaunches(model, text + ("" if model.chooses else "; launches are those of the rules"))
 
 

@@ -54,7 +54,8 @@ def check_network(functions: Sequence[Function], names: Sequence[str], dims: Seq
         place = "" if fault.function is None else f" (function {fault.function})"
         child = "; the child is the last variable of a scope" if fault.expected == _ONE else ""
         raise ModelError(
-            f"a Bayesian network has {fault.expected}, not {fault.found}{place}{child}; check=False takes it as it is"
+            f"a Bayesian network has {fault.expected}, not {fault.found}{place}{child}; check=False accepts it "
+            "unchanged"
         )
 
 

@@ -87,7 +87,7 @@ def cases_of(model: Model, cases: Any) -> Cases:
 def _length(name: str, column: Any) -> int:
     if isinstance(column, Sized) and not isinstance(column, str) and getattr(column, "shape", None) != ():
         return len(column)
-    raise ModelError(f"cases have a list of states of {name!r}, one for each case; found {type(column).__name__}")
+    raise ModelError(f"cases need a list of states of {name!r}, one state for each case; found {type(column).__name__}")
 
 
 def _records(cases: Any) -> list[Mapping[str, Any]]:

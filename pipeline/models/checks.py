@@ -80,7 +80,7 @@ def integer(value: Any, what: str, low: int | None = 0, high: int | None = None)
             raise TypeError
         number = index(value)
     except TypeError:
-        raise ModelError(f"{what} is {value!r}, which is no integer") from None
+        raise ModelError(f"{what} is {value!r}, which is not an integer") from None
     if (low is not None and number < low) or (high is not None and number >= high):
         bounds = f"at least {low}" if high is None else f"{low} to {high - 1}"
         raise ModelError(f"{what} is {number}; expected {bounds}")
@@ -157,7 +157,7 @@ def function_fault(function: Any, sizes: Mapping[int, int], known: KnownRows | N
         Rows that were looked at before, over which sizes: of clauses, many functions have the same.
     """
     if not isinstance(function, Function):
-        return f"is no Function but {type(function).__name__}"
+        return f"is not a Function but {type(function).__name__}"
     scope, values = function.scope, function.values
     try:
         shape = tuple([sizes[v] for v in scope])
@@ -197,11 +197,11 @@ def array_of(values: Any, what: str) -> NDArray[Any]:
         If they are lists of different lengths, or some are masked.
     """
     if np.ma.is_masked(values):
-        raise ModelError(f"{what} has masked values; fill them with what they stand for")
+        raise ModelError(f"{what} has masked values; replace them by the values they stand for")
     try:
         return np.asarray(values)
     except ValueError as error:
-        raise ModelError(f"{what} has values that are no array: {error}") from None
+        raise ModelError(f"{what} has values that are not an array: {error}") from None
 
 
 def rows_of(rows: Any, arity: int, what: str) -> NDArray[Any]:
@@ -219,10 +219,10 @@ def _rows_fault(function: Function, shape: tuple[int, ...]) -> str | None:
     rows: Any = function.rows
     values = function.values
     if not isinstance(rows, np.ndarray) or not np.issubdtype(rows.dtype, np.integer):
-        return "has rows that are no array of integers"
+        return "has rows that are not an array of integers"
     default: Any = function.default
     if not isinstance(default, int | float | np.number):
-        return f"has the default {default!r}, which is no number"
+        return f"has the default {default!r}, which is not a number"
     if values.ndim != 1 or rows.shape != (len(values), len(shape)):
         return f"has rows of shape {rows.shape} and values of shape {values.shape} for {len(shape)} variables"
     if rows.size and not ((rows >= 0).all() and (rows < np.array(shape)).all()):
@@ -232,7 +232,7 @@ def _rows_fault(function: Function, shape: tuple[int, ...]) -> str | None:
 
 def _tuple(items: Any) -> tuple[Any, ...]:
     if isinstance(items, str) or not isinstance(items, Iterable):
-        raise ModelError(f"a model takes lists of names, domains, labels and functions, not {items!r}")
+        raise ModelError(f"a model needs lists of names, domains, labels and functions, not {items!r}")
     return items if type(items) is tuple else tuple(items)
 
 
@@ -263,7 +263,7 @@ def _converted(k: int, function: Function, dtype: np.dtype[Any]) -> Function:
     with np.errstate(invalid="ignore"):
         values = function.values.astype(dtype)
     if dtype.kind == "i" and not np.array_equal(values, function.values):
-        raise ModelError(f"function {k} has costs that are no integers of at most 64 bits; multiply and round them")
+        raise ModelError(f"function {k} has costs that are not integers of at most 64 bits; multiply and round them")
     return function.changed(values=values)
 
 
@@ -275,7 +275,10 @@ def _check_probabilities(functions: Sequence[Function]) -> None:
     if all(map(_are_probabilities, [np.concatenate([np.zeros(0), *small]), *large, np.array(defaults, dtype=float)])):
         return
     k = next(k for k, f in enumerate(functions) if not _are_probabilities(np.append(f.values, f.default)))
-    raise ModelError(f"function {k} has a value that is negative or not finite; probabilities and potentials may not")
+    raise ModelError(
+        f"function {k} has a value that is negative or not finite; probabilities and potentials must be "
+        "finite and at least 0"
+    )
 
 
 def _are_probabilities(values: Any) -> bool:

@@ -108,11 +108,11 @@ class Dcop:
         if model.kind != "cost":
             raise ModelError("agents own variables of a model of costs; this one holds probabilities")
         if (twice := first_again(names)) is not None:
-            raise ModelError(f"the agent {shorten(twice)!r} is there twice")
+            raise ModelError(f"the agent {shorten(twice)!r} occurs twice")
         if model.hidden:
             raise ModelError(
-                f"agents own no hidden variables, and functions of the model need {model.hidden}; "
-                "solve and count answer for it as a whole"
+                f"agents own no hidden variables, but functions of the model need {model.hidden}; "
+                "use solve or count, which answer for the whole model"
             )
         if len(self.owners) != len(model.dims):
             raise ModelError(f"{len(self.owners)} owners are given for {len(model.dims)} variables")
@@ -136,7 +136,7 @@ class Dcop:
     def notes(self) -> tuple[str, ...]:
         """What answers leave out, in sentences: the model's, and of the agents'."""
         count = sum(level > 0 for level in self.noise.values())
-        noise = f"answers are for costs without the random noise of {count} variable{'s' * (count > 1)}"
+        noise = f"answers ignore the random noise of {count} variable{'s' * (count > 1)}"
         return (*self.model.notes, noise) if count else self.model.notes
 
     @cached_property

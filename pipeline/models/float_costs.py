@@ -45,9 +45,9 @@ def _bound(top: Any) -> Decimal:
     try:
         bound = Decimal(top if isinstance(top, int) else str(top))
     except ArithmeticError:
-        raise ModelError(f"top is {top!r}, which is no number") from None
+        raise ModelError(f"top is {top!r}, which is not a number") from None
     if not bound.is_finite():
-        raise ModelError(f"top is {top}; leave it out where there is none")
+        raise ModelError(f"top is {top}; leave it out if there is no top")
     return bound
 
 
@@ -91,7 +91,7 @@ def _listed(k: int, values: NDArray[Any]) -> tuple[list[Decimal | None], NDArray
     if values.dtype.kind not in "biuf":
         raise ModelError(f"function {k} has values of type {values.dtype}; expected numbers")
     if np.isnan(values).any() or np.isneginf(values).any():
-        raise ModelError(f"function {k} has a cost that is no number, or infinitely good")
+        raise ModelError(f"function {k} has a cost that is not a number, or is minus infinity")
     given, places = np.unique(values, return_inverse=True)
     return [_exact(x) for x in given], places.reshape(values.shape)
 

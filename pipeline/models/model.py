@@ -524,7 +524,9 @@ class Model(ShortDir):
         states = self.observe(assignment)
         own = [states.get(v, -1) for v in range(len(self.own_names))]
         if missing := [name for name, state in zip(self.names, own, strict=False) if state < 0]:
-            raise ModelError(f"the assignment lacks {len(missing)} of {len(own)} variables, {missing[0]!r} too")
+            raise ModelError(
+                f"the assignment has no value for {len(missing)} of {len(own)} variables, {missing[0]!r} among them"
+            )
         whole = self.completed(own)
         values = [] if whole is None else self._values_at(whole)
         costs = self.kind == "cost"

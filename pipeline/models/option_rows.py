@@ -85,7 +85,7 @@ _ROWS: Final = (
     ),
     OptionRow(
         *("gap", PROOF, "number", "Stop when the bounds differ by at most this fraction, e.g. 0.01.", "G"),
-        unit="a part such as 0.01",
+        unit="a fraction such as 0.01",
         commands="proving",
     ),
     OptionRow(

@@ -47,7 +47,7 @@ _ROWS: Final = (
         "mmap",
         "partition",
         left="optimum",
-        not_of_costs="a cost network has no sums whose best is sought; ask for its optimum",
+        not_of_costs="a cost network has no sums to maximise; ask for its optimum",
     ),
     QueryKind(
         "marginals",

@@ -85,7 +85,7 @@ class DcopShape:
         for name in ("density", "tightness"):
             part = getattr(self, name)
             if not (isinstance(part, int | float) and 0 <= part <= 1):
-                raise ModelError(f"{name} is {part!r}; expected a part, 0 to 1")
+                raise ModelError(f"{name} is {part!r}; expected a fraction from 0 to 1")
         integer(self.seed, "seed")
 
 

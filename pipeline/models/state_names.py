@@ -174,7 +174,7 @@ class StateNames:
             )
         hint = meant(state, self.labels) if isinstance(state, str) else ""
         if self.are_values and (isinstance(state, _NUMBERS) or _NUMBER_TEXT.fullmatch(str(state))):
-            hint = hint or "; the labels are numbers, so that a number is no index"
+            hint = hint or "; the labels are numbers, so that a number is not an index"
         known = ", ".join(map(str, self.labels[:_LISTED])) + more
         return ModelError(f"variable {self.name!r} has no state {shown}; its states are {known}{hint}")
 

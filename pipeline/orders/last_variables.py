@@ -89,7 +89,9 @@ def _check_order(search: TreeSearch, last: frozenset[int]) -> None:
         return
     order = search.first_order
     if wrong := [v for v in order[: len(order) - len(last)] if v in last]:
-        raise ModelError(f"the order eliminates variable {wrong[0]} before others, which has to be among the last")
+        raise ModelError(
+            f"the order eliminates variable {wrong[0]} before other variables, but it must be among the last"
+        )
 
 
 def _parts(scopes: Sequence[tuple[int, ...]], last: frozenset[int]) -> tuple[list[NetworkPart], list[int]]:

@@ -163,7 +163,7 @@ class TreeSearch:
             If some variables of the tree are eliminated last: subtrees that are moved would not keep to that.
         """
         if tree.last:
-            raise ValueError("a tree whose last variables are given is not rearranged as a whole")
+            raise ValueError("a tree with given last variables is not rearranged as a whole")
         dims = tuple(1 if v in sliced else d for v, d in enumerate(tree.dims))
         asked = replace(self, dims=dims, scopes=tree.leaves, tree="refined")
         search = _SearchState(asked, Starts(dims, tree.leaves))

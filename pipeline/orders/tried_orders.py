@@ -54,7 +54,8 @@ def first_order(
         return search_order(dims, scopes, seconds=0.0, seed=seed, rule=rule)[1]
     except NotCompiledError as late:
         raise BudgetError(
-            f"the order {rule!r} needs loops that are not compiled, and would not be in the time that is left; "
+            f"the order {rule!r} needs loops that are not compiled, and compiling them would exceed the remaining "
+            "time; "
             "bucketflow warm compiles them ahead, and the order 'min-fill' needs none"
         ) from late
 

@@ -175,7 +175,9 @@ class Plan(ShortDir, PlannedSteps):
             rows.append(("slices", f"{self.slices:,}, {self.slice_overhead:.2f} times the work"))
         if self.most_stored_bytes:
             which = (
-                "that do not fit memory, made in boxes" if self.rows_stored else "if they turn out not to fit memory"
+                "that do not fit in memory, computed in boxes"
+                if self.rows_stored
+                else "if they turn out not to fit memory"
             )
             disk = f"about {format_bytes(self.stored_bytes)}, <= {format_bytes(self.most_stored_bytes)}"
             rows.append(("disk", f"{disk}, tables of rows {which}"))
@@ -186,7 +188,7 @@ class Plan(ShortDir, PlannedSteps):
             rows.append((self.spill.place, f"{format_bytes(self.spill.disk_bytes)} at a time, {moved}"))
             rows.append(("stages", f"{len(self.spill.stages)}, in {self.spill.tasks:,} boxes"))
         if self.cuts:
-            rows.append(("parts", f"{self.part_count}, each swept on its own, and once more on the way back"))
+            rows.append(("parts", f"{self.part_count}, each swept separately, and again on the way back"))
         if later := self.evaluations:
             points = f"at {later.points:,} points, {later.together} at a time, " if later.points > 1 else ""
             about = "" if later.likely.sweeps == later.sweeps else f"about {1 + later.likely.sweeps:,} expected, "
@@ -196,7 +198,7 @@ class Plan(ShortDir, PlannedSteps):
             rows.append(("on workers", f"{self.part_count} parts, {self.parts.seconds:.3g} s one after the other"))
         predicted = f"{most}{self.predicted_seconds:.3g} s on one core"
         if interval := self.predicted_interval:
-            predicted += f", {interval[0]:.3g} to {interval[1]:.3g} s as nine of ten steps held out were"
+            predicted += f", {interval[0]:.3g} to {interval[1]:.3g} s, the range of nine of ten held-out steps"
         return [*rows, ("tasks", f"{self.tasks:,}"), ("predicted", predicted)]
 
     def graph(self, names: Sequence[str] | None = None) -> TaskGraph:

@@ -245,10 +245,10 @@ class Planner(TreePlanner):
     def last_refusal(self, whole: Plan, way: str) -> BudgetError:
         """Say why a plan is not made in another way where some variables go last."""
         if whole.fits(self.memory_bytes):
-            return BudgetError(f"there are no {way} where some variables have to be eliminated last; leave out --fit")
+            return BudgetError(f"{way} are impossible, because some variables must be eliminated last; leave out --fit")
         return BudgetError(
-            f"the plan needs {format_bytes(whole.peak_bytes)}, allowed {format_bytes(self.memory_bytes)}, and has no "
-            f"{way} as some variables have to be eliminated last; try a larger --memory"
+            f"the plan needs {format_bytes(whole.peak_bytes)}, allowed {format_bytes(self.memory_bytes)}; "
+            f"{way} are impossible, because some variables must be eliminated last; try a larger --memory"
         )
 
     def _refuse_hopeless(self, tree: Tree) -> None:
@@ -261,7 +261,7 @@ class Planner(TreePlanner):
         sliced = f"; slicing would take at least {format_count(slices)} slices" if slices > 1 else ""
         raise HopelessError(
             f"the plan needs more than {format_bytes(largest)} (its largest message), allowed "
-            f"{format_bytes(self.memory_bytes)}{sliced}; it would sweep {format_count(cost.cells)} cells, in "
+            f"{format_bytes(self.memory_bytes)}{sliced}; the plan would sweep {format_count(cost.cells)} cells, in "
             f"{cost.seconds:.3g} s; try a longer --order-time",
             tree,
         )

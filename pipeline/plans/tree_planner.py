@@ -140,7 +140,7 @@ class TreePlanner:
         """The tree of a slice, its internal nodes in the order of their steps, and those that vary."""
         if whole.last and not sliced <= whole.last:
             raise BudgetError(
-                "slices would fix variables that have to be eliminated before the last ones; try a larger --memory"
+                "slices would fix variables that must be eliminated before the last variables; try a larger --memory"
             )
 
         def found() -> _Ordered:

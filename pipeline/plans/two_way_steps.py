@@ -126,7 +126,7 @@ def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[Tar
             together = mask_of(target)
             nodes = [each for each in holders[target[0]] if not together & ~masks[each]]
             node = min(nodes, key=price.__getitem__)
-        assert node >= 0, "a target that no function has"
+        assert node >= 0, "a target that no function contains"
         found.setdefault(place[node], []).append(target)
     return tuple([TargetReading(node, join, tuple(wanted)) for (node, join), wanted in found.items()])
 

@@ -80,7 +80,7 @@ def model_scale(model: Model, functions: Iterable[int]) -> CostScale:
         cap = max(model.top - offset, 0)
         bound = min(bound, max(cap - 1, 0))
     if bound >= COST_LIMIT:
-        raise ModelError(f"costs may add up to {bound:.3g}, more than 2**61; divide them by a common factor")
+        raise ModelError(f"costs may add up to {bound:.3g}, more than 2**61; divide the costs by a common factor")
     return CostScale(offset, bound, cap)
 
 

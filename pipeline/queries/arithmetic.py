@@ -166,7 +166,7 @@ class CostOptimum(Least):
             return Result("optimum", "infeasible")
         cost = model.cost(states)
         if cost != expected:
-            raise InternalError(f"the decoded assignment costs {cost}, the sweep found {expected}")
+            raise InternalError(f"the decoded assignment costs {cost}, the sweep gave {expected}")
         return Result("optimum", "optimal", value=model.objective(cost), assignment=model.shown(states))
 
 
@@ -198,7 +198,7 @@ class EnergyOptimum(Least):
         """Compare log10 of probabilities, within rounding."""
         found, expected = self.network.model.log10_value(states), (float(fixed) - total) / math.log(10)
         if not abs(found - expected) <= _LOG_TOLERANCE * max(1.0, abs(found)):
-            raise InternalError(f"the decoded assignment has log10 {found}, the sweep found {expected}")
+            raise InternalError(f"the decoded assignment has log10 {found}, the sweep gave {expected}")
         return Result("optimum", "optimal", log10=found, assignment=self.network.model.shown(states))
 
 

@@ -148,7 +148,7 @@ class CountResidue(Defaults):
 
     def device_leaves(self, leaves: Mapping[int, Array]) -> DeviceLeaves:
         """Refuse: messages on a device are no residues."""
-        raise InternalError("residues have no messages on a device")
+        raise InternalError("residues cannot be computed on a device")
 
     @property
     def codec(self) -> Codec[Array]:
@@ -308,4 +308,4 @@ def enough_primes(log_bound: float, points: int) -> list[int]:
         if reached > log_bound + _SLACK + math.log(2):
             return chosen
         reached += math.log(prime)
-    raise ModelError("the count has more digits than this version can prove")
+    raise ModelError("the count has too many digits for this version")

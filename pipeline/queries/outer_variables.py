@@ -43,9 +43,9 @@ def with_outer(
         If the query takes no such variables, lacks them, or a projected sum depends on what it does not count.
     """
     if maximize is not None and query != "mmap":
-        raise ModelError(f"variables to maximise over are for the query mmap, not for the {query}")
+        raise ModelError(f"maximize goes with the query mmap, not with the {query}")
     if project is not None and query not in PROJECTED:
-        raise ModelError(f"a projection is of a count or a partition function, not of the {query}")
+        raise ModelError(f"a projection goes with a count or a partition function, not with the {query}")
     if query == "mmap":
         if not maximize:
             raise ModelError("the query mmap needs the variables to maximise over: give maximize")
@@ -65,7 +65,7 @@ def _without_unread(model: Model, projection: Projection) -> Model:
     if not (unread := frozenset(projection.unread)):
         return model
     kept = tuple([f for k, f in enumerate(model.functions) if k not in unread])
-    note = f"weights of {len(unread)} variables that are not counted are left out, as in the counting competitions"
+    note = f"weights of {len(unread)} variables that are not counted are ignored, as in the counting competitions"
     return replace(model, functions=kept, notes=(*model.notes, note))
 
 

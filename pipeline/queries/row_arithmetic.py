@@ -53,7 +53,8 @@ def _leaf_table(
     if (needed := prod(dims) * arithmetic.semiring.itemsize) > memory_bytes:
         names = [network.model.names[network.variables[v]] for v in leaf.scope]
         raise BudgetError(
-            f"the function over {', '.join(names[:3])}{' …' if len(names) > 3 else ''} allows what it does not list: "
+            f"the function over {', '.join(names[:3])}{' …' if len(names) > 3 else ''} allows assignments that it "
+            "does not list: "
             f"its {format_count(prod(dims))} cells need {format_bytes(needed)}, allowed {format_bytes(memory_bytes)}"
         )
     table: Any = arithmetic.leaf(leaf, axes)

@@ -106,7 +106,7 @@ def _page_of_file(title: str, path: Path) -> str:
     found = _read(path)
     command = _command(found)
     if not command:
-        raise FormatError(str(path), None, "what a command of bucketflow printed with --json", "another one")
+        raise FormatError(str(path), None, "the output of a bucketflow command with --json", "another one")
     try:
         sections = _sections(found, command)
         return page(answer_title(found, path.name) if command in ("solve", "best") else title, sections)

@@ -111,7 +111,7 @@ def _asked(found: Mapping[str, Any], what: str) -> str:
 
 def _said(found: Mapping[str, Any]) -> str:
     if found["status"] == "infeasible":
-        return "nothing is possible: there is no assignment, or the evidence has probability 0"
+        return "infeasible: no assignment is possible, or the evidence has probability 0"
     for name, what in (("value", "value"), ("log10", "log10"), ("log10_evidence", "log10 of the evidence")):
         if found.get(name) is not None:
             return f"{what} {shown_number(found[name])}"
@@ -125,11 +125,15 @@ def _trust(found: Mapping[str, Any]) -> str:
     if status == "bounded":
         gap = "" if ends.get("gap") is None else f", gap {shown_number(ends['gap'])}"
         between = f"between {shown_number(ends.get('lower'))} and {shown_number(ends.get('upper'))}{gap}"
-        return f"not proved: what is asked lies {between}"
+        return f"not proved: the answer lies {between}"
     checked = "; the assignment was evaluated again on the input" if found.get("assignment") else ""
     if proof:
         return f"proved by {proof['method']}: no assignment is better{checked}"
-    exact = "proved" if status in ("optimal", "infeasible") else "exact, up to the rounding of floats where it has some"
+    exact = (
+        "proved"
+        if status in ("optimal", "infeasible")
+        else ("exact, except for rounding if it is computed with floats")
+    )
     return f"{exact}{checked}"
 
 
@@ -178,7 +182,7 @@ def marginal_bars(found: Mapping[str, Any], query: str) -> Html:
         unit: [_numbers(table)[k] for _, k, table in best],
     }
     return charts.below(
-        chart, charts.details(f"all {len(tables):,}: the greatest state of each", charts.table(columns))
+        chart, charts.details(f"all {len(tables):,}: the most likely state of each", charts.table(columns))
     )
 
 
@@ -407,9 +411,9 @@ def _work_rows(plan: Plan, history: TaskHistory) -> list[tuple[str, str]]:
     stored = sum(receipt.nbytes for receipt in latest)
     seconds = sum(task.end - task.begin for task in history.tasks)
     rows = [
-        ("receipts", f"{len(latest):,}, and {history.redone:,} of chunks that were done again"),
+        ("receipts", f"{len(latest):,}, and {history.redone:,} of chunks that were computed again"),
         ("seconds of tasks", f"{seconds:.3g}, predicted {plan.predicted_seconds:.3g} on one core"),
-        ("memory", f"{format_bytes(plan.peak_bytes)} planned; the largest process had {format_bytes(peak)} in all"),
+        ("memory", f"{format_bytes(plan.peak_bytes)} planned; the largest process used {format_bytes(peak)} in all"),
         ("stored", f"{format_bytes(stored)} in chunks"),
     ]
     if plan.spill is not None:

@@ -136,7 +136,7 @@ def read_paper(path: Path) -> Paper:
         tables = tuple(map(_table, found["tables"]))
         return Paper(path.stem, found["paper"], found["device"], tuple(found["claims"]), found["apart"], tables)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ModelError(f"{path.name} is no paper: {type(error).__name__} {error}") from error
+        raise ModelError(f"{path.name} is not a paper file: {type(error).__name__} {error}") from error
 
 
 def _table(found: Mapping[str, Any]) -> PaperTable:

@@ -161,7 +161,7 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
         """
         yield from self._lines_of(self)
         if self.unproved:
-            yield f"not all is proved: {self.unproved}"
+            yield f"the list is incomplete: {self.unproved}"
 
     def _lines_of(self, found: Iterator[RankedAssignment]) -> Iterator[str]:
         if self.optimal_count is not None:
@@ -177,4 +177,4 @@ def _shown(assignment: Mapping[str, str | int], first: Mapping[str, str | int]) 
     """Return an assignment on one line, or only the variables that differ from the first."""
     differing = {name: state for name, state in assignment.items() if state != first[name]}
     whole = not differing or len(assignment) <= WHOLE_VARIABLES
-    return shown_assignment(assignment) if whole else f"as the first but {shown_assignment(differing)}"
+    return shown_assignment(assignment) if whole else f"as the first except {shown_assignment(differing)}"

@@ -55,7 +55,7 @@ class LabelledArray(np.ndarray[Any, Any]):
         made = np.asarray(cells).view(cls)
         made.variables, made.states = tuple(variables), tuple(states)
         if made.shape != tuple(map(len, made.states)) or len(made.variables) != made.ndim:
-            raise ModelError(f"an array of shape {made.shape} has other axes than {made.variables}")
+            raise ModelError(f"an array of shape {made.shape} does not have the axes {made.variables}")
         return made
 
     def __array_finalize__(self, parent: Any) -> None:
@@ -186,7 +186,7 @@ class LabelledArray(np.ndarray[Any, Any]):
     def _axis(self, name: Any) -> int:
         if name not in self.variables:
             raise ModelError(
-                f"no axis is {name!r}; the variables are {', '.join(self.variables)}{meant(name, self.variables)}"
+                f"there is no axis {name!r}; the variables are {', '.join(self.variables)}{meant(name, self.variables)}"
             )
         return self.variables.index(name)
 
@@ -233,7 +233,7 @@ class JointTables(Mapping[frozenset[str], LabelledArray]):
         listed = (names,) if isinstance(names, str) else tuple(names)
         if frozenset(listed) not in self._tables:
             known = "; ".join(", ".join(own) for own, _ in self._tables.values()) or "none was requested"
-            raise MissingNameError(f"no joint of {', '.join(map(repr, listed))}; joints: {known}")
+            raise MissingNameError(f"there is no joint of {', '.join(map(repr, listed))}; joints: {known}")
         own, table = self._tables[frozenset(listed)]
         found = labelled(self._model, own, table)
         return found if isinstance(names, frozenset | set) or listed == own else found.reordered(listed)

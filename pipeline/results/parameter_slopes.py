@@ -171,13 +171,13 @@ class Sensitivity(Tabled):
         """
         if function not in self.evidences:
             raise ModelError(
-                f"function {function!r} has no parameters; the functions that have some are those over the model's own "
-                f"variables among 0 to {len(self.model.functions) - 1}"
+                f"function {function!r} has no parameters; only functions over the model's own "
+                f"variables have some, numbered from 0 to {len(self.model.functions) - 1}"
             )
         at = tuple(int(state) for state in states)
         shape = np.shape(self.evidences[function].fixed)
         if len(at) != len(shape) or not all(0 <= state < size for state, size in zip(at, shape, strict=True)):
-            raise ModelError(f"function {function} has no entry at the states {at}; its table has the shape {shape}")
+            raise ModelError(f"function {function} has no entry for the states {at}; its table has the shape {shape}")
         value = float(self.model.functions[function].at(at))
         joint, evidence = self.joints[function].entry(at), self.evidences[function].entry(at)
         exact = None if self.exact is None else partial(self.exact, function, at)

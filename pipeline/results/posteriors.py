@@ -166,7 +166,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
             If these are max-marginals, which are no distributions.
         """
         if self.maximum:
-            raise ModelError("max-marginals are no distributions; draw those of marginals")
+            raise ModelError("max-marginals are not distributions; plot the marginals instead")
         seen = self.asked.evidence if self.asked else {}
         hard = {name: state for name, state in seen.items() if not isinstance(state, list)}
         return self.model.draw(posteriors=self.tables, evidence=hard)
@@ -220,7 +220,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         rows = [self._total(), *(("note", text) for text in self.notes)]
         shown = [(name, self._numbers(name)) for name in self._first_names()]
         left = len(self) - len(shown)
-        told = f"<p>… and {left:,} more variables; to_frame() has all</p>" if left > 0 else ""
+        told = f"<p>… and {left:,} more variables; to_frame() gives all</p>" if left > 0 else ""
         return Html(labelled(rows) + labelled(shown) + told)._repr_html_()
 
     def _numbers(self, name: str) -> str:

@@ -135,7 +135,7 @@ class Proof(Shown, Tabled):
             way = f"{'proved' if self.close else 'bounded'} by {self.method}" + (f" after {tried}" if tried else "")
         if self.sweep_cells is None:
             return way
-        return f"{way}; sweeping every cell would take some 2^{math.log2(max(self.sweep_cells, 1)):.0f} cells"
+        return f"{way}; a sweep over all cells would take about 2^{math.log2(max(self.sweep_cells, 1)):.0f} cells"
 
     @property
     def close(self) -> bool:

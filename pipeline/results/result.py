@@ -165,7 +165,7 @@ class Result(ShortDir, Shown, Tabled):
             rows.append(("method", f"diagram ({done.edges:,} edges, largest {done.nodes:,} nodes, sums {done.sums})"))
         if self.search is not None:
             work = self.search
-            rows.append(("method", f"search ({work.nodes:,} decisions, {work.known:,} components were known)"))
+            rows.append(("method", f"search ({work.nodes:,} decisions, {work.known:,} components were cached)"))
         if self.rows_work is not None:
             rows.append(("by rows", self.rows_work.text))
         if self.dask is not None:

@@ -129,5 +129,5 @@ class Samples(Shown, Answered):
         for number, draw in enumerate(self.states[:_SHOWN_DRAWS].tolist(), 1):
             rows.append((f"draw {number}", shown_assignment(self.model.shown(draw))))
         if len(self) > _SHOWN_DRAWS:
-            rows.append(("", f"… and {len(self) - _SHOWN_DRAWS:,} more draws; to_frame() has all"))
+            rows.append(("", f"… and {len(self) - _SHOWN_DRAWS:,} more draws; to_frame() gives all"))
         return [*rows, *(("note", text) for text in dict.fromkeys(self.notes))]

@@ -96,5 +96,5 @@ def least_slice(run: Run[Any], slices: Slices[Any], bounds: SliceBounds, sent: A
         found = [(total, number * size + i) for i, total in enumerate(totals) if total is not None]
         best = min(found if best is None else [best, *found], default=None)
         known = known if best is None else min(known, float(best[0]))
-    _LOG.info("%d of %d slices run, best bound first: no other holds anything better", done, slices.slices)
+    _LOG.info("%d of %d slices run, best bound first; the other slices hold nothing better", done, slices.slices)
     return best

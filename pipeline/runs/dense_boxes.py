@@ -192,7 +192,7 @@ class BoxRun(Generic[T]):
                 self.cut_further(task, error)
             if lost:
                 self.receipts.forget(lost)
-                raise ChunkLostError(*lost[0], "a task found it so")
+                raise ChunkLostError(*lost[0], "a task reported this")
             if not larger:
                 return
 
@@ -309,7 +309,7 @@ class BoxRun(Generic[T]):
         if variable is None or prod(self.spill.dims[v] for v in (*cut, variable)) > BoxPolicy.current().device_parts:
             raise error
         if not self.cut:
-            self.run.note(f"boxes did not fit the device ({error}); they were done in parts")
+            self.run.note(f"boxes did not fit in the device's memory ({error}); they were split")
         self.cut[task] = (*cut, variable)
 
     def report_done(self, waiting: Mapping[Task, set[Task]]) -> None:
@@ -337,7 +337,10 @@ def _store(run: Run[Any], name: str) -> Store:
         from ...tasks.gpu.peers import all_reach
 
         if not all_reach(spill.cards):
-            run.note("the GPUs do not reach each other's memory: what one reads of another's tables passes the host")
+            run.note(
+                "the GPUs do not reach each other's memory: tables that one GPU reads from another pass through "
+                "the host"
+            )
         return CardTables(spill.cards, spill.card_bytes)
     if not run.device:
         assert folder is not None

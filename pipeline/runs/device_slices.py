@@ -125,7 +125,7 @@ class DeviceSweeps:
         if (needed := self._host_bytes) > free:
             raise BudgetError(
                 "products leave the range of doubles on the GPU, and on the CPU a slice needs "
-                f"{format_bytes(needed)}, where {format_bytes(free)} is free; ask without --gpus"
+                f"{format_bytes(needed)}, but {format_bytes(free)} are free; repeat the query without --gpus"
             )
 
 
@@ -147,5 +147,5 @@ def check_case(program: MessageProgram, memory_bytes: int) -> None:
         needed = program.case_bytes * program.records.group + program.records.fixed_bytes
         raise BudgetError(
             f"all messages of a propagation need {format_bytes(needed)} on the GPU, "
-            f"allowed {format_bytes(memory_bytes)}; ask without --gpus, or for fewer variables"
+            f"allowed {format_bytes(memory_bytes)}; leave out --gpus, or ask for fewer variables"
         )

@@ -115,6 +115,6 @@ class BoxedStep(Generic[T]):
 def refusal(error: RowsNoRoomError) -> BudgetError:
     """Return what is said where a box does not fit."""
     return BudgetError(
-        f"by rows a box of a step needs {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
+        f"a box of sparse tables needs {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
         "try a larger --memory"
     )

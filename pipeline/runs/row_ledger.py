@@ -299,7 +299,7 @@ class RowsOnDisk:
         if needed > allowed:
             limit = f"allowed {format_bytes(allowed)}"
             if self.allowed is None:
-                limit = f"of which {self.store.folder} had {format_bytes(allowed)} left"
+                limit = f"but {self.store.folder} has {format_bytes(allowed)} left"
             raise BudgetError(
                 f"the tables of the plan need more than {format_bytes(needed)} of disk, {limit}; "
                 "try a larger --disk or --memory, or --fit slice"

@@ -148,7 +148,7 @@ class Run(Generic[T]):
             return {**told, "scale": "values times exp(log_scale), or exp(values + log_scale) where logs is true"}
         if not semiring.saturates:
             return {**told, "scale": "energies: natural logarithms of 1/p"}
-        return {**told, "scale": "costs, of which those of top and more are forbidden", "top": int(semiring.zero)}
+        return {**told, "scale": "costs; costs of top and more are forbidden", "top": int(semiring.zero)}
 
     def told_of(self, table: int, axes: Sequence[int]) -> dict[str, Any]:
         """What the array of a table says of itself, besides; its task is that of the plan's graph."""

@@ -54,7 +54,7 @@ def run_described(find: Commands, told: Mapping[str, Any], request: ServedReques
     name, options, folder = (told.get(key) for key in ("command", "options", "folder"))
     function = find(name) if isinstance(name, str) else None
     if function is None or not isinstance(options, dict) or not isinstance(folder, str):
-        send_event(request, stderr="bucketflow: that is no command that a server runs\n")
+        send_event(request, stderr="bucketflow: a server cannot run this command\n")
         send_event(request, exit=2)
         return
     with suppress(KeyboardInterrupt), request.running(None):

@@ -50,7 +50,7 @@ class InlineModels:
         with self._lock:
             self._needed[str(path)] += 1
             if str(path) not in self._sizes and not write_whole(path, content):
-                raise BucketflowError(f"the text of a model cannot be kept in {self._folder}")
+                raise BucketflowError(f"the text of a model cannot be stored in {self._folder}")
             self._sizes[str(path)] = len(content)
             self._sizes.move_to_end(str(path))
         return str(path)

@@ -147,7 +147,7 @@ class RowAnswers:
         if most is None or row.memory is None or parse_size(row.memory) <= parse_size(most):
             return None
         given = enough_bytes(parse_size(most))
-        sentence = f"memory is {row.memory}, and this server gives {given} to a question; start it with more --memory"
+        sentence = f"memory is {row.memory}, but this server allows {given} per question; start it with more --memory"
         return {"status": "refused", "message": sentence, "exit_code": 3}
 
 

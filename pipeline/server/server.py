@@ -151,7 +151,9 @@ class QuestionServer:
         if lock is None:
             found = self.folder.address()
             where = f" at {found[0]}" if found else ""
-            raise BucketflowError(f"a server runs already{where}; stop it with bucketflow serve --stop, or ask it")
+            raise BucketflowError(
+                f"a server is already running{where}; stop it with bucketflow serve --stop, or send questions to it"
+            )
         with lock:
             yield
 
@@ -301,7 +303,7 @@ def _text_of(body: bytearray) -> str:
     try:
         return body.decode()
     except UnicodeDecodeError:
-        raise BucketflowError("the request is no text in UTF-8") from None
+        raise BucketflowError("the request is not UTF-8 text") from None
 
 
 def _described(body: bytearray) -> Mapping[str, Any]:
@@ -310,7 +312,7 @@ def _described(body: bytearray) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         told = None
     if not isinstance(told, dict):
-        raise BucketflowError("the command is no JSON object")
+        raise BucketflowError("the command is not a JSON object")
     return told
 
 

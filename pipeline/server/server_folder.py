@@ -133,14 +133,14 @@ class ServerFolder:
             check_folder(self.path, (os.geteuid(), 0))
             _check_private(self.path, self.path.stat())
         except UntrustedError as error:
-            raise BucketflowError(f"no server is used by {self.path}, as {error}") from None
+            raise BucketflowError(f"no server can use {self.path}, because {error}") from None
 
     def _read(self, path: Path) -> str:
         with opened(path) as file:
             try:
                 _check_private(path, os.fstat(file.fileno()))
             except UntrustedError as error:
-                raise BucketflowError(f"no server is used by {self.path}, as {error}") from None
+                raise BucketflowError(f"no server can use {self.path}, because {error}") from None
             return file.readall().decode()
 
 

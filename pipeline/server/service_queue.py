@@ -135,11 +135,12 @@ class ServiceQueue:
         most = ServerPolicy.current().queued_questions
         with self._changed:
             if self.closed:
-                raise ClosedQueueError("the server stops; ask again when one runs")
+                raise ClosedQueueError("the server is stopping; try again when a server is running")
             if self._questions + request.questions > most:
                 raise FullQueueError(
-                    f"{self._questions:,} questions wait, and {request.questions:,} more would be above the most, "
-                    f"{most:,}; ask fewer at a time, or later"
+                    f"{self._questions:,} questions are waiting, and {request.questions:,} more would exceed the "
+                    "maximum of "
+                    f"{most:,}; send fewer at a time, or try again later"
                 )
             self._questions += request.questions
             self._requests.append(request)

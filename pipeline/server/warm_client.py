@@ -103,7 +103,7 @@ def stop_server(folder: ServerFolder) -> bool:
         if not folder.is_served():
             return True
         time.sleep(_STOP_PAUSE_SECONDS)  # the connection was closed in favour of others
-    raise BucketflowError(f"the server at {found[0]} does not take the request to stop; end its process")
+    raise BucketflowError(f"the server at {found[0]} does not accept the request to stop; end its process")
 
 
 def answered_warm(command: str, options: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

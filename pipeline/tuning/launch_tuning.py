@@ -150,7 +150,7 @@ def tune(
         If the GPU is missing.
     """
     if gpus not in (None, 1) or isinstance(gpus, bool):
-        raise ModelError(f"gpus is {gpus!r}; launches are learnt on one GPU, 1, or on the cores, None")
+        raise ModelError(f"gpus is {gpus!r}; launches are learnt on one GPU (1) or on the CPU cores (None)")
     if isinstance(minutes, bool) or not isinstance(minutes, int | float) or not 0 < minutes < float("inf"):
         raise ModelError(f"minutes is {minutes!r}; it must be a number of minutes, more than 0")
     several = len(os.sched_getaffinity(0)) if threads is None else integer(threads, "threads", 1)
@@ -184,7 +184,7 @@ def judged(bench: StepBench, steps: Sequence[MeasuredStep], seed: int, compared:
     if not whole.worse:
         return replace(found, whole=whole)
     found = _kept(bench, fits, may_choose=False)
-    return replace(found, whole=whole, text=f"{found.text}; whole models were slower by what was learnt of launches")
+    return replace(found, whole=whole, text=f"{found.text}; whole models were slower with the learnt launches")
 
 
 def _gpu_bench() -> GpuBench:
@@ -407,10 +407,12 @@ def _figures(rates: Rates) -> dict[str, float]:
 def _decided(winner: str, small: bool, chooses: bool, predicts: bool, least_cells: Mapping[str, int]) -> str:
     """Say what is used from now on."""
     if not small:
-        return f"today's rules stay: the numbers of {winner} take too much room"
+        return f"the present rules are kept: the numbers of {winner} need too much memory"
     if not (chooses or predicts or least_cells):
-        return f"today's rules stay: on steps held out, {winner} neither chose nor predicted better"
-    launches = f"launches are chosen by {winner}" if chooses else "launches are those of today's rules"
-    seconds = f"seconds are predicted by {winner}" if predicts else "seconds are predicted by today's prices"
+        return (
+            f"the present rules are kept: on held-out steps, {winner} was better neither at choosing nor at predicting"
+        )
+    launches = f"launches are chosen by {winner}" if chooses else "launches follow the present rules"
+    seconds = f"seconds are predicted by {winner}" if predicts else "seconds are predicted by the present rates"
     cells = [f"{what} from 2^{log2(least):.0f} cells on" for what, least in least_cells.items()]
     return "; ".join([launches, seconds, *cells])

@@ -66,11 +66,11 @@ def test_a_section_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
-        ({"arguments": {}}, "does not say which 'class'"),
+        ({"arguments": {}}, "has no 'class'"),
         ({**LOCAL, "workers": 3}, "says 'workers'; expected"),
         ({**LOCAL, "scale": "many"}, "needs numbers"),
         ({**LOCAL, "arguments": 3}, "expected names with values"),
-        ({"class": "dask_nowhere.Cluster"}, "no dask_nowhere.Cluster is installed here"),
+        ({"class": "dask_nowhere.Cluster"}, "dask_nowhere.Cluster is not installed here"),
         ({**LOCAL, "arguments": {"n_workers": "x"}}, "did not start a cluster"),
     ],
 )

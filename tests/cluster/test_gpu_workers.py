@@ -340,7 +340,7 @@ def test_a_box_that_a_device_has_no_memory_for_is_done_in_parts(
         found = bucketflow.solve(model, gpus="all", client=client, tasks="steps", **how)
         assert there.refused
     assert (found.value, found.assignment) == (alone.value, alone.assignment)
-    assert "they were done in parts" in found.notes[0]
+    assert "they were split" in found.notes[0]
 
 
 def largest_bytes(plan: bucketflow.Plan | None, last: int) -> int:

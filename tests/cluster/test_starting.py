@@ -173,7 +173,7 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     assert done.stderr.count("Traceback") == 1
     *_, last = done.stderr.splitlines()
     assert last.endswith(
-        f"that run {script} again from its first line: write what it does under if __name__ == '__main__':"
+        f"that runs {script} again from its first line: put the work of the script under if __name__ == '__main__':"
     )
 
 
@@ -182,7 +182,7 @@ def test_processes_that_are_not_ours_are_told_too(monkeypatch: pytest.MonkeyPatc
     import multiprocessing
 
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
-    with pytest.raises(ClusterError, match="workers are Python processes that run"), starting("workers"):
+    with pytest.raises(ClusterError, match="each worker is a Python process that runs"), starting("workers"):
         pass
 
 
@@ -245,7 +245,7 @@ def test_extras_of_missing_deployers_are_named(
     monkeypatch.setitem(sys.modules, name.partition(".")[0], None)
     with pytest.raises(ClusterError) as caught, deployed_client(written(tmp_path, {"class": name})):
         pass
-    assert f"no {name} is installed here" in str(caught.value)
+    assert f"{name} is not installed here" in str(caught.value)
     assert (f"pip install -e '.[{extra}]'" in str(caught.value)) == bool(extra)
 
 
@@ -269,7 +269,7 @@ def test_a_script_that_is_imported_again_asks_nothing_again(tmp_path: Path, monk
 
     model = bucketflow.load("satellite")
     monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
-    with pytest.raises(bucketflow.BucketflowError, match="write what it does under if __name__"):
+    with pytest.raises(bucketflow.BucketflowError, match="put the work of the script under if __name__"):
         bucketflow.solve(model, workers=2)
     assert bucketflow.solve(model).value == 49
     monkeypatch.setattr("os._exit", lambda code: (_ for _ in ()).throw(SystemExit(code)))

@@ -310,7 +310,11 @@ def test_what_was_not_sent_is_said(client: Client, caplog: pytest.LogCaptureFixt
         found = bucketflow.solve(model, "partition", client=client)
     assert found.dask is not None
     assert found.dask.tasks == found.dask.workers == 0
-    assert re.fullmatch(r"the whole sweep takes \S+ s, and is worth sending from 0.4 s on", found.dask.why_none)
+    assert re.fullmatch(
+        r"the whole sweep takes \S+ s, and sending it to workers pays only from 0.4 s "
+        r"on",
+        found.dask.why_none,
+    )
     assert f"dask: no task was sent to workers of the client's cluster: {found.dask.why_none}" in caplog.text
     assert ("dask", found.dask.text) in found.rows()
     beliefs = bucketflow.marginals(model, client=client)
@@ -319,7 +323,7 @@ def test_what_was_not_sent_is_said(client: Client, caplog: pytest.LogCaptureFixt
     assert beliefs.to_dict()["dask"]["tasks"] == 0
     bounds = bucketflow.solve(grid(6, 6, 4), method="search", client=client)
     assert bounds.dask is not None
-    assert bounds.dask.tasks or "before workers were to help" in bounds.dask.why_none
+    assert bounds.dask.tasks or "before workers were due to help" in bounds.dask.why_none
     assert bucketflow.solve(model, "partition").dask is None
     assert "dask" not in bucketflow.solve(model, "partition").to_dict()
 
@@ -350,7 +354,7 @@ def test_what_is_not_cut_into_steps_is_refused_by_name(client: Client, options: 
 @pytest.mark.parametrize("fit", ["slice", "spill"])
 def test_more_tasks_than_a_scheduler_is_given_are_refused(client: Client, fit: str) -> None:
     options: dict[str, Any] = {"client": client, "tasks": "steps", "fit": fit, "memory": "28kB"}
-    says = r"steps of all slices or boxes are \d{3} tasks, of which a scheduler is given 40 at most"
+    says = r"steps of all slices or boxes are \d{3} tasks, and a scheduler receives 40 at most"
     few = BudgetPolicy.using(margin_bytes=0), SlicePolicy.using(step_tasks=40)
     with few[0], few[1], pytest.raises(bucketflow.ModelError, match=says):
         bucketflow.solve(grid(6, 6, 4), **options)
@@ -423,5 +427,5 @@ def test_without_bokeh_one_sentence_says_how_to_get_it(monkeypatch: pytest.Monke
 
 def test_a_dashboard_without_local_workers_is_refused(client: Client) -> None:
     for options in ({}, {"client": client}, {"gpus": 1}):
-        with pytest.raises(bucketflow.ModelError, match="that of workers started here"):
+        with pytest.raises(bucketflow.ModelError, match="the dashboard shows workers started here"):
             bucketflow.plan(grid(3, 3, 2), dashboard=True, **options)

@@ -59,9 +59,9 @@ def test_a_command_says_what_it_waits_for_and_then_how_to_check(monkeypatch: pyt
     done = CliRunner().invoke(main, ["solve", "diagnosis", "--scheduler", "tcp://127.0.0.1:1"])
     assert done.exit_code == 2
     assert done.stderr.splitlines() == [
-        "bucketflow: no Dask scheduler answers at tcp://127.0.0.1:1 yet; trying for 5 s",
+        "bucketflow: no Dask scheduler answers at tcp://127.0.0.1:1 yet; bucketflow keeps trying for 5 s",
         "bucketflow: no Dask scheduler answers at tcp://127.0.0.1:1 (Connection refused); check that "
-        "`dask scheduler --port 1` runs on 127.0.0.1 and that no firewall is between",
+        "`dask scheduler --port 1` runs on 127.0.0.1 and that no firewall blocks the connection",
     ]
 
 

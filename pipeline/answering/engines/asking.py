@@ -122,9 +122,9 @@ class Asking:
         """Refuse what is about a sweep where what was asked for is none."""
         effort = self.effort
         if effort.method not in ("auto", "dense"):
-            raise ModelError(f"{what}: the method {effort.method!r} sweeps nothing; leave one of both out")
+            raise ModelError(f"{what}: the method {effort.method!r} runs no sweep; leave out one of the two")
         if effort.limited:
-            raise ModelError(f"{what}: bounds sweep nothing; leave out time, gap and upper_bound")
+            raise ModelError(f"{what}: a search for bounds runs no sweep; leave out time, gap and upper_bound")
 
     def _of_optimum(self, plain: bool) -> Wishes:
         effort, method = self.effort, self.effort.method

@@ -34,7 +34,7 @@ class BoundsEngine:
         if not tables_fit(asking.question, asking.options):
             return "tables of the model do not fit memory"
         if rounded(asking.question):
-            return "only a sweep is exact for such large costs"
+            return "only a sweep is exact for costs this large"
         return EnginePrice()
 
     def better_price(self, aim: Certainty) -> Bid:
@@ -49,7 +49,7 @@ class BoundsEngine:
         asking, folder = self.asking, self.asking.folder
         if glances := math.isfinite(seconds):
             if asking.effort.limited or folder is not None:
-                return Unfinished("it goes on to its end")
+                return Unfinished("it runs until it ends")
             until, told = working_seconds() + seconds, stop
             stop = lambda: told() or working_seconds() > until  # noqa: E731
         if folder is not None:
@@ -73,14 +73,15 @@ class BoundsEngine:
         if found is not None:
             return found
         if stop():
-            return Unfinished("another engine was through first", hopeless=True)
+            return Unfinished("another engine answered first", hopeless=True)
         if asking.effort.method != "auto":
             raise BudgetError(
-                f"the method {asking.effort.method!r} does not fit memory; {task.interval}; give more --memory, or run "
-                "with --time to get the best in a given time"
+                f"the method {asking.effort.method!r} does not fit memory; {task.interval}; give a larger --memory, "
+                "or run "
+                "with --time for the best answer within a given time"
             )
         self.sweep.in_folder = False
-        advice = f"{task.interval}; run with --time to get the best in a given time"
+        advice = f"{task.interval}; run with --time for the best answer within a given time"
         return Unfinished(f"unproved: {task.interval}", hopeless=True, advice=advice)
 
     def _swept_in_time(self, stop: Stop) -> Result | None:

@@ -56,12 +56,12 @@ class CircuitEngine:
         """Return what compiling takes, or why it cannot answer."""
         question = self.asking.question
         if question.asked is not None and (question.asked.joints or question.asked.families):
-            return "a circuit has the marginals of single variables"
+            return "a circuit gives only marginals of single variables"
         if self.asking.folder is not None:
-            return "a circuit is made in memory, and leaves nothing in a run directory"
+            return "a circuit is built in memory, and stores nothing in a run directory"
         if question.model.kind == "cost" or question.model.summed:
-            return "a circuit is made of probabilities, over all variables"
-        return searching_price() if self.making.suits else "the model is neither clauses nor mostly zero"
+            return "a circuit is built only from probabilities, over all variables"
+        return searching_price() if self.making.suits else "the model neither consists of clauses nor is mostly zero"
 
     def better_price(self, aim: Certainty) -> Bid:
         """Return the same: nobody knows more."""
@@ -148,4 +148,8 @@ class OuterCircuitEngine(MaximisedCircuit):
 
     def bid(self) -> Bid:
         """Return what compiling takes, or why it cannot answer."""
-        return "bounds look first, as a time was given" if self.asking.effort.time is not None else super().bid()
+        return (
+            ("bounds are tried first, because a time was given")
+            if self.asking.effort.time is not None
+            else super().bid()
+        )

@@ -91,27 +91,29 @@ def _bounds(asking: Asking, sweep: SweepEngine) -> Engine:
 
 _SUMS: Final = frozenset(("partition", "count"))
 _ALL: Final = frozenset(("optimum", "partition", "count", "marginals", "max-marginals"))
-_TRACED: Final = "a search was written out as a circuit, in this process"
+_TRACED: Final = "this process built a circuit from a search"
 _SEED: Final = frozenset({"seed"})
 ENGINES: Final = (
-    EngineKind(EARLY, _ALL, _early_rows, "rows of the functions were joined, by this process"),
+    EngineKind(EARLY, _ALL, _early_rows, "this process joined the sparse tables of the functions"),
     EngineKind(
         "bounds",
         frozenset(("optimum",)),
         _bounds,
-        "bounds closed on the optimum, by no sweep",
+        "bounds proved the optimum without a sweep",
         WORKERS | PROOFS | _SEED,
     ),
-    EngineKind("search", _SUMS, _search, "a search counted components once, in this process", _SEED, keeps_order=True),
+    EngineKind(
+        "search", _SUMS, _search, "a search with cached components ran in this process", _SEED, keeps_order=True
+    ),
     EngineKind("circuit", frozenset(("marginals",)), _circuit, _TRACED, _SEED),
     EngineKind("outer circuit", frozenset(("mmap",)), _outer_circuit, _TRACED, _SEED, keeps_order=True),
-    EngineKind("diagrams", _SUMS, _diagrams, "decision diagrams were summed, in this process", _SEED),
-    EngineKind(ROWS, _ALL, _rows, "rows were joined over the tree of a sweep, in this process", PLANNING),
+    EngineKind("diagrams", _SUMS, _diagrams, "this process summed decision diagrams", _SEED),
+    EngineKind(ROWS, _ALL, _rows, "this process joined sparse tables along the tree of a sweep", PLANNING),
     EngineKind(
         SWEEP,
         _ALL | {"mmap"},
         lambda _, sweep: sweep,
-        "all cells were swept, on the CPU",
+        "the sweep over all cells ran on the CPU",
         PLANNING | WORKERS | DEVICES,
         keeps_order=True,
     ),

@@ -407,9 +407,9 @@ class InnerBounds:
             gap_given=gap,
             history=tuple(self.history),
         )
-        notes = [f"the sums are bounded: {self.why}"]
+        notes = [f"the sum is bounded, not exact: {self.why}"]
         if self._uncompiled:
-            notes.append(f"a search was left out: {self._uncompiled}; bucketflow warm compiles loops ahead")
+            notes.append(f"a search was skipped: {self._uncompiled}; bucketflow warm compiles loops ahead")
         seconds = {"run": spent}
         return replace(
             found, status="optimal" if closed else "bounded", proof=proof, notes=tuple(notes), seconds=seconds

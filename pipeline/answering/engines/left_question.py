@@ -71,7 +71,7 @@ def evaluated(asking: Asking, found: Result) -> Result:
     again = sum_observed(asking, found.assignment)
     value = -math.inf if again.log10 is None else again.log10
     if not abs(value - found.log10) <= _LOG_TOLERANCE * max(1.0, abs(value)):
-        raise InternalError(f"the states that were found have log10 {value}, {found.log10} was found for them")
+        raise InternalError(f"the decoded states have log10 {value}, {found.log10} the search reported")
     seconds = {**found.seconds, "check": sum(again.seconds.values())}
     return replace(found, log10=value, seconds=seconds)
 

@@ -210,7 +210,7 @@ def _check_memory(prepared: Prepared, scopes: Sequence[Scope]) -> None:
     if needed > (allowed := prepared.memory_bytes):
         gone = len(network.dims) - len(prepared.problem.last)
         raise BudgetError(
-            f"what is left once {gone} variables are eliminated needs {format_bytes(needed)}, allowed "
+            f"the problem that remains once {gone} variables are eliminated needs {format_bytes(needed)}, allowed "
             f"{format_bytes(allowed)}; try a larger --memory"
         )
 

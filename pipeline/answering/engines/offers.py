@@ -120,8 +120,8 @@ class Offer:
         if self.at_once or self.engine == SWEEP:
             return "to its end"
         if self.lengths.part:
-            return f"{self.lengths.part:.0%} of what all cells take"
-        return f"{self.lengths.first_seconds:.3g} s at first, {self.most_seconds:.3g} s at most"
+            return f"{self.lengths.part:.0%} of the sweep's predicted time"
+        return f"{self.lengths.first_seconds:.3g} s first, {self.most_seconds:.3g} s at most"
 
     def __str__(self) -> str:
         predicted = f"{self.price.seconds:.3g} s predicted ({self.price.certainty}), " if self.price.known else ""
@@ -197,13 +197,15 @@ def strategy_of(
         What engines that answer such queries take, in the order of their turns; the sweep is among them. They are
         asked as late as possible: a sweep that is quick is bid for before the others, and offered alone.
     """
-    early = bids[EARLY]() if EARLY in bids else "it is for other queries"
-    before = () if isinstance(early, str) else (_at_once(EARLY, early, "as making functions dense takes longer"),)
+    early = bids[EARLY]() if EARLY in bids else "it answers other queries only"
+    before = (
+        () if isinstance(early, str) else (_at_once(EARLY, early, "because building dense functions takes longer"),)
+    )
     if wishes.engine not in ("", SWEEP):
         bid = bids[wishes.engine]()
         if isinstance(bid, str):
             return Strategy(query, before, {wishes.engine: bid}, policy)
-        forced = _at_once(wishes.engine, bid, "as nothing else was asked for")
+        forced = _at_once(wishes.engine, bid, "because this method was requested")
         return Strategy(query, (*before, forced), {}, policy)
     if wishes.engine or wishes.about_sweeps:
         return _swept(query, wishes, before, bids, policy)
@@ -215,7 +217,7 @@ def strategy_of(
     trials = [_trial(name, bid, sweep, policy) for name, bid in others.items() if isinstance(bid, EnginePrice)]
     if isinstance(sweep, str):
         return Strategy(query, (*before, *trials), {**refused, SWEEP: sweep}, policy)
-    swept = Offer(SWEEP, sweep, TurnLengths(), inf, "as it is the cheapest known price")
+    swept = Offer(SWEEP, sweep, TurnLengths(), inf, "because it has the lowest predicted time")
     return Strategy(query, (*before, *trials, swept), refused, policy)
 
 
@@ -227,10 +229,10 @@ def _swept(
     policy: StrategyPolicy,
 ) -> Strategy:
     """Plan a sweep before anything else; where it is only preferred, others bid once it is refused."""
-    rows = bids[ROWS]() if ROWS in bids else "it is for other queries"
+    rows = bids[ROWS]() if ROWS in bids else "it answers other queries only"
     refused = {ROWS: rows} if isinstance(rows, str) else {}
     trials = _row_trials(bids, EnginePrice(), policy)
-    why = "as nothing else was asked for" if wishes.engine else "as what was asked for is about sweeps"
+    why = "because this method was requested" if wishes.engine else "because a requested option applies to sweeps only"
     later = () if wishes.engine else _later(bids, policy)
     swept = Offer(SWEEP, EnginePrice(), TurnLengths(), inf, why)
     return Strategy(query, (*before, *trials, swept, *later), refused, policy)
@@ -245,14 +247,14 @@ def _quick(sweep: EnginePrice, bids: Mapping[str, Callable[[], Bid]], policy: St
     later = _later(bids, policy)
     if not later or sweep.certainty != "rough" or sweep.device != "host":
         return (_at_once(SWEEP, sweep, "as it is quick"), *later)
-    why = "if the sweep's plan takes longer, or none fits"
+    why = "if the sweep's plan takes longer, or no plan fits"
     planned = Offer(SWEEP, sweep, TurnLengths(), inf, "as it is quick")
     return (planned, *_row_trials(bids, sweep, policy), *(replace(offer, why=why, after="") for offer in later))
 
 
 def _row_trials(bids: Mapping[str, Callable[[], Bid]], sweep: Bid, policy: StrategyPolicy) -> tuple[Offer, ...]:
     """Offer rows over the tree of the sweep, if they may be tried at all."""
-    rows = bids[ROWS]() if ROWS in bids else "they are for other queries"
+    rows = bids[ROWS]() if ROWS in bids else "they answer other queries only"
     return () if isinstance(rows, str) else (_trial(ROWS, rows, sweep, policy),)
 
 
@@ -271,7 +273,9 @@ def _at_once(engine: str, price: EnginePrice, why: str) -> Offer:
 def _trial(engine: str, price: EnginePrice, sweep: Bid, policy: StrategyPolicy) -> Offer:
     lengths = policy.lengths[engine]
     if not (isfinite(lengths.first_seconds) or lengths.part):
-        return Offer(engine, price, lengths, inf, "which sweeps what is left once that is cheaper", at_once=True)
+        return Offer(
+            engine, price, lengths, inf, "with a sweep of the remaining problem once this is cheaper", at_once=True
+        )
     known = isinstance(sweep, EnginePrice) and sweep.known
     most = policy.shared_seconds(sweep.seconds) if known and isinstance(sweep, EnginePrice) else policy.patience_seconds
-    return Offer(engine, price, lengths, most, "as nobody knows how large they become")
+    return Offer(engine, price, lengths, most, "because its time cannot be predicted")

@@ -31,7 +31,7 @@ def _tried(trial: Prepared, asking: Asking, notes: list[str]) -> Answer | Unfini
 
 
 def _unfinished(trial: Prepared, ended: str) -> Unfinished:
-    return Unfinished(f"they {ended}", True, f"by rows it was tried first, {trial.why_rows}, and {ended}")
+    return Unfinished(f"they {ended}", True, f"sparse tables were tried first ({trial.why_rows}), but they {ended}")
 
 
 @dataclass
@@ -45,7 +45,7 @@ class EarlyRows:
         """Return what joins may take."""
         asking = self.asking
         if asking.effort.method not in ("auto", "rows") or not asking.question.is_large:
-            return "functions are small" if asking.effort.method in ("auto", "rows") else "another way was asked for"
+            return "functions are small" if asking.effort.method in ("auto", "rows") else "another method was requested"
         self.trial = before_all_cells(asking.question, asking.resources, asking.seconds)
         if self.trial is None:
             return rows_refused(asking.resources, stored=False) or "functions have many rows"
@@ -86,7 +86,7 @@ class RowTrial:
         most = longest if self.asking.patient else min(longest, SHORT_PATIENCE)
         trial = trial_beside(self.sweep.plan(), most)
         if trial is None:
-            return Unfinished("too many rows are possible", hopeless=True)
+            return Unfinished("its sparse tables may have too many rows", hopeless=True)
         from ....tasks.rows.memory_account import RowsNoRoomError
 
         try:
@@ -106,5 +106,5 @@ class RowTrial:
         if not lengths.priced_part or len(plan.steps) * lengths.step_seconds > seconds:
             return seconds
         found = sampled_seconds(trial, replace(run_of(trial, SerialPool()), compiled=False, device=False))
-        _LOG.info("rows: %.3g s expected, by samples; all cells %.3g", found, seconds / lengths.part)
+        _LOG.info("rows: %.3g s expected from samples; all cells %.3g s", found, seconds / lengths.part)
         return found

@@ -83,8 +83,8 @@ class SearchEngine(_SumEngine):
         if self.asking.effort.method == "search":
             return EnginePrice()
         if not self.search.suits:
-            return "the model is neither clauses nor mostly zero"
-        return searching_price() if self.diagrams.sums_all else "finite costs may add up to the top"
+            return "the model neither consists of clauses nor is mostly zero"
+        return searching_price() if self.diagrams.sums_all else "sums of finite costs may reach top"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the search."""
@@ -103,7 +103,7 @@ class SearchEngine(_SumEngine):
     def _forced(self) -> Answer:
         if not self.diagrams.sums_all:
             query = self.asking.question.query
-            raise BudgetError(f"the {query} is no search: finite costs may add up to the top")
+            raise BudgetError(f"the {query} cannot be computed by search: sums of finite costs may reach top")
         return self.search.forced()
 
 
@@ -116,7 +116,7 @@ class DiagramEngine(_SumEngine):
             return EnginePrice()
         if not self.diagrams.fits:
             return "tables of the model do not fit memory"
-        return _unknown(*_ELIMINATING) if self.diagrams.sums_all else "finite costs may add up to the top"
+        return _unknown(*_ELIMINATING) if self.diagrams.sums_all else "sums of finite costs may reach top"
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Go on with the elimination."""

@@ -82,7 +82,7 @@ class SweepEngine:
             if self._is_over_before_a_device_starts:
                 with suppress(BudgetError):
                     self.prepared = self._planned(resources.without_devices())
-                    self.why_host = "all cells were swept on the CPU, which takes less than to start a device"
+                    self.why_host = "the sweep ran on the CPU, because this takes less time than starting a device"
             self.prepared = self.prepared or self._planned(resources)
         return self.prepared
 
@@ -114,7 +114,7 @@ class SweepEngine:
         try:
             return self._run(stop, seconds)
         except _EndedError:
-            return Unfinished("another engine was through first", hopeless=True)
+            return Unfinished("another engine answered first", hopeless=True)
         except MorePrimesError as error:
             return self._repriced(*error.args)
 
@@ -127,7 +127,7 @@ class SweepEngine:
         before = self.prepared.plan.evaluations.likely.primes
         prices = replace(self.prepared.prices, chosen=with_primes(self.prepared.plan, primes))
         self.prepared = replace(self.prepared, prices=prices, most_primes=math.inf)
-        why = f"the count takes {primes} primes, {before} were expected"
+        why = f"the count takes {primes} primes, {before} were predicted"
         return Unfinished(why, price=self._price_of(self.prepared))
 
     def _run(self, stop: Stop, seconds: float) -> Answer:
@@ -152,7 +152,9 @@ class SweepEngine:
             except MemoryError as error:
                 resources = with_less_device_memory(prepared.plan, prepared.resources, error)
                 within = resources.asked.gpu_memory
-                asking.notes.append(f"the device ran out of memory ({error}); planned again within {within}")
+                asking.notes.append(
+                    f"the device ran out of memory ({error}); the query was planned again within {within}"
+                )
                 prepared = self.prepared = prepare(asking.question, resources, patient=asking.patient)
 
     def _left(self) -> Answer:
@@ -172,7 +174,7 @@ class SweepEngine:
             self._refuse_late()
             prepared = self.plan()
             if self._may_bound and prepared.plan is not None and prepared.plan.seconds > asking.seconds:
-                raise BudgetError(f"sums take {prepared.plan.seconds:.3g} s, allowed {asking.seconds:.3g} s")
+                raise BudgetError(f"the sum takes {prepared.plan.seconds:.3g} s, allowed {asking.seconds:.3g} s")
             return answered_left(asking, prepared)
         except BudgetError as error:
             if not self._may_bound:
@@ -184,7 +186,7 @@ class SweepEngine:
     def _advised(self, error: BudgetError) -> str:
         """Return why a sweep was refused; of marginal MAP with what would answer it all the same."""
         is_mmap = self.asking.question.query == "mmap"
-        return f"{error}; with --time it is answered between two bounds" if is_mmap else str(error)
+        return f"{error}; --time gives a lower and an upper bound instead" if is_mmap else str(error)
 
     def _refuse_late(self) -> None:
         """Refuse to plan sums that no search for a tree brings within the time that is given.
@@ -200,7 +202,7 @@ class SweepEngine:
         price = self.bid()
         assert isinstance(price, EnginePrice)
         if price.seconds > self.asking.policy.most_saved * allowed:
-            raise BudgetError(f"sums would take some {price.seconds:.2g} s, allowed {allowed:.3g} s")
+            raise BudgetError(f"the sum would take about {price.seconds:.2g} s, allowed {allowed:.3g} s")
 
     @property
     def _may_bound(self) -> bool:

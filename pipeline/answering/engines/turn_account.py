@@ -127,15 +127,17 @@ class TurnAccount:
                 return self._finish(each)
         for each in self.open:
             if each.can_be_priced and not each.price.known:
-                return Move("price", each.offer.engine, 0.0, "as it has to be planned anyway", "planned")
+                return Move("price", each.offer.engine, 0.0, "because it needs a plan anyway", "planned")
         able = self._able(others)
         if cheapest is not None and not self.racing and self._priced_better(cheapest, bool(able)):
             aim: Certainty = "searched" if cheapest.price.certainty == "rough" and able else "planned"
-            return Move("price", cheapest.offer.engine, 0.0, f"as its price is {cheapest.price.certainty}", aim)
+            return Move(
+                "price", cheapest.offer.engine, 0.0, f"because its predicted time is {cheapest.price.certainty}", aim
+            )
         if able:
             each, seconds = min(able, key=lambda one: one[0].spent)
             if (late := next((one for one, _ in able if one.unasked), None)) is not None:
-                return Move("price", late.offer.engine, 0.0, "as it has not bid yet")
+                return Move("price", late.offer.engine, 0.0, "because its time is not predicted yet")
             return Move("turn", each.offer.engine, seconds, each.offer.why)
         return None if cheapest is None or self.racing else self._finish(cheapest)
 
@@ -165,13 +167,21 @@ class TurnAccount:
             return None
         if any(each.offer.at_once for each in beside) and price.seconds > policy.race_most_seconds:
             hoped = price.certainty == "rough" and price.seconds <= policy.most_saved * policy.race_most_seconds
-            return Move("price", name, 0.0, "as it may be short enough for a race", "searched") if hoped else None
+            return (
+                Move("price", name, 0.0, "because it may be short enough to run beside the others", "searched")
+                if hoped
+                else None
+            )
         if price.certainty != "planned":
             endless = any(each.offer.at_once for each in beside)
             if (glance := self._glance(price, beside)) is not None:
                 return glance
             worth = endless or (price.certainty == "searched" and self._priced_better(cheapest, True))
-            return Move("price", name, 0.0, f"as its price is {price.certainty}", "planned") if worth else None
+            return (
+                Move("price", name, 0.0, f"because its predicted time is {price.certainty}", "planned")
+                if worth
+                else None
+            )
         return Move("race", name, inf, f"on {price.device}, beside this machine's cores")
 
     def _glance(self, price: EnginePrice, beside: list[_Standing]) -> Move | None:
@@ -180,7 +190,9 @@ class TurnAccount:
         endless = [each for each in beside if each.offer.at_once and each.offer.engine != EARLY and not each.turns]
         if not endless or seconds <= 0.0:
             return None
-        return Move("turn", endless[0].offer.engine, seconds, "as it may be through before a device is planned for")
+        return Move(
+            "turn", endless[0].offer.engine, seconds, "because it may end before the plan for a device is ready"
+        )
 
     def _comes_before(self, standing: _Standing) -> bool:
         """Whether an engine that uses the device too has its turn first."""

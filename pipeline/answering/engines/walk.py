@@ -117,7 +117,7 @@ class _Walk:
             racer.close()
             asking.reserved_bytes = 0
         self._enter(account, here, seconds, self._within_half(here, first))
-        beaten = Unfinished("another engine was through first", hopeless=True)
+        beaten = Unfinished("another engine answered first", hopeless=True)
         self._enter(account, there, racer.seconds, beaten if second is None else self._within_half(there, second))
         return first if second is None else second
 
@@ -208,4 +208,4 @@ class _Walk:
             method = method_of(self.asking.question.query, engine)
             if method is not None and engine not in self.refusals:
                 seconds = sum(each.seconds for each in self.tried if each.engine == engine)
-                yield f"{engine} was not through after {seconds:.2g} CPU seconds: --method {method} goes on until it is"
+                yield f"{engine} did not end within {seconds:.2g} CPU seconds: --method {method} runs until it ends"

@@ -187,7 +187,7 @@ class _HuginReader:
         found = list(passed_over(self.passed))
         if self.uniform:
             names = listed(self.uniform)
-            found.append(f"potentials without data are uniform: {names}")
+            found.append(f"potentials without data are read as uniform: {names}")
         return tuple(found)
 
 

@@ -147,7 +147,10 @@ def _turned(function: Function, dims: Sequence[int]) -> Function:
 
 def _as_written(model: Model, uneven: Sequence[int], spread: SumSpread) -> Model:
     names = listed([model.names[model.functions[f].child or 0] for f in uneven])
-    note = f"rows of {names} sum to {_interval(spread)}, not to 1: answers are for the product of the tables as written"
+    note = (
+        f"rows of {names} sum to {_interval(spread)}, not to 1: answers are computed for the product of the tables "
+        "as written"
+    )
     return replace(model, notes=(*model.notes, note))
 
 
@@ -189,7 +192,7 @@ class Properties:
 
     def notes(self) -> tuple[str, ...]:
         """Return notes of what answers do not show."""
-        observed = f"what the file observes is no evidence here: {listed(self.observed)}"
+        observed = f"observations in the file are not used as evidence: {listed(self.observed)}"
         return (*passed_over(self.passed), *([observed] if self.observed else ()))
 
 
@@ -200,7 +203,7 @@ def passed_over(what: Iterable[str]) -> tuple[str, ...]:
         return ()
     shown = ", ".join(printable(name, 30) for name in names[:_NAMED])
     more = f", and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (f"passed over, as no answer depends on it: {shown}{more}",)
+    return (f"ignored, because no answer depends on it: {shown}{more}",)
 
 
 def listed(names: Sequence[str]) -> str:

@@ -159,8 +159,8 @@ class NetworkDraft(Generic[P]):
         at, chain = random[0]
         where, name = self.refuse(at, "", ""), shorten([*self.names][chain.scope[-1]])
         return (
-            f"{where.path}:{where.line}: the table of {name!r} would have {chain.cells} entries, so that hidden "
-            "variables stand for it, which are summed over"
+            f"{where.path}:{where.line}: the table of {name!r} would have {chain.cells} entries, so that it "
+            "is replaced by hidden variables, which are summed out"
         )
 
 

@@ -136,7 +136,7 @@ class _ExpressionParser:
             equal = [_applied("eq", [arguments[0], each]) for each in arguments[1].among]
             return equal[0] if len(equal) == 1 else _applied("or", equal)
         if any(isinstance(argument, _Choice) for argument in arguments):
-            raise ExpressionError("a set that does not stand behind in")
+            raise ExpressionError("a set that does not follow 'in'")
         if not self.mixed:
             return _conditional(arguments) if name == "if" else _applied(name, arguments)
         if name == "if" and len(arguments) == 3:
@@ -153,7 +153,7 @@ def _tokens(text: str) -> Iterator[str]:
     text, at = text.strip(), 0
     while at < len(text):
         if (found := _TOKEN.match(text, at)) is None:
-            raise ExpressionError(f"{shorten(text[at:].strip())!r}, which is no expression such as add(X,1)")
+            raise ExpressionError(f"{shorten(text[at:].strip())!r}, which is not an expression such as add(X,1)")
         yield found.group(1)
         at = found.end()
 
@@ -190,7 +190,7 @@ def _applied(
     if len(arguments) < operator.least or (operator.most is not None and len(arguments) > operator.most):
         raise ExpressionError(f"{name} of {len(arguments)} arguments")
     if any(argument.kind != operator.takes for argument in arguments):
-        raise ExpressionError(f"{name} of an argument that is no {operator.takes} value")
+        raise ExpressionError(f"{name} of an argument that is not a {operator.takes} value")
 
     def bounds(ranges: Mapping[str, Range]) -> Range:
         return _checked(operator.bounds([argument.bounds(ranges) for argument in arguments]))

@@ -307,11 +307,16 @@ def _externals(dcop: Dcop, words: WrittenWords) -> tuple[tuple[External, ...], t
     if {external.name for external in found} & taken or not all(_is_key(each.name) for each in found):
         free = (name for k in count() if (name := f"e{k}") not in taken)
         found = tuple(replace(external, name=name) for external, name in zip(found, free, strict=False))
-        notes.append("names of external variables are not kept, as variables have them or they are no plain words")
+        notes.append(
+            "names of external variables are not kept, because variables have the same names or they are not "
+            "plain words"
+        )
     if not all(_are_values(external.states) for external in found):
         counted = [tuple(map(str, range(len(external.states)))) for external in found]
         found = tuple(replace(external, states=states) for external, states in zip(found, counted, strict=True))
-        notes.append("values of external variables are not kept, as some are no plain words: they count from 0")
+        notes.append(
+            "values of external variables are not kept, because some are not plain words: they are numbered from 0"
+        )
     return found, tuple(notes)
 
 
@@ -326,7 +331,11 @@ def _hosted(dcop: Dcop, words: WrittenWords) -> tuple[Dcop, tuple[str, ...]]:
         hosting = {name: agent.hosting[own] for name, own in names.items() if _is_key(name)}
         lost += len(agent.hosting) - len(hosting)
         agents.append(replace(agent, hosting=hosting))
-    notes = (f"hosting costs of {lost} computations are not kept, as they have no names in the file",) if lost else ()
+    notes = (
+        (f"hosting costs of {lost} computations are not kept, because the computations have no names in the file",)
+        if lost
+        else ()
+    )
     return replace(dcop, agents=tuple(agents)), notes
 
 

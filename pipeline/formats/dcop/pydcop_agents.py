@@ -15,13 +15,16 @@ from ..text.yaml import YamlNode, number_of, read_tree, shown, yaml_word
 from .draft import Draft
 
 _UNREAD = "is not read"
-_STARTS = "is where a search may begin, and is not used"
+_STARTS = "is only a starting point for local search, and is not used"
 # Properties that are read or only describe; others that are known, with what becomes of them.
 _KNOWN: dict[str, tuple[frozenset[str], dict[str, str]]] = {
     "the problem": (
         frozenset({"name", "description", "objective", "agents", "routes", "hosting_costs", "distribution_hints"})
         | {"domains", "variables", "external_variables", "constraints"},
-        {"distribution": "is not read: --agents takes one", "events": "are not read: the problem is that at the start"},
+        {
+            "distribution": "is not read: --agents takes one",
+            "events": "are not read: the problem is read as it is at the start",
+        },
     ),
     "domains": (frozenset({"values", "type"}), {"initial_value": _STARTS}),
     "variables": (frozenset({"domain", "cost_function", "noise_level"}), {"initial_value": _STARTS}),

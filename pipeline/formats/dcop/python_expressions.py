@@ -194,7 +194,7 @@ class _Compiler:
         """An expression that is no set, which is read where the order of its values does not matter."""
         term = self.term(node)
         if term.shape.kind == "set":
-            raise ExpressionError("a set, which is read behind 'in' and in functions such as len and sum")
+            raise ExpressionError("a set, which is allowed only after 'in' and in functions such as len and sum")
         return term
 
     def term(self, node: ast.expr) -> Term:

@@ -94,7 +94,7 @@ def row(terms: Sequence[Term]) -> Term:
     """
     shape = Shape(1 + _sizes(terms), 1 + _of(terms).depth)
     if shape.size > _MAX_VALUES:
-        raise ExpressionError(f"a tuple of more than {_MAX_VALUES:,} values, counted with those of tuples in it")
+        raise ExpressionError(f"a tuple of more than {_MAX_VALUES:,} values, counted with the values of nested tuples")
     if shape.depth > _MAX_NESTING:
         raise ExpressionError(f"tuples in each other, more than {_MAX_NESTING} levels")
     runs = [term.run for term in terms]

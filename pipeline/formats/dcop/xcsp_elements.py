@@ -130,7 +130,7 @@ def check_count(element: Element, name: str, count: int, draft: Draft) -> None:
     said = element.attributes[name].strip()
     if said not in (str(count), "?"):
         what = f"the attribute {name!r} of <{element.tag}>"
-        draft.note(element.line, what, f"is wrong: it says {shorten(said)!r}, and there are {count}")
+        draft.note(element.line, what, f"is wrong: it says {shorten(said)!r}, but there are {count}")
 
 
 def read_presentation(element: Element, draft: Draft) -> None:

@@ -133,16 +133,19 @@ def notes_of(told: Sequence[CommentFacts], projection: Projection | None, n_vars
     """Say what comments ask for that answers do not show."""
     for one in told:
         if one.kind == "t" and one.words[0] not in _TYPES:
-            yield f"'c t {shorten(one.words[0])}' in line {one.line} names no type of question that is known"
+            yield f"'c t {shorten(one.words[0])}' in line {one.line} names an unknown type of query"
         elif one.kind == "t" and weighs and not _TYPES[one.words[0]][1]:
             yield f"the file asks for a count without its weights ('c t {one.words[0]}' in line {one.line})"
         elif one.kind == "MUST":
             by = shorten(" ".join(one.words[2:]))
-            yield f"'c MUST MULTIPLY BY' in line {one.line} asks for the count times {by}; answers are without that"
+            yield (
+                f"'c MUST MULTIPLY BY' in line {one.line} asks for the count times {by}; answers do not include "
+                "this factor"
+            )
         elif one.kind == "p optshow":
-            yield f"'c p optshow' in line {one.line} names variables that decide the others, which changes no answer"
+            yield f"'c p optshow' in line {one.line} names variables that determine the others; this changes no answer"
         elif one.kind == "max" or (one.kind.startswith("p ") and one.kind not in ("p show", "p weight")):
-            yield f"'c {shorten(one.kind)}' in line {one.line} is not known and is left out"
+            yield f"'c {shorten(one.kind)}' in line {one.line} is unknown and ignored"
     if projection is not None:
         count, told_where = len(projection.variables), projection.told.rpartition(": ")[2]
         yield f"assignments of {count} of {n_vars} variables alone are counted ({told_where}), optima are of all"

@@ -66,7 +66,10 @@ def weights_of(path: str, told: Sequence[CommentFacts], lines: Sequence[Line], w
 def weight_notes(lines: Sequence[Line], n_vars: int) -> Iterator[str]:
     """Say what variables weigh that have no line in a file of Cachet's."""
     if lines and (without := n_vars - len({int(line.words[1]) for line in lines})):
-        yield f"{without} of {n_vars} variables have no line 'w': both of their literals weigh 1/2, as in Cachet"
+        yield (
+            f"{without} of {n_vars} variables have no line 'w': both literals of such a variable weigh 1/2, as in "
+            "Cachet"
+        )
 
 
 def weight_functions(weights: Weights) -> Iterator[Function]:

@@ -168,7 +168,7 @@ class _FlatZincReader:
             first = min(fewer)
             shown = f"{shorten(self.variables[first].name)!r} keeps {len(domains[first]):,} values"
             more = f", and {len(fewer) - 1} more wide variables keep fewer than declared" if len(fewer) > 1 else ""
-            self.notes.append(f"{shown} that the constraints do not rule out{more}")
+            self.notes.append(f"{shown} that the constraints do not exclude{more}")
 
     def _line(self, constraint: FlatConstraint) -> int:
         return self.file.tokens.line(constraint.at)
@@ -211,7 +211,9 @@ class _FlatZincReader:
             low, high = ends_of(variable.values)
             self.functions.linear(*sums, ">=", low - own * right)
             self.functions.linear(*sums, "<=", high - own * right)
-        self.notes.append(f"{shorten(variable.name)!r} is no variable of the model: its value is that of the answer")
+        self.notes.append(
+            f"{shorten(variable.name)!r} is not a variable of the model: its value is the value of the answer"
+        )
 
     def _costs(self, weight: int, operand: Given) -> None:
         sign = -weight if self.file.goal == "maximize" else weight

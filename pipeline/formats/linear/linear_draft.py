@@ -185,7 +185,7 @@ class _Build(Generic[P]):
             shown = shorten(" ".join(name for name, _ in factors))
             raise BudgetError(
                 f"{self.draft.source.path}: the product of {shown} has a table of {format_count(cells)} entries, and "
-                f"at most {format_count(most)} are made; give it as a product of fewer variables"
+                f"at most {format_count(most)} are allowed; give it as products of fewer variables"
             )
 
     def constraint(self, given: LinearConstraint[P]) -> None:

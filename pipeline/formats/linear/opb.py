@@ -182,4 +182,4 @@ def _number(draft: LinearDraft[int], head: str) -> None:
     draft.source.allowance.take(_TERM_BYTES * count, f"{shorten(header[1])} variables")
     draft.domains = {f"x{k}": (0, 1) for k in range(1, count + 1)}
     if free := count - len(seen):
-        draft.notes.append(f"{free} of the {count} variables that the header says are in no constraint: they are free")
+        draft.notes.append(f"{free} of the {count} variables in the header are in no constraint: they are free")

@@ -191,7 +191,7 @@ def read_bep(source: Source) -> Model:
             _apart(parts, (i, j), (begins[i], begins[j]), gaps)
     model = _model(source, [f"t{v + 1}" for v in range(count)], taken, parts)
     name = b" ".join(title).decode(source.encoding).strip()
-    note = f"the value is the revenue of what is not taken, which toulbar2 counts {count - 1} times"
+    note = f"the value is the revenue of the photographs not taken; toulbar2 counts it {count - 1} times"
     return replace(model, name=name or model.name, notes=(note,) if count > _PAIR else ())
 
 

@@ -77,19 +77,19 @@ _BY_SUFFIX = {
     **dict.fromkeys((".td", ".tree"), Unread("a tree decomposition", _GRAPH)),
     **dict.fromkeys((".smt2", ".smt"), Unread("an SMT problem", _TABLES)),
     **dict.fromkeys((".qdimacs", ".sdimacs", ".dqdimacs"), Unread("a formula with quantifiers", _TABLES)),
-    **dict.fromkeys((".nnf", ".sdd", ".vtree", ".bdd", ".ac"), Unread("a compiled circuit", "give the model it is of")),
+    **dict.fromkeys((".nnf", ".sdd", ".vtree", ".bdd", ".ac"), Unread("a compiled circuit", "give its model instead")),
     **dict.fromkeys((".pl", ".mln", ".problog"), Unread("a logic program", _TABLES)),
     ".npz": Unread("a compiled model", "bucketflow.Compiled.load reads it"),
     ".npy": Unread("a NumPy array", "make a model with bucketflow.Model.build"),
     **dict.fromkeys((".pkl", ".pickle"), Unread("a Python pickle", "save its model in a format of text")),
-    **dict.fromkeys((".csv", ".jsonl", ".tsv", ".xlsx"), Unread("a list", "bucketflow batch reads lists of questions")),
+    **dict.fromkeys((".csv", ".jsonl", ".tsv", ".xlsx"), Unread("a list", "bucketflow batch reads lists of queries")),
     ".md": Unread("a text for people", "give a model"),
 }
 # What the evaluations of UAI have beside a model.
 _EVIDENCE = dict.fromkeys((".evid", ".evidence", ".vevid"), "an evidence file, which goes with a model")
 _BESIDE = {
     **dict.fromkeys((".map", ".query"), "a query or an answer, which goes with a model"),
-    **dict.fromkeys((".pr", ".mar", ".mpe", ".mmap", ".sol"), "an answer, not the model that it is of"),
+    **dict.fromkeys((".pr", ".mar", ".mpe", ".mmap", ".sol"), "an answer, not a model"),
     ".ub": "an upper bound, which goes with a model, as --upper-bound",
 }
 # What a file is whatever its name says,

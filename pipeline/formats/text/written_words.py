@@ -69,7 +69,9 @@ def kept_labels(model: Model, plain: Plain, notes: list[str]) -> tuple[tuple[str
     counted = [tuple(map(str, range(d))) for d in model.dims]
     labels = [own if states is None else states for states, own in zip(model.states, counted, strict=True)]
     if unfit := {v for v, values in enumerate(labels) if not all(map(plain, values))}:
-        notes.append(f"values of {len(unfit)} variables are not kept, as some are no plain words: they count from 0")
+        notes.append(
+            f"values of {len(unfit)} variables are not kept, because some are not plain words: they are numbered from 0"
+        )
         labels = [counted[v] if v in unfit else values for v, values in enumerate(labels)]
     return tuple(labels)
 
@@ -78,7 +80,7 @@ def kept_names(words: tuple[str, ...], plain: Plain, letter: str, what: str, not
     """Return names, or a letter with numbers where a format cannot hold all of them; ``notes`` says so then."""
     if all(map(plain, words)) and len(set(words)) == len(words):
         return words
-    notes.append(f"names of {what} are not kept, as some are no plain words or not distinct: they are numbered")
+    notes.append(f"names of {what} are not kept, because some are not plain words or not distinct: they are numbered")
     return tuple(f"{letter}{k}" for k in range(len(words)))
 
 

@@ -301,7 +301,7 @@ class RowFiles:
             If there is no room for them.
         """
         if self.nbytes + rows.nbytes > self._disk_bytes:
-            raise DiskFullError(f"rows take more than {self._disk_bytes} bytes of disk")
+            raise DiskFullError(f"rows need more than {self._disk_bytes} bytes of disk")
         shape = {"shape": list(rows.shape), "dtype": rows.dtype.str}
         chunk, self._made = (self._made, 0), self._made + 1
         piece = Piece.of(Receipt(_TABLE, chunk, rows.nbytes, 0, 0.0, 0, shape))

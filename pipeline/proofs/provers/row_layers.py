@@ -285,7 +285,7 @@ class RowSearch:
         if self._finished is None:
             files.begin(replace(begun, cells=cells))
         side = host(max(1, min(self._threads, left // ProverPolicy.current().thread_bytes)))
-        _LOG.info("layers of rows go on on disk, beside mini-buckets of up to %d cells", split.largest)
+        _LOG.info("layers of rows continue on disk, beside mini-buckets of up to %d cells", split.largest)
         return StoredLayers(
             *(self.network, self._found, self.upper),
             memory_bytes=left,

@@ -173,10 +173,10 @@ def test_an_answer_in_a_file_is_evaluated_again(tmp_path: Path) -> None:
     [
         (("solve", "satellite", "--out", "a.txt"), "use .json, or .csv for its table"),
         (("marginals", "diagnosis", "--out", "a.txt"), "use .json, or .csv for its table"),
-        (("marginals", "diagnosis", "--out", "a.csv", "--entropy", "Storm"), "no information measures"),
+        (("marginals", "diagnosis", "--out", "a.csv", "--entropy", "Storm"), "not information measures"),
         (("evaluate", "diagnosis", "--assignment", "Storm=[1,2]"), "has likelihoods of 'Storm'"),
         (("evaluate", "diagnosis", "--assignment", "no.json"), "a readable file"),
-        (("evaluate", "diagnosis", "--assignment", "a=1", "--query", "count"), "goes with --json and --memory alone"),
+        (("evaluate", "diagnosis", "--assignment", "a=1", "--query", "count"), "goes only with --json and --memory"),
         (("evaluate", "diagnosis", "--assignment", "Strom=yes"), "did you mean 'Storm'?"),
     ],
 )
@@ -301,8 +301,8 @@ def test_what_makes_no_model_is_refused(variables: Any, functions: Any, message:
         (lambda: bucketflow.plan(RAIN, ["optimum"]), "unknown query .'optimum'."),  # type: ignore[arg-type]
         (lambda: bucketflow.save(5, "x.uai"), "a Model is expected, found int"),  # type: ignore[arg-type]
         (lambda: bucketflow.compile(RAIN).marginals_batch({"wet": np.array(1)}), "one for each case; found ndarray"),
-        (lambda: bucketflow.conditional(RAIN, 5), "5 are no names of variables"),  # type: ignore[arg-type]
-        (lambda: bucketflow.compile(RAIN).entropy(5), "5 are no names of variables"),  # type: ignore[arg-type]
+        (lambda: bucketflow.conditional(RAIN, 5), "5 are not names of variables"),  # type: ignore[arg-type]
+        (lambda: bucketflow.compile(RAIN).entropy(5), "5 are not names of variables"),  # type: ignore[arg-type]
         (lambda: bucketflow.einsum(5, 5), "not 5"),  # type: ignore[arg-type]
         (lambda: bucketflow.solve(RAIN, progress="yes"), "progress is 'yes', which"),  # type: ignore[arg-type]
         (lambda: bucketflow.solve(RAIN, on_bounds=5), "on_bounds is 5, which"),  # type: ignore[arg-type]

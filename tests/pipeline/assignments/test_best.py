@@ -264,7 +264,7 @@ def test_what_is_proved_in_time_is_listed_and_the_rest_is_named() -> None:
     assert "before the optimum was proved" in found.unproved
     shown = best(model, 4, time=0.0)
     assert shown.to_dict()["status"] == "bounded"
-    assert [*best(model, 4, time=0.0).lines()][-1].startswith("not all is proved: the time was over")
+    assert [*best(model, 4, time=0.0).lines()][-1].startswith("the list is incomplete: the time was over")
 
 
 def test_an_assignment_without_a_proof_of_its_rank_is_not_listed() -> None:
@@ -348,7 +348,7 @@ def test_the_command_lists_them() -> None:
     assert all(len(line) <= 100 for line in lines)
     printed = " ".join(line.strip() for line in lines[1:])
     whole = ", ".join(f"{name}={state}" for name, state in first.items())
-    assert printed == f"1  49  {whole} 2  49  as the first but {differing}"
+    assert printed == f"1  49  {whole} 2  49  as the first except {differing}"
     code, out, _ = run("satellite", "--within", "0", "--json")
     assert len(json.loads(out)["assignments"]) == 144
 

@@ -97,11 +97,11 @@ def test_what_the_host_draws_though_a_device_was_asked_for(monkeypatch: pytest.M
         return note
 
     with device(monkeypatch) as there:
-        assert "which takes less than to start" in why(10)
+        assert "because this takes less time than starting" in why(10)
         with drawn_there():
-            assert "as tables are in slices" in why(memory="1.6MB")
+            assert "because tables are in slices" in why(memory="1.6MB")
         with drawn_there(drawn_cells_there=1000):
-            assert "as tables to draw from do not fit" in why()
+            assert "because the tables of the draws fit neither" in why()
         there.total_bytes = 1 << 21
         with drawn_there():
             assert "do not fit" in why()

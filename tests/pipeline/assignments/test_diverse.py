@@ -155,13 +155,13 @@ def test_without_time_the_rest_is_said_to_be_unproved() -> None:
     with RankingPolicy.using(swept_cells=0.0, hopeless_cells=0.0, swept_seconds=0.0):
         found = best(bucketflow.load("fields"), 3, diverse=5, time=0.0)
         assert [*found] == []
-    assert found.unproved == "the time was over before the next one was proved"
+    assert found.unproved == "the time ended before the next assignment was proved"
 
 
 @pytest.mark.parametrize("refused", ["constraints", "network"])
 def test_where_constraints_do_not_fit_the_list_ends(refused: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the time that was given what is proved is listed; without, both numbers are said."""
-    why = "constraints that keep others apart from 5 assignments need at least 11.8 kB of memory, allowed 10 kB"
+    why = "the distance constraints to 5 assignments need at least 11.8 kB of memory, allowed 10 kB"
     if refused == "constraints":
         monkeypatch.setattr(source, "LEAST_MEMORY", 0)
     else:
@@ -174,12 +174,12 @@ def test_where_constraints_do_not_fit_the_list_ends(refused: str, monkeypatch: p
     shown = 5 if refused == "constraints" else 0
     with RankingPolicy.using(passed_most=0, swept_seconds=2.0 if shown else -1.0):
         found, ranks = best(network(0), 8, diverse=2, memory="10kB"), list[int]()
-        with pytest.raises(BudgetError, match=rf"^{why}.*; --time lists what is proved in it$"):
+        with pytest.raises(BudgetError, match=rf"^{why}.*; --time lists the assignments proved within it$"):
             ranks.extend(each.rank for each in found)
         found = best(network(0), 8, diverse=2, memory="10kB", time=60.0)
         assert len([*found]) == shown
     assert found.unproved is not None
-    assert found.unproved.startswith(f"the next one was not proved: {why}")
+    assert found.unproved.startswith(f"the next assignment was not proved: {why}")
 
 
 @pytest.mark.parametrize("passed", [0, 1000])
@@ -225,11 +225,11 @@ def test_what_does_not_go_together_is_refused(options: list[str], why: str) -> N
 
 
 def test_counts_and_distances_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ModelError, match="count is of all optima"):
+    with pytest.raises(ModelError, match="count counts all optima"):
         best(network(0), 2, diverse=2, count=True)
     with pytest.raises(ModelError, match="diverse"):
         best(network(0), 2, diverse=0)
-    with pytest.raises(ModelError, match="diverse is True, which is no integer"):
+    with pytest.raises(ModelError, match="diverse is True, which is not an integer"):
         best(network(0), 2, diverse=True)
     with pytest.raises(ModelError, match="count is 'no'"):
         best(network(0), 2, count="no")  # type: ignore[arg-type]

@@ -316,7 +316,7 @@ def test_bounds_are_in_the_units_of_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "asked", "why"),
     [
-        ("cost", {}, "at a temperature"),
+        ("cost", {}, "need a temperature"),
         ("cost", {"temperature": 0}, "must be a number above 0"),
         ("cost", {"temperature": math.nan}, "must be a number above 0"),
         ("markov", {"temperature": 1.0}, "for cost networks"),
@@ -405,13 +405,13 @@ def test_parquet_without_pyarrow_is_refused_before_anything_is_drawn(
         (["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.txt"], "use .csv, .jsonl or .parquet"),
         (
             ["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--no-prune"],
-            "--no-prune is for one optimum or sum, not for samples",
+            "--no-prune is for a single optimum or sum, not for samples",
         ),
         (
             ["diagnosis", "--query", "sample", "--samples", "3", "--out", "a.csv", "--gap", "1"],
             "--gap is for one optimum",
         ),
-        (["satellite", "--query", "sample", "--samples", "3", "--out", "a.csv"], "at a temperature"),
+        (["satellite", "--query", "sample", "--samples", "3", "--out", "a.csv"], "need a temperature"),
     ],
 )
 def test_the_command_refuses(arguments: list[str], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

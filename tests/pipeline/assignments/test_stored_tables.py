@@ -178,7 +178,7 @@ def test_a_device_sweeps_and_this_process_walks(kind: str, monkeypatch: pytest.M
     with device(monkeypatch), DevicePolicy.using(step_least_cells=100):
         here = best(model, 5, gpus=1)
         assert values(here) == expected
-        assert any("takes less than to start a device" in note for note in here.notes)
+        assert any("takes less time than starting a device" in note for note in here.notes)
     places.clear()
     with device(monkeypatch), DevicePolicy.using(step_least_cells=100):
         assert values(best(model, 5, gpus=1, fit="slice")) == expected
@@ -193,7 +193,7 @@ def test_a_device_sweeps_and_this_process_walks(kind: str, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        ({"representation": "rows", "gpus": 1}, "by rows come from tables that this machine's cores make; 'gpus'"),
+        ({"representation": "rows", "gpus": 1}, "from sparse tables are computed on this machine's CPU cores; 'gpus'"),
         ({"workdir": "x"}, "'workdir' does not apply"),
     ],
 )

@@ -127,7 +127,7 @@ def test_refusals() -> None:
     with pytest.raises(bucketflow.ModelError, match="no state"):
         compiled.marginals_batch([{"x0": 5}])
     for wrong in ("cases.csv", 3, [3], ["x0"], {"x0": 1}, {"x0": "012"}):
-        with pytest.raises(bucketflow.ModelError, match=r"cases (are columns|have a list)"):
+        with pytest.raises(bucketflow.ModelError, match=r"cases (are columns|need a list)"):
             compiled.marginals_batch(wrong)
     with pytest.raises(bucketflow.ModelError, match="different lengths"):
         compiled.marginals_batch({"x0": [1], "x1": [1, 0]})

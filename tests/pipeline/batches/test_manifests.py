@@ -80,8 +80,8 @@ def test_columns_hold_no_lists(column: str, value: Any, tmp_path: Path) -> None:
         ("priority", 1.5, "a whole number is expected, found 1.5"),
         ("priority", float("inf"), "a number is expected, found 'inf'"),
         ("priority", 1e300, "a whole number is expected, found 1e+300"),
-        ("evidence", 3, "evidence is a file, x=1,y=yes or states by name; found int"),
-        ("evidence", {"Storm": {"a": 1}}, "evidence on 'Storm' is no state and no list of likelihoods"),
+        ("evidence", 3, "evidence must be a file, x=1,y=yes or states by name; found int"),
+        ("evidence", {"Storm": {"a": 1}}, "evidence on 'Storm' is neither a state nor a list of likelihoods"),
         ("model", "nowhere*.uai", "no file fits 'nowhere*.uai'"),
         ("model", "a\0*", "no file fits"),
         ("model", "\ud800*", "no file fits"),
@@ -180,7 +180,7 @@ def test_a_folder_of_models_of_all_formats(models: Path, tmp_path: Path) -> None
     assert found == sorted(found)
     assert set(found) == {*SAMPLES, "more/b.json", "more/b.yml", "more/c.wcsp.xz", "more/d.xml.gz"}
     assert notes == [
-        f"{models}: 5 files are no models, and not asked: README.md, facts.json, page.xml, questions.yaml, x.evid"
+        f"{models}: 5 files are not models, and were skipped: README.md, facts.json, page.xml, questions.yaml, x.evid"
     ]
     summary = bucketflow.batch(models, tmp_path / "out")
     assert (summary.answered, summary.notes) == (len(rows), tuple(notes))
@@ -241,7 +241,7 @@ def test_variables_that_are_counted_alone_and_those_of_marginal_map(tmp_path: Pa
         assert row["answer"]["log10"] == pytest.approx(best.log10)
     told = [row["message"] for row in found[7:]]
     assert "'x9' is no variable of the model" in told[0]
-    assert "variables are a file, x,y or a list of names; found int" in told[2]
+    assert "variables must be a file, x,y or a list of names; found int" in told[2]
     assert bucketflow.batch(tmp_path / "list.jsonl", tmp_path / "out").reused == 7
     (tmp_path / "two.query").write_text("1 0\n")
     assert bucketflow.batch(tmp_path / "list.jsonl", tmp_path / "out").reused == 6

@@ -119,10 +119,10 @@ def test_what_other_libraries_cannot_hold_is_refused(export: Any) -> None:
     with pytest.raises(ModelError, match="has no networks of costs"):
         export(costs)
     observed = Model("markov", ("a",), (2,), (None,), (), evidence={0: 1})
-    with pytest.raises(ModelError, match="keeps no evidence in a network"):
+    with pytest.raises(ModelError, match="stores no evidence in a network"):
         export(observed)
     hidden = Model("markov", ("a", "b"), (2, 2), (None, None), (), hidden=1)
-    with pytest.raises(ModelError, match="has no hidden variables, of which the model has 1"):
+    with pytest.raises(ModelError, match="has no hidden variables, but the model has 1"):
         export(hidden)
 
 
@@ -169,7 +169,7 @@ def test_directed_graphs_of_networkx_are_bayesian_networks() -> None:
     }
     edges: list[tuple[Any, Any, dict[str, Any]]] = [("rain", "wet", {}), ("hose", "wet", {})]
     same(bucketflow.from_networkx(graph(edges, nodes, directed=True), "bayes"), weather())
-    with pytest.raises(ModelError, match="the parents of node 'wet' are not those of its edges"):
+    with pytest.raises(ModelError, match="the parents of node 'wet' differ from the parents by its edges"):
         bucketflow.from_networkx(graph(edges[:1], nodes, directed=True), "bayes")
     with pytest.raises(ModelError, match="a Bayesian network is a directed graph"):
         bucketflow.from_networkx(graph(edges, nodes, directed=False), "bayes")
@@ -216,7 +216,7 @@ def test_what_is_wrong_with_a_long_table_is_said() -> None:
     ):
         with pytest.raises(ModelError, match=told):
             bucketflow.from_pandas([frame], "cost")
-    with pytest.raises(ModelError, match="the table over a has the state 'y', which is none of its variable"):
+    with pytest.raises(ModelError, match="the table over a has the state 'y', which its variable does not have"):
         bucketflow.from_pandas([one], "cost", states={"a": ["x", "z"]})
 
 
@@ -278,8 +278,8 @@ def test_arrays(flat: bool) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        (([2.5], [], []), "numbers of states are integers, found an array of float64"),
-        (([2], [[0]], []), "each factor has a scope and a table, found 1 scopes and 0 tables"),
+        (([2.5], [], []), "numbers of states must be integers, found an array of float64"),
+        (([2], [[0]], []), "each factor needs a scope and a table, found 1 scopes and 0 tables"),
         (([2], [[1]], [[1, 2]]), "factor 0 is over variable 1, and variables are from 0 to 0"),
         (([2], [[-1]], [[1, 2]]), "factor 0 is over variable -1"),
         (([2], [["a"]], [[1, 2]]), "the scope of factor 0 are integers"),
@@ -289,5 +289,5 @@ def test_arrays(flat: bool) -> None:
 def test_arrays_that_do_not_fit(given: Any, told: str) -> None:
     with pytest.raises(ModelError, match=told):
         bucketflow.from_arrays(*given)
-    with pytest.raises(ModelError, match="1 variables have as many names, each its own, found 2"):
+    with pytest.raises(ModelError, match="1 variables need as many different names, found 2"):
         bucketflow.from_arrays([2], [], [], names="ab")

@@ -140,7 +140,7 @@ def test_a_table_whose_cells_are_not_those_of_the_library_is_refused(gum: Any) -
         def cpt(self, _name: str) -> Garbage:
             return Garbage()
 
-    with pytest.raises(ModelError, match="pyAgrum adds them up to 1"):
+    with pytest.raises(ModelError, match="pyAgrum gives the sum 1"):
         bucketflow.from_pyagrum(Network())
 
 

@@ -75,7 +75,7 @@ def test_a_structure_is_kept_and_a_network_may_give_it() -> None:
         ({"prior": 0}, "above 0"),
         ({"bins": 1}, "at least 2"),
         ({"target": "x0"}, "a column has the name of the target"),
-        ({"edges": [], "model": bucketflow.load("diagnosis")}, "two structures"),
+        ({"edges": [], "model": bucketflow.load("diagnosis")}, "both define the structure"),
     ],
 )
 def test_structures_that_do_not_fit_are_refused(settings: dict[str, Any], message: str) -> None:

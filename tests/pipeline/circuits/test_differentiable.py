@@ -133,7 +133,7 @@ def test_evidence_of_a_call_takes_the_place_of_that_it_was_made_with(framework: 
         (lambda: bucketflow.jax.log_partition(grid(2, 2, 2, "markov"), workers=2), "'workers' does not apply"),
         (
             lambda: bucketflow.jax.log_partition(grid(2, 2, 2, "markov"), order=["x0"]),
-            "each variable of the model once",
+            "each variable of the model exactly once",
         ),
         (lambda: bucketflow.jax.log_partition(grid(2, 2, 2, "markov"))([]), "4 tables are expected"),
         (lambda: bucketflow.jax.log_partition(grid(2, 2, 2, "markov"))(evidence={"z": [1.0]}), "evidence has 'z'"),

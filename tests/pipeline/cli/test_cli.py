@@ -252,7 +252,7 @@ def test_what_is_asked_stands_under_question(command: str) -> None:
 
 def test_where_preparation_answers_the_plan_says_what_it_removed_and_why() -> None:
     printed = " ".join(in_process("plan", "diagnosis", "--query", "partition").split())
-    assert printed.startswith("Preprocessing gives the answer: no table has to be swept.")
+    assert printed.startswith("Preprocessing gives the answer: no sweep is needed.")
     assert "barren 26 variables, summed to 1: no evidence and no queried variable depends on them: " in printed
     assert "next bucketflow solve … --query partition answers immediately" in printed
 

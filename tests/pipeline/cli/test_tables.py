@@ -47,14 +47,16 @@ def test_no_word_of_the_list_of_jobs_is_broken(monkeypatch: pytest.MonkeyPatch, 
     words = set(shown.split())
     assert {"sensors-large-12ab34", "grid-9f8e7d", "a-1", "finished", "interrupted:", "resume", "running"} <= words
     known = " ".join(f"{job.facts.id} {job.facts.model} {job.facts.query} {job.facts.done()}" for job in JOBS)
-    told = "jobs job model query state done for workers peak not shown, for want of room: resume 12 min 30 s 1.23 GB"
+    told = (
+        "jobs job model query state done for workers peak not shown on this narrow terminal: resume 12 min 30 s 1.23 GB"
+    )
     pieces = {piece for word in f"{known} {told}".split() for piece in (word, word.rpartition("/")[2], f"{word},")}
     states = {"finished", "running", "interrupted:"}
     assert {word for word in words if word.strip("─")} - pieces - states == set()
 
 
 def test_columns_without_room_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "not shown, for want of room: peak, workers" in listed(monkeypatch, 80).output
+    assert "not shown on this narrow terminal: peak, workers" in listed(monkeypatch, 80).output
     wide = listed(monkeypatch, 200).output
     assert "not shown" not in wide
     assert "interrupted: resume" in wide
@@ -70,4 +72,4 @@ def test_columns_with_room_are_as_wide_as_they_need(monkeypatch: pytest.MonkeyPa
     assert [c.width for c in show_run.fitted("", ("words", "size"), rows, ("size",), ("size",)).columns] == [7, 5]
     monkeypatch.setenv("COLUMNS", "13")
     made = show_run.fitted("", ("words", "size"), rows, ("size",), ("size",))
-    assert ([column.width for column in made.columns], made.caption) == ([8], "not shown, for want of room: size")
+    assert ([column.width for column in made.columns], made.caption) == ([8], "not shown on this narrow terminal: size")

@@ -79,7 +79,7 @@ def test_nothing_is_compiled_ahead_where_code_cannot_be_kept(tmp_path: Path, mon
     (tmp_path / "machine-code").chmod(0o777)
     run = CliRunner().invoke(main, ["warm"])
     assert run.exit_code == 2
-    assert "there is no folder to keep machine code in: machine code is neither read from" in run.stderr
+    assert "no folder can store machine code: machine code is neither read from" in run.stderr
     assert f"everybody may write to {tmp_path / 'machine-code'}" in run.stderr
     assert "cannot be written to" in run.stderr
     assert not run.stdout

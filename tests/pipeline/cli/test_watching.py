@@ -38,7 +38,7 @@ def test_who_leaves_hears_that_the_job_goes_on(monkeypatch: pytest.MonkeyPatch, 
     done = CliRunner().invoke(main, command)
     assert done.exit_code == 130
     (line,) = done.stderr.splitlines()
-    assert line.startswith(f"bucketflow: job grid-12ab34 is {state} and goes on; ")
+    assert line.startswith(f"bucketflow: job grid-12ab34 is {state} and continues; ")
     assert "bucketflow watch /runs/grid shows it, bucketflow cancel /runs/grid stops it" in line
 
 

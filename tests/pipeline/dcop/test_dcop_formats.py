@@ -167,7 +167,7 @@ def test_noise_and_external_variables_are_kept(tmp_path: Path) -> None:
     again = bucketflow.load_dcop(tmp_path / "q.yaml")
     assert (again.noise, again.externals) == (dcop.noise, dcop.externals)
     assert again.externals == (External("dark", ("True", "False", "a\x7f|b"), 1),)
-    note = "answers are for costs without the random noise of 1 variable"
+    note = "answers ignore the random noise of 1 variable"
     assert bucketflow.dpop(again).to_dict()["notes"] == [note]
     assert "noise and external variables are not kept" in bucketflow.save(dcop, tmp_path / "q.xml")
     assert bucketflow.dpop(replace(again, noise={"a": Decimal(0)})).notes == ()
@@ -184,7 +184,7 @@ def test_external_variables_give_way_to_numbered_names(tmp_path: Path) -> None:
 def test_who_owns_what_is_written_beside(suffix: str, tmp_path: Path) -> None:
     dcop = replace(random_dcop(3, agents=3), agents=(Agent("no"), Agent("a: [b]"), Agent("1")))
     notes = bucketflow.save(dcop, tmp_path / f"p.{suffix}")
-    assert notes[-1] == "who owns what is in p.agents.yaml, for --agents"
+    assert notes[-1] == "the owners of variables are stored in p.agents.yaml, for --agents"
     again = bucketflow.load_dcop(tmp_path / f"p.{suffix}", agents=tmp_path / "p.agents.yaml")
     assert (again.agents, again.owners) == (dcop.agents, dcop.owners)
     assert bucketflow.dpop(again).status == bucketflow.dpop(dcop).status
@@ -199,7 +199,7 @@ def test_agents_named_as_their_variables_need_no_file(tmp_path: Path) -> None:
 def test_converting_keeps_who_owns_what(tmp_path: Path) -> None:
     (tmp_path / "p.xml").write_text(xml())
     done = CliRunner().invoke(main, ["convert", str(tmp_path / "p.xml"), str(tmp_path / "q.cfn")])
-    assert "note: who owns what is in q.agents.yaml" in done.stderr
+    assert "note: the owners of variables are stored in q.agents.yaml" in done.stderr
     again = bucketflow.load_dcop(tmp_path / "q.cfn", agents=tmp_path / "q.agents.yaml")
     assert [agent.name for agent in again.agents] == ["A", "B"]
     assert bucketflow.dpop(again).value == Decimal("2.5")
@@ -405,7 +405,7 @@ def test_info_names_who_owns_most(tmp_path: Path) -> None:
 
 def test_answers_without_the_noise_say_so(tmp_path: Path) -> None:
     (tmp_path / "p.yaml").write_text(YAML.replace(", initial_value: 1", ""))
-    note = "note: answers are for costs without the random noise of 1 variable\n"
+    note = "note: answers ignore the random noise of 1 variable\n"
     told = CliRunner().invoke(main, ["solve", str(tmp_path / "p.yaml"), "--json"])
     assert note in told.stderr
     assert json.loads(told.stdout)["status"] == "optimal"

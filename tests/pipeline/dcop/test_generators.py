@@ -92,11 +92,11 @@ def test_the_command(kind: str, suffix: str, tmp_path: Path) -> None:
     [
         ({"kind": "tree"}, "unknown kind 'tree'; one of random, grid"),
         ({"variables": 0}, "variables is 0; expected 1 to 100000"),
-        ({"density": 1.5}, "density is 1.5; expected a part"),
+        ({"density": 1.5}, "density is 1.5; expected a fraction"),
         ({"tightness": -0.1}, "tightness is -0.1"),
         ({"seed": -1}, "seed is -1"),
-        ({"variables": 4.5}, "variables is 4.5, which is no integer"),
-        ({"density": "half"}, "density is 'half'; expected a part"),
+        ({"variables": 4.5}, "variables is 4.5, which is not an integer"),
+        ({"density": "half"}, "density is 'half'; expected a fraction"),
     ],
 )
 def test_what_is_refused(options: dict[str, Any], message: str) -> None:

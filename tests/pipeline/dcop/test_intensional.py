@@ -172,7 +172,7 @@ WRONG = [
     ({"predicate": "le(A,B"}, "found the end of an expression that is not complete"),
     ({"predicate": "le(A,B))"}, "found ')' behind an expression"),
     ({"predicate": "le(A B)"}, "found 'B' among the arguments of le"),
-    ({"predicate": "A + B"}, "which is no expression such as add(X,1)"),
+    ({"predicate": "A + B"}, "which is not an expression such as add(X,1)"),
     ({"predicate": ""}, "found the end of an expression that is not complete"),
     ({"predicate": "le(A,Q)"}, "found 'Q', which is no parameter"),
     ({"predicate": "exec(A,B)"}, "found the operator 'exec', which is none of neg, abs"),

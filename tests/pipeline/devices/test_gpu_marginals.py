@@ -427,7 +427,7 @@ def test_a_run_with_tables_on_disk_goes_on_on_the_cpu(tmp_path: Path) -> None:
 def test_what_is_not_done_is_refused() -> None:
     with pytest.raises(bucketflow.ModelError, match="one worker"):
         bucketflow.compile(ring(), gpus=2, workers=2)
-    with pytest.raises(bucketflow.ModelError, match="compiled for them"):
+    with pytest.raises(bucketflow.ModelError, match="compiled for GPUs"):
         bucketflow.compile(ring()).marginals_batch({"x0": [1]}, gpus=1)
 
 

@@ -148,7 +148,7 @@ def test_a_network_in_one_model_is_that_of_two() -> None:
     assert one.interface == two.interface == ("rain",)
     assert one.smoothed(evidence)["rain"] == pytest.approx(two.smoothed(evidence)["rain"])
     assert one.template.notes == ()
-    assert two.template.notes == ("what rain_prev alone has in the transition is not used",)
+    assert two.template.notes == ("functions of rain_prev alone in the transition are not used",)
 
 
 def test_many_steps_are_those_of_a_hidden_markov_chain() -> None:
@@ -304,7 +304,7 @@ def test_what_makes_no_dynamic_network_is_refused() -> None:
     with pytest.raises(ModelError, match="leave out gpus, workers, scheduler"):
         bucketflow.dynamic(FIRST, LATER, workers=2)
     network = bucketflow.dynamic(FIRST, LATER)
-    with pytest.raises(ModelError, match="there are 1 steps, and evidence of 2"):
+    with pytest.raises(ModelError, match="there are 1 steps, but evidence for 2"):
         network.filtered({"wet": ["no", "yes"]}, steps=1)
     with pytest.raises(ModelError, match="at least one step"):
         network.path()

@@ -50,9 +50,9 @@ BIF_PARTS = {
     "block": "",
 }
 LAWN = [0.40625, 0.21875, 0.375]
-OBSERVED = "what the file observes is no evidence here: rain = yes"
+OBSERVED = "observations in the file are not used as evidence: rain = yes"
 BIF_ELEMENTS = [
-    ("network", 'property "author = me";', "passed over, as no answer depends on it: property author"),
+    ("network", 'property "author = me";', "ignored, because no answer depends on it: property author"),
     ("network", "property version 1.5;", "property version"),
     ("network", 'property "credal-set constant-density-bounded 1.1";', "!a set of networks (property credal-set)"),
     ("network", 'property "epsilon-contaminated 0.1";', "!a set of networks (property epsilon-contaminated)"),
@@ -204,7 +204,7 @@ NET_ELEMENTS = [
     ("table", "data = (0.75 -0.25);", "!a finite number of at least 0, found '-0.25'"),
     ("table", "data = (nan 1);", "!a finite number of at least 0, found 'nan'"),
     ("data", "data = (0.5 0.25 0.25 0.125 0.125 0.75);", ""),
-    ("data", "", "potentials without data are uniform: lawn"),
+    ("data", "", "potentials without data are read as uniform: lawn"),
     ("potential", "experience = (3 4); fading = (1 1);", "no answer depends on it: experience, fading"),
     ("potential", "data = (1);", "!one attribute 'data', found another"),
     ("potential", "model_nodes = ();", "!'model_nodes', an expression, which is not read"),
@@ -394,7 +394,7 @@ def test_evidence_and_constraints_in_uai(read: Read) -> None:
         ("1 1", "1 1 0 0", 2),
     ):
         model = read(text.format(table, rows), "a.uai")
-        assert "answers are for the product of the tables as written" in model.notes[0]
+        assert "answers are computed for the product of the tables as written" in model.notes[0]
         assert joint(model).sum() == total
         found = bucketflow.solve(model, "partition")
         assert found.log10 == pytest.approx(math.log10(total))
@@ -408,7 +408,9 @@ def test_printed_digits_of_uai_are_kept(read: Read) -> None:
     text = "BAYES\n1\n3\n1\n1 0\n\n3\n0.333 0.333 0.333\n"
     model = read(text, "a.uai")
     assert model.functions[0].values.tolist() == [0.333] * 3
-    assert model.notes == ("rows of x0 sum to 0.999, not to 1: answers are for the product of the tables as written",)
+    assert model.notes == (
+        "rows of x0 sum to 0.999, not to 1: answers are computed for the product of the tables as written",
+    )
     erg = read("1\n3\n0\n3\n0.333 0.333 0.333\n", "a.erg")
     assert erg.notes == model.notes
     with pytest.raises(FormatError, match=r"a\.erg:4: expected rows of probabilities that sum to 1"):

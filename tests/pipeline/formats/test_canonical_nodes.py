@@ -177,5 +177,5 @@ def test_hidden_chance_is_summed_where_the_best_of_some_variables_is_sought(read
     found = bucketflow.solve(model, "mmap", maximize=[*model.own_names])
     assert found.log10 == pytest.approx(whole.log10, abs=1e-12)
     assert found.assignment == whole.assignment
-    with pytest.raises(ModelError, match="no optimum; the best of some variables is mmap"):
+    with pytest.raises(ModelError, match="no optimum; for the best assignment of some variables, ask for mmap"):
         bucketflow.solve(model)

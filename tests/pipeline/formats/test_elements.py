@@ -67,7 +67,7 @@ DIMACS = {
     "c ind, weights": (
         "c ind 1 2 0\nc p weight 3 .25 0\nc p weight -3 .5 0\nc p weight 1 .25 0\nc p weight -1 .5 0\n",
         "partition",
-        f"1; {counted('c ind')}; weights of 1 variables that are not counted are left out, as in the counting "
+        f"1; {counted('c ind')}; weights of 1 variables that are not counted are ignored, as in the counting "
         "competitions",
     ),
     "c ind, optimum": ("c\nc ind 1 2 0\n", "optimum", f"1; {counted('c ind')}"),
@@ -86,11 +86,11 @@ DIMACS = {
         "optimum",
         "1: variables to maximise over ('c max'), which is not answered",
     ),
-    "c max of a person": ("c max 7\n", "count", "10; 'c max' in line 1 is not known and is left out"),
+    "c max of a person": ("c max 7\n", "count", "10; 'c max' in line 1 is unknown and ignored"),
     "c p optshow": (
         "c p optshow 1 2 0\n",
         "count",
-        "10; 'c p optshow' in line 1 names variables that decide the others, which changes no answer",
+        "10; 'c p optshow' in line 1 names variables that determine the others; this changes no answer",
     ),
     # types of questions
     "c t mc": ("c t mc\n", "count", "10"),
@@ -106,13 +106,13 @@ DIMACS = {
     "c t other": (
         "c t amc-complex\n",
         "count",
-        "10; 'c t amc-complex' in line 1 names no type of question that is known",
+        "10; 'c t amc-complex' in line 1 names an unknown type of query",
     ),
-    "c p other": ("c p sum 1 2 0\n", "count", "10; 'c p sum' in line 1 is not known and is left out"),
+    "c p other": ("c p sum 1 2 0\n", "count", "10; 'c p sum' in line 1 is unknown and ignored"),
     "c MUST MULTIPLY BY": (
         "c MUST MULTIPLY BY 2**3\n",
         "count",
-        "10; 'c MUST MULTIPLY BY' in line 1 asks for the count times 2**3; answers are without that",
+        "10; 'c MUST MULTIPLY BY' in line 1 asks for the count times 2**3; answers do not include this factor",
     ),
     # weights of literals
     "c p weight of a fraction": ("c p weight 1 1/4 0\nc p weight -1 3/4\n", "partition", "4.5"),
@@ -123,12 +123,12 @@ DIMACS = {
     "w of some": (
         "w 1 0.25\n",
         "partition",
-        "0.5625; 3 of 4 variables have no line 'w': both of their literals weigh 1/2, as in Cachet",
+        "0.5625; 3 of 4 variables have no line 'w': both literals of such a variable weigh 1/2, as in Cachet",
     ),
     "w of some, counted": (
         "w 1 0.25\n",
         "count",
-        "10; 3 of 4 variables have no line 'w': both of their literals weigh 1/2, as in Cachet",
+        "10; 3 of 4 variables have no line 'w': both literals of such a variable weigh 1/2, as in Cachet",
     ),
     "w with 0": (
         "w 1 0.25 0\n",
@@ -233,10 +233,7 @@ def test_weighted_dimacs(name: str, tmp_path: Path) -> None:
 def test_projections_are_kept_from_no_file_without_a_word(tmp_path: Path) -> None:
     (tmp_path / "a.cnf").write_text("c ind 1 2 0\n" + CNF)
     model = bucketflow.load(tmp_path / "a.cnf")
-    assert (
-        bucketflow.save(model, tmp_path / "a.uai")[-1]
-        == "that assignments of 2 variables alone are counted is not kept"
-    )
+    assert bucketflow.save(model, tmp_path / "a.uai")[-1] == "the projection on 2 variables is not kept"
     for ask in (bucketflow.compile, lambda m: bucketflow.bound(m, "partition"), bucketflow.marginals):
         with pytest.raises(ModelError, match="would be over all: take that out of the file if all are meant"):
             ask(model)
@@ -258,13 +255,15 @@ WCSP = {
     "shared": ("p 3 2 2 9\n2 2 2\n-2 0 1 2 1\n1 1 1\n2 1 2 2 -1\n", "2"),
     "shared, another default": (
         "p 3 2 2 9\n2 2 2\n-2 0 1 2 1\n1 1 1\n2 1 2 0 -1\n",
-        "2; shared functions are reused 1 times with another default cost: as in toulbar2 that holds for more than 3 "
-        "variables, the shared function's own for others",
+        "2; shared functions are reused 1 times with another default cost: as in toulbar2, this cost holds for more "
+        "than 3 "
+        "variables, and the shared function's own cost for fewer",
     ),
     "shared, another default of four": (
         "p 4 2 2 9\n2 2 2 2\n-4 0 1 2 3 2 1\n1 1 1 1 1\n4 3 2 1 0 0 -1\n",
-        "2; shared functions are reused 1 times with another default cost: as in toulbar2 that holds for more than 3 "
-        "variables, the shared function's own for others",
+        "2; shared functions are reused 1 times with another default cost: as in toulbar2, this cost holds for more "
+        "than 3 "
+        "variables, and the shared function's own cost for fewer",
     ),
     "shared whole, another default": ("p 2 2 2 9\n2 2\n-1 0 0 2\n0 1\n1 2\n1 1 7 -1\n", "2"),
     "shared later": ("p 2 2 2 9\n2 2\n1 1 0 -1\n-1 0 0 1\n0 1\n", "3: '-1'"),
@@ -299,7 +298,7 @@ def test_wcsp(name: str, tmp_path: Path) -> None:
 
 HEAD = '{"problem": {"name": "p", "mustbe": "<100"},\n"variables": {"x": ["a", "b"], "y": ["c", "d"], "z": 2},\n'
 LONGER = (
-    "costs with more decimals than 'mustbe' are read exactly, and toulbar2 truncates them (1 decimals, 0 in 'mustbe')"
+    "costs with more decimals than 'mustbe' are read exactly, but toulbar2 truncates them (1 decimals, 0 in 'mustbe')"
 )
 TABLE = '"f1": {"scope": ["x", "y"], "costs": [5, 1, 2, 9]}'
 CFN = {

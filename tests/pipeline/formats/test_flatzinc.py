@@ -265,7 +265,7 @@ def test_a_variable_that_a_sum_defines_is_the_value(read: Read, goal: str, domai
     found = bucketflow.solve(model)
     assert found.value == (min if goal == "minimize" else max)(totals)
     assert bucketflow.solve(model, "count").value == len(totals)
-    told = "'o' is no variable of the model: its value is that of the answer"
+    told = "'o' is not a variable of the model: its value is the value of the answer"
     assert found.notes == ((told,) if domain != "{1,3}" else ())
     assert found.assignment is not None
     assert found.assignment["p"] in ("false", "true")
@@ -387,7 +387,7 @@ def test_wide_domains_stay_bounds_until_a_table_is_needed(read: Read) -> None:
 def test_notes_say_that_wide_domains_lost_values(read: Read) -> None:
     text = "var 0..99999: x;\nvar int: y;\nconstraint int_le(x,6);\nconstraint int_plus(x,1,y);\nsolve satisfy;\n"
     model = read(text, "a.fzn")
-    told = "'x' keeps 7 values that the constraints do not rule out, and 1 more wide variables keep fewer than declared"
+    told = "'x' keeps 7 values that the constraints do not exclude, and 1 more wide variables keep fewer than declared"
     assert model.notes == (told,)
     assert model.states[1] == tuple(map(str, range(1, 8)))
     text = "var 0..99999: x;\nconstraint int_le(x,-6);\nconstraint int_times(x,x,7);\nsolve satisfy;\n"

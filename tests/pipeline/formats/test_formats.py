@@ -472,7 +472,7 @@ def test_hugin(read: Read) -> None:
     assert c.at((1, 0, 0)) == 1.0
     assert a.values.tolist() == [0.4, 0.6]
     assert b.values.tolist() == [0.5, 0.5]
-    assert model.notes[-1] == "potentials without data are uniform: B"
+    assert model.notes[-1] == "potentials without data are read as uniform: B"
     assert same(model, read(NET, "nameless"))
     inside = "class K { inputs = (); " + NET.replace('net { name = "a % in a string"; node_size = (80 40); }', "") + "}"
     assert same(model, read(inside, "a.net"))

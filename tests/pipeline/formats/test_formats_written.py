@@ -201,7 +201,7 @@ def test_clauses_costs_and_logarithms_are_written_as_others(name: str, suffix: s
             save(model, target)
         return
     notes = save(model, target)
-    assert any("counted is not kept" in note for note in notes) == (model.projection is not None)
+    assert any("the projection on" in note for note in notes) == (model.projection is not None)
     again = load(target)
     if model.kind != "cost":
         for states in assignments(model, {}):

@@ -84,7 +84,11 @@ def test_hidden_variables_are_written_behind_the_others(path: Path, tmp_path: Pa
 
 
 def test_agents_own_no_hidden_variables(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"agents own no hidden variables, .* need 11; solve and count answer"):
+    with pytest.raises(
+        ModelError,
+        match=r"agents own no hidden variables, .* need 11; use solve or count, which "
+        r"answer",
+    ):
         load_dcop(path)
     with pytest.raises(ModelError, match="agents own no hidden variables"):
         bucketflow.save(load(path), tmp_path / "a.xml")

@@ -72,7 +72,7 @@ def test_random_pseudo_boolean_problems(read: Read, cells: int, seed: int) -> No
     best = (min if seed % 2 else max)(totals, default=None)
     check(model, best, len(totals))
     assert model.own_names == tuple(f"x{k}" for k in range(1, 9))
-    assert model.notes == ("1 of the 8 variables that the header says are in no constraint: they are free",)
+    assert model.notes == ("1 of the 8 variables in the header are in no constraint: they are free",)
 
 
 def test_violations_of_a_wbo_cost(read: Read, cells: int) -> None:

@@ -40,10 +40,10 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"names": (1, 2)}, "the names of variables must be strings"),
     ({"names": "ab"}, "lists of names"),
     ({"dims": (2, 0)}, "the domain of 'b' is 0; expected at least 1"),
-    ({"dims": (2, 2.5)}, "the domain of 'b' is 2.5, which is no integer"),
+    ({"dims": (2, 2.5)}, "the domain of 'b' is 2.5, which is not an integer"),
     ({"states": (None, ("no",))}, "variable 'b' has 2 states and 1 labels"),
     ({"states": (None, ("no", "no"))}, "the names of states of 'b' must differ"),
-    ({"functions": (PAIR,)}, "function 0 is no Function but ndarray"),
+    ({"functions": (PAIR,)}, "function 0 is not a Function but ndarray"),
     (
         {"functions": (Function((0, -1), PAIR),)},
         r"function 0 has the scope \(0, -1\), where variables are numbered 0 to 1",
@@ -52,7 +52,7 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"functions": (Function(("a", "b"), PAIR),)}, "numbered 0 to 1"),  # type: ignore[arg-type]
     ({"functions": (Function((1, 1), PAIR),)}, "names a variable twice"),
     ({"functions": (Function(0, PAIR),)}, "the scope 0; expected a tuple"),  # type: ignore[arg-type]
-    ({"functions": (Function((0, 1), [[1], [1, 2]]),)}, "values that are no array"),  # type: ignore[arg-type]
+    ({"functions": (Function((0, 1), [[1], [1, 2]]),)}, "values that are not an array"),  # type: ignore[arg-type]
     ({"functions": (Function((0, 1), PAIR[0]),)}, r"values of shape \(2,\); its scope has shape \(2, 2\)"),
     ({"functions": (Function((0,), PAIR[0], child=1),)}, "the child 1, which is not in its scope"),
     (
@@ -64,15 +64,15 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
     ({"functions": (Function((0,), np.array(["1", "2"])),)}, "values of type <U1; expected numbers"),
     ({"functions": (Function((0, 1), np.ma.masked_equal(PAIR, PAIR[0, 0])),)}, "function 0 has masked values"),
     ({"top": 5}, "only costs have a top"),
-    (cost(PAIR), "function 0 has costs that are no integers"),
-    (cost(np.full((2, 2), 2**63, dtype=np.uint64)), "no integers of at most 64 bits"),
+    (cost(PAIR), "function 0 has costs that are not integers"),
+    (cost(np.full((2, 2), 2**63, dtype=np.uint64)), "not integers of at most 64 bits"),
     (cost(np.array([1]), rows=np.array([[0, 2]])), "lists states outside of its domains"),
-    (cost(np.array([1]), rows=np.array([[0.0, 1.0]])), "rows that are no array of integers"),
+    (cost(np.array([1]), rows=np.array([[0.0, 1.0]])), "rows that are not an array of integers"),
     (cost(np.array([1, 2]), rows=np.array([[0, 1], [0, 1]])), "lists an assignment twice"),
     (cost(np.array([1]), rows=np.array([[0, 1]]), default=0.5), "the default cost of function 0 is 0.5"),
-    (cost(np.zeros((2, 2), dtype=np.int64)) | {"top": 1.5}, "top is 1.5, which is no integer"),
-    ({"evidence": {"a": 1}}, "a variable of a model's evidence, by its index, is 'a', which is no integer"),
-    ({"evidence": {0: 1.7}}, "the state of 'a' is 1.7, which is no integer"),
+    (cost(np.zeros((2, 2), dtype=np.int64)) | {"top": 1.5}, "top is 1.5, which is not an integer"),
+    ({"evidence": {"a": 1}}, "a variable of a model's evidence, by its index, is 'a', which is not an integer"),
+    ({"evidence": {0: 1.7}}, "the state of 'a' is 1.7, which is not an integer"),
     ({"evidence": {0: 2}}, "the state of 'a' is 2; expected 0 to 1"),
     ({"evidence": {-1: 0}}, "is -1; expected 0 to 1"),
 ]
@@ -154,7 +154,7 @@ def test_build_by_names() -> None:
     assert bucketflow.solve(costs, "count").value == 3
     for functions, reason in [
         ([(("a", "q"), [[1, 2]])], "function 0 is over 'q'"),
-        ([(("a",), [[1, 2], [3]])], "function 0 has values that are no array"),
+        ([(("a",), [[1, 2], [3]])], "function 0 has values that are not an array"),
         ([(("a", "b"), [[1, 2], [3, 4]])], r"function 0 has values of shape \(2, 2\)"),
     ]:
         with pytest.raises(ModelError, match=reason):
@@ -173,7 +173,11 @@ def test_arrays_that_a_model_was_built_of_may_be_used_again() -> None:
 
 @pytest.mark.parametrize(
     ("domain", "message"),
-    [(2.0, "the domain of 'a' is 2.0, which is no integer"), (None, "which is no integer"), (0, "expected at least 1")],
+    [
+        (2.0, "the domain of 'a' is 2.0, which is not an integer"),
+        (None, "which is not an integer"),
+        (0, "expected at least 1"),
+    ],
 )
 def test_domains_that_are_none_are_refused(domain: Any, message: str) -> None:
     with pytest.raises(ModelError, match=message):

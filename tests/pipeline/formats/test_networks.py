@@ -63,7 +63,7 @@ def test_networks_in_python(functions: list[Any], message: str | None) -> None:
         build(*functions)
     assert message in str(caught.value)
     if "finite" not in message:
-        assert str(caught.value).endswith("check=False takes it as it is")
+        assert str(caught.value).endswith("check=False accepts it unchanged")
         model = build(*functions, check=False)
         whole = sum(10 ** model.log10_value(states) for states in np.ndindex(2, 2))
         found = bucketflow.solve(model, "partition")
@@ -232,7 +232,7 @@ def test_commands_take_what_is_no_network(tmp_path: Path) -> None:
     assert told("convert", path, tmp_path / "b.uai").exit_code == 2
     done = told("convert", path, tmp_path / "b.uai", "--no-check")
     assert (
-        "tables are written as potentials (MARKOV), as they are no Bayesian network: probabilities of 'a'"
+        "tables are written as potentials (MARKOV), because they do not form a Bayesian network: probabilities of 'a'"
         in done.stderr
     )
     assert load(tmp_path / "b.uai").kind == "markov"

@@ -80,7 +80,7 @@ def test_random_schedules(read: Read, seed: int) -> None:
     assert found.assignment is not None
     assert costs[tuple(None if s == "none" else int(s) for s in found.assignment.values())] == found.value
     assert bucketflow.solve(model, "count").value == len(costs)
-    assert found.notes == ("the value is the revenue of what is not taken, which toulbar2 counts 3 times",)
+    assert found.notes == ("the value is the revenue of the photographs not taken; toulbar2 counts it 3 times",)
 
 
 SPOT = "2\n0 5 1 13 4.5\n1 6 2 1 2 3 2.5\n"

@@ -102,10 +102,10 @@ NAMED = {
     "a.td": "a tree decomposition, which is not read: its variables have no tables",
     "a.smt2": "an SMT problem, which is not read: write its functions as tables",
     "a.qdimacs": "a formula with quantifiers, which is not read: write its functions as tables",
-    "a.nnf": "a compiled circuit, which is not read: give the model it is of",
+    "a.nnf": "a compiled circuit, which is not read: give its model instead",
     "a.npz": "a compiled model, which is not read: bucketflow.Compiled.load reads it",
     "a.pkl": "a Python pickle, which is not read: save its model in a format of text",
-    "a.csv": "a list, which is not read: bucketflow batch reads lists of questions",
+    "a.csv": "a list, which is not read: bucketflow batch reads lists of queries",
     "a.zip": "a file named as a zip archive: unpack it first, or name it as what it is",
     "a.uai.bz2": "a file named as a bzip2 archive: unpack it first, or name it as what it is",
     "a.uai.zst": "a file named as a Zstandard archive: unpack it first, or name it as what it is",
@@ -116,9 +116,9 @@ NAMED = {
     "a.evid": "an evidence file, which goes with a model",
     "a.map": "a query or an answer, which goes with a model",
     "a.query": "a query or an answer, which goes with a model",
-    "a.MAR": "an answer, not the model that it is of",
+    "a.MAR": "an answer, not a model",
     "a.ub": "an upper bound, which goes with a model, as --upper-bound",
-    "a.PR": "an answer, not the model that it is of",
+    "a.PR": "an answer, not a model",
 }
 
 

@@ -103,7 +103,7 @@ def test_dne_has_tables_functions_and_intervals(read: Read) -> None:
     model = read(DNE.format(node=FUNCTION), "a.dne")
     assert model.states[1] == ("0 to 0.5", "0.5 to 2", "2 to 10")
     check(model, {"Depth": [0.8125, 0.0625, 0.125], "Flood": [0.875, 0.125]})
-    assert model.notes == ("what the file observes is no evidence here: Flood = yes",)
+    assert model.notes == ("observations in the file are not used as evidence: Flood = yes",)
     check(read(DNE.format(node=FUNCTION), "nameless"), {"Flood": [0.875, 0.125]})
     numbered = "node N { kind = NATURE; discrete = TRUE; numstates = 2; probs = (0.5, 0.5); };"
     levels = "node N { kind = NATURE; discrete = TRUE; levels = (3, 7); probs = (0.5, 0.5); };"
@@ -145,7 +145,7 @@ def test_dsc_numbers_the_states_of_parents(read: Read) -> None:
         model = read(DSC.format(row="(1) : 0.125, 0.125, 0.75;"), name)
         check(model, {"Lawn": [0.40625, 0.21875, 0.375]})
         assert model.states[0] == ("no", "a lot")
-        assert model.notes == ("passed over, as no answer depends on it: name, position",)
+        assert model.notes == ("ignored, because no answer depends on it: name, position",)
     check(read(DSC.format(row="default : 0, 0, 1;"), "a.dsc"), {"Lawn": [0.375, 0.1875, 0.4375]})
 
 

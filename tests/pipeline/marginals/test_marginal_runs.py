@@ -121,7 +121,7 @@ def test_another_question_is_refused(tmp_path: Path) -> None:
     stored["plan"]["structure"] = "that of other tables"
     write_json(tmp_path / "run" / "plan.json", stored)
     (tmp_path / "run" / "result.json").unlink()
-    with pytest.raises(bucketflow.IncompatibleRunError, match="makes other tables of the stored plan"):
+    with pytest.raises(bucketflow.IncompatibleRunError, match="builds different tables for the stored plan"):
         bucketflow.marginals(model, evidence={"x0": [1, 2, 3]}, **options)
 
 

@@ -102,7 +102,9 @@ def test_tables_that_are_no_distributions_are_taken_as_they_are() -> None:
     tables = [(("a",), [0.5, 0.7]), (("a", "b"), [[0.3, 0.3], [1.0, 2.0]])]
     model = Model.build("bayes", {"a": 2, "b": 2}, tables, check=False)
     found = sensitivity(model, "a", 0, evidence={"b": 1})
-    assert found.notes == ("not all tables are distributions: where a parameter changes, nothing else does",)
+    assert found.notes == (
+        "not all tables are distributions: if a parameter changes, the other entries stay unchanged",
+    )
     for each in found.ranked():
         assert each.posterior_at(each.value) == pytest.approx(found.posterior)
     check(replace(model, kind="markov"), found, {"b": 1}, [0.0, 0.25, 3.0], 100)
@@ -140,7 +142,7 @@ def test_tables_name_parameters_and_are_a_frame() -> None:
         (["diagnosis", "--sensitivity", "Flow=full,Storm=no"], "takes one state, as x=v"),
         (["diagnosis", "--sensitivity", "Flow=nix"], "has no state 'nix'"),
         (["diagnosis", "--sensitivity", "Flow=full", "--evidence", "Flow=none"], "is observed"),
-        (["diagnosis", "--sensitivity", "Flow=full", "--joint", "Flow,Storm"], "go with none of"),
+        (["diagnosis", "--sensitivity", "Flow=full", "--joint", "Flow,Storm"], "cannot be combined with"),
         (["satellite", "--sensitivity", "x9=1"], "cost"),
     ],
 )
@@ -164,7 +166,9 @@ def test_the_command_says_what_the_answer_is_without(tmp_path: Path) -> None:
     """Tables that are no distributions, and those of hidden variables."""
     (path := tmp_path / "half.uai").write_text("BAYES\n2\n2 2\n2\n1 0\n2 0 1\n2\n.5 .7\n4\n.3 .7 .9 .1\n")
     found = CliRunner().invoke(main, ["marginals", str(path), "--no-check", "--sensitivity", "x0=1"])
-    assert "note: not all tables are distributions: where a parameter changes, nothing else does" in found.stderr
+    assert (
+        "note: not all tables are distributions: if a parameter changes, the other entries stay unchanged"
+    ) in found.stderr
     assert "sensitivity of P(x0=1) = 0.583333 to 6 parameters" in found.stdout
     tables = [(("a",), [0.5, 0.5]), (("a", "b"), [[0.5, 0.5], [1.0, 0.0]]), (("b", "c"), [[0.5, 0.5], [0.1, 0.9]])]
     model = replace(Model.build("bayes", dict.fromkeys("abc", 2), tables), hidden=1, summed="c")
@@ -225,7 +229,7 @@ def test_constants_are_parameters_that_change_no_posterior() -> None:
         assert math.isnan(parameter.posterior_at(0.0))
         assert len(found) == len([*found.ranked()]) == 3
         assert [*found.lines()][-1].endswith("without influence: slope 0")
-        with pytest.raises(ModelError, match="no entry at the states"):
+        with pytest.raises(ModelError, match="no entry for the states"):
             found.parameter(0, (2,))
         with pytest.raises(ModelError, match="function 5 has no parameters"):
             found.parameter(5, ())

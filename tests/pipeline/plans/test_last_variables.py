@@ -96,7 +96,7 @@ def test_all_good_orders_are_found_and_others_refused(
     search = TreeSearch(dims, scopes, "bucket", order)
     good = tuple(sorted(order, key=last.__contains__))
     if good != order and any(v in last for v in order[: len(order) - len(last)]):
-        with pytest.raises(ModelError, match="which has to be among the last"):
+        with pytest.raises(ModelError, match="but it must be among the last"):
             trees_with_last(search, last, TreeSearch.trees)
     (tree,) = trees_with_last(replace(search, order=good), last, TreeSearch.trees)
     check(tree, dims, scopes, last)
@@ -119,7 +119,7 @@ def test_plans_keep_to_them(network: tuple[tuple[int, ...], Scopes, frozenset[in
         if v in last:
             assert planner.conditioned(again, frozenset({v})).slices == dims[v]
         else:
-            with pytest.raises(BudgetError, match="eliminated before the last ones"):
+            with pytest.raises(BudgetError, match="eliminated before the last variables"):
                 planner.conditioned(again, frozenset({v}))
 
 

@@ -137,7 +137,7 @@ def test_what_is_no_better_than_the_rules_is_not_kept(steps: list[Lowered]) -> N
     found = learnt_by(noise, steps, threads=False)
     assert not found.stored
     assert not any([found.chooses, found.predicts, found.least_cells])
-    assert found.text.startswith("today's rules stay: ")
+    assert found.text.startswith("the present rules are kept: ")
     assert json.loads(kept.read_text())["launches"] is None
     use_launches("cpu")
     assert learnt("cpu") is None
@@ -271,7 +271,7 @@ def test_plans_print_an_interval_and_what_predicts() -> None:
     assert "held out" not in CliRunner().invoke(main, asked).output
     keep_launches(rate_files.machine(), small_model())
     told = CliRunner().invoke(main, asked, catch_exceptions=False).output
-    assert "as nine of ten steps held out were" in " ".join(told.split())
+    assert "the range of nine of ten held-out steps" in " ".join(told.split())
     assert "learnt from 50 steps by by hand" in " ".join(told.split())
     plan = json.loads(CliRunner().invoke(main, [*asked, "--json"]).output)["plan"]
     low, high = plan["seconds_interval"]
@@ -303,7 +303,7 @@ def test_what_does_not_fit_is_not_used_and_plan_says_so(changed: dict[str, Any],
     assert learnt("cpu") is None
     told = " ".join(CliRunner().invoke(main, ["plan", "grid", "--query", "partition"]).output.split())
     assert why in told
-    assert "`bucketflow tune` learns them again" in told
+    assert "`bucketflow tune` measures them again" in told
 
 
 def test_a_model_is_chosen_by_only_where_it_gains_enough() -> None:

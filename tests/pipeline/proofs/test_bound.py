@@ -276,11 +276,11 @@ def test_memory_is_held_or_refused_with_both_numbers() -> None:
 @pytest.mark.parametrize(
     ("keywords", "words"),
     [
-        ({"query": "count"}, "no bounds on the query 'count'"),
+        ({"query": "count"}, "bounds do not exist for the query 'count'"),
         ({"query": "partition"}, "no partition function"),
         ({"z": 0}, "z is 0"),
         ({"time": float("nan")}, "time is nan"),
-        ({"order": ["x0"]}, "the order lacks"),
+        ({"order": ["x0"]}, "the order omits"),
     ],
 )
 def test_refusals(keywords: dict[str, Any], words: str) -> None:

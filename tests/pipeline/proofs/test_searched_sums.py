@@ -34,7 +34,7 @@ def searched(model: Model, query: str, reason: str) -> Result | None:
 @settings(max_examples=60, deadline=None)
 @given(cost_models())
 def test_counts_of_costs(model: Model) -> None:
-    found = searched(model, "count", "finite costs may add up to the top")
+    found = searched(model, "count", "sums of finite costs may reach top")
     assert found is None or found.value == brute_count(model, {})
 
 

@@ -53,8 +53,8 @@ def test_plans_show_what_preparation_leaves(folder: Path) -> None:
 def test_plans_that_do_not_fit_say_what_solve_does(folder: Path) -> None:
     said = run("plan", folder / "hopeless.wcsp", *HARD, code=3)
     assert "allowed 1 GB" in said
-    assert " of 576 variables, which do not fit either" in said
-    assert "`solve` tries to prove it by bounds, and with --time" in said
+    assert " of 576 variables, which do not fit in memory either" in said
+    assert "`solve` tries to prove it by bounds; with --time" in said
     assert "preparation" not in run("plan", folder / "hopeless.wcsp", *HARD, "--no-prune", code=3)
 
 
@@ -92,7 +92,7 @@ def test_the_plan_is_that_of_the_method(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("query", "method", "said"),
     [
-        ("partition", "search", "components once"),
+        ("partition", "search", "cached components"),
         ("partition", "diagram", "sums on decision diagrams"),
         ("partition", "dense", "variables"),
     ],
@@ -129,6 +129,6 @@ def test_refusals_without_an_assignment_name_one_bound(kind: Any, known: str, me
     functions = [(tuple(pair), np.eye(30, dtype=np.int64)) for pair in ("ab", "bc", "ca")]
     model = bucketflow.Model.build(kind, dict.fromkeys("abc", 30), functions)
     with pytest.raises(
-        bucketflow.BudgetError, match=f"the optimum is {known}.*, and no assignment is known; give more"
+        bucketflow.BudgetError, match=f"the optimum is {known}.*, but no assignment with this value is known; give more"
     ):
         bucketflow.solve(model, method=method, prune=False, memory=1)

@@ -185,7 +185,9 @@ def test_what_ends_for_want_of_memory_says_so() -> None:
     asked: dict[str, Any] = {"method": "search", "upper_bound": 10_000, "prune": False}
     ended = bucketflow.solve(grid(SIZE), **asked, memory=200)
     assert ended.status == "bounded"
-    assert ended.notes == ("it ended unproved for want of memory; give more --memory, or --time to go on longer",)
+    assert ended.notes == (
+        "the search ended without a proof because the memory was full; give a larger --memory, or --time",
+    )
     assert bucketflow.solve(grid(SIZE), **asked, memory=200, time=0).notes == ()
 
 
@@ -201,7 +203,7 @@ def test_what_was_only_rounded_is_not_said_to_want_memory(asked: dict[str, Any])
     assert found.proof.reason.startswith("bounded by")
     assert "in units of 32" in found.notes[0]
     assert found.notes[1:] == (
-        ("order had no effect: bounds did not close, and nothing was swept",) if "order" in asked else ()
+        ("order had no effect: the bounds did not meet, and no sweep was run",) if "order" in asked else ()
     )
     assert bucketflow.solve(model, method="dense").status == "optimal"  # as the note says
 
@@ -210,7 +212,7 @@ def test_what_was_only_rounded_is_not_said_to_want_memory(asked: dict[str, Any])
 def test_what_bounds_only_round_is_swept_in_the_time(asked: dict[str, Any]) -> None:
     found = bucketflow.solve(named_model("cost", [2, 2], LARGE), **asked)
     assert (found.status, found.value) == ("optimal", 2**53 + 1)
-    assert found.notes == ("bounds count such large costs in units of 32, so every cell was swept",)
+    assert found.notes == ("for costs this large, bounds are computed in units of 32, so every cell was swept",)
 
 
 @pytest.mark.parametrize("method", ["auto", "dense", "rows", "diagram", "search"])

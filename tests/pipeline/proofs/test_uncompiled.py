@@ -53,8 +53,8 @@ def test_a_way_that_is_not_compiled_is_left_out_and_named(
     found = bucketflow.solve(grid(6, 6, 3), method=method, time=600, prune=False)
     assert (found.status, found.assignment) == ("bounded", None)
     assert found.notes == (
-        f"loops of {way} are not compiled yet and would not have been in the time; "
-        "`bucketflow warm` compiles all of them, once",
+        f"the loops of {way} are not compiled, and compiling them would have exceeded the time; "
+        "`bucketflow warm` compiles all loops once",
     )
 
 

@@ -45,7 +45,9 @@ def test_reasons_are_a_line() -> None:
     proof = Proof(
         "rows", 3, 3, 0.0, {"preparation": 0.1, "rows": 0.2, "search": 0.3, "dense": 0.005}, {}, 3, 1, 2.0**39.2
     )
-    assert proof.reason == "proved by rows after preparation and search; sweeping every cell would take some 2^39 cells"
+    assert proof.reason == (
+        "proved by rows after preparation and search; a sweep over all cells would take about 2^39 cells"
+    )
     assert Proof("none", 3, 4, 0.3, {"rows": 0.2}, {}, 3, 1).reason == "not proved by rows"
 
 

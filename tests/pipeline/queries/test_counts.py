@@ -183,7 +183,7 @@ def test_sweeps_by_rows_take_what_many_small_steps_take(monkeypatch: pytest.Monk
     assert plan.seconds > counts.least_seconds_by_rows(plan) > plan.sweeps * len(model.functions) * 2e-5
     monkeypatch.setattr(prepared_module, "HOPELESS_SECONDS", 1.0)
     with pytest.raises(
-        bucketflow.BudgetError, match=r"takes 1,\d+ sweeps by rows, .* at least .* s in all, allowed 1$"
+        bucketflow.BudgetError, match=r"takes 1,\d+ sweeps over sparse tables, .* at least .* s in all, allowed 1$"
     ):
         planned(model, representation="rows")
 
@@ -211,7 +211,7 @@ def test_what_nobody_waits_for_is_refused() -> None:
     tables = [np.array([[0, 1], [2, 1000]])] * 946
     scopes = list(itertools.combinations(range(44), 2))
     model = named_model("cost", [2] * 44, [Function(*f) for f in zip(scopes, tables, strict=True)], 10**5)
-    with pytest.raises(bucketflow.BudgetError, match=r"the count takes up to .* sweeps of .* s in all"):
+    with pytest.raises(bucketflow.BudgetError, match=r"the count needs up to .* sweeps of .* s in all"):
         planned(model, memory="99999TB", order_time=0)
 
 

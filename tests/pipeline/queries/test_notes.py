@@ -15,7 +15,7 @@ from bucketflow.pipeline.answering.question import fingerprint
 from bucketflow.pipeline.cli.main import main
 from bucketflow.storage.run_folder import stored_result
 
-NOTE = "answers are for costs without the random noise of 1 variable"
+NOTE = "answers ignore the random noise of 1 variable"
 NOISY = """
 domains: {d: {values: [0, 1]}}
 variables:

@@ -120,7 +120,7 @@ def test_weights_of_variables_that_are_not_counted_are_left_out(tmp_path: Path) 
     found = bucketflow.solve(bucketflow.load(path), "partition")
     assert found.log10 == pytest.approx(math.log10(0.25 * 2 + 0.75))
     assert [note for note in found.notes if "left out" in note] == [
-        "weights of 1 variables that are not counted are left out, as in the counting competitions"
+        "weights of 1 variables that are not counted are ignored, as in the counting competitions"
     ]
     with pytest.raises(ModelError, match="but a function weighs 'x3' too"):
         bucketflow.solve(bucketflow.load(path), "partition", project=["x1", "x2"])
@@ -135,13 +135,15 @@ def test_costs_that_all_assignments_have_forbid_none() -> None:
 
 def test_what_is_no_projection_is_refused() -> None:
     model = grid(2, 2, 2, "markov")
-    with pytest.raises(ModelError, match="a projection is of a count or a partition function, not of the optimum"):
+    with pytest.raises(
+        ModelError, match="a projection goes with a count or a partition function, not with the optimum"
+    ):
         bucketflow.solve(model, project=["x0"])
     with pytest.raises(ModelError, match="'y' is no variable of the model and no file"):
         bucketflow.solve(model, "count", project="x0,y")
     with pytest.raises(ModelError, match="'y' is no variable of the model"):
         bucketflow.solve(model, "count", project=["y"])
-    with pytest.raises(ModelError, match="5 are no names of variables"):
+    with pytest.raises(ModelError, match="5 are not names of variables"):
         bucketflow.solve(model, "count", project=5)  # type: ignore[arg-type]
     with pytest.raises(ModelError, match="leave out representation rows"):
         bucketflow.solve(model, "count", project=["x0"], representation="rows")

@@ -118,7 +118,7 @@ def test_bids_are_asked_as_late_as_possible() -> None:
 @pytest.mark.parametrize(("seconds", "then"), [(0.4, ["finish sweep"]), (1.0, ["price search", "turn search"])])
 def test_others_bid_once_the_plan_of_a_quick_sweep_takes_longer(seconds: float, then: list[str]) -> None:
     account = TurnAccount.of(strategy("count", Wishes(), search=UNKNOWN, sweep=rough(0.04)))
-    assert str(account.next()) == "sweep is priced again, as its price is rough"
+    assert str(account.next()) == "sweep is priced again, because its predicted time is rough"
     account.reprice(SWEEP, planned(seconds))
     moves = []
     for _ in then:
@@ -279,7 +279,7 @@ def test_a_count_of_more_primes_than_expected_is_priced_again() -> None:
     found = solve_by(policy, model, "count")
     assert found.value == 2**200 + 1
     first, last = [turn for turn in found.tried if turn.engine == SWEEP]
-    assert first.ended.endswith(f"{expected} were expected")
+    assert first.ended.endswith(f"{expected} were predicted")
     assert last.ended == "answered"
 
 
@@ -427,5 +427,5 @@ def test_a_search_whose_turns_are_over_is_told_with_what_goes_on(
         lines.append(f"{' '.join(map(str, clause))} 0")
     (tmp_path / "random.cnf").write_text("\n".join(lines))
     question = question_of(bucketflow.load(tmp_path / "random.cnf"), "count", None)
-    with pytest.raises(bucketflow.BudgetError, match=r"the plan needs .*; search was not through after .* CPU s"):
+    with pytest.raises(bucketflow.BudgetError, match=r"the plan needs .*; search did not end within .* CPU s"):
         valued(question, Options(memory="2MB"), ProofOptions(), policy=replace(POLICY, patience_seconds=1.0))

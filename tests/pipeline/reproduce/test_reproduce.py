@@ -263,7 +263,7 @@ def test_the_command_says_what_is_wrong(tmp_path: Path) -> None:
     for unused in (("--page", "x.html"), ("cube", "--list", "--page", "x.html")):
         code, told = said(*unused)
         assert code == 2
-        assert told.endswith("--page is for a paper that is repeated: give its NAME, and no --list\n")
+        assert told.endswith("--page applies to a single paper: give its NAME, and leave out --list\n")
     code, listed = said("--list")
     assert code == 0
     assert all(name in listed for name in PAPERS)

@@ -78,7 +78,7 @@ def test_missing_names_are_answered_with_the_one_that_was_meant() -> None:
     for ask, said in (
         (lambda: found["wett"], "did you mean 'wet'"),
         (lambda: found["wet"]["sooked"], "did you mean 'soaked'"),
-        (lambda: found["wet"][{"rian": "yes"}], "no axis is 'rian'"),
+        (lambda: found["wet"][{"rian": "yes"}], "there is no axis 'rian'"),
         (lambda: found.joint["wet", "rain"], "none was requested"),
         (lambda: found["wet"]["dry", "dry"], "2 states are given for 1 variables"),
     ):

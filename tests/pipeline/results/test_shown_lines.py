@@ -75,5 +75,5 @@ def test_python_and_notebooks_show_200_lines() -> None:
     assert len(repr(found).splitlines()) == MOST_LINES + 1
     html = found._repr_html_()
     assert html.count("<tr>") == 1 + 100
-    assert "50 more variables; to_frame() has all" in html
+    assert "50 more variables; to_frame() gives all" in html
     assert found.plot().markup not in html

@@ -80,13 +80,13 @@ def test_more_than_anybody_waits_for_is_not_looked_for_further() -> None:
 
 
 def rows_by(part: float, **lengths: Any) -> StrategyPolicy:
-    """Rows are tried for a part of what all cells take, or for what samples promise."""
+    """Rows are tried for a part of the sweep's predicted time, or for what samples promise."""
     turns = TurnLengths(part=part, most_turns=1, step_seconds=0.0, **lengths)
     return replace(POLICY, lengths={**POLICY.lengths, "rows": turns})
 
 
 def test_a_trial_may_take_what_samples_promise() -> None:
-    """A millionth of what all cells take is too little, unless joins are expected to take less than they do."""
+    """A millionth of the time for all cells is too little, unless joins are expected to take less than they do."""
     model, options = dense_ring("markov"), dict[str, Any](tree="bucket")
     dense = bucketflow.solve(model, "partition", representation="dense", **options)
     promised = solve_by(rows_by(1e-6, priced_part=1e6), model, "partition", **options)
@@ -123,7 +123,7 @@ def test_rows_are_tried_before_workers_are_started() -> None:
     model = dense_ring("markov")
     found = solve_by(rows_by(1.0), model, "partition", tree="bucket", workers=2)
     assert found.rows_work is not None
-    assert any("workers had no effect: rows were joined" in note for note in found.notes)
+    assert any("workers had no effect: this process joined" in note for note in found.notes)
     assert found.log10 == pytest.approx(bucketflow.solve(model, "partition", representation="dense").log10, rel=1e-12)
 
 

@@ -146,7 +146,7 @@ def tight(monkeypatch: pytest.MonkeyPatch, in_force: InForce) -> None:
 
 
 def rows_by(part: float) -> StrategyPolicy:
-    """Rows are tried for a part of what all cells take, however little that is."""
+    """Rows are tried for a part of the sweep's predicted time, however little that is."""
     return replace(POLICY, lengths={**POLICY.lengths, "rows": TurnLengths(part=part, most_turns=1)})
 
 
@@ -166,7 +166,7 @@ def test_rows_are_tried_before_long_sweeps(query: Any, in_force: InForce) -> Non
     ended = solve_by(rows_by(1e-9), model, query, **options)
     assert ended.rows_work is None
     assert (ended.value, ended.log10) == (dense.value, dense.log10)
-    assert "by rows it was tried first" in ended.notes[0]
+    assert "sparse tables were tried first" in ended.notes[0]
     assert [(turn.engine, turn.ended) for turn in ended.tried] == [
         ("rows", "they took too long"),
         ("sweep", "answered"),
@@ -204,12 +204,12 @@ def test_what_is_refused_dense_is_answered_by_rows(monkeypatch: pytest.MonkeyPat
         bucketflow.solve(model, representation="dense", **options)
     monkeypatch.setattr(prepared_module, "PATIENCE", 1.0)
     unswept: Any = {"fit": "auto", "tree": "bucket"}
-    with pytest.raises(BudgetError, match="--representation rows goes on however long it takes"):
+    with pytest.raises(BudgetError, match="--representation rows runs without this limit"):
         bucketflow.solve(model, **unswept)
     # whoever asks for all cells does not wait for rows as long
     assert bucketflow.solve(model, **options).value == found.value
     monkeypatch.setattr(prepared_module, "SHORT_PATIENCE", 1.0)
-    with pytest.raises(BudgetError, match="--representation rows goes on however long it takes"):
+    with pytest.raises(BudgetError, match="--representation rows runs without this limit"):
         bucketflow.solve(model, **options)
 
 
@@ -256,7 +256,7 @@ def test_what_fits_in_no_slices_is_refused_with_both_numbers(tight: None, in_for
     in_force(BudgetPolicy, most_slices=9)
     with pytest.raises(BudgetError, match=r"need .* kB, allowed 300 kB"):
         bucketflow.solve(ring(60), representation="rows", memory="300kB")
-    with pytest.raises(BudgetError, match=r"by rows a table needs at least .*, allowed .*; try"):
+    with pytest.raises(BudgetError, match=r"a sparse table needs at least .*, allowed .*; try"):
         bucketflow.solve(ring(60), representation="rows", memory=600_000)
 
 

@@ -84,7 +84,7 @@ def test_what_is_known_of_runs_is_in_the_account(monkeypatch: pytest.MonkeyPatch
 
 
 def test_runs_of_which_too_much_is_known_are_refused() -> None:
-    with pytest.raises(BudgetError, match=r"what is held of tables on disk needs .* kB, allowed .* kB; try"):
+    with pytest.raises(BudgetError, match=r"held in memory need .* kB, allowed .* kB; try"):
         stored(band_grid(5, 5, 10), memory=150_000)
 
 

@@ -404,7 +404,7 @@ def test_sums_remove_tables_that_were_read(tmp_path: Path) -> None:
 def test_ways_are_chosen(in_force: InForce) -> None:
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=900_000)
     in_force(RowPolicy, merged_copies=20)  # results are said to take more memory than they do
-    with pytest.raises(BudgetError, match=r"by rows a table needs at least .*; --fit slice or --fit spill would find"):
+    with pytest.raises(BudgetError, match=r"a sparse table needs at least .*; try --fit slice or --fit spill"):
         bucketflow.solve(model, fit="refuse", **options)
     in_force(BudgetPolicy, worth_storing=1e9)
     sliced = bucketflow.solve(model, **options)
@@ -460,7 +460,7 @@ def test_more_receipts_than_memory_holds_are_not_kept(
     assert (found.plan.way, found.value) == ("slices", wanted)
     again = bucketflow.solve(model, query, workdir=tmp_path / "run", **options)
     assert (again.value, len(plans)) == (wanted, 1)
-    with pytest.raises(BudgetError, match=r"what is held of tables on disk needs .* kB, allowed .* kB; try"):
+    with pytest.raises(BudgetError, match=r"held in memory need .* kB, allowed .* kB; try"):
         stored(model, query)
 
 
@@ -480,7 +480,7 @@ def test_plans_bound_what_is_written(tmp_path: Path) -> None:
     """Also where it is not known yet whether anything will be; the answer has both."""
     model, options = ring(60, groups=4), dict[str, Any](representation="rows", memory=TINY)
     lines = {fit: dict(bucketflow.plan(model, fit=fit, **options).rows()) for fit in ("spill", "auto", "slice")}  # type: ignore[union-attr]
-    assert "made in boxes" in lines["spill"]["disk"]
+    assert "computed in boxes" in lines["spill"]["disk"]
     assert "if they turn out not to fit" in lines["auto"]["disk"]
     assert "disk" not in lines["slice"]
     assert "disk" not in dict(bucketflow.plan(model, representation="rows", memory="4GB").rows())  # type: ignore[union-attr]
@@ -507,11 +507,11 @@ def test_what_does_not_fit_is_refused_with_both_numbers(monkeypatch: pytest.Monk
     model = ring(60, groups=4)
     with (
         BudgetPolicy.using(margin_bytes=1 << 20),
-        pytest.raises(BudgetError, match=r"tables of rows on disk need .* MB, .* allowed 600 kB"),
+        pytest.raises(BudgetError, match=r"sparse tables on disk need .* MB, .* allowed 600 kB"),
     ):
         stored(model)
     monkeypatch.setattr(row_steps, "split", lambda *_, **__: None)
-    with pytest.raises(BudgetError, match=r"by rows a box of a step needs .* kB, allowed .* kB"):
+    with pytest.raises(BudgetError, match=r"a box of sparse tables needs .* kB, allowed .* kB"):
         stored(model)
 
 

@@ -95,7 +95,7 @@ def test_marginals_keep_messages_of_both_ways(tmp_path: Path) -> None:
 
 
 def test_where_no_table_is_large_enough_a_note_says_so(tmp_path: Path) -> None:
-    model, told = grid(5, 5, 4), "no table takes 1 GB: none is kept"
+    model, told = grid(5, 5, 4), "no table is as large as 1 GB, so that none is kept"
     assert told in bucketflow.solve(model, workdir=tmp_path / "none", keep_tables="1GB").notes
     assert told not in bucketflow.solve(model, workdir=tmp_path / "some", keep_tables=200).notes
     assert told in bucketflow.marginals(model, workdir=tmp_path / "neither", keep_tables="1GB", maximum=True).notes
@@ -140,9 +140,9 @@ def test_stored_tables_of_sums_stay(query: str, tmp_path: Path) -> None:
     [
         ({"workdir": None}, bucketflow.ModelError, "give workdir with keep_tables"),
         ({"gpus": 1}, bucketflow.ModelError, "leave out gpus, or keep_tables"),
-        ({"workers": 1}, bucketflow.ModelError, "leave out workers, or take fit 'spill'"),
-        ({"representation": "rows"}, bucketflow.ModelError, "take fit 'spill'"),
-        ({"memory": "30kB", "fit": "slice"}, bucketflow.ModelError, "slices has tables of its own"),
+        ({"workers": 1}, bucketflow.ModelError, "leave out workers, or use fit 'spill'"),
+        ({"representation": "rows"}, bucketflow.ModelError, "use fit 'spill'"),
+        ({"memory": "30kB", "fit": "slice"}, bucketflow.ModelError, "slices has its own tables"),
         ({"time": 1.0}, bucketflow.ModelError, "leave out time, gap and upper_bound"),
         ({"disk": 100}, bucketflow.BudgetError, "of disk, allowed 100 B; keep only "),
         ({"keep_tables": "much"}, bucketflow.ModelError, "'much' is not a size"),

@@ -165,7 +165,7 @@ def test_a_repeated_group_whose_beliefs_were_damaged_is_swept_again(
 
 @pytest.mark.parametrize(
     ("name", "advice", "kept"),
-    [("result.json", "and resume .*run", ["lock", "plan.json"]), ("plan.json", "and ask the same again", ["lock"])],
+    [("result.json", "and resume .*run", ["lock", "plan.json"]), ("plan.json", "and repeat the query", ["lock"])],
 )
 def test_a_disk_that_is_full_when_something_is_written(
     name: str, advice: str, kept: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -263,9 +263,9 @@ def test_a_plan_that_was_refused_as_it_ran_names_its_directory(tmp_path: Path) -
     """It is stored, and more memory does not change it."""
     model, folder = grid(8, 8, 3, "cost"), tmp_path / "run"
     asked: dict[str, Any] = {"representation": "rows", "fit": "refuse", "method": "dense", "workdir": folder}
-    with pytest.raises(bucketflow.BudgetError, match=r"would find another way$"):
+    with pytest.raises(bucketflow.BudgetError, match=r"may avoid this$"):
         bucketflow.solve(model, **asked, memory=100_000)
-    with pytest.raises(bucketflow.BudgetError, match=r"run keeps to its plan for 100 kB: use another --workdir$"):
+    with pytest.raises(bucketflow.BudgetError, match=r"run has a stored plan for 100 kB: use another --workdir$"):
         bucketflow.solve(model, **asked, memory="1GB")
 
 
@@ -275,7 +275,7 @@ def test_bounds_are_taken_up_again_by_the_command_that_is_named(tmp_path: Path) 
     bucketflow.bound(bucketflow.load(path), "partition", evidence={"x0": 1}, z=3, workdir=folder)
     named = f"bucketflow bound {path} --query partition --workdir {folder}, and the same --evidence"
     with pytest.raises(
-        bucketflow.IncompatibleRunError, match=re.escape(f"holds bounds on the partition; go on with: {named}")
+        bucketflow.IncompatibleRunError, match=re.escape(f"holds bounds on the partition; continue with: {named}")
     ):
         bucketflow.resume(folder)
 

@@ -156,7 +156,7 @@ def test_a_server_that_stops_lets_the_command_answer_by_itself(
 def test_a_server_that_is_lost_in_the_middle_is_named(warm: ServerFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm_client, "posted", lambda *_: iter([{"stdout": "query"}]))
     found = run("solve", "cycle.wcsp", "--keep-warm")
-    sentence = "bucketflow: the server that keeps models ended in the middle of the answer; run the command again\n"
+    sentence = "bucketflow: the server that caches models ended during the answer; run the command again\n"
     assert (found.exit_code, found.stderr) == (2, sentence)
 
 
@@ -175,7 +175,7 @@ def test_others_may_not_offer_a_server(warm: ServerFolder) -> None:
     warm.token_file.chmod(0o644)
     found = run("solve", "cycle.wcsp", "--keep-warm")
     assert found.exit_code == 2
-    assert re.fullmatch(r"bucketflow: no server is used by .*, as others may use .* whose mode is 0644\n", found.stderr)
+    assert re.fullmatch(r"bucketflow: no server can use .*, as others may use .* whose mode is 0644\n", found.stderr)
     warm.token_file.chmod(0o600)
 
 

@@ -209,7 +209,7 @@ def test_a_changed_file_is_read_again(client: Client, tmp_path: Path) -> None:
         (b'{"text": "x"}', "a column 'format' among"),
         (b'{"text": "x", "format": "exe"}', "a column 'format' among"),
         (b'{"text": "x", "format": "uai", "model": "diagnosis"}', "either a column 'model', or a text"),
-        (b"\xff", "the request is no text in UTF-8"),
+        (b"\xff", "the request is not UTF-8 text"),
     ],
 )
 def test_bad_requests_are_one_sentence(client: Client, body: bytes, message: str) -> None:
@@ -244,7 +244,7 @@ def test_requests_are_bounded(client: Client, in_force: InForce) -> None:
     assert (status, "a request may have 100 bytes" in said) == (413, True)
     assert client.refused(b'{"model": "diagnosis"}\n' * 3) == (
         429,
-        "0 questions wait, and 3 more would be above the most, 2; ask fewer at a time, or later",
+        "0 questions are waiting, and 3 more would exceed the maximum of 2; send fewer at a time, or try again later",
     )
     in_force(ServerPolicy, waiting_bytes=20)
     answer = client.send(b'{"model": "diagnosis"}')
@@ -404,7 +404,7 @@ def test_a_head_has_to_be_whole_in_time(folder: ServerFolder, in_force: InForce)
             stop.set()
             dripping.join(60)
             connection.close()
-        assert received(opened(folder)) == (408, "the head of a request has to arrive within 0.2 s")
+        assert received(opened(folder)) == (408, "the head of a request must arrive within 0.2 s")
 
 
 def test_a_body_has_to_be_whole_in_time(folder: ServerFolder, in_force: InForce) -> None:
@@ -414,7 +414,7 @@ def test_a_body_has_to_be_whole_in_time(folder: ServerFolder, in_force: InForce)
         host = client.url.removeprefix("http://")
         head = f"POST /questions HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {client.token}\r\n"
         sent = f"{head}Content-Length: 9\r\n\r\n{{".encode()
-        assert received(opened(folder, sent)) == (408, "the body of a request has to arrive within 0.2 s")
+        assert received(opened(folder, sent)) == (408, "the body of a request must arrive within 0.2 s")
         assert server._queue.waiting == 0
 
 
@@ -536,7 +536,10 @@ def test_a_server_that_stops_takes_no_more(folder: ServerFolder) -> None:
         waiting.start()
         assert blocking.begun.wait(60)
         server._queue.close()
-        assert other.refused(b'{"model": "diagnosis"}') == (503, "the server stops; ask again when one runs")
+        assert other.refused(b'{"model": "diagnosis"}') == (
+            503,
+            "the server is stopping; try again when a server is running",
+        )
         blocking.go.set()
         waiting.join(60)
 
@@ -555,7 +558,7 @@ def test_memory_is_divided(folder: ServerFolder) -> None:
         kept, large = client.ask({"model": "diagnosis", "query": "partition"}, {"model": "diagnosis", "memory": "90MB"})
         assert BatchPolicy.current().kept_model_bytes == 25_000_000
     assert kept["status"] == "answered"
-    sentence = "memory is 90MB, and this server gives 50 MB to a question; start it with more --memory"
+    sentence = "memory is 90MB, but this server allows 50 MB per question; start it with more --memory"
     assert (large["status"], large["message"], large["exit_code"]) == ("refused", sentence, 3)
     assert BatchPolicy.current() == BatchPolicy()
 
@@ -571,7 +574,7 @@ def test_a_server_without_questions_ends(folder: ServerFolder) -> None:
         ({"address": "0.0.0.0"}, ModelError, "only with --token-file, --tls-cert and --tls-key; for this machine"),
         ({"tls_cert": "/absent"}, ModelError, "/absent and /absent hold no certificate with its key in PEM: No such"),
         ({"port": 65_536}, ModelError, "port is 65536; the largest is 65535"),
-        ({"port": "x"}, ModelError, "port is 'x', which is no integer"),
+        ({"port": "x"}, ModelError, "port is 'x', which is not an integer"),
         ({"time": -1}, ModelError, "time is -1; it must be a number of seconds, 0 or more"),
         ({"idle": "x"}, ModelError, "idle is x; it must be a number of minutes, 0 or more"),
         ({"memory": "x"}, ModelError, "'x' is not a size"),
