@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 # listens 2 seconds after its start; a worker may have to be placed on another machine first.
 LISTENING_SECONDS = 5.0
 PATIENCE_SECONDS = 15.0
-# Seconds of silence before a person is told what is waited for.
+# Seconds of silence before a message tells the user the reason for waiting.
 NOTICE_SECONDS = 1.0
 
 _SCHEMES = ("tcp", "tls", "ucx", "ws", "wss")

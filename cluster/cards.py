@@ -86,14 +86,15 @@ def _card(call: Any, at: int) -> tuple[Card, int]:
 
 
 def most_free_first(there: list[Card], visible: str | None, by_bus: bool) -> str | None:
-    """Return what ``CUDA_VISIBLE_DEVICES`` should hold, the card with most free memory first; None to leave it alone.
+    """Return a value for ``CUDA_VISIBLE_DEVICES`` with the card with most free memory first; None to leave it
+    unchanged.
 
     Parameters
     ----------
     there : list of Card
         By their number on the bus.
     visible : str, optional
-        What the variable holds.
+        The present value of the variable.
     by_bus : bool
         Whether CUDA numbers cards by the bus, and not the fastest first, which is the same for cards of one model.
     """
@@ -121,7 +122,7 @@ def take_most_free() -> None:
 
 
 def begin_driver() -> Thread | None:
-    """Begin to start CUDA's driver and the context of its first card, for what is sure to use them.
+    """Start CUDA's driver and the context of its first card in a thread, for a process that will surely use them.
 
     That takes a third of a second, in which Python imports what it needs. Returns the thread; None where there is
     nothing to start.
@@ -135,7 +136,7 @@ def begin_driver() -> Thread | None:
 
 
 def _start_driver() -> bool:
-    """Start it; what fails is told by whoever asks for a device."""
+    """Start the driver. Failures are reported later, when a device is requested."""
     try:
         driver = CDLL(_DRIVER)
     except OSError:

@@ -37,8 +37,8 @@ def local_client(workers: int, on_dashboard: Callable[[str], None] | None = None
     Raises
     ------
     ClusterError
-        If they do not start, such as for a script that each of them would run again; or if Dask lacks what serves
-        its page.
+        If they do not start, for example because each worker would run the calling script again, or if the packages of
+        Dask's dashboard are missing.
     """
     if on_dashboard is not None:
         verify_dashboard()
@@ -97,7 +97,7 @@ def started(cluster: Callable[[], Any], what: str, *, served: bool = False) -> I
         with starting(what), children_ignore_interrupts():
             try:
                 found = cluster()
-            except _NOT_STARTED:  # a process may die of what is over in a moment
+            except _NOT_STARTED:  # a process may fail for a passing reason
                 found = cluster()
             opened.enter_context(found)
         if not served:
@@ -105,7 +105,7 @@ def started(cluster: Callable[[], Any], what: str, *, served: bool = False) -> I
         yield found
 
 
-# What Dask raises where a process that it started is gone.
+# Exceptions that Dask raises if a process that it started is gone.
 _NOT_STARTED = (RuntimeError, OSError, TimeoutError)
 
 
@@ -161,7 +161,7 @@ def remote_client(address: str) -> Iterator[Any]:
 
 @contextmanager
 def connection(address: str, patience_seconds: float = 0.0) -> Iterator[Any]:
-    """Connect to a scheduler, whatever workers it has, and yield its client.
+    """Connect to a scheduler, with or without workers, and yield its client.
 
     Raises
     ------
@@ -221,7 +221,8 @@ class Link:
         return self._kept
 
     def asked(self, address: str, question: Callable[[Any], T]) -> T | None:
-        """Return what a question finds with a client; None where the scheduler is gone, or goes away meanwhile."""
+        """Return the result of a function called with a client; None if the scheduler is gone or disappears meanwhile.
+        """
         client = self.client(address)
         try:
             return None if client is None else question(client)
@@ -230,7 +231,7 @@ class Link:
 
 
 def verify_certificates(address: str) -> None:
-    """Make sure that we and a scheduler accept each other's certificates, those of Dask's configuration.
+    """Verify that this process and a scheduler accept each other's certificates from Dask's configuration.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Long tasks on workers: they hear the latest word of the process that started them, and tell what they find."""
+"""Long tasks on workers that exchange messages with the process that started them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WorkerCrew:
         self._said, self._said_at = word, time.monotonic()
 
     def heard(self) -> list[Any]:
-        """Return what members told since the last call."""
+        """Return the messages of members since the last call."""
         with connected(self._pool.client):
             found: list[Any] = self._told.get(batch=True)
         return found
@@ -118,7 +118,7 @@ def _told(name: str, client: Any) -> Any:
 
 @dataclass
 class Member:
-    """What a task of a crew hears and tells by."""
+    """The side of a crew's task: it receives and sends messages."""
 
     name: str
     alone: bool = False

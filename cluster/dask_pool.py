@@ -233,7 +233,7 @@ class DaskPool:
         return self.client.submit(function, *args, key=key, priority=first, pure=False, **where)
 
     def _begun(self, function: Callable[..., Any], args: Iterable[Any], worker: str | None) -> Any:
-        """Start a task, or those that it is cut into."""
+        """Start a task, or the tasks that it is split into."""
         begin = self._begins.get(function)
         return self.submit(function, *args, worker=worker) if begin is None else begin(self, worker, *args)
 

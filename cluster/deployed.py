@@ -28,7 +28,7 @@ from .version import install_hint
 # Deployers start workers in the background, where tornado logs what they raise.
 _LOGGER = "tornado.application"
 _GLANCE_SECONDS = 0.5
-# Most jobs that are named of those that wait in a batch system.
+# Maximum number of waiting batch jobs named in a message.
 _MOST_JOBS = 3
 
 
@@ -47,7 +47,7 @@ class _Ear(logging.Handler):
 
 @contextmanager
 def heard_failures() -> Iterator[Sequence[str]]:
-    """Yield a list of what fails in the background meanwhile, which is not printed."""
+    """Yield a list that collects failures in the background; they are not printed."""
     logger, ear = logging.getLogger(_LOGGER), _Ear()
     before = logger.propagate, logger.handlers
     logger.propagate, logger.handlers = False, [ear]
@@ -68,7 +68,7 @@ def wait_for_worker(cluster: Any, client: Any, name: str, patience_seconds: floa
         Of the cluster's class.
     patience_seconds : float
     failures : sequence of str
-        What failed in the background so far.
+        Failures in the background so far.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def _is_under_way(cluster: Any) -> bool:
 
 
 def _why(cluster: Any, failures: Sequence[str]) -> str:
-    """What is known of workers that have not come: what failed last, or which jobs wait in a batch system."""
+    """Return the known reason why no worker has come: the last failure, or the waiting jobs of a batch system."""
     if failures:
         return f": {failures[-1]}"
     workers = getattr(cluster, "workers", None)
@@ -113,7 +113,7 @@ def _why(cluster: Any, failures: Sequence[str]) -> str:
 _MOST_WORKERS = 100_000
 _KEYS = ("class", "arguments", "adapt", "scale", "wait")
 _WAIT_SECONDS = 600.0
-# What brings the packages of deployers that Dask itself does not have.
+# Extras that install the packages of deployers outside Dask.
 _EXTRAS = {
     "asyncssh": "ssh",
     "dask_gateway": "gateway",
@@ -232,7 +232,7 @@ def _close(cluster: Any) -> None:
 
 def _scale(cluster: Any, how: Deployment) -> None:
     if how.adapt:
-        # a command waits for the first worker before it gives anybody work
+        # a command waits for the first worker before it sends any task
         first = {} if "minimum_jobs" in how.adapt else {"minimum": max(1, int(how.adapt.get("minimum") or 1))}
         cluster.adapt(**{**how.adapt, **first})
     elif how.scale is not None:
@@ -281,7 +281,8 @@ def _verify_commands(name: str, made_by: Any) -> None:
 
 @contextmanager
 def _same_way_to_stop() -> Iterator[None]:
-    """Keep what Ctrl-C does: importing dask-jobqueue lets it end the process with exit code 0."""
+    """Restore the handler of Ctrl-C afterwards: importing dask-jobqueue makes Ctrl-C end the process with exit code 0.
+    """
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

@@ -24,7 +24,7 @@ _WAITING: Final = 32
 
 
 def present_device() -> int:
-    """Return the number of the GPU that this thread uses, among those that the process sees."""
+    """Return the number of the GPU that this thread uses, among the GPUs that the process sees."""
     return int(getattr(_HERE, "number", 0))
 
 
@@ -42,7 +42,7 @@ class DeviceThreads(ThreadPool):
     at_a_time : int
         Calls of a device at the same time: of two, one prepares and reads while the other computes.
     looked_at : int
-        Among so many of the tasks of a graph that may start, one that is near a free device is looked for.
+        Number of ready tasks of a graph that are searched for a task near a free device.
     """
 
     def __init__(self, devices: int, at_a_time: int = 2, looked_at: int = 64) -> None:

@@ -1,6 +1,6 @@
 """Tasks of a cluster that drive others: no client waits for them, they are interrupted from afar, and block no task.
 
-Dask keeps such a task without its client, and starts it again where its worker died.
+Dask keeps this task without its client, and restarts it if its worker dies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-#: What drives a run goes before what computes, so that it starts at once: it mostly waits.
+#: Priority of a task that drives a run. It starts immediately, before tasks that compute, because it mostly waits.
 FIRST = 1_000_000
 _GLANCE_SECONDS = 0.25
 _PAUSE_SECONDS = 0.01
@@ -80,13 +80,13 @@ def withdraw(client: Any, name: str, key: str = "") -> None:
 
 
 def announced_as(client: Any, name: str) -> dict[str, str]:
-    """Return what was published under a name, if anything."""
+    """Return the content published under a name, or {}."""
     found: dict[str, str] = client.get_dataset(name, default={})
     return found
 
 
 def announced(client: Any, prefix: str) -> dict[str, dict[str, str]]:
-    """Return what was published under names that begin so."""
+    """Return the published contents whose names start with ``prefix``."""
     names = [name for name in client.list_datasets() if str(name).startswith(prefix)]
     return {name: client.get_dataset(name) for name in names}
 
@@ -95,7 +95,7 @@ def announced(client: Any, prefix: str) -> dict[str, dict[str, str]]:
 class Driver:
     """Runs a function in a thread beside the one of its task, which waits, looks, and interrupts it.
 
-    What a function submits from the thread of a task goes before all of later ones; from another, they take turns.
+    Calls submitted from the thread of one task have priority over later tasks; calls from several tasks take turns.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""GPU workers of a running Dask cluster: which they are, what memory they have free, and a pool that uses them only.
+"""GPU workers of a running Dask cluster: their devices, their free memory, and a pool that uses only these workers.
 
-A worker has a GPU if it was started with the resource ``GPU``; where no worker has that resource, those that see a
-device get it. CPU workers of the same cluster hold values and forward them, they are never asked to use a device.
+A worker has a GPU if it was started with the resource ``GPU``. If no worker has this resource, the pool uses the
+workers that see a device. CPU workers of the same cluster hold values and forward them, but never use a device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .dask_pool import Begin, DaskPool, itself
 from .starting import NO_DASHBOARD
 from .version import install_hint
 
-# GPUs of this machine: how many there are, what memory they have free, and a local cluster with one process each.
+# GPUs of this machine: their number, their free memory, and a local cluster with one process per GPU.
 
 # Left to the context of CUDA, the libraries and the pool's rounding.
 SHARE = 0.9
@@ -34,7 +34,7 @@ _HOST = "127.0.0.1"
 
 
 def visible_gpus() -> list[str]:
-    """Return what ``CUDA_VISIBLE_DEVICES`` should hold for each GPU that this process may use.
+    """Return the value of ``CUDA_VISIBLE_DEVICES`` for each GPU that this process may use.
 
     Where CUDA was not used before in this process, the one with most free memory is first.
 
@@ -136,7 +136,7 @@ class GpuWorker:
     ----------
     address : str
     free_bytes : int
-        Most of what is free there, shared fairly with other workers on the same device.
+        Most of the device's free memory, shared fairly among the workers on the same device.
     """
 
     address: str
@@ -259,8 +259,9 @@ class GpuPool(DaskPool):
     def where(self, function: Callable[..., Any], worker: str | None) -> dict[str, Any]:
         """Restrict a task to workers whose device has room for it, unless it uses none.
 
-        A task that may leave its worker may be stolen by any idle one, whatever resources it has; a worker that lacks
-        the resource dies of that. So beside other workers no task is bound to one of several devices.
+        Dask may move a task that is allowed to leave its worker to any idle worker, without checking its resources. A
+        worker without the resource then fails. Therefore, if there are other workers, no task is bound to one of
+        several devices.
         """
         if function in self._light:
             return super().where(function, worker)

@@ -1,4 +1,4 @@
-"""What this machine can give: memory that is free for tables, and what the process has used."""
+"""Memory of this machine: free memory for tables, and memory used by the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _UNLIMITED = 1 << 62
 _AVAILABLE = re.compile(r"MemAvailable:\s+(\d+) kB")
 _READ_BYTES = 1 << 16
 
-# For each version of control groups: limit, usage, and the entry of memory.stat for what can be taken back.
+# For each version of control groups: the limit, the usage, and the entry of memory.stat for reclaimable memory.
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
     2: ("memory.max", "memory.current", "inactive_file"),
@@ -69,7 +69,10 @@ def _task_bytes_of_dask() -> Iterator[int]:
 
 
 def _free_bytes(root: Path) -> int:
-    """What the kernel says is available; where it does not say so in a file, psutil knows, which is slow to import."""
+    """Return the available memory, as the kernel reports it in a file.
+
+    Otherwise psutil reports it, which is slow to import.
+    """
     found = _AVAILABLE.search(_text(f"{root}/proc/meminfo"))
     if found:
         return int(found[1]) * 1024
@@ -89,7 +92,7 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 
 
 def _left(group: str, version: int) -> int | None:
-    """What a group may still take; what it keeps of files in memory is given back when needed."""
+    """Return the remaining memory of a group. Its cached file pages count as free, because the kernel reclaims them."""
     limit_file, usage_file, entry = _FILES[version]
     limit = _read_int(f"{group}/{limit_file}")
     if limit is None or limit >= _UNLIMITED:
@@ -102,7 +105,9 @@ def _left(group: str, version: int) -> int | None:
 
 @lru_cache(maxsize=8)
 def _memory_groups(root: Path, own: str) -> tuple[tuple[int, str], ...]:
-    """Version and folder of the groups that count the memory of a process with such a list of its own ones."""
+    """Return version and folder of each control group that counts the memory of a process, given the list of its own
+    groups.
+    """
     groups = [
         (version, str(group))
         for version, folder, mount in _mounted_groups(root, _group_paths(own))
@@ -140,7 +145,8 @@ def _group_paths(own: str) -> dict[int, str]:
 
 
 def _text(path: str) -> str:
-    """What the kernel says in a file, nothing if there is none; a file object would take as long as the answer."""
+    """Return the content of a kernel file, or "" if there is none. A file object would take as long as the read itself.
+    """
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:

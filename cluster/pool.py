@@ -35,7 +35,7 @@ class Node:
     room_bytes : int
         Memory that the transfers of others may take while the task computes.
     near : callable, optional
-        Takes the key when the task may start, and returns the place where most of what it reads lies, if there is one.
+        Called with the key when the task may start. Returns the place that holds most of its inputs, or None.
     """
 
     needs: set[Any]
@@ -71,13 +71,13 @@ class Pool(Protocol):
         ...
 
     def stream(self, function: Callable[..., Any], calls: Iterable[Call]) -> Iterator[Any]:
-        """Yield the results of many calls in their order, with a bounded number in flight."""
+        """Yield the results of calls in their order, with a bounded number of calls in flight."""
         ...
 
     def run_graph(self, nodes: Mapping[Any, Node]) -> Iterator[tuple[Any, Any]]:
         """Run tasks in an order that their needs allow; yield each key with its result or its exception.
 
-        What needs a failed task never starts.
+        Tasks that need the result of a failed task never start.
         """
         ...
 
@@ -122,7 +122,7 @@ class SerialPool:
 
 @dataclass
 class _ThreadTask:
-    """A task under way: its phases, the one that goes on in the other thread, and its outcome once there is one."""
+    """A task under way: its phases, the phase in the other thread, and the outcome once it is known."""
 
     key: Any
     phases: Phases | None
@@ -169,7 +169,7 @@ def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolE
     reading: _ThreadTask | None = None
     writing: _ThreadTask | None = None
 
-    # limits that hold where the graph is run hold for what goes on in the other threads
+    # context limits of this thread also apply to the phases in other threads
     def begun(beside: _ThreadTask | None = None) -> _ThreadTask | None:
         key = ready.first()
         if key is None or (beside is not None and not has_room(beside, key)):
@@ -178,7 +178,7 @@ def _overlapped(ready: ReadyTasks, nodes: Mapping[Any, Node], other: ThreadPoolE
         function, *args = nodes[key].call(key)
         task = _ThreadTask(key, _phases(function, args))
         before = None
-        # where nothing computes, what writes had its room counted when it did
+        # if nothing computes, the memory of the writing task was counted when it computed
         if writing is not None and not has_room(beside or writing, key, writing.key):
             before = writing.transfer
         task.transfer = other.submit(copy_context().run, task.advance, before)
@@ -307,7 +307,7 @@ class ThreadPool(SerialPool):
     places : int
         Threads of one place take first what lies near it.
     looked_at : int
-        Among so many of the tasks of a graph that may start, one that is near a free place is looked for.
+        Number of ready tasks of a graph that are searched for a task near a free place.
     """
 
     def __init__(self, width: int, places: int = 1, looked_at: int = 64):

@@ -26,7 +26,7 @@ _OPTION: Final = "--dashboard-address"
 
 
 def without_web_server(cluster: Any) -> None:
-    """Close the port on which a scheduler of this process serves its figures, as no user was told of it."""
+    """Close the port of a local scheduler's web pages, because no user was told its address."""
     server = getattr(getattr(cluster, "scheduler", None), "http_server", None)
     if server is not None:
         cluster.loop.add_callback(server.stop)
@@ -54,7 +54,7 @@ def kept_local(made_by: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
     made_by : class or function
         The deployer.
     arguments : mapping
-        What its user says, which is kept where it says an address.
+        Arguments from the user; a given address is kept.
     """
     from distributed import LocalCluster, SSHCluster
 
@@ -119,7 +119,7 @@ def starting(what: str) -> Iterator[None]:
     Raises
     ------
     ClusterError
-        If a process did not start, whatever the reason.
+        If a process did not start, for any reason.
     """
     verify_first_import()
     with tempfile.NamedTemporaryFile(prefix="bucketflow-start-") as told:
@@ -137,7 +137,7 @@ def starting(what: str) -> Iterator[None]:
 
 
 def verify_first_import() -> None:
-    """Go no further where a process only imports the script of the one that started it, which asks for workers.
+    """Stop here if this process only imports the script of its parent process, and the script requests workers.
 
     Raises
     ------
@@ -165,7 +165,7 @@ def _unguarded(script: str) -> str:
 
 
 def last_sentence(error: BaseException) -> str:
-    """Return what an exception says in one line, with what it was raised for where that says more."""
+    """Return an exception's message in one line; the message of its root cause is preferred."""
     while isinstance(error.__cause__, Exception):
         error = error.__cause__
     return " ".join(str(error).split()) or type(error).__name__

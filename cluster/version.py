@@ -9,7 +9,8 @@ from typing import Final
 
 __version__: Final = "0.2.0.dev0"
 
-#: What ``pip`` calls the package that is imported as ``bucketflow``; the public package ``bucketflow`` is another one.
+#: The name of the package for ``pip``. It is imported as ``bucketflow``; the public package named ``bucketflow`` is
+#: another project.
 DISTRIBUTION: Final = "bucketflow-inference"
 
 

@@ -1,4 +1,4 @@
-"""What arrays a run directory holds, from their metadata, their files and their receipts alone."""
+"""The arrays in a run directory, listed from their metadata, files and receipts alone."""
 
 from __future__ import annotations
 

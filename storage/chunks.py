@@ -26,10 +26,10 @@ from .spec import ChunkLostError, Receipt, StoreError, TableSpec, disk_full
 
 Array = NDArray[Any]
 
-# What lies scattered passes in pieces of so many bytes, which stay in a processor's cache.
+# Bytes of a piece of scattered data. Pieces of this size stay in a processor's cache.
 _PIECE = 1 << 18
-# What lies together passes in larger ones: between two of them a thread waits for the interpreter, on an H100's host
-# for up to milliseconds beside others that read.
+# Bytes of a piece of contiguous data. Between two pieces a thread waits for the interpreter, up to milliseconds if
+# other threads read too.
 _LARGE_PIECE = 1 << 24
 # Bytes from which a checksum is worth a call without the interpreter's lock.
 _ALONE = 1 << 14
@@ -93,7 +93,10 @@ def _bytes_of(values: Array) -> NDArray[np.uint8]:
 
 
 def _extended(value: int, data: NDArray[np.uint8]) -> int:
-    """Return the checksum of what has one so far and these bytes; only the library's fallback wants a copy of them."""
+    """Return the checksum of earlier bytes, given by ``value``, extended by more bytes.
+
+    Only the library's fallback copies the data.
+    """
     alone = _lockless_crc32c() if data.nbytes >= _ALONE else None
     if alone is not None:
         return int(alone(value, data.ctypes.data, data.nbytes))

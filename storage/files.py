@@ -71,15 +71,15 @@ def free_bytes(path: Place) -> int:
 
 
 def own_name(name: str) -> str:
-    """Return the name of what this thread makes of a file, a folder or part of one before it counts.
+    """Return the temporary name of a file or folder that this thread is writing.
 
-    Threads that are gone may have had its numbers: what they left is nobody's.
+    A dead thread may have had the same numbers. Its remaining files belong to no one.
     """
     return f"{name}.{os.uname().nodename}.{os.getpid()}.{get_ident()}{PARTIAL}"
 
 
 def _created(path: str) -> FileIO:
-    """Create a file; one that is there is removed before."""
+    """Create a file. An existing file is removed first."""
     new = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         return opened(path, new)
@@ -236,7 +236,10 @@ def cache_folder() -> Path:
 
 @lru_cache(maxsize=8)
 def _folder(given: str | None, cache: str | None, _home: str | None) -> Path:
-    """Find the folder once for what the environment says: every question asks for measured rates."""
+    """Return the cache folder for these environment values.
+
+    The result is cached, because every query needs measured rates.
+    """
     if given:
         return Path(given)
     return Path(cache or Path("~/.cache").expanduser()) / "bucketflow"
@@ -245,7 +248,7 @@ def _folder(given: str | None, cache: str | None, _home: str | None) -> Path:
 def write_whole(path: Path, content: bytes) -> bool:
     """Write a file that readers see whole or not at all; return False where that is not possible.
 
-    Whatever the process leaves to others by default, they may not write to it, nor to folders that are made for it.
+    Other users may not write to the file or to its new folders, whatever the process's default permissions.
     """
     try:
         for folder in reversed([one for one in (path.parent, *path.parent.parents) if not one.exists()]):

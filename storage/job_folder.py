@@ -1,7 +1,8 @@
-"""The job of a run directory, in its folder ``job``: what was asked of which cluster, how it stands, and what happened.
+"""The job of a run directory, in its folder ``job``: the query and its cluster, the state, and the events.
 
-The record is written whole or not at all and has a checksum. The pulse, how far the run is, is replaced often and never
-forced to disk. Whoever drives the run holds a lock: it goes away with its process, so that a reader knows who is dead.
+The record is written atomically and has a checksum. The pulse holds the progress of the run; it is replaced often and
+never forced to disk. The process that drives the run holds a lock. The lock disappears with the process, so that
+readers can detect a dead driver.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class JobDir:
         write_json(self._folder / _RECORD, record)
 
     def read_pulse(self) -> dict[str, Any]:
-        """Return how far the run was a moment ago; nothing if nobody said."""
+        """Return the latest progress of the run, or {} if none was written."""
         with suppress(OSError, ValueError):
             found = json.loads(read_whole(self._folder / _PULSE))
             if isinstance(found, dict):
@@ -88,7 +89,7 @@ class JobDir:
             log.append(json.dumps(line).encode() + b"\n")
 
     def notes(self) -> list[dict[str, Any]]:
-        """Return the lines of the log; one that was cut short is left out."""
+        """Return the lines of the log, without truncated lines."""
         try:
             lines = logged_lines(self._folder / _LOG)
         except OSError:
@@ -101,7 +102,7 @@ class JobDir:
 
     @contextmanager
     def claimed(self, patience_seconds: float) -> Iterator[None]:
-        """Hold the lock of whoever drives the run; one that is about to end is waited for.
+        """Hold the driver's lock of a run. Wait for a driver that is about to end.
 
         Raises
         ------

@@ -28,13 +28,13 @@ from .files import Place, ends_a_line, logged_lines, opened
 from .object_store import ObjectPath, StaleObjectError, each
 from .spec import Key, Receipt, StorageError, TableSpec, disk_full
 
-# Lines of JSON that end with a checksum of their own: one that was cut short or changed stands for nothing.
+# Lines of JSON that end with their own checksum. Truncated or changed lines are ignored.
 
 _CHECKSUM = b', "crc32c": '
 
 
 def to_line(record: dict[str, Any]) -> bytes:
-    """Return a JSON object on a line of its own, whose last entry is the checksum of all that stands before."""
+    """Return a JSON object on one line. Its last entry is the checksum of the preceding text."""
     text = json.dumps(record).encode()[:-1]
     return text + _CHECKSUM + b"%d}\n" % google_crc32c.value(text)
 

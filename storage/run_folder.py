@@ -30,7 +30,7 @@ _NOT_WRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 @dataclass(frozen=True)
 class FolderKind:
-    """What a folder is for, in the words of the sentences about it.
+    """The purpose of a folder, and the words for messages about it.
 
     Parameters
     ----------
@@ -106,16 +106,16 @@ JOB = "job"
 LAYERS = "layers"
 #: The folder of messages of mini-buckets, which bounds are read from.
 MESSAGES = "messages"
-#: The format of folders of runs, jobs and batches; other formats are not read. Raise it with every change after which
-#: such a folder could not be taken up again as if it were one of ours: other entries or meanings in plans, records,
-#: receipts and answers; other files, codecs or numbers in chunks; other leaf tables, scales or orders of functions and
-#: axes for the same model and question; another answer to the same question. Other plans for new questions are no
-#: such change, nor is a release.
+#: Version of the format of folders of runs, jobs and batches. Other versions are not read. Raise it with every change
+#: after which an older folder could not be resumed: other entries or meanings in plans, records, receipts and answers;
+#: other files, codecs or numbers in chunks; other leaf tables, scales or orders of functions and axes for the same
+#: model and query; or another answer to the same query. Other plans for new queries do not count, and releases do not
+#: count either.
 FORMAT = 6
 
 
 class RunDir:
-    """A locked run directory; that of a finished run may be read where it cannot be written.
+    """A locked run directory. The directory of a finished run may also be read if it is read-only.
 
     Parameters
     ----------
@@ -191,17 +191,17 @@ class RunDir:
             shutil.rmtree(folder, ignore_errors=True)
 
     def read_result(self) -> dict[str, Any] | None:
-        """Return the stored answer, if the run is finished; one that is damaged is as good as none."""
+        """Return the stored answer if the run is finished. A damaged answer counts as missing."""
         return stored_result(self.path)
 
     def write_result(self, result: dict[str, Any]) -> None:
-        """Store the answer beside the plan; what a search would have gone on with is removed."""
+        """Store the answer beside the plan, and remove the state that a search would have resumed from."""
         self._verify_writable()
         write_json(self.path / _RESULT, result)
         remove_folder(self.path / LAYERS)
 
     def read_bounds(self) -> dict[str, Any] | None:
-        """Return what is known of an answer that is not proved yet, if anything."""
+        """Return the stored bounds of an answer that is not proved yet, or None."""
         return stored_bounds(self.path)
 
     def write_bounds(self, bounds: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from .spec import disk_full
 
 @contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """Make a folder that is removed at the end; before, remove those of processes that are dead.
+    """Create a folder that is removed at the end, after removing the folders of dead processes.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a table on disk is: its axes, its chunk grid, and the receipt of each finished chunk. No I/O."""
+"""The description of a table on disk: its axes, its chunk grid, and the receipt of each finished chunk. No I/O."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TableSpec:
     compression : str
         How the chunk files are stored: ``""`` for raw values, or ``"blosc"``.
     attributes : mapping
-        What the array says of itself to whoever opens it, in plain types.
+        Attributes of the array for its readers, in plain types.
     """
 
     name: str
@@ -75,7 +75,7 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Proof that a task finished: what it wrote, and the numbers that belong to it.
+    """Proof that a task finished: the chunk that it wrote, and the task's numbers.
 
     Parameters
     ----------
@@ -94,7 +94,8 @@ class Receipt:
     ended : float
         Seconds since 1970; 0 where that was not written down.
     steps : mapping of str to (float, int)
-        Seconds of the steps of the task and how often each was done, by table; of several receipts one has them.
+        Seconds of the task's steps and the number of runs of each step, by table. If a task has several receipts, only
+        one holds them.
     """
 
     table: str
@@ -123,7 +124,7 @@ class Receipt:
         return cls(**{**record, "chunk": tuple(record["chunk"]), "steps": steps})
 
 
-# What can go wrong with tables on disk.
+# Errors of tables on disk.
 
 
 class StorageError(Exception):

@@ -176,7 +176,10 @@ def array_metadata(spec: TableSpec) -> bytes:
 
 @cache
 def _array_of(dtype: np.dtype[Any], dimensions: int, compression: str) -> bytes:
-    """Return what Zarr says of an array of one cell; asked once of all that are alike, as that takes milliseconds."""
+    """Return Zarr's metadata of an array of one cell.
+
+    The result is cached per kind of array, because it takes milliseconds.
+    """
     from zarr import create_array
     from zarr.codecs import BloscCodec
 

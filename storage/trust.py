@@ -1,4 +1,5 @@
-"""Whether what lies in a file may be run: only where nobody can have put it there who could not run it anyway."""
+"""Whether the content of a file may be executed: only if all users who can write it could run code as this user anyway.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +18,10 @@ class UntrustedError(OSError):
 
 
 def check_folder(folder: Path, owners: Collection[int]) -> Path:
-    """Return the place of a folder, without links, if nobody but some users can change what is in it.
+    """Return the real path of a folder if only the given users can change its contents.
 
-    It, and every folder on the way to it, belongs to one of them and may be written to by its owner only; folders on
-    the way may also be such that nobody removes what is another's there, as ``/tmp`` is. What is not there yet is no
-    danger.
+    The folder and all its parents belong to one of these users, and only the owner may write to them. A parent may also
+    be a sticky folder such as ``/tmp``, where users cannot remove each other's files. Missing folders are no danger.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def check_folder(folder: Path, owners: Collection[int]) -> Path:
     for path in (*reversed(place.parents), place):
         try:
             status = os.lstat(path)
-        except OSError:  # it is not there, or nobody gets there
+        except OSError:  # the folder is missing or not accessible
             break
         if path == place or not status.st_mode & stat.S_ISVTX:
             _check_mode(path, status)
@@ -57,7 +57,7 @@ def check_entry(path: Path, owners: Collection[int]) -> None:
 
 
 def read_trusted(path: Path, owners: Collection[int]) -> bytes:
-    """Read a file of a folder that :func:`check_folder` returned, if nobody but some users can have written it.
+    """Read a file of a folder that :func:`check_folder` returned, if only the given users can have written it.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Drawing on a GPU: what the variables of a model are drawn from, as tables, and what keeps walks on the host."""
+"""Drawing on a GPU: tables of the distributions to draw from, and reasons to walk on the host instead."""
 
 from __future__ import annotations
 

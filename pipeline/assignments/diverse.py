@@ -47,7 +47,7 @@ class DiverseAssignments:
     solve: Callable[[Model], RankedAssignment | None]
 
     def listed(self, ranked: Iterable[RankedAssignment] | None) -> Iterator[RankedAssignment]:
-        """Yield them, from all assignments in order where these are at hand.
+        """Yield diverse assignments, chosen from the full ranking if it is available.
 
         Raises
         ------

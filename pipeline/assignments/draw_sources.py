@@ -1,4 +1,5 @@
-"""What draws are taken from: the kept tables of a sweep, or the circuit of a search, which take turns as for sums."""
+"""Sources of draws: the stored tables of a sweep, or the circuit of a search. The two engines take turns, as for sums.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +26,14 @@ from ..models.cases import Cases
 from ..options import Options
 from ..results.proof import Tried
 
-# Draws from a circuit are made so many at a time, or fewer by the circuit's size, however many are asked for: so draw
-# ``i`` is the same.
+# Maximum number of draws made together from a circuit; large circuits make fewer together. The number depends on the
+# circuit only, so that draw ``i`` does not depend on the total number of draws.
 _TOGETHER: Final = 256
 
 
 @dataclass(frozen=True)
 class DrawSource:
-    """What draws are taken from.
+    """The source of draws: a sweep, or a circuit.
 
     Parameters
     ----------
@@ -40,7 +41,7 @@ class DrawSource:
         A sweep, planned; None where it is a circuit.
     circuit : CircuitGraph or None
     tried : tuple of Tried
-        Who had a turn, and why each ended.
+        The engines that took turns, and the reason why each ended.
     notes : tuple of str
     """
 
@@ -62,7 +63,7 @@ class _KeptSweep(SweepEngine):
         return self.planned()
 
     def run(self, seconds: float, stop: Stop = bool) -> Any:
-        """Leave the sweep to whoever draws."""
+        """Return the plan; the caller that draws runs the sweep."""
         return DrawSource(self.plan())
 
 
@@ -86,7 +87,7 @@ def draw_source(
     question : Question
         Of the partition function.
     options : Options
-        Whose memory is what draws leave.
+        Its memory budget excludes the memory of the draws.
     planned : callable
         Returns the sweep, planned once.
     policy : StrategyPolicy
@@ -104,7 +105,7 @@ def draw_source(
 
 
 def drawn_from_circuit(circuit: CircuitGraph, n: int, seed: int) -> Iterator[NDArray[np.int64]]:
-    """Yield so many independent assignments, some at a time, shape (draws, variables); those of a seed are the same."""
+    """Yield ``n`` independent assignments in blocks of shape (draws, variables). The same seed gives the same draws."""
     values = log_values(circuit, circuit.layers, log_leaves(circuit, Cases(1, {})), False, np)
     together = max(1, min(_TOGETHER, CircuitPolicy.current().batch_bytes // (8 * circuit.nodes)))
     for block in range(0, -(-n // together)):

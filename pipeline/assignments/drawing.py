@@ -24,7 +24,7 @@ from .row_draws import draw_rows
 from .swept_tables import SweptTables
 
 Array = NDArray[Any]
-# A table of a step, its cumulated sums, what they are made of and what batches have of them.
+# Copies of a step's table: the table, its cumulative sums, its inputs, and the parts in use by batches.
 _COPIES = 5
 
 
@@ -34,13 +34,13 @@ def table_cells(memory_bytes: int) -> int:
 
 
 def drawing_bytes(cells: int) -> int:
-    """Return what drawing takes beside the tables of a sweep."""
+    """Return the bytes that drawing needs in addition to the tables of a sweep."""
     return 8 * _COPIES * cells
 
 
 @dataclass(frozen=True)
 class Streams:
-    """Which random numbers a variable has: those of a seed, a slice and the variable, by the number of the draw.
+    """Random numbers of a variable, determined by a seed, a slice, the variable and the number of the draw.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def walks_down(
     Parameters
     ----------
     algebra : SumProductRows, optional
-        What joins tables of which some are rows.
+        Joins tables if some of them are sparse.
 
     Returns
     -------
@@ -99,7 +99,7 @@ def draw_steps(
     cells: int,
     algebra: SumProductRows | None = None,
 ) -> None:
-    """Draw what steps summed out, from the last one on, into the states of what was drawn before."""
+    """Draw the variables that each step summed out, from the last step to the first, given the states drawn before."""
     for step in reversed(found.steps):
         try:
             _draw_one(found, step, states, uniform, draws, cells, algebra)
@@ -160,7 +160,7 @@ class Drawing:
     cells : int
         Most cells of a table that is drawn from.
     done : int
-        Draws that there were; those that come have numbers from here on.
+        Number of draws made so far; the next draw has this number.
     """
 
     sweep: KeptSweep[Scaled]
@@ -207,7 +207,7 @@ class Drawing:
         for stage in range(self.sweep.stages):
             if stage:
                 wanted = np.broadcast_to(boxes.number(stage, states), draws)
-            above = {*states}  # what other boxes of the stage drew before is no condition
+            above = {*states}  # states drawn by other boxes of the stage are not conditions
             for number, where in _places(wanted).items():
                 found = self.sweep.tables(number if stage else boxes.top(number), stage)
                 scope = {v for step in found.steps for axes in step.input_axes for v in axes}
@@ -228,14 +228,16 @@ class Drawing:
     def _draw_stored(
         self, step: Step, fixed: Mapping[int, int], states: dict[int, Array], uniform: Uniform, where: Array
     ) -> None:
-        """Draw what a step summed out for some draws, which agree in what is fixed; in parts where that does not fit.
+        """Draw the variables that a step summed out, for draws that agree in the fixed variables.
+
+        The draws are split if the tables do not fit.
 
         Raises
         ------
         BudgetError
-            If not even the rows that agree with one draw fit.
+            If the rows that agree with a single draw do not fit.
         """
-        given = {v for v in step.axes if v in states}  # what other parts drew below is no condition
+        given = {v for v in step.axes if v in states}  # states drawn below by other parts are not conditions
         own = {v: states[v][where] for v in given}
         try:
             found = self.sweep.read_rows(step, fixed)
@@ -282,7 +284,7 @@ def _at(uniform: Uniform, places: Array) -> Uniform:
 
 
 def inverse_of_many(cumulative: Array, numbers: Array) -> Array:
-    """Return a state for each number by the inverse of one distribution of many states; see :func:`.inverse`."""
+    """Return a state for each number by the inverse of one distribution with many states; see :func:`.inverse`."""
     wanted = np.minimum(numbers * cumulative[-1], np.nextafter(cumulative[-1], 0.0))
     return np.asarray(np.searchsorted(cumulative, wanted, side="right"))
 
@@ -290,7 +292,8 @@ def inverse_of_many(cumulative: Array, numbers: Array) -> Array:
 def draw_others(network: Network, states: dict[int, Array], streams: Streams, draws: int, cells: int) -> None:
     """Draw what a network does not have left, into states by variable of the model.
 
-    Variables without a function take any state; those that a Bayesian network sums to 1 follow their parents.
+    Draw the remaining variables. Variables without a function take any state; barren variables of a Bayesian network
+    follow their parents.
     """
     model = network.model
     for v, domain in enumerate(network.domains):
@@ -308,7 +311,7 @@ def draw_others(network: Network, states: dict[int, Array], streams: Streams, dr
 
 
 def in_order(network: Network, known: Iterable[int]) -> list[int]:
-    """Return the distributions of barren variables, each after those of its parents."""
+    """Return the distributions of barren variables, each after the distributions of its parents."""
     functions = network.model.functions
     own = {functions[f].child: f for f in range(len(functions)) if functions[f].child in network.barren}
     done, order = {*known}, []

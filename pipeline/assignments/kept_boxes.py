@@ -60,7 +60,7 @@ class KeptBoxes(Generic[T]):
 
     @cached_property
     def _tops(self) -> list[dict[int, int]]:
-        """What each of these fixes."""
+        """Return the states that each end box fixes."""
         return [fixed for fixed, _ in ends(self.boxes)]
 
     def top(self, index: int) -> int:
@@ -136,7 +136,7 @@ class KeptBoxes(Generic[T]):
 
 @contextmanager
 def opened_kept_boxes(run: Run[T], resources: Resources) -> Iterator[KeptBoxes[T]]:
-    """Open the boxes of a plan, whose tables stay until the end."""
+    """Open the boxes of a plan, with tables that stay on disk until the end."""
     with (
         temporary_folder(run.planned, resources) as folder,
         opened_boxes(replace(run, folder=folder), TABLES, keep=True) as boxes,

@@ -1,4 +1,4 @@
-"""What is swept for many assignments: sums of products or of Boltzmann weights, least costs; all tables are kept."""
+"""Arithmetic of sweeps that store all tables: sums of products, sums of Boltzmann weights, and minimal costs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class BoltzmannSums(KeptSums):
     weight: float = 0.0
 
     def packed(self, group: LeafGroup) -> ScaledPack:
-        """Build leaf tables of weights; what is above the least cost of a function is never rounded to 0."""
+        """Build leaf tables of weights. Weights of costs above a function's least cost are never rounded to 0."""
 
         def logs(costs: NDArray[Any]) -> NDArray[Any]:
             return np.where(costs < COST_LIMIT, -self.weight * costs, -math.inf)

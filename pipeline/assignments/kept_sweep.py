@@ -51,7 +51,7 @@ def kept_options(options: Options, what: str) -> Options:
 
 
 def with_room(options: Options, nbytes: int, what: str) -> Options:
-    """Return options whose memory is what so many bytes leave of it.
+    """Return options with the memory budget reduced by ``nbytes``.
 
     Raises
     ------
@@ -112,7 +112,9 @@ def _by_rows(prepared: Prepared, refused: BudgetError) -> Prepared:
 
 
 def _over_before_a_device_starts(prepared: Prepared) -> Prepared | None:
-    """Return the sweep planned for the CPU, whose trees suit the walks too, if it takes less than to start a device."""
+    """Return the sweep planned for the CPU, whose tree also suits the walks, if it takes less time than starting a
+    device.
+    """
     try:
         here = planned(_fitted(replace(prepared, resources=prepared.resources.without_devices()), "slice"), known_rates)
     except BudgetError:
@@ -136,7 +138,9 @@ def _fitted(prepared: Prepared, fit: Fit) -> Prepared:
 
 
 def kept_tables(slices: Slices[T], sizes: tuple[int, ...], index: int, threads: int = 1) -> SweptTables[T]:
-    """Sweep one slice, or all there is, and keep its tables; those of a device come to the host as they are made.
+    """Sweep one slice, or the whole network, and return its stored tables.
+
+    Tables of a device are copied to the host as they are made.
 
     Raises
     ------
@@ -189,11 +193,11 @@ class KeptSweep(Generic[T]):
     slices : Slices or None
         None where tables are on disk.
     sent
-        What the pool returned for the slices.
+        Results of the pool for the slices.
     boxes : KeptBoxes or None
         Those of a plan whose tables are on disk.
     rows : RowTables or None
-        Those of a plan by rows of which some are on disk.
+        Tables of a sparse plan that stores some tables on disk.
     """
 
     run: Run[T]
@@ -243,7 +247,7 @@ class KeptSweep(Generic[T]):
 
     @cached_property
     def given(self) -> tuple[frozenset[int], ...]:
-        """For each of these the variables of what it makes, whose states are chosen before."""
+        """For each entry of ``order``, the variables of its table whose states are chosen before."""
         stages = (self.run.plan.up,) if self.boxes is None else [stage.steps for stage in self.boxes.stages]
         return tuple([frozenset(stages[stage][i].axes) for stage, i in self.order])
 
@@ -253,7 +257,7 @@ class KeptSweep(Generic[T]):
         return 1 if self.boxes is None else len(self.boxes.stages)
 
     def tables(self, index: int = 0, stage: int = 0) -> SweptTables[T]:
-        """Sweep a slice here, or a box of a stage, and keep its tables; those of one slice stay."""
+        """Sweep a slice or a box of a stage here, and return its tables. The tables of one slice are cached."""
         if self.boxes is not None:
             return self.boxes.tables(stage, index)
         assert self.slices is not None
@@ -295,7 +299,7 @@ class KeptSweep(Generic[T]):
 
 @contextmanager
 def opened_sweep(prepared: Prepared) -> Iterator[KeptSweep[Any]]:
-    """Open the pool of a planned sweep: that of workers only for slices and boxes."""
+    """Open the pool of a planned sweep. Workers are used only for slices and boxes."""
     resources, plan = prepared.resources, prepared.plan
     assert plan is not None
     if plan.slices == 1 and plan.spill is None and not plan.rows_stored:

@@ -1,9 +1,10 @@
-"""The best assignments in order: best-first over the kept tables of an optimum's sweep, whose bounds are exact.
+"""The best assignments in order: best-first search over the stored tables of an optimum's sweep, whose bounds are
+exact.
 
-What is left below a partial assignment is known exactly from the tables, so that A* never meets a partial assignment
-that it leaves again (Flerova, Marinescu and Dechter, JAIR 2016, "Searching for the M best solutions in graphical
-models"). Each assignment leads to others that follow it down to some step and take the next best state there (Lawler
-1972): none is met twice.
+The tables give the exact value of the best completion of a partial assignment, so that A* expands only partial
+assignments that it needs (Flerova, Marinescu and Dechter, JAIR 2016, "Searching for the M best solutions in graphical
+models"). Each assignment generates others that agree with it down to some step and take the next best state there
+(Lawler 1972). No assignment is generated twice.
 """
 
 from __future__ import annotations
@@ -65,9 +66,9 @@ class Deviation(NamedTuple):
     Attributes
     ----------
     total : int or float
-        What the best of them is worth, above fixed functions.
+        Value of the best assignment of the deviation, without the fixed functions.
     slice, number : int
-        Of equals, those of the first slice go first, then those that were met first.
+        Tie-breakers: deviations of an earlier slice come first, then deviations that were generated earlier.
     base : FoundStates
         The other assignment.
     place, choice : int
@@ -104,7 +105,7 @@ class Ranking:
 
     @property
     def best(self) -> Any:
-        """What the optimum is worth; None if nothing is possible."""
+        """The value of the optimum; None if no assignment is possible."""
         return min((total for total in self.sweep.totals if total is not None), default=None)
 
     def ranked(self, limit: Any = math.inf) -> Iterator[tuple[Any, Mapping[int, int]]]:
@@ -137,7 +138,7 @@ class Ranking:
             self._forget(done)
 
     def _followed(self, deviation: Deviation) -> Mapping[int, int]:
-        """Return the best assignment of a deviation, and enter those that deviate from it.
+        """Return the best assignment of a deviation, and enter the deviations from this assignment.
 
         A step that reads no state which differs from the other assignment's chooses what it chose there.
         """
@@ -151,7 +152,7 @@ class Ranking:
         return found.states
 
     def _chosen(self, deviation: Deviation, found: FoundStates, place: int, changed: set[int]) -> list[Any]:
-        """Let a step choose at the states above it; return what the next best of each choice costs more."""
+        """Let a step choose at the states above it, and return the extra cost of the next best state of each choice."""
         step, swept = self.sweep.passed(deviation.slice, place, found.states)
         states = {**swept.states, **{v: found.states[v] for v in self.sweep.given[place] if v in found.states}}
         semiring, others, here = self.sweep.run.problem.semiring, list[Any](), place == deviation.place
@@ -183,7 +184,7 @@ class Ranking:
             heappush(self._heap, Deviation(total, above.slice, next(self._numbers), found, place, choice, rank))
 
     def _forget(self, done: int) -> None:
-        """Drop deviations that are not needed: each of those that are left has an assignment of its own."""
+        """Drop deviations that are not needed, because each remaining deviation has an assignment of its own."""
         if self.most is not None and len(self._heap) > 4 * (self.most - done) + 64:
             self._heap = nsmallest(self.most - done, self._heap)
             if self._heap:

@@ -1,4 +1,4 @@
-"""What is tuned of lists of the best assignments: when they are searched for, and how far."""
+"""Tuned numbers of lists of the best assignments: when and how far to search for them."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ class RankingPolicy(Policy):
     Parameters
     ----------
     swept_cells, hopeless_cells : float
-        A sweep of more cells, in the buckets of an order found at once, is priced by a short search for a tree before
-        it is planned, which takes up to 5 s: pedigree23 has 2^46.6 of them, and a sweep takes 0.5 s. Of still more
-        cells no tree makes it short.
+        Cells of a sweep in the buckets of a quick order. Above ``swept_cells``, a short search for a tree (up to 5 s)
+        prices the sweep before it is planned, because a better tree can make the sweep fast. Above ``hopeless_cells``
+        no tree makes it fast.
     swept_seconds : float
         A sweep that keeps its tables and is predicted to take less is not worth a proof of the optimum before it.
     patience_seconds : float
         CPU seconds of a search, where no time was given and nothing else is left to try.
     optimum_times : float
-        Where no sweep fits, a search goes on for so many times what the optimum took, if that is more.
+        If no sweep fits, a search runs for at least this many times the seconds of the optimum.
     first_turn_seconds : float
         Wall seconds of the tree search before Russian dolls search, too; each turn takes twice as long as the last one.
     clusters_share : float
         Clusters of a mesh shift costs before a search for at most this part of its time; 0.1 to 0.6 s on UAI grids.
     near_most : int
-        Assignments near the best ones, a variable changed, are looked at before a search, near so many of them.
+        Before a search, the neighbours (one variable changed) of this many best assignments are evaluated.
     most_counted : int
         Optima that a search counts: it meets each of them.
     passed_most : int

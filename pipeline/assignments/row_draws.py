@@ -1,4 +1,6 @@
-"""Independent draws of what a step by rows summed out: from the rows of its join, grouped by what was drawn above."""
+"""Independent draws of the variables that a sparse step summed out, from the rows of its join, grouped by the states
+drawn above.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,8 @@ def draw_rows(
 ) -> None:
     """Draw as :func:`.draw_step` does, where some tables are rows.
 
-    The step's tables are joined once more, nothing summed out. Rows of the join that agree in what was drawn above
-    stand together; a number chooses one of them by its weight.
+    The step's tables are joined again without summation. Rows of the join that agree in the states drawn above form a
+    group. A random number chooses one row of the group by its weight.
 
     Parameters
     ----------
@@ -41,7 +43,7 @@ def draw_rows(
     Raises
     ------
     RowsNoRoomError
-        If the join does not fit, or joint states of what is drawn above cannot be numbered.
+        If the join does not fit, or if the joint states of the variables drawn above cannot be numbered.
     """
     sizes = algebra.choice.sizes
     axes = [v for v in dict.fromkeys(v for _, scope in read for v in scope) if sizes[v] > 1]
@@ -66,7 +68,7 @@ def draw_rows(
     sums = _sums_within(rows.values[order], begins, joined.logs)
     wanted = _codes([states[v] for v in given], [sizes[v] for v in given], draws)
     group = np.searchsorted(codes[begins], wanted)
-    # a group's sums end at its number and 1: what is drawn is counted from the group's beginning
+    # the sums of a group end at its number plus 1, so that draws count from the start of the group
     numbers = group + np.minimum(uniform(left[0], 0, draws), np.nextafter(1.0, 0.0))
     ends = np.append(begins[1:], len(codes))
     places = np.clip(np.searchsorted(sums, numbers, side="right"), begins[group], ends[group] - 1)

@@ -1,8 +1,8 @@
-"""The best assignments in order where no tables are kept: a search whose cut-off is the last one that is asked for.
+"""The best assignments in order without stored tables: a search pruned by the value of the last requested assignment.
 
-The optimum is proved before, by whichever engine. A best-first search below it then meets every assignment under a
-cut-off, which falls to the worth of the M-th best that is known; an assignment has its rank once nothing that is open
-can be worth less.
+Any engine proves the optimum first. A best-first search then reports every assignment below a pruning value. This value
+decreases to the value of the M-th best assignment found so far. An assignment gets its rank once no open node can have
+a better value.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ..proofs.provers.russian_dolls import RussianDolls, doll_bytes
 from ..queries.arithmetic import CostOptimum, EnergyOptimum
 from .ranking_policy import RankingPolicy
 
-# Bytes of an assignment that is held, beside those of each of its states.
+# Bytes of a stored assignment, without the bytes of its states, and bytes of each state.
 _HELD_BYTES, _STATE_BYTES = 400, 8
 
 
@@ -49,7 +49,7 @@ class SearchedRanking:
     most : int or None
         How many are asked for at most.
     memory_bytes : int
-        For the search, and for what it found.
+        Memory for the search and for the assignments found.
     seconds : float
         Wall seconds that searching may take.
     seed : int
@@ -57,7 +57,7 @@ class SearchedRanking:
     Attributes
     ----------
     best : int or float
-        What the optimum is worth.
+        The value of the optimum.
     why_open : str
         Why it ended before all that is asked for had a rank; empty where it did not.
     """
@@ -92,18 +92,18 @@ class SearchedRanking:
 
     @property
     def open_from(self) -> Any:
-        """What the next assignment is worth at least, as far as is proved."""
+        """A proved lower bound on the value of the next assignment."""
         if self._finished:
             return math.inf
         return max([self.best, *(self._at_least(search.lower) for search in self._searches)])
 
     @property
     def next_known(self) -> Any:
-        """What the best assignment without a proven rank is worth; None where none is known."""
+        """The value of the best assignment without a proved rank; None if there is none."""
         return self._found[0][0] if self._found else None
 
     def worth(self, states: States) -> Any:
-        """Return what an assignment is worth above settled functions, exactly; None if it is forbidden."""
+        """Return the exact value of an assignment without the settled functions; None if it is forbidden."""
         if self.units.exact:
             total = self.costs.total(states)
             return int(total) if total < math.inf else None
@@ -161,7 +161,7 @@ class SearchedRanking:
     # Before the search.
 
     def _begin(self, limit: Any) -> None:
-        """Look near the optimum, and lay out the search below what that says of the last one that is asked for."""
+        """Evaluate neighbours of the optimum, and prepare the search below the pruning value that they give."""
         self._limit = limit
         self._take(self.optimum)
         if self.most is not None:
@@ -206,7 +206,7 @@ class SearchedRanking:
             self._searches += [dolls] if dolls.possible else []
 
     def _look_near(self, most: int) -> None:
-        """Take what differs from one of the best in one variable, for a cut-off to begin with."""
+        """Evaluate the assignments that differ from one of the best in one variable, to get a first pruning value."""
         looked, tables = set[States](), defaultdict[int, list[CostTable]](list)
         for table in self.costs.tables:
             for v in table.scope:
@@ -249,7 +249,7 @@ class SearchedRanking:
             self._finished = search.finished
             now = time.perf_counter()
             if not (self._finished or self._is_ready()):
-                # one that ends early has no memory to go on with
+                # a search that ends early has no memory to continue
                 idle = idle + 1 if now < end else 0
                 self._turn_seconds *= 1 if idle else 2
                 self._searches.append(self._searches.pop(0))
@@ -260,12 +260,12 @@ class SearchedRanking:
         return False
 
     def _met(self, states: States) -> None:
-        """Take what a search found, and let it look only for what is asked for still."""
+        """Take an assignment from the search, and update the search's pruning value."""
         if self._take(self._restored(states)):
             self._searches[0].learn(self._upper)
 
     def _is_ready(self) -> bool:
-        """Whether nothing that is open can be worth less than the best of what was found."""
+        """Whether no open node can be better than the best unlisted assignment."""
         return bool(self._found) and bool(self._found[0][0] <= self.open_from)
 
     def _is_ready_or_late(self, end: float) -> bool:
@@ -293,12 +293,12 @@ class SearchedRanking:
         return True
 
     def _forget(self, most: int) -> None:
-        """Drop what is not among those that are asked for."""
+        """Drop assignments beyond the requested number."""
         self._found = nsmallest(most, self._found)
         held = {self._key(states) for _, _, states in self._found} | self._listed
         self._worths = {key: worth for key, worth in self._worths.items() if key in held}
 
-    # What is asked for.
+    # The pruning value.
 
     @property
     def _cut(self) -> Any:
@@ -307,7 +307,7 @@ class SearchedRanking:
 
     @property
     def _upper(self) -> int | None:
-        """The same as a total, exclusive, and no more than the limit."""
+        """The pruning value as a total: exclusive, and at most the limit."""
         uppers = [] if self._limit == math.inf else [self.units.above_total(self._limit + self._offset)]
         if self._cut is not None:
             # of exact costs nothing is looked for that is worth just as much
@@ -316,25 +316,25 @@ class SearchedRanking:
         return min(uppers, default=None)
 
     def _at_least(self, total: int) -> Any:
-        """Return what an assignment of such a total, or a larger one, is worth at least."""
+        """Return a lower limit of the value of an assignment with this total or a larger one."""
         return self.units.at_least(total) - self._offset
 
     @property
     def _offset(self) -> int:
-        """What costs of the network begin at."""
+        """Constant part of the network's costs."""
         return self.arithmetic.scale.offset if isinstance(self.arithmetic, CostOptimum) else 0
 
     def _full(self, states: States) -> list[int]:
         return full_states(self.network, dict(enumerate(states)))
 
     def _key(self, states: States) -> States:
-        """Return what tells an assignment from others: states of the model's own variables."""
+        """Return the key that identifies an assignment: the states of the model's own variables."""
         model = self.network.model
         return tuple(self._full(states)[: len(model.own_names)]) if model.hidden else states
 
     @property
     def _held_bytes(self) -> int:
-        """Bytes of what was found."""
+        """Bytes of the assignments found so far."""
         return len(self._worths) * (_HELD_BYTES + 2 * _STATE_BYTES * len(self.network.model.dims))
 
     def _need(self, nbytes: int, what: str) -> None:

@@ -20,11 +20,11 @@ class SweptTables(Generic[T]):
     steps : tuple of Step
         In execution order.
     tables : mapping of int to table
-        Leaf tables and those that the steps made, on the host.
+        Leaf tables and step tables on the host.
     sizes : tuple of int
         Domain sizes; 1 for variables that the slice or box fixes.
     states : mapping of int to int
-        What the slice or box fixes.
+        States that the slice or box fixes.
     """
 
     steps: Sequence[Step]

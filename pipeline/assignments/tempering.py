@@ -1,9 +1,10 @@
 """Draws below a cost, by rejection from a colder distribution: at which temperature most are kept.
 
-Weights ``exp(-w * cost)`` of assignments below a cost are wanted. Draws of a larger weight ``v`` are kept with
-probability ``exp((v - w) * (cost - last))``, ``last`` the greatest cost allowed, and are then distributed as wanted
-(von Neumann 1951). The larger ``v``, the more draws are below, and the less each of them is kept: most are where the
-mean of the draws is about ``last``, which is found by halving.
+The goal is to draw from the weights ``exp(-w * cost)`` of assignments below a cost. Draws of a larger weight ``v`` are
+accepted with probability ``exp((v - w) * (cost - last))``, where ``last`` is the greatest allowed cost. Accepted draws
+have the distribution of ``w`` (von Neumann 1951). A larger ``v`` puts more draws below the cost, but lowers the
+acceptance of each draw. The number of accepted draws is greatest where the mean cost is about ``last``; bisection finds
+this ``v``.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ def kept_shares(totals: Array, weight: float, wanted: float, last: int) -> Array
     Parameters
     ----------
     totals : ndarray of int64
-        What the draws cost.
+        Costs of the draws.
     weight, wanted : float
-        Of the distribution that they are from, and of the one that is wanted, which is no more.
+        The weight of the draws, and the target weight, which is at most as large.
     last : int
         The greatest cost allowed.
     """

@@ -59,14 +59,14 @@ _OPTIONS: dict[str, Callable[[Command], Command]] = {
 
 
 def solving(command: Command) -> Command:
-    """Options of `solve`: those of single values, and of many assignments."""
+    """Add the options of `solve`: options for a single answer, and options for many assignments."""
     for option in reversed(_OPTIONS.values()):
         command = option(command)
     return planning(command, (*VALUES, SAMPLE), "; or independent samples of assignments")
 
 
 def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:
-    """Take what is asked of many assignments out of a command's options.
+    """Remove the options for many assignments from a command's options, check them, and return them.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def many_asked(options: dict[str, Any], no_prune: bool) -> dict[str, Any]:
 def print_many(
     model: Model, read_seconds: float, asked: dict[str, Any], options: dict[str, Any], as_json: bool
 ) -> None:
-    """Answer what is asked of many assignments."""
+    """Answer a query for many assignments, and print the answer."""
     query, evidence, settings = keywords_of(model, options)
     answer = _print_samples if query == SAMPLE else _print_best
     answer(model, read_seconds, asked, {"evidence": evidence, **settings}, as_json)

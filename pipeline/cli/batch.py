@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 _EVENTS = logging.getLogger("bucketflow.batch")
 _COLUMNS = ("model", "query", "how", "rows", "memory", "disk", "predicted")
-# Events that are drawn on a terminal, and not told otherwise.
+# Events that are drawn on a terminal; otherwise they are not printed.
 _DRAWN = ("pricing", "asking")
 
 
@@ -174,7 +174,7 @@ def serve(stop: bool, warm_lock: int | None, as_json: bool, **options: Any) -> N
 
     A question is a JSON line with the columns of a batch's list.
 
-    URL and token are in files of the folder `server` in the cache folder, which nobody else can read.
+    The URL and the token are in files of the folder `server` in the cache folder. Only you can read them.
     """
     if stop:
         _stop_servers(as_json)
@@ -202,7 +202,7 @@ def _command_run(told: Mapping[str, Any], request: ServedRequest) -> None:
 
 
 def _warm_command(name: str) -> Callable[..., object] | None:
-    """Return what a command does that may be asked of a server."""
+    """Return the function of a command that a server may run, or None."""
     from .main import main
 
     command = main.get_command(click.Context(main), name)

@@ -63,7 +63,7 @@ def _compiled_ahead() -> Iterator[tuple[str, float]]:
     if cores == 1:
         yield from map(_done, names)
         return
-    # what looks for trees begins when that is compiled, so that it is once
+    # the search for trees starts only when its loops are compiled, so that they are compiled once
     waiting = [name for name in names if name in _LOOKING_FOR_TREES]
     with ProcessPoolExecutor(cores, get_context("spawn"), signal.signal, (signal.SIGINT, signal.SIG_DFL)) as pool:
         running = {pool.submit(_done, name) for name in names if name not in waiting}
@@ -86,7 +86,10 @@ def _done(name: str) -> tuple[str, float]:
 
 
 def warm_jobs() -> Iterator[tuple[str, Callable[[], Any]]]:
-    """Yield the names of what is compiled ahead, and what to call for it: each by itself, in any process."""
+    """Yield the names of jobs that compile ahead, and the function of each job.
+
+    Each job can run by itself in any process.
+    """
     from ...tasks.compiler.numba_parts import unknown_numba
     from ..api.bound import bound
     from ..api.solve import solve
@@ -242,7 +245,7 @@ def _counts() -> None:
 
 
 def _losses() -> None:
-    """Which state of a variable loses least, beside one that is summed."""
+    """Compile the loss search: the state of a variable with the least loss, beside a summed variable."""
     import numpy as np
 
     from ..cost_networks.cost_network import CostTable

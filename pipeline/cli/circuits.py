@@ -160,7 +160,7 @@ def evaluate(
 
 
 def _answer(found: Circuit, query: str, given: Any, samples: int | None, seed: int, gpus: int | None) -> dict[str, Any]:
-    """Return what was asked in plain types; null for what is impossible."""
+    """Return the answer in plain types, with null for impossible values."""
     names = found.model.own_names
     if query == "count":
         return {"count": found.count()}

@@ -52,8 +52,8 @@ def dynamic(
 ) -> None:
     """Answer a query for each step of a dynamic network.
 
-    TRANSITION has the variables of a step, and those of the step before under names with a suffix. Without it INITIAL
-    has both.
+    TRANSITION contains the variables of a step, and the variables of the previous step with a suffix in their names.
+    Without TRANSITION, INITIAL contains both.
     """
     import time
 
@@ -108,7 +108,7 @@ def _suffixes(text: str | None) -> tuple[str, str] | None:
 
 
 def _written_posteriors(network: DynamicNetwork, asked: dict[str, Any]) -> dict[str, Any]:
-    """Write posteriors as they come, and return what was found of all."""
+    """Write posteriors as they are computed, and return a summary."""
     from ..formats.case_files import case_writer
 
     wanted = {"steps": asked["steps"], "variables": names(asked["variables"])}
@@ -126,7 +126,7 @@ def _written_posteriors(network: DynamicNetwork, asked: dict[str, Any]) -> dict[
 
 
 def _written_path(network: DynamicNetwork, asked: dict[str, Any]) -> dict[str, Any]:
-    """Write states as they come, and return what was found of all."""
+    """Write states as they are computed, and return a summary."""
     from ..formats.sample_files import checked_ending, write_rows
 
     checked_ending(asked["out"])

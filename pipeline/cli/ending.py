@@ -35,7 +35,8 @@ EXIT_STATUS = {
 }
 EXIT_CODES = f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_STATUS.items())}."
 _STOPPED = 130
-# Where nothing can be raised, such as in callbacks of imports, an interruption is raised again so many seconds later.
+# Seconds after which an interruption is raised again, if it came where nothing can be raised, such as in callbacks of
+# imports.
 _AGAIN_SECONDS = 0.01
 # Importing makes many objects and no garbage: looking for some as often as usual took 0.02 of 0.6 CPU seconds.
 _OBJECTS_BEFORE_COLLECTING = 10_000
@@ -83,7 +84,7 @@ def _end(sentence: str, code: int) -> NoReturn:
 
 
 def _open_streams() -> None:
-    """Open standard streams that whoever started us closed: no file that is opened later then has their numbers."""
+    """Open standard streams that the parent process closed, so that no later file gets their numbers."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
@@ -137,7 +138,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno not in _UNWRITABLE:
                 raise
-            with suppress(OSError):  # what could not be written is not tried again at exit
+            with suppress(OSError):  # output that could not be written is not retried at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             _end(f"cannot write {error.filename or 'to standard output'}: {error.strerror}", 2)
         finally:

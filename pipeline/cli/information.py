@@ -1,4 +1,4 @@
-"""Options of ``bucketflow marginals`` for what variables tell of each other, and what answers them."""
+"""Options of ``bucketflow marginals`` for measures of information, and the functions that answer them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def informing(command: Command) -> Command:
 
 
 def information_asked(options: dict[str, Any]) -> dict[str, Any]:
-    """Take what is asked of information out of a command's options; nothing where nothing is."""
+    """Remove the options for measures of information from a command's options; return {} if none is given."""
     asked = {name: options.pop(name) for name in _OPTIONS}
     return asked if any(asked.values()) else {}
 
@@ -113,7 +113,7 @@ def _sensitivity(model: Model, evidence: Any, asked: dict[str, Any], options: di
 
 
 def _found(compiled: Compiled, asked: dict[str, Any]) -> dict[str, Any]:
-    """Return what was asked, in plain types; null for what is undefined or infinite."""
+    """Return the requested measures in plain types, with null for undefined or infinite values."""
     found: dict[str, Any] = {}
     if asked["entropy"]:
         sets = [_names(text) for text in asked["entropy"]]
@@ -164,7 +164,7 @@ def _finite(value: float) -> float | None:
 
 
 def _lines(model: Model, found: dict[str, Any]) -> list[str]:
-    """Return what was found as lines for a person."""
+    """Return the measures as printable lines."""
     lines = [
         f"entropy  {', '.join(each['variables'])}  {rounded_sum(each['bits'])} bits"
         for each in found.get("entropy", ())

@@ -1,4 +1,4 @@
-"""The command line: all commands, of which those in files of their own are imported when they are asked for."""
+"""The command line: all commands. Commands in modules of their own are imported on first use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line as a text: what each command is called with, for the manual page and the site, and completion."""
+"""The command line as text, for the manual page, the site and completion."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ complete -o nosort -F _bucketflow_completion bucketflow
 
 @dataclass(frozen=True)
 class CommandText:
-    """What is said of a command: how it is called, what it does, and its options by groups."""
+    """Texts of a command: its usage, its description, and its options by groups."""
 
     name: str
     usage: str

@@ -77,7 +77,7 @@ def option(name: str, help: str | None = None) -> Callable[..., Any]:
 
 
 def options_of(*names: str) -> Callable[[Command], Command]:
-    """Return what gives a command the options of rows, which its help shows in this order."""
+    """Return a decorator that adds options to a command, in the order of its help."""
     return partial(_with, [option(name) for name in names])
 
 
@@ -113,7 +113,7 @@ def planning(command: Command, queries: tuple[str, ...] = VALUES, more: str = ""
 
 
 def placing(command: Command) -> Command:
-    """Options of every command that plans: those of a question, how to plan and where to run."""
+    """Add the options of every command that plans: query, planning, and where to run."""
     return asking(options_of(*options_for("planning"))(command))
 
 
@@ -163,12 +163,12 @@ def marginal_targets(command: Command) -> Command:
 
 
 def planning_all(command: Command) -> Command:
-    """Options of `plan`: those of `solve`, and what `marginals` is asked."""
+    """Add the options of `plan`: the options of `solve` and the targets of `marginals`."""
     command = planning(command, tuple(QUERIES), "; or what the command `marginals` computes")
     return marginal_targets(command)
 
 
-# What the arguments of a command mean: a model that is read, the keywords of the Python functions, and notes.
+# Conversion of a command's arguments: the model, keywords for the Python functions, and notes.
 
 
 def load(file: str, options: dict[str, Any], hidden: bool = False) -> tuple[Model, float]:
@@ -204,7 +204,7 @@ def load(file: str, options: dict[str, Any], hidden: bool = False) -> tuple[Mode
     return model, seconds
 
 
-# What reads models in place of `load`, for the commands that a server runs one after the other.
+# Readers of models that replace `load` while a server runs commands.
 _readers: list[Callable[..., Model]] = []
 
 
@@ -219,7 +219,7 @@ def reading_by(read: Callable[..., Model]) -> Iterator[None]:
 
 
 def print_notes(notes: Iterable[str], printed: Iterable[str] = ()) -> None:
-    """Print notes on standard error, each once, without those that were printed before."""
+    """Print notes on standard error, each once, without notes printed before."""
     before = set(printed)
     for note in dict.fromkeys(notes):
         if note not in before:
@@ -233,7 +233,7 @@ def print_written(path: object) -> None:
 
 
 def print_answer(found: Result | Marginals | Bounds | Samples, as_json: bool, printed: Iterable[str] = ()) -> None:
-    """Print an answer, and on standard error those of its notes that were not printed before."""
+    """Print an answer. Its notes go to standard error, without notes printed before."""
     print_notes(found.notes, printed)
     if as_json:
         click.echo(found.to_json())
@@ -391,7 +391,7 @@ _GROUPS = {
 
 
 class Grouped(click.Command):
-    """A command of many options."""
+    """A command with many options, grouped in its help."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command where the command line says, if the environment or a file says it too."""
@@ -399,7 +399,7 @@ class Grouped(click.Command):
         return super().invoke(ctx)
 
     def sections(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-        """Return names and help of the options of each group that has some; the last group has those of none."""
+        """Return names and help of the options by group; the last group holds the remaining options."""
         records = {param.name or "": param.get_help_record(ctx) for param in self.get_params(ctx)}
         grouped = {name for names in _GROUPS.values() for name in names}
         groups = {**_GROUPS, "Options": tuple(name for name in records if name not in grouped)}

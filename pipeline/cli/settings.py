@@ -12,9 +12,10 @@ from click.core import ParameterSource
 
 from ..models.option_rows import OPTION_ROWS
 
-#: Of options of the environment, beside ``BUCKETFLOW_NAME``: what Dask itself knows it by.
+#: Other environment variables of options, in addition to ``BUCKETFLOW_NAME``: the names that Dask uses.
 OTHER_VARIABLES = {"scheduler": "DASK_SCHEDULER_ADDRESS"}
-# Where a question runs is said once: what stands in the environment or in a file gives way to the command line.
+# Options of the place of a run exclude each other. The command line overrides places given by the environment or a
+# file.
 _PLACES = ("workers", "scheduler", "gpus")
 # Every command has these, beside the options of rows.
 _LOGS = ("log", "log_level", "metrics")
@@ -41,7 +42,8 @@ def default_path() -> Path:
 
 
 def read_settings(context: click.Context, _: object, given: str | None) -> str | None:
-    """Take the options of a file of TOML as defaults: those of all commands, and a table for each that has its own.
+    """Use the options in a TOML file as defaults: the options of all commands, and one table for each command with
+    options of its own.
 
     Raises
     ------

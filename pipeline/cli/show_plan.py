@@ -1,4 +1,4 @@
-"""What ``plan`` prints: the plan of a question and, of an optimum that is not quick, what preparation makes of it."""
+"""Output of ``plan``: the plan of a query and, for an optimum that is not quick, the network after preparation."""
 
 from __future__ import annotations
 
@@ -31,12 +31,11 @@ if TYPE_CHECKING:
 def plan_json(found: Outlook) -> str:
     """Return the plan as one line of JSON: None where none fits, zeros where preprocessing gives the answer.
 
-    ``seconds`` is the prediction for one core, ``unswept`` what a method does that sweeps nothing,
-    ``memory_bytes`` is the budget of the model and the tables, ``process_bytes`` what Python takes beside it,
-    ``impossible`` the states and entries of functions that were found to be part of no assignment; ``removed`` counts
-    the variables that preprocessing removed, by the reason;
-    ``prepared`` what preparation leaves of an optimum that is not quick, with the plan of that. A junction tree that
-    was asked for has its sizes in ``junction_tree``.
+    ``seconds`` is the prediction for one core. ``unswept`` describes a method that runs no sweep. ``memory_bytes`` is
+    the budget of the model and the tables, and ``process_bytes`` is the memory of Python in addition. ``impossible``
+    counts states and function entries that are part of no assignment. ``removed`` counts the variables that
+    preprocessing removed, by reason. ``prepared`` describes the network after preparation and its plan, for an optimum
+    that is not quick. ``junction_tree`` gives the sizes of a requested junction tree.
     """
     prepared, left = found.whole, found.remainder
     notes = found.question.model.notes
@@ -60,7 +59,7 @@ def plan_json(found: Outlook) -> str:
 
 
 def write_graph(found: Outlook, path: str) -> None:
-    """Write the task graph of a plan; of an optimum that no plan fits as it is, that of what preparation leaves.
+    """Write the task graph of a plan. If no plan fits for an optimum, write the graph of the network after preparation.
 
     Raises
     ------
@@ -82,7 +81,7 @@ def write_graph(found: Outlook, path: str) -> None:
 
 
 def _details(prepared: Prepared, plan: Plan) -> dict[str, Any]:
-    """What only ``plan`` shows of a plan."""
+    """Return the details of a plan that only ``plan`` shows."""
     least = prepared.resources.asked.kept_bytes
     return {
         "steps": len(plan.steps),
@@ -176,7 +175,7 @@ def _comparison(whole: Plan | None, left: Remainder) -> Table:
 
 
 def _figures(plan: Plan | None, without: str) -> dict[str, str]:
-    """What a sweep would cost; where there is no plan, the same word everywhere."""
+    """Return the predicted figures of a sweep, or the text ``without`` for each figure if there is no plan."""
     if plan is None:
         return dict.fromkeys(("width", "cells to sweep", "peak memory", "predicted"), without)
     return {
@@ -211,7 +210,7 @@ def process_bytes(plan: Plan) -> int:
 
 
 def _launches(prepared: Prepared, plan: Plan) -> str:
-    """What is learnt of the kernels of a plan that runs on this machine; nothing of other machines."""
+    """Return the text about learnt launch rates for a plan that runs on this machine, and "" for other machines."""
     return "" if prepared.resources.asked.remote else known_launches("gpu" if plan.device else "cpu").text
 
 
@@ -229,7 +228,7 @@ def _plan_rows(prepared: Prepared, plan: Plan) -> list[tuple[str, str]]:
         rows.append(("launches", launches))
     if (least := prepared.resources.asked.kept_bytes) is not None:
         kept = format_bytes(plan.kept_tables_bytes(least))
-        rows.append(("kept tables", f"{kept} in {prepared.resources.asked.folder}, for whoever wants to look"))
+        rows.append(("kept tables", f"{kept} in {prepared.resources.asked.folder}, for inspection"))
     prices = prepared.prices
     ways = (("slicing", prices.slices), ("spilling", prices.spill)) if prices else ()
     for label, way in ways:

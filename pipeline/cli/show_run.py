@@ -1,4 +1,4 @@
-"""What ``info``, ``inspect``, ``examples`` and ``calibrate`` print, and how lines and tables are printed."""
+"""Output of ``info``, ``inspect``, ``examples`` and ``calibrate``, and the printing of lines and tables."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _rate(value: float) -> str:
 
 
 def show(shown: RenderableType, **how: Any) -> None:
-    """Print something with names from files as they are, whatever the terminal's encoding."""
+    """Print a renderable, with names from files unchanged, in any terminal encoding."""
     console = Console(markup=False, emoji=False)
     with console.capture() as capture:
         console.print(shown, **how)
@@ -206,7 +206,7 @@ def fitted(
 
 
 def _room(cells: Mapping[str, Sequence[str]], left_out: Sequence[str], width: int) -> int:
-    """Return what is left of a line whose columns are as wide as their longest words."""
+    """Return the remaining width of a line if each column is as wide as its longest word."""
     kept = [texts for name, texts in cells.items() if name not in left_out]
     return width - sum(map(_least_width, kept)) - _BETWEEN * len(kept)
 
@@ -216,7 +216,7 @@ def _least_width(texts: Sequence[str]) -> int:
     return max((cell_len(word) for text in texts for word in text.split(" ")), default=1)
 
 
-# What ``bucketflow inspect`` shows: how far a run directory is, from its plan and its ledger alone.
+# Output of ``bucketflow inspect``: the progress of a run directory, from its plan and its ledger alone.
 
 
 def run_facts(path: Place) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What makes functions a Bayesian network: a distribution of each variable, rows that sum to 1, and no cycle."""
+"""Conditions for a Bayesian network: one distribution per variable, rows that sum to 1, and no cycle."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ States = Sequence[Sequence[str] | None]
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a network.
+    """A fault of a network: the expected property and the property found.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def check_network(functions: Sequence[Function], names: Sequence[str], dims: Seq
 def network_fault(
     functions: Sequence[Function], names: Sequence[str], dims: Sequence[int], states: States
 ) -> Fault | None:
-    """Return what keeps functions from being a Bayesian network, or None."""
+    """Return the fault that keeps functions from being a Bayesian network, or None."""
     if (fault := children_fault(functions, names)) is not None:
         return fault
     uneven = spread_of(functions, dims).uneven
@@ -89,7 +89,7 @@ _ONE = "one distribution of each variable"
 
 
 def modes_along(functions: Sequence[Function], dims: Sequence[int], known: Mapping[int, int]) -> dict[int, int]:
-    """Return for each variable of a network the most probable state given those of its parents, known states apart."""
+    """Return the most probable state of each variable given the states of its parents. Known states stay fixed."""
     own = {function.child: function for function in functions}
     order = TopologicalSorter({v: _parents(function) for v, function in own.items()}).static_order()
     states = dict(known)
@@ -154,12 +154,12 @@ def _parents(function: Function) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class SumSpread:
-    """What the rows of distributions sum to.
+    """Sums of the rows of distributions.
 
     Parameters
     ----------
     low, high : ndarray, shape (functions,)
-        The least and the greatest sum of each; where many functions are even together, that of all of them.
+        The least and the greatest row sum of each function. Functions that were found even together share one pair.
     least, most : float
         Of all sums that are not 1; infinite where there is none.
     """
@@ -177,7 +177,7 @@ class SumSpread:
 
 
 def spread_of(functions: Sequence[Function], dims: Sequence[int]) -> SumSpread:
-    """Add up the rows of distributions, those of small tables together."""
+    """Return the row sums of all distributions; small tables are added up together."""
     plain: defaultdict[int, list[int]] = defaultdict(list)
     low, high = np.ones((2, len(functions)))
     uneven: list[Numbers] = []
@@ -218,8 +218,8 @@ def _parts(functions: Sequence[Function], those: list[int]) -> Iterator[list[int
 def row_sums(function: Function, dims: Sequence[int]) -> Numbers:
     """Sum a distribution over its child, for each configuration of the parents.
 
-    Of a function by rows the sums are those of the configurations that are listed, in no order, and one more where
-    some are not.
+    For a sparse function, return the sums of the listed parent configurations, in no order, and one more sum if some
+    configurations are not listed.
     """
     axis = function.scope.index(function.child or 0)
     if function.rows is None:
@@ -235,7 +235,10 @@ def row_sums(function: Function, dims: Sequence[int]) -> Numbers:
 
 
 def _configurations(function: Function, axis: int, shape: Sequence[int]) -> tuple[NDArray[np.intp], int]:
-    """Number the configurations of the parents that rows list, from 0; return that of each row, and how many."""
+    """Number the parent configurations of the listed rows from 0.
+
+    Return the number of each row, and the number of configurations.
+    """
     assert function.rows is not None
     others, sizes = np.delete(function.rows, axis, axis=1), np.delete(shape, axis).tolist()
     cells = math.prod(sizes)
@@ -284,7 +287,7 @@ def _worst_row(function: Function, dims: Sequence[int]) -> tuple[dict[int, int],
 
 
 def normalised(function: Function, dims: Sequence[int]) -> Function:
-    """Return a distribution whose rows, none of which is 0, are divided by their sums."""
+    """Return a distribution with each row divided by its sum. No sum may be 0."""
     axis = function.scope.index(function.child or 0)
     if function.rows is None:
         return function.changed(values=function.values / function.values.sum(axis=axis, keepdims=True))
@@ -296,7 +299,9 @@ def normalised(function: Function, dims: Sequence[int]) -> Function:
 
 
 def rounding(values: NDArray[Any], width: int) -> float:
-    """Return how far rows of so many probabilities may be from 1, with the digits that they are printed with."""
+    """Return the tolerance of the sum of ``width`` probabilities, given the number of digits that they are printed
+    with.
+    """
     numbers = values[(values > 0) & (values < 1)]
     large = numbers[numbers >= _LARGE]
     digits = _digits(large)
@@ -305,7 +310,8 @@ def rounding(values: NDArray[Any], width: int) -> float:
     return max(min(width / 2 * 10.0**-digits, MOST_ROUNDED), EVEN) if digits >= _LEAST_DIGITS else EVEN
 
 
-# Of larger probabilities all digits are behind the point, whatever a file counts; a single one is no rounding.
+# Larger probabilities have all their digits after the point, whatever a file counts. A single digit is not a rounded
+# number.
 _LARGE, _LEAST_DIGITS, _MOST_DIGITS, MOST_ROUNDED = 0.1, 2, 17, 0.02
 
 

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Cases:
-    """Findings of many cases.
+    """Findings of several cases.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class Cases:
         For each variable that some case observes: a state for each case, -1 where nothing is observed, shape
         ``(count,)``; or a likelihood vector for each case, shape ``(count, states)``.
     first : int
-        Number of the first case among those of which these are a part.
+        Number of the first case, if the cases are a part of more cases.
     """
 
     count: int
@@ -45,7 +45,7 @@ class Cases:
         return Cases(stop - start, columns, self.first + start)
 
     def findings(self, case: int) -> dict[int, int | Array]:
-        """Return what one case observes."""
+        """Return the findings of one case."""
         return {
             v: int(c[case]) if c.ndim == 1 else c[case] for v, c in self.columns.items() if c.ndim > 1 or c[case] >= 0
         }
@@ -158,7 +158,7 @@ def _objects(cells: Array) -> tuple[list[Any], Array]:
 @public
 @dataclass(frozen=True, eq=False)
 class CaseMarginals(Mapping[str, Array]):
-    """Posteriors of many cases.
+    """Posteriors of several cases.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ class CaseMarginals(Mapping[str, Array]):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else the caller should know, in sentences: what the model notes."""
+        """Notes for the caller, one sentence each: the notes of the model."""
         return self.model.notes
 
     def __getitem__(self, name: str) -> Array:
@@ -224,7 +224,7 @@ class CaseMarginals(Mapping[str, Array]):
 
 
 def unanswered(model: Model, variables: Sequence[int], cases: int) -> CaseMarginals:
-    """Return arrays for the posteriors of some variables, side by side in memory; what they hold is to be written."""
+    """Return empty arrays for the posteriors of some variables, adjacent in memory; the caller fills them."""
     sizes = [model.dims[v] for v in variables]
     ends = np.cumsum([0, *sizes]) * cases
     cells = np.empty(ends[-1])

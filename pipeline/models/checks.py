@@ -1,4 +1,4 @@
-"""What a model made by hand could get wrong: each fault one sentence, found once, when the model is made."""
+"""Checks of models built in Python. Each fault is one sentence, raised when the model is built."""
 
 from __future__ import annotations
 
@@ -68,7 +68,9 @@ def kind_named(kind: Any) -> Kind:
 
 
 def unknown_variable(name: Any, known: Iterable[str], who: str = "") -> ModelError:
-    """Return the refusal of a name that no variable has, with the one that was meant; ``who`` names it."""
+    """Return the error for an unknown variable name, with the name that was probably meant; ``who`` describes the
+    source of the name.
+    """
     said = f"{who} {name!r}, which" if who else f"{name!r}"
     return ModelError(f"{said} is not a variable of the model{meant(name, known)}")
 
@@ -146,7 +148,7 @@ def checked_functions(kind: Kind, dims: tuple[int, ...], functions: Iterable[Any
 
 
 def function_fault(function: Any, sizes: Mapping[int, int], known: KnownRows | None = None) -> str | None:
-    """Return what is wrong with a function over variables of these sizes, or None.
+    """Return the fault of a function over variables of these sizes, or None.
 
     Parameters
     ----------

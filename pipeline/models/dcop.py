@@ -17,7 +17,7 @@ _AMOUNT_DIGITS = 40
 
 
 def amount_fault(amount: Decimal) -> str | None:
-    """Return what an amount that agents cost should be, or None if it is that."""
+    """Return the requirement that an agent's cost violates, or None."""
     if not amount.is_finite() or amount < 0:
         return "a number of at least 0"
     _, digits, exponent = amount.as_tuple()
@@ -36,11 +36,11 @@ class Agent:
     capacity : Decimal, optional
         How much it has room for.
     hosting_cost : Decimal
-        What hosting a variable costs it, where ``hosting`` says nothing else.
+        Cost of hosting a variable that ``hosting`` does not list.
     hosting : mapping of str to Decimal
-        What hosting a variable (or function) of a name costs it.
+        Cost of hosting each listed variable or function, by name.
     routes : mapping of str to Decimal
-        What a message to another agent costs, where it is not the default of the problem; the same both ways.
+        Cost of a message to each listed agent, in both directions; other agents have the problem's default cost.
     """
 
     name: str
@@ -83,11 +83,11 @@ class Dcop:
     functions : tuple of str
         Names of the model's functions.
     default_route : Decimal
-        What a message costs between agents whose route says nothing else.
+        Cost of a message between agents without a listed route.
     noise : mapping of str to Decimal
         Names of variables whose states cost a random number from 0 to this besides; it is in no function.
     externals : tuple of External
-        What functions depended on before they were read at its initial value.
+        External variables. Functions were read with each external variable fixed at its initial value.
 
     Raises
     ------
@@ -134,7 +134,7 @@ class Dcop:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What answers leave out, in sentences: the model's, and of the agents'."""
+        """Limitations of answers, one sentence each: the model's notes and the agents' notes."""
         count = sum(level > 0 for level in self.noise.values())
         noise = f"answers ignore the random noise of {count} variable{'s' * (count > 1)}"
         return (*self.model.notes, noise) if count else self.model.notes
@@ -148,7 +148,7 @@ class Dcop:
         return tuple(map(tuple, variables))
 
     def route(self, first: int, second: int) -> Decimal:
-        """Return what a message between two agents costs."""
+        """Return the cost of a message between two agents."""
         one, other = self.agents[first], self.agents[second]
         return one.routes.get(other.name, other.routes.get(one.name, self.default_route))
 
@@ -180,7 +180,7 @@ def with_agents(problem: Model | Dcop) -> Dcop:
 
 
 def model_of(problem: Model | Dcop) -> Model:
-    """Return a model, or that of a distributed problem with all of its notes."""
+    """Return the model, or the model of a distributed problem with all its notes."""
     if not isinstance(problem, Dcop):
         return checked_model(problem)
     model, notes = problem.model, problem.notes
@@ -188,7 +188,7 @@ def model_of(problem: Model | Dcop) -> Model:
 
 
 def owned_by(problem: Model | Dcop, variables: Mapping[str, Sequence[str]]) -> Dcop:
-    """Give variables to agents: new ones of a model, those that are there of a distributed problem.
+    """Give variables to agents. A model gets new agents; a distributed problem keeps its agents.
 
     Parameters
     ----------

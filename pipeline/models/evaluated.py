@@ -1,4 +1,4 @@
-"""What a given assignment is worth, and what forbids it."""
+"""The value of a given assignment, and the functions that forbid it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAMED = 5
 @public
 @dataclass(frozen=True, repr=False)
 class Evaluation(Shown, Answered):
-    """What an assignment is worth on a model.
+    """The value of an assignment on a model.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ class Evaluation(Shown, Answered):
     forbidden_by : tuple of tuple of str
         The variables of each function that forbids it.
     top : int, Decimal or None
-        What its costs reach, where that forbids it.
+        The model's ``top``, if the total cost reaches it and the assignment is therefore forbidden.
     """
 
     possible: bool
@@ -41,7 +41,7 @@ class Evaluation(Shown, Answered):
     top: int | Decimal | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only."""
+        """Return the evaluation as plain types, as ``--json`` prints it."""
         exact = {name: str(v) if isinstance(v := getattr(self, name), Decimal) else v for name in ("value", "top")}
         return {
             "query": "evaluation",

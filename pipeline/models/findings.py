@@ -17,7 +17,7 @@ from ..errors import InternalError, ModelError
 from .bayesian_networks import children_fault, cycle_fault, row_sums
 from .model import Model
 
-# So much may rounding add to a logarithm.
+# Maximum amount that rounding adds to a log10.
 _ROUNDED_LOG10 = 1e-9
 
 
@@ -48,7 +48,7 @@ def check_log10(model: Model, log10: float | None, likelihoods: Iterable[NDArray
 def most_log10(
     model: Model, likelihoods: Iterable[NDArray[Any]] = (), fixed: Container[int | None] = ()
 ) -> float | None:
-    """Return what log10 of a sum of a Bayesian network can be at most; None of other models.
+    """Return the maximum possible log10 of a sum of a Bayesian network; None for other models.
 
     Children are summed out before their parents: each leaves at most the largest sum of its rows, whether that is 1 or
     not, or the largest entry where it has one state.
@@ -159,9 +159,9 @@ class Likelihoods:
     Parameters
     ----------
     values : ndarray, shape (states, cases)
-        With maximum 1 in every case that allows a state; what is below the range of float64 then is 0.
+        Scaled to maximum 1 in every case that allows a state. After scaling, values below the range of float64 are 0.
     log_scale : ndarray, shape (cases,)
-        ln of what they were divided by.
+        Natural logarithm of the divisor of each case.
     low : ndarray, shape (cases,)
         ln of the least positive one after that.
     """

@@ -1,4 +1,7 @@
-"""Costs given as floats, as integers of so many decimals: exact in the digits that Python prints of them. Pure."""
+"""Costs given as floats, stored as integers with a fixed number of decimals.
+
+Exact in the digits that Python prints. Pure.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,8 @@ _MOST_DECIMALS = 18
 
 
 def stored_costs(kind: str, functions: Sequence[Function], top: Any) -> tuple[Sequence[Function], Any, int]:
-    """Return functions and ``top`` as a model stores them, with the number of decimals: 0 for integers, and for
-    what is no cost.
+    """Return functions and ``top`` as a model stores them, and the number of decimals, which is 0 for integers and for
+    values that are not costs.
 
     Raises
     ------

@@ -134,7 +134,7 @@ class Function:
 
 
 def least_costs(functions: Sequence[Function]) -> list[int]:
-    """Return the least allowed cost of each function; 0 for one that allows nothing."""
+    """Return the least allowed cost of each function, or 0 for a function without an allowed entry."""
     found = _reduced(np.minimum, functions, FORBIDDEN, lambda values, *_: np.minimum(values, FORBIDDEN))
     for k, function in enumerate(functions):
         if function.rows is not None:
@@ -168,7 +168,7 @@ def highest_costs(functions: Sequence[Function]) -> list[int]:
 
 
 def know_positive(functions: Iterable[Function]) -> None:
-    """Find :attr:`Function.positive` of those functions that do not know it yet, if they are several."""
+    """Compute :attr:`Function.positive` of the functions that do not have it yet, if there are several."""
     unknown = [function for function in functions if "positive" not in vars(function)]
     if len(unknown) < ModelPolicy.current().single_functions:
         return
@@ -183,7 +183,7 @@ def know_positive(functions: Iterable[Function]) -> None:
 def _reduced(
     reduce: np.ufunc, functions: Sequence[Function], nothing: float, seen: Callable[..., NDArray[Any]]
 ) -> list[Any]:
-    """Reduce the values of each function, as they are seen, those of many small ones at once.
+    """Reduce the transformed values of each function. Many small functions are reduced in one call.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def _reduced(
 
 
 def joined(arrays: Sequence[Any]) -> NDArray[Any]:
-    """Return what some arrays of one dtype hold, one after another."""
+    """Return the contents of arrays of one dtype, concatenated."""
     try:  # a fifth of the time
         return np.frombuffer(bytearray().join(arrays), arrays[0].dtype)
     except TypeError:  # some are not contiguous
@@ -218,7 +218,7 @@ def joined(arrays: Sequence[Any]) -> NDArray[Any]:
 
 
 def runs(those: NDArray[np.intp], sizes: NDArray[Any], most: int) -> list[NDArray[np.intp]]:
-    """Cut some numbers into runs, of which each has sizes of about so much together."""
+    """Split some numbers into consecutive parts whose sizes add up to about ``most``."""
     if not len(those):
         return []
     return np.split(those, np.flatnonzero(np.diff(sizes[those].cumsum() // most)) + 1)
@@ -257,7 +257,7 @@ def compact(function: Function) -> Function:
 
 
 def state_dtype(sizes: Sequence[int]) -> np.dtype[Any]:
-    """Return the narrowest integers that number the states of domains of these sizes."""
+    """Return the narrowest integer dtype that can number the states of these domains."""
     largest = max(sizes, default=1)
     return np.dtype(np.uint8 if largest <= 1 << 8 else np.uint16 if largest <= 1 << 16 else np.int32)
 
@@ -380,12 +380,12 @@ class Scopes:
         return cls(_narrow(starts), _narrow(variables), _narrow(steps), _narrow(domains), by_rows)
 
     def cells(self, functions: Numbers) -> NDArray[np.float64]:
-        """Return how many assignments each of some scopes has, none of which is empty."""
+        """Return the number of assignments of each of some scopes. No scope may be empty."""
         first = self.starts[functions]
         return self.steps[first] * self.dims[self.variables[first]].astype(np.float64)
 
     def entries(self, functions: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the places of the variables of some functions, and for each which of these functions has it."""
+        """Return the positions of the variables of some functions, and for each position the index of its function."""
         first = self.starts[functions]
         counts = self.starts[functions + 1] - first
         ends = counts.cumsum()

@@ -1,4 +1,4 @@
-"""Hidden variables, whose states follow from those of a model's own variables."""
+"""Hidden variables: their states follow from the states of the model's own variables."""
 
 from __future__ import annotations
 

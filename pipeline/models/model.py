@@ -67,7 +67,7 @@ _LARGEST = int(np.iinfo(np.int64).max)
 
 
 def checked_model(model: Any) -> Model:
-    """Return what is given where a model is expected, if it is one.
+    """Return the argument if it is a model, and raise an error otherwise.
 
     Raises
     ------
@@ -117,7 +117,7 @@ class Model(ShortDir):
     Parameters
     ----------
     kind : {"cost", "markov", "bayes"}
-        What the functions are: costs that add up, potentials that multiply, or conditional distributions.
+        Kind of the functions: costs that add up, potentials that multiply, or conditional distributions.
     names : tuple of str
         Variable names, distinct.
     dims : tuple of int
@@ -133,9 +133,9 @@ class Model(ShortDir):
         How many variables, the last ones, are not the model's own: no answer names them. They follow from the others,
         unless ``summed`` says otherwise.
     notes : tuple of str
-        What its file says that answers do not show, a sentence each; every answer repeats them.
+        Facts of the model's file that answers do not show, one sentence each. Every answer repeats them.
     projection : Projection, optional
-        Variables of which alone assignments are counted; None for all.
+        Variables that counts and sums are projected on; None for all variables.
     summed : str
         Where hidden variables do not follow from the others, but are to be summed over: file, line and words that say
         so. Such a model has sums and marginals, and neither optima nor counts.
@@ -246,7 +246,7 @@ class Model(ShortDir):
         return f"<{self.kind} model{named}: {counts}>"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what it holds as labelled lines for a person."""
+        """Return labelled lines that describe the model."""
         kinds = {"cost": "costs", "markov": "a Markov network", "bayes": "a Bayesian network"}
         arity = max((len(f.scope) for f in self.functions), default=0)
         rows = [("model", self.name or os.path.basename(self.source) or "in memory"), ("kind", kinds[self.kind])]
@@ -401,7 +401,7 @@ class Model(ShortDir):
         Raises
         ------
         ModelError
-            If there is none of this name, with the one that was meant.
+            If no variable has this name. The message suggests a similar name.
         """
         if not isinstance(name, str) or name not in self.index:
             raise unknown_variable(name, self.index, who)
@@ -418,7 +418,7 @@ class Model(ShortDir):
         return self.state_names(variable).index(state)
 
     def state_names(self, variable: int) -> StateNames:
-        """Return what finds the states of a variable by label or by index."""
+        """Return the object that finds the states of a variable by label or by index."""
         found = self._state_names.get(variable)
         if found is None:
             names = StateNames(self.names[variable], self.dims[variable], self.states[variable])
@@ -474,7 +474,7 @@ class Model(ShortDir):
         return states
 
     def completed(self, assignment: Sequence[int]) -> Sequence[int] | None:
-        """Return an assignment with the states of hidden variables, which follow from those of the model's own.
+        """Return an assignment extended by the states of hidden variables, or None if none fit.
 
         None where some hidden variable has no state that is allowed: then the assignment is forbidden.
 
@@ -509,17 +509,17 @@ class Model(ShortDir):
         return -math.inf if 0.0 in values else math.fsum(map(math.log10, values))
 
     def evaluate(self, assignment: Mapping[str, str | int]) -> Evaluation:
-        """Evaluate an assignment that is given: what it is worth, or what forbids it.
+        """Evaluate a given assignment: return its value, or the functions that forbid it.
 
         Parameters
         ----------
         assignment : mapping
-            Variable name → state label or index, of every variable but those of the model's own evidence.
+            Variable name → state label or index, for every variable except the variables of the model's own evidence.
 
         Raises
         ------
         ModelError
-            If it lacks a variable, or names one or a state that the model does not have.
+            If a variable has no state, or a variable or state does not exist in the model.
         """
         states = self.observe(assignment)
         own = [states.get(v, -1) for v in range(len(self.own_names))]

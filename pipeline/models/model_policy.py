@@ -1,4 +1,4 @@
-"""What is tuned of models: when functions are kept by rows, and which are handled together. Pure."""
+"""Tuned numbers of models: when functions are stored as sparse rows, and which functions are handled together. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ModelPolicy(Policy):
     rows_least_cells : int
         Dense tables of at least this many cells may be kept by rows.
     rows_part : int
-        They are kept by rows if these take no more than one part in this many of their memory.
+        Functions are stored as rows if the rows need at most 1 / ``rows_part`` of the dense memory.
     compared_rows : int
         At most this many rows are compared one by one, more are sorted.
     named_scope : int

@@ -24,8 +24,8 @@ class OptionRow:
         As a keyword in Python, and as a field of :class:`~.options.Options` or :class:`~.options.ProofOptions`.
     group : str
     kind : {"text", "size", "whole", "number", "choice", "flag"}
-        What it takes, which is checked when options are made: a size in bytes, a whole number, a number that is at
-        least 0, one of ``choices``, or nothing.
+        Kind of the values, checked when options are built: a size in bytes, an integer, a number that is at least 0,
+        one of ``choices``, or no value.
     help : str
         For the command line.
     metavar : str, optional
@@ -34,7 +34,7 @@ class OptionRow:
         The least whole number.
     default : str or int, optional
     unit : str
-        What a number must be, for messages.
+        Requirement on a number, for messages.
     commands : str
         Which commands have it.
     stored : bool

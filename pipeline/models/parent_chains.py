@@ -1,10 +1,10 @@
 """Distributions that take their parents one after another: noisy and deterministic maxima, minima and sums.
 
-A state is handed from parent to parent; what it is behind the last one is the child's. Small ones are written out as
-tables. Of larger ones each state between two parents is a hidden variable, so that no function is over more than one
-parent, however many there are (parent divorcing, K. G. Olesen et al., A MUNIN network for the median nerve, Applied
-Artificial Intelligence 3, 1989; noisy maxima by F. J. Díez & S. F. Galán, Efficient computation for the noisy MAX,
-International Journal of Intelligent Systems 18, 2003).
+A hidden state passes from parent to parent, and the state after the last parent is the child's. Small distributions are
+expanded into tables. In larger ones, a hidden variable holds the state between two parents, so that no function has
+more than one parent (parent divorcing; K. G. Olesen et al., A MUNIN network for the median nerve, Applied Artificial
+Intelligence 3, 1989). Noisy-MAX distributions follow F. J. Díez and S. F. Galán, Efficient computation for the noisy
+MAX, International Journal of Intelligent Systems 18, 2003.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ParentChain:
 
     @property
     def is_random(self) -> bool:
-        """Whether hidden states do not follow from those of the parents and the child."""
+        """Whether hidden states are random given the states of the parents and the child."""
         return not all(np.isin(part, (0.0, 1.0)).all() for part in (self.start, *self.steps))
 
     @property
@@ -63,7 +63,7 @@ class ParentChain:
         return Function(self.scope, found, child=self.scope[-1])
 
     def links(self, first: int) -> list[Function]:
-        """Return the distribution as one function a parent, whose hidden variables are numbered from ``first`` on."""
+        """Return the distribution as one function per parent, with hidden variables numbered from ``first`` on."""
         behind = [*range(first, first + len(self.steps) - 1), self.scope[-1]]
         first_step = np.tensordot(self.start, self.steps[0], axes=(0, 0))
         found = [Function((self.scope[0], behind[0]), first_step, child=behind[0])]
@@ -75,7 +75,7 @@ class ParentChain:
 def noisy_extreme(
     scope: Sequence[int], causes: Sequence[Numbers], leak: Numbers, *, greatest: bool = True
 ) -> ParentChain:
-    """Return the distribution of the greatest (or least) of what each cause brings about, independently, and a leak.
+    """Return the distribution of the greatest (or least) of the independent effects of each cause and a leak.
 
     Parameters
     ----------
@@ -99,18 +99,18 @@ def noisy_extreme(
 
 
 def capped_sum(scope: Sequence[int], amounts: Sequence[Sequence[int]], size: int, base: int = 0) -> ParentChain:
-    """Return the distribution of a sum of what states of parents count, and a base, within 0 and ``size`` - 1.
+    """Return the distribution of a base plus the amounts of the parents' states, clipped to 0 and ``size`` - 1.
 
     Parameters
     ----------
     scope : sequence of int
         The parents, and last the child.
     amounts : sequence of sequence of int
-        What each state of each parent counts; at least 0.
+        Amount of each state of each parent; at least 0.
     size : int
         How many states the child has.
     base : int
-        What is added at the end; sums below 0 are 0 then.
+        Amount added at the end. Sums below 0 become 0.
     """
     most = max(0, min(size - 1 - base, sum(map(max, amounts))))
     start, steps = np.eye(1, most + 1)[0], []

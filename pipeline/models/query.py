@@ -1,4 +1,4 @@
-"""What can be asked of a model: a row for each query."""
+"""Kinds of queries: one row for each query."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 Query = Literal["optimum", "partition", "count"]
-"""What is swept up a tree."""
+"""Queries that one upward sweep answers."""
 ValueQuery = Literal["optimum", "partition", "count", "mmap"]
-"""What has one value."""
+"""Queries with a single value."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,11 @@ class QueryKind:
     ----------
     name : str
     swept : {"optimum", "partition", "count"}
-        What is swept up the tree.
+        The query of the upward sweep.
     both_ways : bool
         Whether beliefs of variables are asked for, by a sweep back, instead of one value.
     left : str
-        What is asked of the variables that are named, once all others are eliminated, if that is another query.
+        The query of the named variables after all other variables are eliminated, if it differs.
     not_of_costs : str
         Why it is not asked of cost networks, if it is not.
     """
@@ -61,13 +61,13 @@ QUERIES: Final = {row.name: row for row in _ROWS}
 VALUES: Final = tuple(row.name for row in _ROWS if not row.both_ways)
 
 
-# What a caller may ask a plan to be like, by names.
+# Names of the plan options that a caller may choose.
 
 TreeKind = Literal["refined", "bucket", "junction"]
 Representation = Literal["auto", "dense", "rows"]
 Fit = Literal["auto", "slice", "spill", "spread", "store", "refuse"]
-"""What to do with a plan that does not fit memory."""
+"""What to do with a plan that does not fit in memory."""
 Method = Literal["auto", "dense", "rows", "diagram", "search"]
 """How an optimum is proved, or a sum is found."""
 TaskSize = Literal["auto", "steps"]
-"""What is sent to workers as a task: parts that are worth one, or each step of the sweeps."""
+"""Work sent to workers as one task: parts large enough for a task, or each step of the sweeps."""

@@ -167,7 +167,7 @@ def _edges(kind: Kind, shape: DcopShape, rng: np.random.Generator) -> Sequence[E
 
 
 def _costs(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Costs of a pair, of which a part are forbidden."""
+    """Return random costs of a pair; a fraction of them is forbidden."""
     costs = rng.integers(0, shape.cost, (shape.domain, shape.domain), endpoint=True)
     forbidden = rng.choice(costs.size, int(shape.tightness * costs.size), replace=False)
     costs.reshape(-1)[forbidden] = FORBIDDEN
@@ -175,7 +175,7 @@ def _costs(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def _conflict(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
-    """What equal colours of a pair cost."""
+    """Return the costs of a pair of colours; only equal colours cost anything."""
     return np.eye(shape.domain, dtype=np.int64) * int(rng.integers(1, shape.cost, endpoint=True))
 
 
@@ -214,7 +214,7 @@ def _model(shape: DcopShape, names: tuple[str, ...], functions: tuple[Function, 
 
 
 def _times(shape: DcopShape, rng: np.random.Generator) -> NDArray[np.int64]:
-    """What each time costs one participant; a part of them are forbidden."""
+    """Return the cost of each time for one participant; a fraction of the times is forbidden."""
     costs = rng.integers(0, shape.cost, shape.domain, endpoint=True)
     costs[rng.choice(shape.domain, int(shape.tightness * shape.domain), replace=False)] = FORBIDDEN
     return costs

@@ -1,4 +1,4 @@
-"""What was asked, as answers repeat it."""
+"""The query, as answers repeat it: the model and the evidence."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ class AskedOf:
 
     @classmethod
     def of(cls, model: Model, hard: Mapping[int, int], soft: Mapping[int, Any]) -> AskedOf:
-        """Return what is asked of a model under states and likelihoods by variable."""
+        """Return the query's model and its evidence: states and likelihoods by variable."""
         facts = {"name": model.name, "source": model.source, "kind": model.kind, "variables": len(model.own_names)}
         found: dict[str, Any] = {model.names[v]: model.label(v, int(s)) for v, s in sorted(hard.items())}
         return cls(facts, found | {model.names[v]: weights.tolist() for v, weights in sorted(soft.items())})
 
     @classmethod
     def before(cls, stored: Mapping[str, Any]) -> AskedOf | None:
-        """Return what an answer that was kept repeats; None where it is of a version that did not."""
+        """Return the query that a stored answer repeats, or None if an older version stored the answer without it."""
         return cls(stored["model"], stored.get("evidence", {})) if stored.get("model") else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints."""
+        """Return the query as plain types, as ``--json`` prints it."""
         return {"model": dict(self.model), "evidence": dict(self.evidence)}
 
     @property

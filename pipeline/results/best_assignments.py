@@ -36,7 +36,7 @@ class RankedAssignment:
     rank : int
         From 1 on.
     value : int, Decimal or None
-        What it costs, in a cost network.
+        Its cost, in a cost network.
     log10 : float or None
         log10 of its probability, otherwise.
     assignment : dict of str to str or int
@@ -73,8 +73,7 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
     asked : AskedOf or None
         The model and the evidence that were asked.
     unproved : callable
-        Returns, after the last one, what ended the list before all that was asked for was proved; None where nothing
-        did.
+        Returns, after the last assignment, the reason why the list ended early, or None if it did not.
     """
 
     optimal_count: int | None
@@ -105,7 +104,7 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
 
     @property
     def unproved(self) -> str | None:
-        """What ended the list before all that was asked for was proved, known after the last one; None if nothing."""
+        """The reason why the list ended early, known after the last assignment; None if it did not end early."""
         return self._unproved()
 
     def first(self, most: int) -> list[RankedAssignment]:
@@ -131,14 +130,14 @@ class BestAssignments(Iterator[RankedAssignment], Tabled):
             yield f"… the next {FIRST} assignments; iterate to get all"
 
     def cells(self) -> Iterator[tuple[Any, ...]]:
-        """Yield headings, then a row for each assignment that is still to come: what it is worth, and all states."""
+        """Yield headings, then one row for each remaining assignment: its rank, its value, and all states."""
         first = next(self, None)
         yield "rank", "value", "log10", *(first.assignment if first else ())
         for each in () if first is None else chain([first], self):
             yield each.rank, each.value, each.log10, *each.assignment.values()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only, with all assignments that are still to come."""
+        """Return the answer as plain types, as ``--json`` prints it, with all remaining assignments."""
         found = [each.to_dict() for each in self]
         unproved = self.unproved
         return {

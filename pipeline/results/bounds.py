@@ -32,13 +32,13 @@ class BoundRound:
     exact : bool
         Whether no bucket had to be split.
     lower, upper : int, float, Decimal or None
-        What the answer was known to lie between after it; None where nothing is known.
+        Bounds on the answer after the round; None for an unknown bound.
     seconds : float
         How long it took.
     disk_bytes : int
         Of messages that were on disk; 0 where all were in memory.
     way : str
-        What else it was, in words: along another order than the first, or no elimination but by triangles.
+        Kind of the round, in words, if it differs: another elimination order, or triangles instead of an elimination.
     """
 
     variables: int | None
@@ -64,7 +64,7 @@ class BoundRound:
 @public
 @dataclass(frozen=True, repr=False)
 class Bounds(Shown, Tabled):
-    """What an answer lies between.
+    """A lower and an upper bound on an answer.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ class Bounds(Shown, Tabled):
         Costs of a cost network; else log10 of the best probability, or of the partition function. One is proved, the
         other what the assignment is worth: ``upper`` if the least is asked for. None where nothing is known.
     value : int, Decimal or None
-        What the assignment costs.
+        The cost of the assignment.
     log10 : float or None
         log10 of the assignment's probability.
     assignment : dict of str to str or int, or None
@@ -88,7 +88,7 @@ class Bounds(Shown, Tabled):
     peak_rss_bytes : int
         Largest resident size of this process.
     notes : tuple of str
-        What else the caller should know, in sentences.
+        Notes for the caller, one sentence each.
     asked : AskedOf or None
         The model and the evidence that were asked.
     """
@@ -119,7 +119,7 @@ class Bounds(Shown, Tabled):
         yield from ((each.size, each.lower, each.upper, each.seconds, each.exact) for each in self.rounds)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only."""
+        """Return the bounds as plain types, as ``--json`` prints them."""
         return {
             "query": self.query,
             "status": self.status,

@@ -1,4 +1,4 @@
-"""What agents found together, and what it cost them."""
+"""The joint answer of the agents, and the cost of computing it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Number = int | Decimal
 @public
 @dataclass(frozen=True)
 class DpopMetrics:
-    """What a run cost.
+    """Costs of a run: messages, bytes, seconds and constraint checks.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class DpopMetrics:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> DpopMetrics:
-        """Return what :meth:`to_dict` was made from."""
+        """Rebuild metrics from the dictionary that :meth:`to_dict` returned."""
         links = {(link["from"], link["to"]): link["bytes"] for link in found["links"]}
         same = ("agents", "variables", "depth", "width", "largest_table_cells", "largest_message_bytes", "nccc")
         return cls(
@@ -131,7 +131,7 @@ class DpopResult(Shown, Tabled):
     status : {"optimal", "bounded", "infeasible"}
         ``bounded`` where mini-buckets were split and the bound is not the assignment's value.
     value : int, Decimal or None
-        What the assignment is worth on the whole problem; None if it is forbidden.
+        The value of the assignment on the whole problem; None if it is forbidden.
     bound : int, Decimal or None
         No assignment is better; None where everything is forbidden.
     assignment : mapping of str to str or int, or None
@@ -143,14 +143,14 @@ class DpopResult(Shown, Tabled):
     pseudo_parents : mapping of str to tuple of str
         Further ancestors that an agent shares a function with.
     order : str
-        What the tree was built by.
+        The heuristic that built the tree.
     metrics : DpopMetrics
     seconds : mapping of str to float
         Wall seconds of ``read``, ``plan`` and ``run`` here.
     peak_rss_bytes : int
         Largest resident size of this process.
     notes : tuple of str
-        What else should be known, in sentences.
+        Notes for the caller, one sentence each.
     """
 
     status: DpopStatus
@@ -191,7 +191,7 @@ class DpopResult(Shown, Tabled):
             yield from ((agent, name, state) for name, state in own.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only."""
+        """Return the answer as plain types, as ``--json`` prints it."""
         return {
             "status": self.status,
             "value": plain_number(self.value),

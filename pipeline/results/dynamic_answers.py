@@ -30,7 +30,8 @@ class StepMarginals(CaseMarginals):
     tables : dict of str to ndarray, shape (steps, states)
         All zeros for a step that is impossible.
     log10_evidence : ndarray, shape (steps,)
-        Of the probability of what the step's posteriors are given; -inf where that is impossible.
+        log10 of the probability of the findings that the step's posteriors are conditioned on; -inf if they are
+        impossible.
     impossible_step : int or None
         The first step whose observations are impossible given those before it.
     told : tuple of str
@@ -42,7 +43,7 @@ class StepMarginals(CaseMarginals):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What else the caller should know, in sentences."""
+        """Notes for the caller, one sentence each."""
         return self.told
 
     def to_frame(self) -> Any:
@@ -74,7 +75,7 @@ class StatePath:
     states : ndarray of int, shape (steps, variables)
         State indices; no row where what is observed is impossible.
     log10 : float
-        Of the probability of these states with what is observed; -inf where that is impossible.
+        log10 of the joint probability of these states and the findings; -inf if it is 0.
     impossible_step : int or None
         The first step whose observations are impossible given those before it.
     notes : tuple of str

@@ -1,4 +1,4 @@
-"""What distributions say of each other, in bits (Shannon 1948; Cover and Thomas 2006, chapter 2)."""
+"""Measures of information between distributions, in bits (Shannon 1948; Cover and Thomas 2006, chapter 2)."""
 
 from __future__ import annotations
 

@@ -264,7 +264,10 @@ def bar_lines(names: Sequence[Sequence[str]], numbers: Array) -> Iterator[str]:
 
 
 def bar_lengths(numbers: Array) -> Array:
-    """Return the lengths of bars, between 0 and 1: probabilities themselves; the least of several costs is longest."""
+    """Return the lengths of bars, between 0 and 1.
+
+    A probability is its own length; the lowest of several costs gets the longest bar.
+    """
     values = numbers.astype(np.float64)
     finite = np.isfinite(values)
     if finite.all() and values.min(initial=0.0) >= 0 and values.max(initial=0.0) <= 1:

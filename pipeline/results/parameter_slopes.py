@@ -18,11 +18,11 @@ from ..public_names import public
 from .asked import AskedOf
 
 Array = NDArray[np.float64]
-# So many parameters, those that matter most, are printed.
+# Maximum number of printed parameters; the parameters with the largest effect are printed.
 _LISTED = 1000
-# What a value that a posterior needs may be beyond its range.
+# Relative tolerance for a value outside the range that a posterior allows.
 _ROUNDING = 1e-9
-# A smaller probability of the evidence, relative to the one that was asked for, may lack parts below all floats.
+# Below this probability of the evidence, relative to the requested probability, parts of sums may be below all floats.
 _LEAST = 1e-290
 
 
@@ -38,10 +38,10 @@ class LinearFunction:
     fixed : float or ndarray
         Of the assignments that have no entry of the distribution.
     direct : float or ndarray
-        Of those that have the entry, over it.
+        Sum over assignments with the entry, divided by the entry.
     other : float or ndarray
-        Of those that have another entry of the distribution, over what all others have together; 0 where entries are
-        no probabilities.
+        Sum over assignments with another entry of the same distribution, divided by the sum of these entries; 0 if
+        entries are not probabilities.
     """
 
     fixed: Any
@@ -73,16 +73,16 @@ class Parameter:
     states : tuple of int
         A state of each variable of the function's scope.
     value : float
-        What the entry is.
+        The value of the entry.
     posterior : float
         The posterior at this value.
     joint, evidence : LinearFunction
         The posterior is their quotient.
     shares : bool
-        Whether it is a probability, whose distribution stays one.
+        Whether the entry is a probability, so that its distribution must still sum to 1.
     exact : callable or None
-        Returns the posterior at a value by asking the changed network; only of networks whose values span so many
-        orders of magnitude that parts of ``joint`` and ``evidence`` may be below all floats.
+        Returns the posterior for a given value by querying the changed network. Used only if the network's values span
+        so many orders of magnitude that parts of ``joint`` and ``evidence`` may be below all floats.
     """
 
     function: int
@@ -119,7 +119,7 @@ class Parameter:
 @public
 @dataclass(frozen=True, repr=False)
 class Sensitivity(Tabled):
-    """What each parameter does to the posterior of a state of a variable (Laskey 1995; Castillo et al. 1997).
+    """The effect of each parameter on the posterior of a variable's state (Laskey 1995; Castillo et al. 1997).
 
     Parameters
     ----------
@@ -129,7 +129,8 @@ class Sensitivity(Tabled):
         Its label, or its index where it has none.
     posterior : float
     joints, evidences : mapping of int to LinearFunction
-        Of the entries of each function: the probability of state and evidence, and that of the evidence.
+        For the entries of each function: the joint probability of state and evidence, and the probability of the
+        evidence.
     shares : bool
         Whether tables are distributions: where an entry changes, the others of its distribution keep their proportions.
     notes : tuple of str
@@ -210,7 +211,9 @@ class Sensitivity(Tabled):
         return f"P({child} | {', '.join(named)})" if named else f"P({child})"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types, and at most 1,000 parameters; null for what is undefined."""
+        """Return the slopes as plain types, as ``--json`` prints them: at most 1,000 parameters, and null for undefined
+        values.
+        """
         headings, *rows = islice(self.cells(), _LISTED + 1)
         keys = [heading.replace(" ", "_") for heading in headings]
         return {

@@ -61,13 +61,13 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
     value : int, Decimal or None
         The least cost, for max-marginals of a cost network.
     notes : tuple of str
-        What else the caller should know.
+        Notes for the caller, one sentence each.
     rows_work : RowsWork or None
-        What a propagation by rows took; None where all tables were dense, or rows were joined by workers.
+        Work of a propagation with sparse tables; None if all tables were dense, or if workers joined the sparse tables.
     tried : tuple of Tried
-        The engines that had a turn, for how long, and why each ended; the last one answered.
+        The engines that took turns, with their seconds and the reason why each ended; the last engine answered.
     dask : DaskWork or None
-        What was sent to the cluster, or why nothing was; None where none was asked for.
+        The tasks sent to the cluster, or the reason why none were sent; None if no cluster was requested.
     derivatives : dict of int to ndarray
         Those of the natural logarithm of the partition function, or of the probability of the evidence, by each entry
         of each function, by the index of the function; only if they were asked for.
@@ -114,7 +114,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
         return list(map(str, self.model.state_labels(name)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only, None for what is infinite.
+        """Return the answer as plain types, as ``--json`` prints it, with None for infinite values.
 
         ``states`` has the labels of every variable's states in the order of its numbers, or their indices.
         """
@@ -237,7 +237,7 @@ class Marginals(Mapping[str, LabelledArray], Tabled):
 def posterior_bars(
     title: str, tables: Iterable[tuple[str, Sequence[str], Any]], unit: str, observed: Container[str] = ()
 ) -> Html:
-    """Return a table with a bar for each state of some variables; those that are observed are marked.
+    """Return a table with one bar for each state of some variables, with observed variables marked.
 
     Parameters
     ----------
@@ -259,7 +259,7 @@ def posterior_bars(
 
 
 def marginals_before(stored: Mapping[str, Any], model: Model, *, maximum: bool) -> Marginals:
-    """Rebuild an answer from what :meth:`Marginals.to_dict` returned."""
+    """Rebuild an answer from the dictionary that :meth:`Marginals.to_dict` returned."""
     log10, value = stored["log10_evidence"], stored.get("value")
     if log10 is None and (model.kind != "cost" or not maximum):
         log10 = -np.inf

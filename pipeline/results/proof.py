@@ -73,7 +73,7 @@ def plain_number(value: Any) -> Any:
 
 
 def noted(found: A, notes: Iterable[str]) -> A:
-    """Return an answer whose notes begin with those of its model, each once."""
+    """Return an answer whose notes start with the notes of its model, without repetitions."""
     every = tuple(dict.fromkeys((*notes, *found.notes)))
     if every == found.notes:
         return found
@@ -92,15 +92,15 @@ class Proof(Shown, Tabled):
     Parameters
     ----------
     method : str
-        What completed the proof; "none" where it is not complete.
+        The method that completed the proof; "none" if the proof is incomplete.
     lower, upper : int, float, Decimal or None
-        What the optimum lies between: costs, or log10 of a probability.
+        Bounds on the optimum: costs, or log10 of a probability.
     gap : float or None
         Their difference as a part of the larger one.
     tried : mapping of str to float
         CPU seconds by method.
     removed : mapping of str to mapping
-        What preparation removed, by rule.
+        Numbers of removed values by preparation rule.
     least_total, unit
         The proved bound in integers, and what one is worth.
     sweep_cells : float or None
@@ -188,7 +188,7 @@ def removed_texts(removed: Mapping[str, Mapping[str, int]]) -> list[str]:
     return [f"{rule} {', '.join(counts)}" for rule, counts in counted.items() if counts]
 
 
-# What was tried, and what a sum on diagrams, a search or a sweep by rows took, as part of an answer.
+# Attempts of engines, and the work of a sum on diagrams, a search or a sparse sweep, as parts of an answer.
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ class Tried:
     ----------
     engine : str
     seconds : float
-        CPU seconds of this process, without those of compiling.
+        CPU seconds of this process, without the seconds spent on compilation.
     ended : str
         ``answered``, or why it gave no answer.
     """
@@ -210,13 +210,13 @@ class Tried:
 
 
 def tried_before(stored: Iterable[Mapping[str, Any]]) -> tuple[Tried, ...]:
-    """Rebuild what was tried from what a run directory holds."""
+    """Rebuild attempts from the records in a run directory."""
     return tuple(Tried(**turn) for turn in stored)
 
 
 @dataclass(frozen=True)
 class DaskWork:
-    """What was sent to a Dask cluster that was asked for.
+    """Tasks sent to the requested Dask cluster.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ class SearchWork:
     clauses : int
         That the model was turned into.
     nodes : int
-        Decisions of the search that was through first.
+        Decisions of the search that ended first.
     known : int
         Components that it had counted before.
     forgotten : int
@@ -317,7 +317,7 @@ class RowsWork:
     written_bytes : int
         Chunks of tables that were written to disk.
     disk_bytes, most_disk_bytes : int
-        What tables took there at a time, and what they might have as far as was known before.
+        Bytes of the tables on disk at the same time, and the maximum predicted before.
     """
 
     why: str
@@ -348,5 +348,5 @@ _Work = TypeVar("_Work", DaskWork, DiagramWork, SearchWork, RowsWork)
 
 
 def work_before(kind: type[_Work], stored: Mapping[str, Any] | None) -> _Work | None:
-    """Rebuild what was done from what its ``to_dict`` returned."""
+    """Rebuild a work record from the dictionary that its ``to_dict`` returned."""
     return None if stored is None else kind(**{name: value for name, value in stored.items() if name != "method"})

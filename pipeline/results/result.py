@@ -1,4 +1,4 @@
-"""The answer to a query, with what it cost; rebuilt from a run directory, and checked before it is believed."""
+"""The answer to a query, with its work and seconds. An answer rebuilt from a run directory is checked first."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ class Result(ShortDir, Shown, Tabled):
     ----------
     query : {"optimum", "partition", "count", "mmap"}
     status : {"optimal", "bounded", "infeasible", "ok"}
-        ``optimal`` for an optimum, ``bounded`` for the best that was found in the time given, ``ok`` for a sum or a
-        count, ``infeasible`` when no assignment is possible (the evidence has probability 0, or every assignment is
-        forbidden).
+        ``optimal`` for an optimum; ``bounded`` for the best assignment found in the given time; ``ok`` for a sum or a
+        count; ``infeasible`` if no assignment is possible, because the evidence has probability 0 or every assignment
+        is forbidden.
     value : int, Decimal or None
         The cost of the optimum (a Decimal where the file has decimals), or the count.
     log10 : float or None
@@ -62,19 +62,19 @@ class Result(ShortDir, Shown, Tabled):
     peak_rss_bytes : int
         Largest resident size of this process.
     notes : tuple of str
-        What happened on the way that the answer does not show, for example that a device ran out of memory.
+        Events of the run that the answer does not show, for example that a device ran out of memory.
     proof : Proof or None
         How it was proved, or between what it lies; None where every cell was swept.
     diagram : DiagramWork or None
-        What a sum on decision diagrams took; None where every cell was swept.
+        Work of a sum on decision diagrams; None if every cell was swept.
     search : SearchWork or None
-        What a count by search took; None where there was none.
+        Work of a count by search; None if no search ran.
     rows_work : RowsWork or None
-        What a sweep by rows took; None where all tables were dense, or rows were joined by workers.
+        Work of a sweep with sparse tables; None if all tables were dense, or if workers joined the sparse tables.
     tried : tuple of Tried
-        The engines that had a turn, for how long, and why each ended; the last one answered.
+        The engines that took turns, with their seconds and the reason why each ended; the last engine answered.
     dask : DaskWork or None
-        What was sent to the cluster, or why nothing was; None where none was asked for.
+        The tasks sent to the cluster, or the reason why none were sent; None if no cluster was requested.
     asked : AskedOf or None
         The model and the evidence that were asked.
     """
@@ -119,7 +119,7 @@ class Result(ShortDir, Shown, Tabled):
         yield from (self.assignment or {}).items()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only."""
+        """Return the answer as plain types, as ``--json`` prints it."""
         return {
             "query": self.query,
             "status": self.status,
@@ -207,7 +207,7 @@ def _grouped(value: int | Decimal) -> str:
 
 
 def answered_before(stored: Mapping[str, Any], model: Model, plan: Plan | None, plan_seconds: float) -> Result:
-    """Rebuild an answer from what :meth:`.Result.to_dict` returned."""
+    """Rebuild an answer from the dictionary that :meth:`.Result.to_dict` returned."""
     value = stored["value"]
     if value is not None and stored["query"] == "count":
         value = int(Decimal(value))

@@ -100,7 +100,7 @@ class Samples(Shown, Answered):
         return labelled_frame(self.model, self.states)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``--json`` prints: plain types only, without the draws."""
+        """Return the facts of the draws as plain types, as ``--json`` prints them, without the draws."""
         return {
             "query": "sample",
             "status": "ok",
@@ -118,7 +118,7 @@ class Samples(Shown, Answered):
         }
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return what was drawn as labelled lines for a person."""
+        """Return labelled lines that describe the draws."""
         tried = "" if self.tried == self.count else f", of {self.tried:,} that were tried"
         rows = [("samples", f"{self.count:,} of {len(self.names):,} variables, seed {self.seed}{tried}")]
         if self.plan is not None:
