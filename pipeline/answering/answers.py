@@ -118,7 +118,7 @@ def _least(totals: Iterable[Any]) -> tuple[Any, int] | None:
 
 
 def _checked(run: Run[Any], states: dict[int, int], fixed: float | int, total: float | int) -> Result:
-    """Evaluate the decoded assignment on the original model and compare it with what was swept."""
+    """Evaluate the decoded assignment on the original model, and compare its value with the result of the sweep."""
     network = run.network
     return run.arithmetic.checked(full_states(network, states), fixed, total)
 

@@ -41,9 +41,9 @@ from ..runs.run import TABLES, Run
 from ..trees.costs import Rates
 from .answers import swept_total
 
-# A count up to here follows from its logarithm, whose rounding is far below half a unit.
+# A count up to this value follows from its logarithm, because the rounding error is far below half a unit.
 _LOG_EXACT = 1 << 30
-# A table of so many cells is not made only to look at its costs.
+# Cells above which a table is not built only to inspect its costs.
 _LARGE_CELLS = 1 << 24
 # Any prime: how residues are swept does not depend on it.
 _SOME_PRIME = 2**31 - 1
@@ -96,7 +96,7 @@ def counted_plan(
 
 
 def least_seconds_by_rows(plan: Plan) -> float:
-    """Return what all sweeps of a plan by rows take at least."""
+    """Return a lower limit of the seconds of all sweeps of a sparse plan."""
     return plan.sweeps * plan.slices * least_seconds(plan)
 
 
@@ -117,7 +117,7 @@ def _possible_log(network: Network, arithmetic: Arithmetic[Any], leaf: Leaf) -> 
     model, found = network.model, 0.0
     for f in leaf.functions:
         function = model.functions[f]
-        if len(function.scope) > 1:  # those of one variable are in its domain
+        if len(function.scope) > 1:  # functions of one variable are already part of its domain
             cells = math.prod(model.dims[v] for v in function.scope)
             possible = int(np.count_nonzero(allowed(model, f, function.values)))
             if function.rows is not None and bool(allowed(model, f, np.array([function.default]))[0]):
@@ -136,7 +136,7 @@ class MorePrimesError(Exception):
 
 
 def with_primes(plan: Plan, primes: int) -> Plan:
-    """Return the plan of a count that is known to take so many primes."""
+    """Return the plan of a count for which the number of primes is known."""
     later = plan.evaluations
     assert later is not None
     return replace(plan, evaluations=replace(later, primes=max(later.primes, primes), expected=primes))
@@ -148,7 +148,7 @@ def count(run: Run[Any]) -> Result:
     Raises
     ------
     MorePrimesError
-        If that takes more than ``run.most_primes``, as the first sweep told.
+        If the count takes more than ``run.most_primes`` primes, as the first sweep shows.
     """
     network = run.network
     fixed = fixed_value(network)
@@ -189,7 +189,8 @@ def spectrum_of(network: Network, arithmetic: CountEstimate, fixed: int) -> Spec
 
 
 def _finite_costs(network: Network, leaf: Leaf) -> Iterator[NDArray[np.int64]]:
-    """Costs of a leaf's table; where it is large, those of each of its functions, rows and default."""
+    """Yield the costs of a leaf's table. For a large table, yield the costs of each of its functions: rows and default.
+    """
     if math.prod([network.dims[v] for v in leaf.scope]) < _LARGE_CELLS:
         costs = cost_leaf(network, leaf, leaf.scope)
         yield costs[costs < COST_LIMIT]
@@ -219,7 +220,7 @@ def _residue(run: Run[Any], scale: CostScale | None, prime: int, spread: Spectru
 
 
 def _plan_of_points(run: Run[Any], semiring: Semiring, count: int) -> Plan:
-    """Return the plan of a sweep that takes so many points modulo a prime."""
+    """Return the plan of a sweep over ``count`` points modulo a prime."""
     if count == 1:
         return relowered(run.plan, replace(run.problem, semiring=semiring))
     return plan_of_points(run.plan, semiring, count)

@@ -19,7 +19,7 @@ _SAME = 1e-9
 
 
 def cut_off(model: Model, effort: ProofOptions, units: Units, fixed: float | int) -> int | None:
-    """Return the least total that does not interest: what is forbidden, or worse than the bound that was given.
+    """Return the least total that is excluded, because it is forbidden or worse than the given bound.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ def _without_assignment(found: Result, model: Model) -> Result:
 
 
 def is_maximised(model: Model) -> bool:
-    """Whether the best is the largest value: of probabilities, and of costs of which the file asks for the most."""
+    """Whether the greatest value is the best: for probabilities, and for costs that the file maximises."""
     return model.kind != "cost" or model.maximize
 
 
@@ -87,11 +87,11 @@ def is_as_good(worth: Number | None, model: Model, given: float | int | str) -> 
 
 
 def _least_log(given: Decimal) -> float:
-    """The smallest logarithm that is as good as one that was given."""
+    """Return the smallest logarithm that counts as good as a given logarithm."""
     return float(given) - _SAME * (1 + abs(float(given)))
 
 
-# What a bound and an assignment of a network say about the optimum of the model, in the model's own values.
+# Conclusions about the optimum of the model, in the model's own values, from a bound and an assignment of a network.
 
 # Results of float64 arithmetic with a handful of operations are moved outwards by more than it may be off.
 OUTWARD = 2.0**-50

@@ -44,7 +44,7 @@ def solved(
     Raises
     ------
     BudgetError
-        If no engine fits memory, or none was through in a minute where no sweep fits.
+        If no engine fits in memory, or if no sweep fits and no engine answers within a minute.
     """
     effort = effort or ProofOptions()
     effort.refuse_for(question.query)
@@ -88,7 +88,7 @@ def _solved(
 
 
 def _told_of_workers(found: Answer, asking: Asking, engines: EnginesOf) -> Answer:
-    """Say what was sent to the cluster that was asked for, if one was."""
+    """Add the tasks sent to the requested cluster, or the reason why none were sent, to an answer."""
     if found.dask is None and not (asking.options.remote or asking.options.workers):
         return found
     if found.dask is None:
@@ -142,7 +142,7 @@ def _keep(found: Answer, folder: RunFolder | None, engines: EnginesOf) -> None:
 
 
 def strategy_for(asking: Asking, engines: EnginesOf) -> Strategy:
-    """Return what is walked for a question."""
+    """Return the strategy for a question: the engines and their turns."""
     bids: dict[str, Callable[[], Bid]] = {name: partial(_bid, engines, name) for name in engines.kinds}
     return strategy_of(asking.question.query, asking.wishes, bids, asking.policy)
 
@@ -158,7 +158,7 @@ def strategy_before(question: Question, options: Options, effort: ProofOptions) 
 
 
 def with_planned_sweep(strategy: Strategy, question: Question, options: Options, prepared: Prepared) -> Strategy:
-    """Return the same where the sweep's price is that of its plan."""
+    """Return the strategy with the sweep's price taken from its plan."""
     engines = EnginesOf(Asking(question, options))
     engines.sweep.prepared = prepared
     price = engines.sweep.better_price("planned")

@@ -1,7 +1,7 @@
 """Workers that help a portfolio: provers, and slices of its network, best bound first; all share the best total.
 
-The portfolio itself goes on as it would alone. What workers find and prove is taken over between its own steps, so that
-neither a worker that is lost nor a cluster that is gone changes more than the time.
+The portfolio itself runs as it would alone. It takes over results of workers between its own steps. A lost worker or a
+lost cluster therefore changes only the time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from ..results.proof import DaskWork
 from ..runs.pools import DaskPools
 from .placement import not_sent, workers_of
 
-#: Workers help from so many CPU seconds of a portfolio on; those that have to be started take about as many themselves.
+#: CPU seconds of a portfolio after which workers help. Workers that must be started need about as long themselves.
 _WORTH_SECONDS, _STARTED_SECONDS = 1.0, 3.0
-#: What workers told is read so often.
+#: Seconds between two readings of the workers' reports.
 _OFTEN_SECONDS = 0.2
-#: Provers that one worker each runs for all of the network, if there are so many; the others take slices.
+#: Provers that run on one worker each for the whole network, if there are enough workers; the other workers take
+#: slices.
 _PROVERS = ("rows", "search", "diagram")
 #: Slices for each worker; seconds of a slice's first turn, each takes twice as long as the one before.
 _SLICES_A_WORKER, _SLICE_SECONDS = 8, 2.0
-#: A slice whose turn would take longer is sliced itself, into so many.
+#: A slice whose turn would take longer than the first number of seconds is split into the second number of parts.
 _LONG_SECONDS, _PARTS = 8.0, 8
 _LOG = logging.getLogger(__name__)
 
@@ -65,7 +66,7 @@ class Hands(Protocol):
         ...
 
     def heard(self) -> list[Any]:
-        """Return what was told."""
+        """Return the new reports."""
         ...
 
     def ended(self) -> list[tuple[Any, Any]]:
@@ -88,7 +89,7 @@ class Slice:
 
     @property
     def was_run(self) -> bool:
-        """Whether it had a turn."""
+        """Whether the slice had a turn."""
         return self.seconds > _SLICE_SECONDS
 
 
@@ -104,7 +105,10 @@ class _Opening:
         return self._pool.result() if self._pool.done() else None
 
     def close(self) -> None:
-        """Close it where it was opened, as Dask's clients want to be; one that is being opened is waited for."""
+        """Close the pool in the thread that opened it, as Dask's clients require.
+
+        A pool that is being opened is awaited.
+        """
         with self._thread:
             self._thread.submit(self._opened.close).result()
         if (error := self._pool.exception()) is not None:
@@ -113,7 +117,7 @@ class _Opening:
 
 @dataclass
 class Helpers:
-    """What runs on workers for one portfolio.
+    """The work on workers for one portfolio.
 
     Parameters
     ----------
@@ -133,7 +137,7 @@ class Helpers:
     unrun: int = 0
     closed: bool = False
     swept: DaskWork | None = None
-    """What a sweep of what was left sent, if there was one."""
+    """Tasks of a sweep of the remaining problem, if there was one."""
     _pool: DaskPool | None = None
     _slots: int = 0
     _opening: _Opening | None = None
@@ -166,7 +170,7 @@ class Helpers:
 
     @property
     def work(self) -> DaskWork:
-        """What was sent to workers, or why nothing was."""
+        """The tasks sent to workers, or the reason why none were sent."""
         asked, swept = self.resources.asked, self.swept
         sent = (self._pool.sent if self._pool else 0) + (swept.tasks if swept else 0)
         if not sent:
@@ -197,7 +201,7 @@ class Helpers:
         return known.spent >= self._worth_seconds and bool(known.order) and not known.done
 
     def _begin(self, opening: _Opening) -> None:
-        """Send everybody a part, if the pool is there; the portfolio goes on until it is."""
+        """Send each worker a part once the pool is open; until then the portfolio continues alone."""
         pool = opening.pool()
         if pool is None:
             return
@@ -228,7 +232,7 @@ class Helpers:
         hands.start(number, _reported, number, sub)
 
     def _fill(self, hands: Hands) -> None:
-        """Give slices to whoever has nothing to do, those of the least bounds first."""
+        """Give slices to idle workers, slices with the least bounds first."""
         if self._sliced and not self._open:
             return
         for _ in range(hands.slots - hands.at_work):
@@ -258,7 +262,7 @@ class Helpers:
         return bool(variables)
 
     def _next(self) -> Slice | None:
-        """Return the open slice of the least bound; close those that hold nothing better than what is known."""
+        """Return the open slice with the least bound, and close slices that hold nothing better than the incumbent."""
         upper = math.inf if self.portfolio.incumbent.upper is None else self.portfolio.incumbent.upper
         while self._open:
             found = heappop(self._open)
@@ -329,13 +333,13 @@ class Helpers:
 
 
 def _reported(member: Any, number: int, subproblem: Subproblem) -> tuple[Outcome, float]:
-    """Task: search a subproblem, and report of which one reports are."""
+    """Task: search a subproblem, and mark reports with its number."""
     return helped(_CrewChannel(member, number), subproblem)
 
 
 @dataclass
 class _CrewChannel:
-    """A member of a crew, whose reports say which subproblem they are about."""
+    """A member of a crew that marks its reports with the number of their subproblem."""
 
     member: Any
     number: int

@@ -51,7 +51,9 @@ class SearchedSum:
         return frozenset() if outer is None else frozenset([k for v, k in self.network.local.items() if v not in outer])
 
     def run(self, work: float, stop: Callable[[], bool] = bool) -> Result | None:
-        """Go on until the answer is found, so much more work was done or it is told to end; None if it was not found.
+        """Continue until the answer is found, ``work`` more is done, or ``stop`` says so.
+
+        Return None without an answer.
 
         Raises
         ------
@@ -70,7 +72,7 @@ class SearchedSum:
         return has_mixed_tables(self.network, self.question.weighted)
 
     def forced(self) -> Result:
-        """Answer, whatever it takes but memory.
+        """Return the answer, with no limit except memory.
 
         Raises
         ------
@@ -113,7 +115,7 @@ class SearchedSum:
 
     @cached_property
     def _memory_bytes(self) -> int:
-        """What there was for it in the beginning."""
+        """Memory at the beginning of the count."""
         return spare_bytes(self.question, self.options)
 
     def _result(self, found: Counted) -> Result:

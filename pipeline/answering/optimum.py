@@ -37,19 +37,22 @@ if TYPE_CHECKING:
     from .prepared import Prepared
     from .run_folder import RunFolder
 
-# An order for a sweep is searched for this part of what was spent already; in the first seconds, when only short sweeps
-# are planned, for as long as before any sweep.
+# Part of the seconds spent so far in which an order for a sweep is searched. In the first seconds, when only short
+# sweeps are planned, the search takes as long as before any sweep.
 _ORDER_SHARE, _FIRST_SECONDS = 0.2, 1.0
-# Where nothing fits memory and no time was given, bounds are tried for so many CPU seconds.
+# CPU seconds of bounds if no sweep fits in memory and no time was given.
 _PATIENCE = 60.0
-# What to do where costs are too large for exact bounds.
+# Advice if costs are too large for exact bounds.
 _EXACT = "only a sweep over every cell (--method dense, without --time and --gap) is exact"
 # With less memory than this freed blocks are worth returning, which takes time.
 _SCARCE_BYTES = 1 << 30
 
 
 WholeSweep = Callable[[Callable[[], bool]], Result | None]
-"""Sweeps every cell of the question until it is told to end; None where that does not fit, or was ended."""
+"""Sweeps every cell of the question until its argument returns True.
+
+Returns None if the sweep does not fit, or was ended.
+"""
 
 
 @dataclass
@@ -135,7 +138,7 @@ class Task:
 
     @property
     def known(self) -> Incumbent:
-        """What is known of the optimum."""
+        """The incumbent and the bounds of the optimum."""
         return self.portfolio.incumbent
 
     @cached_property
@@ -180,7 +183,7 @@ class Task:
         return self.question.model.kind == "cost" and not self.units.exact
 
     def weigh(self, states: States) -> None:
-        """Keep an assignment if its costs themselves are allowed, as good as was asked, and the least so far."""
+        """Store an assignment if its costs are allowed, as good as requested, and the least so far."""
         model, given = self.question.model, self.effort.upper_bound
         cost = model.cost(full_states(self.network, dict(enumerate(states))))
         if cost is None or (self.allowed is not None and self.allowed[0] <= cost):
@@ -195,7 +198,10 @@ class Task:
             self.folder.improve(lambda: self._dressed(self.known.outcome()))
 
     def enough(self) -> bool:
-        """Whether to end with the bounds there are; once it was, it stays so. What helpers found is taken before."""
+        """Return whether the present bounds suffice; once they do, they always do.
+
+        Results of helpers are taken over first.
+        """
         if self.helpers is not None and not self.ended:
             self.helpers.look()
         self.ended = self.ended or self.known.done or self.stop() or self._is_enough()
@@ -233,7 +239,7 @@ class Task:
             incumbent.lower = max(incumbent.lower, incumbent.at_least(int(proof["least_total"])))
 
     def _local(self, assignment: dict[str, Any] | None) -> tuple[int, ...] | None:
-        """Turn named states into places among those that are left; None if they do not fit."""
+        """Turn named states into indices among the remaining states; return None if they do not fit."""
         model, network = self.question.model, self.network
         if assignment is None or set(assignment) != set(model.own_names):
             return None
@@ -269,7 +275,7 @@ class Task:
         return is_open and may_sweep and self.known.done and not self.known.uncompiled
 
     def _swept_exactly(self) -> Result | None:
-        """Sweep every cell in the time that is left; None where no sweep fits or is through."""
+        """Sweep every cell in the remaining time; return None if no sweep fits or ends in time."""
         if self.sweep is None:
             return None
         found = self.sweep(lambda: self.left <= 0)
@@ -317,7 +323,7 @@ class Task:
         return finished_layers(self.options.folder, files)
 
     def kept_result(self) -> Result | None:
-        """The same, and keep what is known in the run directory, however it ends."""
+        """Return the result, and store the bounds in the run directory in any case."""
         if self.folder is None:
             return self.result()
         found = None
@@ -335,7 +341,7 @@ class Task:
 
     @property
     def interval(self) -> str:
-        """What is known of the optimum, in words."""
+        """The known interval of the optimum, in words."""
         found = self._bounds(self.known.outcome())
         if found.lower is None or found.upper is None:
             bound = f"at least {found.lower}" if found.upper is None else f"at most {found.upper}"
@@ -347,7 +353,7 @@ class Task:
         return self.between(outcome.lower, states, closed=outcome.proved)
 
     def between(self, lower: int, states: States | None, *, closed: bool) -> Bounds:
-        """Return what a least total and an assignment of the network of costs say about the optimum."""
+        """Return the bounds on the optimum that follow from a least total and an assignment of the cost network."""
         least, exact = self.units.at_least(lower), not self.in_units
         return optimum_bounds(self.network, self.fixed, least, states, closed=closed, exact=exact)
 

@@ -1,4 +1,6 @@
-"""What preparation leaves of an optimum that is not quick, and what sweeping that would cost: shown by ``plan``."""
+"""The network that preparation leaves of an optimum that is not quick, and the costs of sweeping it, as ``plan`` shows
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +27,14 @@ from .question import Question, question_of
 
 @dataclass(frozen=True)
 class Remainder:
-    """What is left to search after preparation.
+    """The problem that remains after preparation.
 
     Parameters
     ----------
     report : Report
-        What was removed, by rule.
+        Counts of removed values, by rule.
     bounds : Bounds
-        What the optimum lies between already; ``optimal`` or ``infeasible`` where nothing is left.
+        Bounds on the optimum after preparation; ``optimal`` or ``infeasible`` if nothing remains.
     plan : Plan or None
         Sweeps what is left; None where nothing is, or where no plan fits.
     refused : str
@@ -48,7 +50,7 @@ class Remainder:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``plan --json`` prints: plain types only."""
+        """Return the remaining problem as plain types, as ``plan --json`` prints it."""
         plan = self.plan
         return {
             "status": self.bounds.status,
@@ -81,7 +83,7 @@ class Outlook:
     effort : ProofOptions
         How it is to be answered.
     unswept : str
-        What a method does that sweeps nothing, and so has no plan; else empty.
+        Description of a method that runs no sweep and so has no plan; empty otherwise.
     """
 
     question: Question
@@ -93,7 +95,7 @@ class Outlook:
     unswept: str = ""
 
 
-# What answers an optimum, or else a sum, where that is asked for by name.
+# Methods that answer an optimum, or else a sum, without a sweep, if they are requested by name.
 _UNSWEPT = {
     "rows": ("partial assignments that mini-buckets do not exclude, enumerated layer by layer", ""),
     "diagram": ("elimination on decision diagrams below a bound", "sums on decision diagrams"),
@@ -137,7 +139,8 @@ def outlook(question: Question, options: Options, effort: ProofOptions) -> Outlo
 
 
 def _unswept(question: Question, effort: ProofOptions, swept: bool) -> str:
-    """Return what a method does instead of a sweep; nothing where it sweeps, or preprocessing gives the answer."""
+    """Return the description of a method without a sweep; "" if the method sweeps, or preprocessing gives the answer.
+    """
     optimum, total = _UNSWEPT.get(effort.method, ("", ""))
     if question.query == "optimum":
         return "" if swept else optimum

@@ -70,13 +70,13 @@ def devices_of(plan: Plan | None, resources: Resources) -> int:
 
 
 def rows_on_threads(plan: Plan, resources: Resources) -> bool:
-    """Whether tables of rows in memory are those of several GPUs of this process, for which threads of it wait."""
+    """Whether sparse tables in memory are on several GPUs of this process, for which its threads wait."""
     here = plan.way == "memory" and not resources.asked.remote and resources.asked.tasks != "steps"
     return bool(plan.device and plan.row_bounds is not None and here and not plan.cuts and resources.gpu_count > 1)
 
 
 def _threads_are_worth_it(plan: Plan, resources: Resources) -> bool:
-    """Whether such a plan takes long enough for several GPUs."""
+    """Whether this plan takes long enough for several GPUs."""
     return rows_on_threads(plan, resources) and run_seconds(plan) >= 2 * TASK_SECONDS
 
 
@@ -219,7 +219,7 @@ def why_here(plan: Plan | None, resources: Resources) -> str:
 
 
 def dask_work(pool: Pool, plan: Plan | None, resources: Resources) -> DaskWork | None:
-    """Return what a run sent to the cluster that was asked for; None where none was."""
+    """Return the tasks that a run sent to the requested cluster; None if no cluster was requested."""
     if not resources.distributed and not resources.several_here:
         return None
     if not isinstance(pool, DaskPool):

@@ -36,7 +36,7 @@ from .question import Question
 if TYPE_CHECKING:
     from ..budget.device_fit import HostBudget
 
-#: So many rows are joined in a second.
+#: Rows joined in one second.
 ROWS_PER_SECOND: Final = 1e7
 # Less than what starting took.
 _SMALL_BYTES = 1 << 25
@@ -44,8 +44,8 @@ _SMALL_BYTES = 1 << 25
 PATIENCE: Final = 3e8
 # Where all cells are asked for, for a second or two.
 SHORT_PATIENCE: Final = 1.5e7
-# Nor are they tried where more than so many times as many are expected: tables agree in far fewer than if they were
-# independent, but not in so few.
+# Sparse joins are skipped if the expected number of rows exceeds the limit by more than this factor. The expectation
+# assumes independent tables. Real tables agree in far fewer rows, but not in this many fewer.
 _VAIN: Final = 1e12
 
 
@@ -66,7 +66,7 @@ class Prepared:
     seconds : float
         Spent on preprocessing and planning.
     stored : mapping or None
-        What a run directory holds of the plan.
+        The stored facts of the plan in a run directory.
     why_rows : str
         Why tables are rows, if they are.
     most_work : float
@@ -102,7 +102,7 @@ class Prepared:
 
 
 def known_rates(semiring: Semiring) -> Rates:
-    """Return what is known of this machine without measuring."""
+    """Return the known rates of this machine, without a measurement."""
     return cached_rates(semiring) or Rates()
 
 
@@ -150,7 +150,7 @@ def unplanned(question: Question, resources: Resources) -> Prepared:
 
 
 def _unplanned_inner(question: Question, resources: Resources, network: Network) -> Prepared:
-    """Prepare the elimination of all variables but those that a question is about; it runs in this process.
+    """Prepare the elimination of all variables except the outer variables. It runs in this process.
 
     Raises
     ------
@@ -193,7 +193,7 @@ def _with_plan(prepared: Prepared, rates: Callable[[Semiring], Rates], patient: 
 
 
 def by_rows(prepared: Prepared, rows: tuple[int, ...], why: str, most_work: float = inf) -> Prepared:
-    """Return a question whose tables are rows, those of leaves so many at most, not planned."""
+    """Return a prepared question with sparse tables, not planned. ``rows`` are the maximum rows of the leaves."""
     return replace(
         prepared, problem=replace(prepared.problem, rows=rows), why_rows=why, most_work=most_work, prices=None
     )
@@ -329,7 +329,7 @@ def _fitted_on_cores(prepared: Prepared, memory_bytes: int) -> Prices:
 
 
 def _begin_seconds(resources: Resources) -> float:
-    """Return the seconds until all GPUs that are asked for compute, which those of a cluster do already."""
+    """Return the seconds until all requested GPUs compute. GPUs of a cluster are already running."""
     if resources.asked.remote or begun_devices() >= resources.gpu_count:
         return 0.0
     return PlanningPolicy.current().device_begin_seconds
@@ -341,7 +341,7 @@ def _end_search(tree: Tree) -> None:
 
 
 def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[Target] | None) -> Problem:
-    """Return what the planner is given."""
+    """Return the planner's problem."""
     semiring, goals = arithmetic.semiring, None if targets is None else tuple(targets)
     return Problem(
         network.dims,
@@ -356,7 +356,7 @@ def problem_of(network: Network, arithmetic: Arithmetic[Any], targets: Sequence[
 
 
 def _around(resources: Resources, **link: float) -> HostBudget:
-    """What is there for tables that leave a device; they are files where others have to see them."""
+    """Return the budget of the host for tables that leave a device. They are files if other processes must see them."""
     from ..budget.device_fit import HostBudget
 
     asked = resources.asked
@@ -367,7 +367,7 @@ def _around(resources: Resources, **link: float) -> HostBudget:
 
 
 def planner_of(prepared: Prepared, memory_bytes: int) -> Planner:
-    """Return the planner of a question, for a budget: what the caller asks is what the planner is asked."""
+    """Return the planner of a question for a memory budget, with the caller's options."""
     arithmetic, resources = prepared.arithmetic, prepared.resources
     asked = resources.asked
     order: Any = asked.order

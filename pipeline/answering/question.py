@@ -28,9 +28,10 @@ from ..results.asked import AskedOf
 from ..results.proof import A, noted
 from ..trees.tree import Target
 
-# Before functions of so many cells are made dense, rows are thought of.
+# Cells of functions from which sparse tables are considered before the functions become dense.
 LARGE_CELLS = 1 << 22
-# Chains of small functions may stand for functions of more cells, where a sweep takes more than so many in all.
+# Cells of a function from which a chain of small functions may replace it, if the whole sweep has more than the second
+# number of cells.
 _WIDE_CELLS, _QUICK_CELLS = 1 << 12, 1 << 16
 
 Array = NDArray[Any]
@@ -55,14 +56,14 @@ def fingerprint(model: Model) -> str:
 
 
 def identity(model: Model, query: str, evidence: Mapping[int, int]) -> dict[str, Any]:
-    """Return what must be the same for a run to be continued, in any version that reads its format."""
+    """Return the facts that must be equal for a run to be continued, in any version that reads its format."""
     observed = {model.names[v]: int(s) for v, s in sorted(evidence.items())}
     return {"model": fingerprint(model), "query": query, "evidence": observed}
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of a model.
+    """A query of a model.
 
     Parameters
     ----------
@@ -73,7 +74,7 @@ class Question:
     soft : mapping of int to ndarray
         Likelihoods by variable.
     asked : Asked or None
-        What marginals are asked for; None for one value.
+        The requested marginals; None for a query with one value.
     outer : frozenset of int or None
         The variables that are counted or maximised over alone, once all others are eliminated; None for all.
     keeps_isolated : bool
@@ -107,7 +108,7 @@ class Question:
 
     @cached_property
     def reduced(self) -> tuple[Network, tuple[Target, ...] | None]:
-        """What preprocessing leaves to eliminate, and the sets of its variables that are read from tables."""
+        """The network that remains after preprocessing, and the sets of its variables whose tables are read."""
         query = QUERIES[self.query].swept
         if self.asked is None:
             network = reduce_model(self.weighted, query, self.hard, self.outer or ())
@@ -121,8 +122,8 @@ class Question:
     def chained(self) -> Question:
         """The question for tables: of a model where chains of small functions stand for very wide ones.
 
-        The question itself where there are none, where joints of whole functions are asked for, or where sweeping all
-        cells of these functions takes less.
+        Return the question itself if it has no chains, if joints of whole functions are requested, or if dense sweeps
+        of these functions take less work.
         """
         model = self.model if self.asked and self.asked.families else with_links(self.model, _WIDE_CELLS)
         if model is self.model:
@@ -132,11 +133,11 @@ class Question:
 
     @property
     def is_large(self) -> bool:
-        """Whether functions have so many cells that rows are thought of before they are made dense."""
+        """Whether functions have so many cells that sparse tables are considered before the functions become dense."""
         return self.reduced[0].cells >= LARGE_CELLS
 
     def told(self, found: A) -> A:
-        """Return an answer with the notes of the model, and with what was asked.
+        """Return an answer with the notes of the model and with the query.
 
         Raises
         ------
@@ -150,7 +151,7 @@ class Question:
         return asked
 
     def identity(self) -> dict[str, Any]:
-        """Return what must be the same for a run to be continued."""
+        """Return the facts that must be equal for a run to be continued."""
         names, asked = self.model.names, self.asked
         same = identity(self.model, self.query, self.hard)
         if self.outer is not None:
@@ -205,9 +206,9 @@ def question_of(
     Parameters
     ----------
     variables, joint, families
-        What marginals are asked for.
+        The requested marginals.
     project : names, path or None
-        Variables whose assignments alone are counted or summed over; by default those that the model's file names.
+        Variables to project a count or a sum on. By default the variables that the model's file names.
     maximize : names, path or None
         Variables of marginal MAP.
 

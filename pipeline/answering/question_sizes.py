@@ -1,4 +1,4 @@
-"""What a question is like before anything is planned: cells of a sweep, and what its tables take of memory."""
+"""Sizes of a question before anything is planned: cells of a sweep, and the memory of its tables."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .question import Question
 _CELL_BYTES = 8
 # A cell of a device takes this part of the time of one of this machine's cores.
 _DEVICE_SPEED = 1 << 10
-# What engines of optima take at least.
+# Minimum memory of engines for optima.
 _LEAST_BYTES = 1 << 22
-# Tables of so little are not compared with the memory that there is, which takes time to ask for.
+# Tables below this size are not compared with the free memory, because asking for the free memory takes time.
 _SMALL_BYTES = 1 << 30
 
 
@@ -29,14 +29,14 @@ def soon_swept_cells(question: Question, options: Options, most: int) -> float:
 
 
 def most_whole_cells(question: Question, options: Options, most: int) -> int:
-    """Return how many cells are swept without slices, whatever their tables: ``most``, or as many as a limit takes."""
+    """Return the maximum cells of a sweep without slices: ``most``, or fewer under a memory limit."""
     return most if options.memory is None else min(most, spare_bytes(question, options) // _CELL_BYTES)
 
 
 def is_whole(question: Question, options: Options, cells: float, largest_part: int) -> bool:
-    """Whether a sweep of so many cells of buckets is likely to fit memory without slices.
+    """Whether a sweep of this many cells of buckets probably fits in memory without slices.
 
-    One part in so many of the largest message of the first order is expected in memory.
+    The largest table in memory is assumed to be the largest message of the first order divided by this number.
     """
     if options.memory is None or cells * _CELL_BYTES <= (spare := spare_bytes(question, options)):
         return True
@@ -48,7 +48,7 @@ def is_whole(question: Question, options: Options, cells: float, largest_part: i
 
 
 def tables_fit(question: Question, options: Options) -> bool:
-    """Whether bounds have memory for the tables of what is left of the model, all dense."""
+    """Whether bounds have memory for all dense tables of the remaining model."""
     needed = _least_bytes(question.reduced[0])
     if options.memory is None:
         return needed < _SMALL_BYTES or needed <= default_memory_bytes()
@@ -56,7 +56,7 @@ def tables_fit(question: Question, options: Options) -> bool:
 
 
 def spare_bytes(question: Question, options: Options) -> int:
-    """Return what a model leaves of this machine's memory."""
+    """Return the memory of this machine beyond the model."""
     return max(Resources(options.without_folder()).host_bytes - question.model.nbytes, 0)
 
 
@@ -66,5 +66,5 @@ def rounded(question: Question) -> bool:
 
 
 def _least_bytes(network: Network) -> int:
-    """What bounds take at least: copies of the tables, and some rows or nodes."""
+    """Minimum memory of bounds: copies of the tables, and some rows or nodes."""
     return 2 * COPIES * 8 * network.cells + _LEAST_BYTES

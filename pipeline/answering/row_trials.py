@@ -26,7 +26,7 @@ A = TypeVar("A")
 
 # Before shorter sweeps rows are tried over the same tree: to search for one would take longer than the trial.
 _SEARCHED_SECONDS: Final = 20.0
-# Dense ways read the tables of all functions several times; a row takes as long as so many of their cells.
+# Cells of a function that take as long as one row. Dense methods read the tables of all functions several times.
 _CELLS_OF_A_ROW: Final = 20
 
 _LOG = logging.getLogger(__name__)
@@ -61,7 +61,10 @@ def rows_refused(resources: Resources, stored: bool) -> str:
 
 
 def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
-    """Return a question by rows for so much work, over the tree of its plan; None where they are no help."""
+    """Return the question with sparse tables over the tree of its plan, limited to ``most_work`` rows.
+
+    Return None if sparse tables do not help.
+    """
     plan = prepared.plan
     if plan is None or prepared.problem.rows is not None:
         return None
@@ -90,7 +93,7 @@ def trial_beside(prepared: Prepared, most_work: float) -> Prepared | None:
 
 
 def all_cells_seconds(plan: Plan) -> float:
-    """Return what a sweep is predicted to take; of a count all of its sweeps.
+    """Return the predicted seconds of a sweep; for a count, of all its sweeps.
 
     Steps back up a tree take longer than their nominal seconds: the marginals of mc2022_track1_029 3.4 s, predicted as
     3.8 and nominally 1.05.
@@ -99,7 +102,7 @@ def all_cells_seconds(plan: Plan) -> float:
 
 
 def sampled_seconds(trial: Prepared, run: Run[Any]) -> float:
-    """Return what a trial is expected to take, by samples of its tables: all sweeps of a count, in all slices."""
+    """Return the predicted seconds of a trial, estimated from samples of its tables, for all sweeps and slices."""
     from ..runs.row_samples import sampled_work
 
     plan = run.plan
@@ -168,7 +171,7 @@ def _smaller(prepared: Prepared, whole: Plan, error: RowsNoRoomError, stores: bo
 
 
 def room_for(prepared: Prepared) -> MemoryAccount | None:
-    """Return what tables of rows may take; None where all are dense."""
+    """Return the memory account of sparse tables; None if all tables are dense."""
     plan = prepared.plan
     if plan is None or plan.row_bounds is None:
         return None
@@ -177,13 +180,13 @@ def room_for(prepared: Prepared) -> MemoryAccount | None:
 
     margin = BudgetPolicy.current().margin_bytes if plan.rows_stored else 0
     allowed = prepared.memory_bytes
-    if plan.rows_stored and plan.device:  # what stays in memory between steps is on the host
+    if plan.rows_stored and plan.device:  # tables that stay in memory between steps are on the host
         allowed = min(allowed, prepared.resources.host_bytes)
     return MemoryAccount(allowed - plan.model_bytes - plan.leaf_bytes - margin, prepared.most_work)
 
 
 def work_of(prepared: Prepared, room: MemoryAccount | None) -> RowsWork | None:
-    """Return what a sweep took that kept its account in this process."""
+    """Return the work of a sparse sweep that kept its account in this process."""
     if room is None or not room.tables:
         return None
     rows, cells = room.largest

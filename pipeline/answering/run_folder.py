@@ -97,7 +97,7 @@ def opened(path: Place) -> Iterator[RunDir]:
         rundir = RunDir(path)
     except StorageError as error:
         raise IncompatibleRunError(str(error)) from None
-    with rundir.lock:  # whose end no signal comes before, as it may before a call of our own
+    with rundir.lock:  # a signal before a call of our own cannot skip the end of this block
         try:
             yield rundir
         except DiskFullError as error:
@@ -147,7 +147,7 @@ def _unreachable(error: UnreachableError, path: Place | None) -> StoppedError:
 
 # Where the layers of a search may be, and run directories of bounds.
 
-# What is free is for others too, where nothing is said.
+# By default other programs get the rest of the free disk.
 _PART = 2
 
 
@@ -244,7 +244,7 @@ class RunFolder:
 
     @property
     def stored_plan(self) -> dict[str, Any] | None:
-        """What it holds of the plan of a sweep."""
+        """The stored facts of a sweep's plan."""
         stored = self.rundir.read_plan()
         plan: dict[str, Any] | None = stored and stored["plan"]
         return plan
@@ -274,7 +274,7 @@ class RunFolder:
         self.rundir.write_plan(told, __version__)
 
     def bounds(self) -> Mapping[str, Any] | None:
-        """Return what was known of an optimum when the last search ended."""
+        """Return the bounds of an optimum that the last search stored."""
         return self.rundir.read_bounds()
 
     def improve(self, known: Callable[[], Result]) -> None:

@@ -98,7 +98,7 @@ def tried_in(folder: RunFolder | None, trial: Prepared, notes: list[str]) -> Ans
 
 
 def written(folder: RunFolder, run: Callable[[], Answer]) -> Answer:
-    """Run, and write the answer into a run directory, with what its steps took."""
+    """Run, and write the answer and the seconds of its steps into a run directory."""
     from ...tasks.boxes.box import told_steps
 
     with timed_steps() as spent:
@@ -109,7 +109,7 @@ def written(folder: RunFolder, run: Callable[[], Answer]) -> Answer:
 
 @contextmanager
 def _refused_again(prepared: Prepared) -> Iterator[None]:
-    """Say where a refusal is that of a stored plan, which other budgets do not change."""
+    """Extend a refusal if it is caused by a stored plan, because another budget cannot change a stored plan."""
     try:
         yield
     except BudgetError as error:
@@ -205,7 +205,7 @@ def _none_kept(plan: Plan, least: int) -> Iterator[str]:
 
 
 def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> Run[Any]:
-    """Return what runs of a prepared question, in a pool."""
+    """Return the run of a prepared question in a pool."""
     plan, resources, problem = prepared.plan, prepared.resources, prepared.problem
     run = Run(prepared.network, plan, problem, prepared.arithmetic, pool, compiled=False)
     if plan is None:
@@ -228,7 +228,7 @@ def run_of(prepared: Prepared, pool: Pool, progress: Progress | None = None) -> 
 
 
 def accumulated(progress: Progress, planned: int) -> Callable[[int], None]:
-    """Return what adds up bytes done and reports them."""
+    """Return a function that adds up finished bytes and reports them."""
     done = 0
 
     def report(count: int) -> None:

@@ -40,8 +40,8 @@ from .question_sizes import spare_bytes, tables_fit
 if TYPE_CHECKING:
     from ..queries.sum_diagrams import DiagramBudget, SumElimination, Table, Total
 
-# Their order is searched for nominally so many seconds, for which the search is compiled if it has to be: without it
-# linkage_16 has 2^47 cells, with it 2^27.
+# Nominal seconds of the search for an order. Its loops are compiled if necessary, because the search can reduce the
+# cells by many orders of magnitude.
 _ORDER_SECONDS = 0.5
 # Logarithms of a count and of its sum in floats agree to this.
 _AGREES = 1e-6
@@ -59,16 +59,16 @@ class DiagramSum:
     started : float
         When the question was asked, by the clock of ``time.perf_counter``.
     reserved_bytes : int
-        What others take of the memory.
+        Memory used by others.
     join_part : float
         They are hopeless where a large join has more than this part of its dense cells.
     kept_part : float
-        What waits for the next turn may take this part of the memory, as a sweep may need it meanwhile.
+        Part of the memory for diagrams that wait for the next turn, because a sweep may need the rest.
 
     Attributes
     ----------
     failure : str
-        What the last turn failed for.
+        The reason why the last turn failed.
     hopeless : bool
         Whether further turns cannot help.
     """
@@ -86,7 +86,7 @@ class DiagramSum:
     _sums: _Sums | None = None
 
     def run(self, edges: float, stop: Callable[[], bool] = bool) -> Result | None:
-        """Go on with so many edges more; None if they do not suffice.
+        """Continue with ``edges`` more edges; return None if they do not suffice.
 
         The first turn takes the order that is found at once. A better one is searched for before the second, which
         begins anew, and only what is too much in that order is hopeless.
@@ -98,7 +98,7 @@ class DiagramSum:
         return found
 
     def forced(self) -> Result:
-        """Answer, whatever it takes but memory.
+        """Return the answer, with no limit except memory.
 
         Raises
         ------
@@ -117,12 +117,12 @@ class DiagramSum:
 
     @property
     def held_bytes(self) -> int:
-        """What waits in memory for the next turn."""
+        """Bytes of the diagrams that wait for the next turn."""
         return 0 if self._sums is None else self._sums.held
 
     @property
     def memory_bytes(self) -> int:
-        """What diagrams may take beside the model, and beside a sweep on a device."""
+        """Memory for diagrams in addition to the model and to a sweep on a device."""
         return max(spare_bytes(self.question, self.options) - self.reserved_bytes, 0)
 
     @property
@@ -166,7 +166,7 @@ class DiagramSum:
 
         planned = time.perf_counter()
         budget = DiagramBudget(self.memory_bytes, **limits)
-        # only what ran out of edges or time can be gone on with: a table that raised is missing in what waits
+        # only a sum that ran out of edges or time can be resumed: after an exception a table is missing
         sums, self._sums = self._sums, None
         if sums is None or sums.order != order:
             sums = _Sums(self.network, order, budget)
@@ -220,7 +220,9 @@ class DiagramSum:
 
 @dataclass
 class _Sums:
-    """Sums over all assignments of a network, in one order; those that are made are kept, and how far the last got.
+    """Sums over all assignments of a network, in one order.
+
+    Finished sums are cached, with the progress of the last sum.
 
     Parameters
     ----------
@@ -254,8 +256,10 @@ class _Sums:
 
     @property
     def seconds_left(self) -> float:
-        """CPU seconds that are left: of a count those of its sums, as many edges each as the first; of one sum those of
-        the cells of its buckets, at its pace.
+        """Remaining CPU seconds.
+
+        For a count: the remaining sums, each with as many edges as the first. For a single sum: the remaining cells of
+        its buckets, at its present pace.
         """
         if not self.most:
             return self._seconds_of_one
@@ -274,7 +278,7 @@ class _Sums:
 
     @cached_property
     def _done(self) -> list[float]:
-        """Which part of the cells of all buckets is joined once so many variables are eliminated."""
+        """Return the fraction of all bucket cells that is joined after each number of eliminated variables."""
         cells = cells_of_buckets(self.network.dims, self.network.scopes, self.order)
         done = [*accumulate([cells[v] for v in self.order], initial=0.0)]
         return [each / done[-1] for each in done]
@@ -284,7 +288,7 @@ class _Sums:
         return DiagramWork(len(self.totals), total.edges, total.nodes, total.error)
 
     def in_floats(self, arithmetic: Arithmetic[Any]) -> tuple[Total, float]:
-        """Return the sum of what an arithmetic of floats has for tables, and the logarithm of its scale."""
+        """Return the sum of an arithmetic in floats, and the logarithm of its scale."""
         found = self._total(lambda: self._floats(arithmetic), 0)
         return found, math.fsum(self.scales)
 

@@ -1,4 +1,4 @@
-"""Bounds on an optimum while they close, in the model's own values, for whoever watches then or looks later."""
+"""Bounds on an optimum while they close, in the model's own values, for listeners and for later inspection."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Watcher:
         self._tell()
 
     def begins(self, way: str) -> None:
-        """Tell what is tried now."""
+        """Report the method that is tried now."""
         self.way = way
         self._tell()
 
@@ -87,7 +87,7 @@ class History:
     _totals: list[tuple[float, int, int | None]] = field(default_factory=list)
 
     def add(self, lower: int, total: int | None) -> None:
-        """Take the least total that is possible and the best that was found; those of before are not kept twice."""
+        """Record the least possible total and the best total found, unless both are unchanged."""
         if self._totals and self._totals[-1][1:] == (lower, total):
             return
         before = self.earlier[-1][0] if self.earlier else 0.0
@@ -101,7 +101,7 @@ class History:
 
 
 def _ends(at_least: Callable[[int], Bounds], lower: int, total: int | None) -> tuple[Number | None, Number | None]:
-    """Return what the optimum lies between; where the most is asked for the proved bound is the upper one."""
+    """Return the interval of the optimum. If the file maximises, the proved bound is the upper one."""
     proved = at_least(lower)
     best = Bounds("optimum", "bounded") if total is None else at_least(total)
     if proved.lower is None:

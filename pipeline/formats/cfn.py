@@ -150,7 +150,9 @@ def _decimals(reader: Reader, tables: Sequence[CfnTable]) -> int:
 
 
 def _stored_given(function: CfnGlobal, decimals: int, reader: Reader) -> dict[str, Any]:
-    """Return the parameters of a global cost function in stored costs; those of a nested network as they are."""
+    """Return the parameters of a global cost function in stored costs; the parameters of a nested network stay
+    unchanged.
+    """
 
     def stored(number: Number) -> int:
         return int(scaled([number], decimals, reader.maximize, reader.bound)[0])
@@ -216,7 +218,7 @@ def _function(table: CfnTable, costs: StoredCosts, reader: Reader) -> Function:
 
 
 def _lists_twice(rows: NDArray[np.integer[Any]], function: Function) -> bool:
-    """Whether some rows are equal, of which a function has one."""
+    """Whether some rows are equal; a function may hold each row only once."""
     if function.rows is not None:
         return len(function.rows) < len(rows)
     listed = np.zeros(function.values.shape, dtype=bool)
@@ -240,8 +242,8 @@ _WORD = re.compile(r"[^\W\d][\w.+-]*")
 
 @dataclass(frozen=True, eq=False)
 class _File:
-    """A model as it is written: names, values (None where they count from 0), where totals are forbidden, and by what
-    cost.
+    """A model as it is written: names, values (None if they count from 0), the total from which assignments are
+    forbidden, and the cost for forbidding.
     """
 
     model: Model

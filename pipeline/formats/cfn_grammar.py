@@ -1,7 +1,7 @@
 """The grammar of .cfn files: sections, variables and functions, with costs as written.
 
-Files in use leave out quotes, commas and colons, and repeat names, so commas and colons only separate
-here, and the reader walks the tokens instead of asking for strict JSON.
+Real files omit quotes, commas and colons, and repeat names. Commas and colons are therefore only separators, and the
+reader walks over tokens instead of parsing strict JSON.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class CfnTable:
     rows : ndarray, shape (costs, arity), optional
         The states of each cost; None for a full table.
     default : number, optional
-        The cost of what is not listed.
+        Cost of tuples that are not listed.
     lender : str
         The function whose costs these are, while it is still to come.
     """
@@ -75,7 +75,7 @@ class CfnGlobal:
 
 @dataclass
 class Reader:
-    """What has been read of a file so far."""
+    """The parts of a file read so far."""
 
     tokens: Tokens
     name: str = ""
@@ -86,7 +86,7 @@ class Reader:
     labels: list[dict[str, int] | None] = field(default_factory=list)
     tables: list[CfnTable | CfnGlobal] = field(default_factory=list)
     borrowers: dict[str, list[int]] = field(default_factory=dict)
-    """Tables whose costs are those of a function by name that comes later."""
+    """Tables that use the costs of a named function defined later."""
     depth: int = 0
     """In how many networks this one is nested."""
 
@@ -103,7 +103,7 @@ class Reader:
         if tokens.peek(at) in ("{", "["):
             raise tokens.fail(at, "problem, variables or functions", "an object without names, which is not read")
         seen: set[str] = set()
-        # Published files lack the last brace, so the end of the file does as well.
+        # Some published files omit the last brace, so the end of the file is accepted instead.
         while at < len(tokens) and tokens.items[at] != "}":
             key = self.key(at)
             self._once(key, seen, at)
@@ -172,7 +172,7 @@ class Reader:
     def _domain(self, at: int) -> int:
         tokens = self.tokens
         if tokens.peek(at) != "[":
-            # of an interval, whose states are its numbers from 0, the size is negative
+            # an interval has a negative size; its states are its numbers from 0
             interval = tokens.peek(at).startswith("-")
             low, high = (-MAX_DOMAIN, -1) if interval else (1, MAX_DOMAIN)
             self.dims.append(abs(tokens.integer(at, "a domain size", low, high)))
@@ -206,7 +206,7 @@ class Reader:
             elif name in self.borrowers:
                 self._lend(table, self.borrowers.pop(name))
         for borrowers in self.borrowers.values():
-            expected = "a list of costs, or the name of a function with one that comes later in the file"
+            expected = "a list of costs, or the name of a later function with a list of costs"
             raise tokens.fail(self.tables[borrowers[0]].at, expected)
         return at + 1
 

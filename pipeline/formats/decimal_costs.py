@@ -81,7 +81,7 @@ def scaled(numbers: Sequence[Number], decimals: int, maximize: bool, bound: Numb
     return np.array([_stored(number, decimals, sign, bound) for number in numbers], dtype=np.int64)
 
 
-#: What a model notes where :func:`are_read_as_infinite`.
+#: Text of the note if :func:`are_read_as_infinite`.
 READ_AS_INFINITE = "are read as infinite, as in other programs: if they are finite, use a larger cost unit"
 
 
@@ -93,9 +93,9 @@ def are_read_as_infinite(
     Parameters
     ----------
     numbers, default
-        Costs of a function as the file gives them, and the cost of what it does not list.
+        Costs of a function as the file gives them, and the cost of unlisted tuples.
     stored : ndarray
-        What became of the numbers.
+        The stored costs.
     bound : number, optional
         From where on totals are forbidden.
     """

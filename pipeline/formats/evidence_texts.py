@@ -1,7 +1,7 @@
 """What ``--evidence`` gives: files, and lists of ``x=v`` pairs.
 
-A list is read with the names and labels of the model at hand, as these may have commas, blanks and signs of equality:
-of a label that is there all of it is taken. What can be read in several ways is refused; quotes decide, as in CSV.
+A list is read with the names and labels of the given model, because these may contain commas, blanks and equals signs.
+A known label is taken whole. A text that can be read in several ways is refused; quotes decide, as in CSV.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _List:
             return
 
     def _failed(self) -> tuple[Pair, ...]:
-        """Say what is wrong, as if no name and no label had a comma."""
+        """Raise the error, under the assumption that no name and no label has a comma."""
         if self.text.count('"') % 2:
             raise ModelError(f"the evidence {self.text!r} has a quote that is not closed")
         for item in filter(None, map(str.strip, _BETWEEN.split(self.text))):

@@ -1,4 +1,4 @@
-"""What is tuned of reading and writing files: blocks, and what an untrusted file may ask for. Pure."""
+"""Tuned numbers of reading and writing files: sizes of blocks, and limits for untrusted files. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FormatPolicy(Policy):
     predicate_rows_part : int
         Rows are kept where they are at most one part in this many of all assignments.
     chained_cells : int
-        A distribution that takes its parents one after another is a table of at most this many entries: half a
-        megabyte, of which every question can be asked. Larger ones are chains of hidden variables.
+        Maximum entries of a table for a distribution that takes its parents one after another: half a megabyte, which
+        any query can handle. Larger distributions become chains of hidden variables.
     global_table_cells : int
         A global cost function of at most this many assignments is one table; of more, a chain of hidden variables.
     machine_states : int

@@ -1,4 +1,4 @@
-"""The table of formats: what is read and written, and what for; and what is known, but not read."""
+"""The table of formats: supported formats with their purpose, and known formats that are not supported."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 @public
 def formats() -> list[dict[str, Any]]:
-    """Return a row for each format of models, in the order in which they are told apart.
+    """Return one row for each model format, in the order of recognition.
 
     Returns
     -------
     list of dict
-        ``suffixes`` of its files, whether it is ``read`` and ``written``, and ``about`` it, what it is for.
+        ``suffixes`` of its files, whether the format is ``read`` and ``written``, and ``about``: its purpose.
     """
     return [
         {
@@ -33,7 +33,8 @@ def formats() -> list[dict[str, Any]]:
 
 
 def unread_formats() -> list[dict[str, Any]]:
-    """Return a row for each kind of file that is known and not read: its suffixes, what it is, what to do instead."""
+    """Return one row for each known but unsupported kind of file: its suffixes, its description, and the alternative.
+    """
     return [
         {"suffixes": list(suffixes), "what": kind.what, "instead": kind.instead}
         for kind, suffixes in unread_kinds().items()

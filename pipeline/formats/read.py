@@ -118,7 +118,7 @@ def variables_of(model: Model, given: str | os.PathLike[str] | Iterable[str]) ->
 
 __all__ = ["given_model", "load", "load_any", "load_dcop", "load_evidence", "load_named", "variables_of"]
 
-# Every state has a place in a few arrays of integers, whatever is asked.
+# Bytes of a state in a few integer arrays, for any query.
 _STATE_BYTES = 32
 
 
@@ -141,7 +141,7 @@ def load(
     FormatError
         If a file cannot be read, is malformed, is of no known format, or its name and content contradict each other.
     BudgetError
-        If reading takes more than ``memory``, by default most of what is free.
+        If reading takes more than ``memory``, by default most of the free memory.
     DeadlineError
         If the deadline of :func:`~.text.source.reading_within` passes.
     """
@@ -179,7 +179,7 @@ def load_dcop(
     ModelError
         If the model holds probabilities, or a variable has no agent.
     BudgetError
-        If reading takes more than ``memory``, by default most of what is free.
+        If reading takes more than ``memory``, by default most of the free memory.
     """
     found = load_any(path, memory)
     if agents_path is not None:
@@ -234,7 +234,7 @@ def _check_states(source: Source, model: Model) -> None:
 
 
 def load_evidence(path: str | os.PathLike[str], model: Model) -> dict[int, int]:
-    """Read an evidence file, or that of an example by its name, into variable index → state index.
+    """Read an evidence file, or the evidence of an example by its name, into variable index → state index.
 
     Raises
     ------

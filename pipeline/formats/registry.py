@@ -33,7 +33,8 @@ class Format:
     suffixes : tuple of str
         Of its files and of no others.
     shared : tuple of str
-        Of its files, and of those of other formats or of other kinds. Where several formats share one, content decides.
+        Suffixes of its files, and suffixes that it shares with other formats or kinds. For a shared suffix, the content
+        decides.
     signature : str
         Pattern for the beginning of files that no file of another format has; empty if there is none.
     beginnings : tuple of str
@@ -44,9 +45,9 @@ class Format:
         From a model, or a distributed problem where agents are kept, to a
         :class:`~.text.written_words.WrittenFile`; empty if the format is not written.
     keeps : frozenset of {"names", "agents"}
-        What a written file has of a problem, beside its functions.
+        Parts of a problem that a written file keeps, in addition to its functions.
     about : str
-        What it is for and what of it is read, in Markdown, for tables of formats.
+        Purpose and supported features, in Markdown, for tables of formats.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Format:
         return found
 
     def write(self, problem: Model | Dcop) -> WrittenFile:
-        """Return what a file is to hold."""
+        """Return the content of a file for a problem."""
         written: WrittenFile = _function(self.writer)(problem)
         return written
 
@@ -198,7 +199,8 @@ FORMATS = (
         "a pseudo-Boolean problem (.opb or .wbo)",
         "linear.opb:read_opb",
         suffixes=(".opb", ".wbo"),
-        # not possessive: before Python 3.11.5, such a repetition fails where a lookahead within it does
+        # The repetition is not possessive: before Python 3.11.5 a possessive repetition fails if a lookahead inside it
+        # fails.
         signature=r"(?:\s|\*(?!\s*#variable=)[^\n]*\n)*(?:\*\s*#variable=|(?:min|max|soft)\s*:)",
         about="pseudo-Boolean: products of literals, constraints hard or at a cost",
     ),
@@ -257,7 +259,7 @@ FORMATS = (
         "FlatZinc (.fzn)",
         "flatzinc.flatzinc:read_flatzinc",
         suffixes=(".fzn",),
-        about="what MiniZinc compiles to: integers and booleans, sums, tables, elements, counts, circuits, schedules, "
+        about="MiniZinc's compiled models: integers and booleans, sums, tables, elements, counts, circuits, schedules, "
         "reified comparisons, an objective",
     ),
     Format(
@@ -289,7 +291,7 @@ FORMATS = (
 _SUFFIXES = tuple(dict.fromkeys(suffix for form in FORMATS for suffix in (*form.suffixes, *form.shared)))
 _NAMED = tuple(suffix for suffix in _SUFFIXES if suffix not in (".json", ".xmlbif", ".yml", ".dnet", ".bqp"))
 _KNOWN = f"a {', '.join(_NAMED[:-1])} or {_NAMED[-1]} model"
-# Names of formats of which one may be called as the other: JSON is YAML, and logarithms are told by the name alone.
+# Pairs of formats whose names are interchangeable: JSON is YAML, and only the name marks logarithms.
 _ALIKE = {
     ("a problem of pyDCOP (.yaml)", "JSON, as a .cfn is"),
     ("a model of natural logarithms (.LG)", "a model of the UAI format (.uai)"),
@@ -340,7 +342,7 @@ def detect_format(source: Source) -> Format:
 
 
 def _signed(head: str) -> Format | None:
-    """Return the format of which a file has the signature."""
+    """Return the format whose signature a file has."""
     return next((form for form in FORMATS if form.has_signature(head)), None)
 
 

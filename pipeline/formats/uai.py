@@ -71,8 +71,8 @@ def factors(tokens: Tokens, log: float) -> Iterator[Function]:
         yield dense_function((), np.array(math.exp(log / count)))
 
 
-# pyAgrum writes comments behind a number sign: the variable's name after a scope of a Bayesian network, whose
-# tables it lists with the first parent fastest, not slowest as the format has it.
+# pyAgrum writes comments after a number sign: the variable's name after a scope of a Bayesian network. These tables
+# list the first parent fastest, although the format lists it slowest.
 _AGRUM = re.compile(rb"^[0-9][0-9 ]*   # \S", re.MULTILINE)
 # pgmpy writes tables with the first variable of the scope fastest, and nothing else beside the numbers.
 _PGMPY = re.compile(rb"BAYES\n\d+\n\d+(?: \d+)*\n\d+\n(?:\d+(?: \d+)+\n)+\n\d+\n")
@@ -92,9 +92,9 @@ _LOGS = ("entries are read as natural logarithms, as in .LG files, because some 
 def read_uai(source: Source) -> Model:
     """Read a .uai file; in a ``BAYES`` file the last variable of each scope is the child.
 
-    In an .LG file entries are natural logarithms, and in one that is named neither if some are negative. Tables are in
-    row-major order, the last variable of a scope fastest (UAI 2008 evaluation); the order in which pgmpy writes them is
-    recognised.
+    In an .LG file entries are natural logarithms. In a file with any other name they are logarithms if some are
+    negative. Tables are in row-major order, with the last variable of a scope fastest (UAI 2008 evaluation). The order
+    of pgmpy's tables is recognised.
 
     Returns
     -------
@@ -146,7 +146,7 @@ def read_uai(source: Source) -> Model:
 
 
 def refusal(tokens: Tokens, places: list[int]) -> Refuse:
-    """Return what makes the error at a table, or at the end where one is missing."""
+    """Return a function that builds the error at a table, or at the end for a missing table."""
     return lambda f, *what: tokens.fail(len(tokens) if f is None else places[f], *what)
 
 

@@ -59,7 +59,7 @@ class _WcspReader:
 
     @property
     def highest(self) -> int:
-        """The stored cost of what is forbidden."""
+        """The stored cost of forbidden assignments."""
         return min(self.file_top, FORBIDDEN)
 
     def function(self) -> None:
@@ -169,7 +169,7 @@ class _WcspReader:
         return rows.astype(state_dtype(dims)), np.minimum(costs, self.highest)
 
     def _cost(self, at: int) -> int:
-        """Read a cost; what is forbidden becomes the cost for that."""
+        """Read a cost; a forbidden cost becomes the stored cost of forbidden assignments."""
         cost = self.tokens.integer(at, "a cost")
         if FORBIDDEN <= cost < self.file_top:
             raise self.tokens.fail(at, f"a cost below {FORBIDDEN} or of at least the top")
@@ -249,7 +249,7 @@ def _notes(reader: _WcspReader) -> Iterator[str]:
 
 
 def _domains(tokens: Tokens, at: int, n_vars: int) -> tuple[int, ...]:
-    """Return domain sizes; a negative one is that of an interval, whose states are its numbers from 0."""
+    """Return domain sizes. A negative size belongs to an interval, whose states are its numbers from 0."""
     take_variables(tokens, n_vars)
     dims = tokens.integers(at, at + n_vars, "a domain size")
     for v, size in enumerate(dims):
@@ -285,7 +285,7 @@ class _Shifted:
 
 
 def _shifted(model: Model) -> _Shifted:
-    """Subtract the least cost of every function with a negative one from it, and all of these from the top.
+    """Subtract the least negative cost of every function from the function, and the sum of these from the top.
 
     Raises
     ------
@@ -305,7 +305,7 @@ def _shifted(model: Model) -> _Shifted:
 
 
 def _raised(function: Function, high: int, by: int) -> Function:
-    """Add to all costs that are not forbidden, of which none is higher than the one given."""
+    """Add a number to all allowed costs; ``high`` is the greatest of them."""
     allowed = function.values < FORBIDDEN
     if high + by >= FORBIDDEN:
         raise ModelError("the model cannot be written as .wcsp: costs of a function are 2**62 or more apart")

@@ -30,10 +30,11 @@ from .text.written_words import WrittenFile, counted, lost_of_agents
 def save(model: Model | Dcop, path: str | os.PathLike[str]) -> tuple[str, ...]:
     """Write a model as its name says: .uai, .bif, .net, .wcsp, .cfn, .xml (XCSP 2.1) or .yaml (pyDCOP), or packed.
 
-    The file appears whole or not at all. Beside a .wcsp or .cfn of a distributed problem, ``NAME.agents.yaml`` says
-    who owns what, unless every variable has an agent of its name; :func:`load_dcop` takes it. In .xml and .yaml a
-    model without agents gets one for every variable. Returns what is not as in the model, in sentences: names, labels
-    and evidence have no place in .uai and .wcsp, whose costs are integers of at least 0 to be minimised.
+    The file is written atomically. For a distributed problem in .wcsp or .cfn, ``NAME.agents.yaml`` stores the owners
+    of variables, unless every variable has an agent with its name; :func:`load_dcop` takes this file. In .xml and .yaml
+    a model without agents gets one agent per variable. Returns notes about differences from the model, one sentence
+    each: .uai and .wcsp have no place for names, labels and evidence, and costs in .wcsp are integers of at least 0 to
+    be minimised.
 
     Raises
     ------
@@ -66,7 +67,7 @@ def _write(partial: Path, target: Path, lines: Iterable[str]) -> None:
     with ExitStack() as stack:
         plain = stack.enter_context(partial.open("wb", buffering=policy.written_bytes))
         file = stack.enter_context(_compressed(plain, target.suffix.lower()))
-        if file is not plain:  # compressors take long for each of many small pieces
+        if file is not plain:  # compressors are slow on many small pieces
             file = stack.enter_context(BufferedWriter(file, policy.written_bytes))
         for line in lines:
             file.write(f"{line}\n".encode())
@@ -79,7 +80,7 @@ def _compressed(plain: BinaryIO, suffix: str) -> AbstractContextManager[Any]:
 
 
 def _written(problem: Model | Dcop, form: Format, suffix: str) -> WrittenFile:
-    """Return what a file is to hold, with all that it does not keep."""
+    """Return the content of a file, with notes about all parts that it does not keep."""
     if "agents" in form.keeps:
         dcop = with_agents(problem)
         if not dcop.model.names:

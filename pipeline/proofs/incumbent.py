@@ -1,4 +1,4 @@
-"""The incumbent: what is known of an optimum (bounds, the best assignment), and the network that is left of it."""
+"""The incumbent: the bounds and the best assignment of an optimum, and its remaining network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ OnAssignment = Callable[[CostNetwork, States], None]
 
 
 class Holder(Protocol):
-    """What holds memory between two turns."""
+    """An object that holds memory between two turns."""
 
     @property
     def nbytes(self) -> int:
@@ -33,7 +33,7 @@ class Holder(Protocol):
 
 
 class Sharper(Protocol):
-    """A prover that shifts costs of the network, such that others have an easier one."""
+    """A prover that shifts costs of the network, so that the network becomes easier for other provers."""
 
     @property
     def sharpened(self) -> CostNetwork | None:
@@ -48,7 +48,7 @@ class Sharper(Protocol):
 
 @dataclass
 class Incumbent:
-    """What all provers know together of the least total below ``upper``, and the network as far as it was prepared.
+    """The results shared by all provers: the least total below ``upper``, and the network as far as it is prepared.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Incumbent:
     done, prover
         Whether nothing is left to search, and the name of the prover that completed the proof.
     small : CostNetwork
-        What preparation made of the network.
+        Report of the network's preparation.
     order : tuple of int
         Of its variables, the first to be eliminated first; empty while none was looked for.
     nearby : tuple of int or None
@@ -78,13 +78,13 @@ class Incumbent:
         Layers of rows of ``small`` in this order that an earlier search finished, for the prover that goes on with
         them.
     holders : dict
-        By name, what holds memory between two turns.
+        Objects that hold memory between two turns, by name.
     listeners : list of callable
-        Are told every assignment of a prepared network, and that network.
+        Called with every assignment of a prepared network, and with this network.
     reports : list of Report
         What preparations did.
     tried : dict
-        CPU seconds by prover, and those of the preparation.
+        CPU seconds by prover, and of the preparation.
     uncompiled : dict
         Provers that were left out, because their loops would not have been compiled in time.
     pending : dict
@@ -120,7 +120,7 @@ class Incumbent:
         self.small = self.network
 
     def outcome(self) -> Outcome:
-        """Return what is known."""
+        """Return the present bounds and the best assignment."""
         if self.done and self.best is None:
             return Outcome(self.lower if self.upper is None else self.at_least(self.upper), feasible=False)
         lower = self.lower if self.total is None else min(self.lower, self.total)
@@ -128,11 +128,11 @@ class Incumbent:
 
     @property
     def spent(self) -> float:
-        """CPU seconds since the beginning, without those that compiling took."""
+        """CPU seconds since the beginning, without the seconds of compilation."""
         return working_seconds() - self.started
 
     def is_over(self) -> bool:
-        """Whether the proof is complete, or to end with what is known."""
+        """Whether the proof is complete, or should end with the present bounds."""
         return self.done or self.limits.stop()
 
     @property
@@ -142,7 +142,7 @@ class Incumbent:
 
     @property
     def memory_bytes(self) -> int:
-        """What is left for a prover while the others wait for their next turn."""
+        """Memory left for one prover while the others wait for their next turn."""
         return self.limits.memory_bytes - sum(holder.nbytes for holder in self.holders.values())
 
     def is_much(self, holder: Holder) -> bool:
@@ -174,13 +174,15 @@ class Incumbent:
             (self.pending if error.pending else self.uncompiled)[name] = None
 
     def at_least(self, lower: int) -> int:
-        """Return the least total that there can be by a bound, which holds of what is below the cut-off."""
+        """Return the least possible total that follows from a bound on the totals below the pruning value."""
         return self.network.totals.at_least(lower if self.upper is None else min(lower, self.upper))
 
     def closed_since(self, lower: int, upper: int | None) -> float:
-        """The part of the gap that is closed since the bounds were these; what is far open counts by its lower end.
+        """Return the fraction of the gap closed since the bounds were these.
 
-        The first assignment closes all of it: what found one goes on to better ones.
+        A gap without an upper bound counts by its lower end.
+
+        The first assignment counts as the whole gap, because its prover continues towards better assignments.
         """
         if self.upper is None:
             return (self.lower - lower) / max(self.lower - self.small.constant, 1)
@@ -188,7 +190,7 @@ class Incumbent:
             return 1.0
         return (self.lower - lower + upper - self.upper) / max(upper - lower, 1)
 
-    # What provers report before their turn ends.
+    # Reports of provers before their turn ends.
 
     def raise_lower(self, lower: int, total: int | None = None) -> None:
         """Take a bound; the total is ignored, as assignments are offered."""
@@ -217,7 +219,7 @@ class Incumbent:
             self.limits.on_bounds(self.lower, self.total)
 
     def take_outcome(self, outcome: Outcome, prover: str) -> None:
-        """Take what a turn ended with, of the prepared network."""
+        """Take over the outcome of a turn on the prepared network."""
         if outcome.states is not None:
             self.nearby = outcome.states
             self.offer(outcome.states)
@@ -227,7 +229,7 @@ class Incumbent:
             self.finish(prover)
         self.limits.on_bounds(self.lower, self.total)
 
-    # What was found out elsewhere.
+    # Results of other processes.
 
     def cut(self, upper: int | None) -> bool:
         """Search only below a total that was found elsewhere; forget an assignment that is not below it."""
@@ -240,7 +242,9 @@ class Incumbent:
         return True
 
     def take(self, lower: float, states: States | None, prover: str) -> None:
-        """Take what was proved and found elsewhere: no total is below `lower`, inf if none is below the cut-off."""
+        """Take over results of another process: no total is below `lower`; inf means that none is below the pruning
+        value.
+        """
         if states is not None:
             self.improve(states)
         if lower < math.inf:

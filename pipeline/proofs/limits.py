@@ -1,4 +1,4 @@
-"""How far a proof goes, what it asks of its caller, and what comes out of it."""
+"""Limits of a proof, its callbacks, and its outcome."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Outcome:
 
 
 OnBounds = Callable[[int, int | None], None]
-"""Is told a proven lower bound, and the total of the best assignment so far."""
+"""Called with a proved lower bound and the total of the best assignment so far."""
 
 
 class PlannedElimination(Protocol):
@@ -75,7 +75,7 @@ class ProofLimits:
     eliminate : callable
         Plans the elimination of all cells.
     stop : callable
-        Whether to end with what was proved.
+        Returns whether to end with the present bounds.
     on_bounds : callable
         Told a lower bound and the total of the best assignment, whenever one improved.
     on_states : callable

@@ -1,9 +1,9 @@
 """The portfolio of all provers: from a network to its optimum, by whichever prover gets there.
 
-It is not known beforehand which representation stays small, so every prover is tried for a while, then for twice as
-long, each with the bounds that the others left (an assignment makes all of them faster). An elimination of all cells
-comes in as soon as it is predicted to take less than what was spent. Before all of them have turns, the portfolio opens
-with preparation and with what solves an easy network on the way there.
+The size of a representation is unknown beforehand. Every prover is therefore tried for a while, then for twice as long,
+with the bounds of the other provers; an assignment makes all of them faster. A sweep of all cells starts as soon as its
+predicted time is less than the time spent. Before all provers take turns, the portfolio prepares the network and tries
+the methods that solve easy networks.
 """
 
 from __future__ import annotations
@@ -156,15 +156,16 @@ class Opening:
             self._sweep(self.known.small, math.inf)
 
     def _sweep_early(self) -> None:
-        """Sweep every cell where that takes less than the glance that would come next."""
+        """Sweep every cell if this takes less time than the next short run."""
         policy = ProverPolicy.current()
         self._sweep_searched(policy.early_cells, policy.early_sweep_seconds)
 
     def _sweep_searched(self, most_cells: float, most_seconds: float) -> None:
         """Sweep every cell where a short search finds a tree with which that takes no more seconds.
 
-        What preparation joins may take more than it saves: the network is swept as it was, where that is smaller.
-        It is searched for where an order that is found at once has no more cells, and again once that has far fewer.
+        Preparation may join functions at a cost that exceeds its savings. The original network is swept if it is
+        smaller. A tree is searched if an order found quickly has at most ``most_cells`` cells, and again once this
+        number has decreased much.
         """
         policy, known, smallest = ProverPolicy.current(), self.known, self._smallest(most_cells)
         if smallest is None:
@@ -182,7 +183,8 @@ class Opening:
             self._sweep(network, policy.short_sweep_seconds)
 
     def _smallest(self, most_cells: float) -> tuple[CostNetwork, float] | None:
-        """Return what takes fewer cells, prepared or as it was, and how many; None where a tree is not searched for."""
+        """Return the network with fewer cells, prepared or original, and its cells; None if no tree should be searched.
+        """
         known = self.known
         both = (known.small,) if known.small is known.network else (known.network, known.small)
         cells = {self._greedy_cells(network): network for network in both}
@@ -227,14 +229,14 @@ class Opening:
             if states is not None:
                 known.improve(states)
         if (math.inf if known.upper is None else known.upper) > finished.upper:
-            return False  # what may interest now was left out
+            return False  # assignments needed now were pruned earlier
         known.small, known.order, known.finished = begun.network, begun.order, finished
         return True
 
 
 @dataclass(frozen=True)
 class HelpOffer:
-    """What a portfolio would do next.
+    """The portfolio's next action.
 
     Parameters
     ----------
@@ -270,9 +272,9 @@ class Portfolio:
     Attributes
     ----------
     incumbent : Incumbent
-        What is known so far; its ``limits`` may be replaced.
+        The present incumbent; its ``limits`` may be replaced.
     turns : Turns
-        What the turns of provers brought.
+        Results of the provers' turns.
     """
 
     def __init__(
@@ -294,7 +296,7 @@ class Portfolio:
         self._seconds = ProverPolicy.current().first_turn_seconds
 
     def run(self, seconds: float = math.inf) -> Outcome:
-        """Try the provers in turn until one completes the proof, nothing more can be done, or it is told to stop.
+        """Let the provers take turns until one completes the proof, no prover can continue, or ``stop`` says so.
 
         Parameters
         ----------
@@ -305,14 +307,14 @@ class Portfolio:
         Returns
         -------
         Outcome
-            What is known by now, in the states of the network given. Where it is not proved and ``exhausted``, running
-            again is of no use; else the next run goes on.
+            The present outcome, in the states of the given network. If it is unproved and ``exhausted``, another run is
+            useless; otherwise the next run continues.
         """
         self.team.until = working_seconds() + seconds
         with going_on_meanwhile():
             for _ in self._steps:
                 return self.incumbent.outcome()
-        # it was told to stop, or nothing more can be done: going on begins with short turns again
+        # the run was stopped or exhausted: the next run starts with short turns again
         self._steps = self._rounds()
         return self.incumbent.outcome()
 
@@ -323,7 +325,7 @@ class Portfolio:
             self.team.preparing.prepare_again(before)
 
     def prepare(self, work: int = WORK) -> None:
-        """Make the network smaller, by touching at most so many cells."""
+        """Make the network smaller by touching at most ``work`` cells."""
         self.team.preparing.prepare(work)
 
     @property

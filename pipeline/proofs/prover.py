@@ -1,4 +1,4 @@
-"""What a prover is: one kind of search for an optimum, which takes turns with others and goes on where it was.
+"""The interface of a prover: one kind of search for an optimum, which takes turns and resumes where it stopped.
 
 A new prover is a class with a few methods in a module of :mod:`.provers`, and a line of :mod:`.prover_registry`. Most
 have a search (:class:`ProofSearch`) that is laid out for the network and goes on in each turn: for these
@@ -22,7 +22,7 @@ class ProofSearch(Protocol):
     Attributes
     ----------
     memory_bytes
-        What is held may grow to; set before each run.
+        Limit of the held memory; set before each run.
     """
 
     memory_bytes: float
@@ -42,12 +42,12 @@ class ProofSearch(Protocol):
         ...
 
     def run(self, stop: Callable[[], bool], on_bounds: OnBounds, on_states: Callable[[States], None], /) -> Outcome:
-        """Go on until the proof is complete, going on does not help, or it is told to stop."""
+        """Continue until the proof is complete, continuing is useless, or ``stop`` says so."""
         ...
 
 
 class Prover(ABC):
-    """One of those who search for an optimum in turns, with what all of them know.
+    """A search for an optimum in turns that shares an incumbent with other provers.
 
     Parameters
     ----------
@@ -73,7 +73,7 @@ class Prover(ABC):
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
         """Go on for about ``seconds`` CPU seconds, until ``out_of_time`` at the latest; None if the turn was not used.
 
-        What is returned is of the incumbent's small network and cut-off.
+        The result belongs to the incumbent's small network and pruning value.
         """
 
     @property

@@ -1,4 +1,4 @@
-"""What is tuned of proofs: lengths of turns, when provers begin and give up, and what they look at. Pure."""
+"""Tuned numbers of proofs: lengths of turns, when provers start and give up, and their limits. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ProverPolicy(Policy):
     idle_turn_weight : float
         The same where its last turn found nothing better.
     least_turn_seconds : float
-        What a turn closed in a second is told from at least this many seconds.
+        Minimum seconds of a turn for measuring the closed fraction of the gap per second.
     held_memory_part : int
         A prover that holds more than one part in this many of the memory between two turns leaves the others
         too little.
@@ -33,10 +33,9 @@ class ProverPolicy(Policy):
         Cells that the first preparations touch, and CPU seconds of the short search after each: easy networks
         need no more.
     diagram_glance_seconds, diagram_glance_share, diagram_glance_cells : float
-        CPU seconds that diagrams try after the first of these searches that leaves an assignment, again while that
-        closes this part of the gap (a fiftieth took 5% more of ten linkage networks), in networks of at most so many
-        cells, as others take as long to be laid out: pedigree50 took 1.2 CPU-s, of which 0.07 are enough for diagrams,
-        and 0.7 now.
+        CPU seconds of decision diagrams after the first of these searches that leaves an assignment; repeated while
+        they close this fraction of the gap. Networks with more cells are excluded, because the other provers would take
+        as long to be set up.
     glance_most_cells : int
         Networks of more cells are not laid out for a short search.
     settled_cells : int
@@ -51,10 +50,10 @@ class ProverPolicy(Policy):
         that sweep of c432 took 0.12 CPU-s, and preparation proves it in 0.02. 50-18-5 and pedigree9, without a cut-off,
         took 0.03-0.08 more, and cap131, for which no tree is searched, 0.05.
     early_cells, early_sweep_seconds : float
-        Networks whose buckets have no more cells are swept before the first glance or after it, where the searched tree
-        says that it takes no longer than a glance: 90-20-5 took 0.97 CPU-s, of which 0.16 were the sweep, and 0.5 now.
+        Networks with at most this many bucket cells are swept before or after the first short run, if the searched tree
+        promises a sweep no longer than a short run.
     sought_again_part : float
-        A tree is searched for again once an order that is found at once has no more than this part of the cells.
+        A tree is searched again once an order found quickly has at most this fraction of the cells.
     planned_sweep_seconds : float
         A sweep of at most this many predicted seconds is planned as others are.
     short_sweep_seconds : float
@@ -62,7 +61,7 @@ class ProverPolicy(Policy):
     dolls_share : float
         Russian dolls come before the full preparation, for this share of the time spent.
     clusters_share : float
-        Small clusters come first, for this share of the time spent, and rows have as much of what these left.
+        Fraction of the time spent for small clusters, which come first; rows get the same time on the shifted costs.
     preparation_share : float
         Another preparation pays if the last one closed this part of the gap, or removed this part of the cells.
     cut_off_share : float
@@ -76,12 +75,12 @@ class ProverPolicy(Policy):
     remote_report_seconds : float
         Seconds between two reports of a remote prover about its bound alone; assignments are reported at once.
     subproblem_candidates : int
-        Variables in the most functions that are compared for the next one that is given a state.
+        Number of variables with the most functions that are compared when the next variable to fix is chosen.
     searched_bits : int
         Networks of at most this many assignments, in bits, are searched rather than represented, where their
         domains are large.
     searched_domain_bits : int
-        Bits of such a domain, on average.
+        Average bits of a large domain.
     unsearched_bits : int
         Of networks of more assignments, in bits, a search sees only a part, if short ones found no proof.
     search_nodes : int
@@ -92,7 +91,7 @@ class ProverPolicy(Policy):
         Networks of at most this many cells are searched in the interpreter until the search is compiled. The first
         propagation cannot be interrupted, and takes longer the more cells there are.
     tiny_move_share : float
-        Moves of a smaller share of what is still open are not worth propagating, where costs are fine.
+        If costs are fine-grained, moves of a smaller fraction of the open gap are not propagated.
     coarse_costs : float
         Costs are fine where the cut-off has more units than this.
     cluster_pairs : int
@@ -115,7 +114,7 @@ class ProverPolicy(Policy):
     cluster_work_cells : int
         Fewer sweeps where they touch more cells than this.
     cluster_stall_share : float
-        Sweeps are the last of a round if they raised the bound by less than this part of what all of it did.
+        Sweeps end a round if they raised the bound by less than this fraction of the round's total rise.
     cluster_gap_per_cell : float
         Or by less than this part of the gap for each cell that they touched, which takes half a nanosecond.
     cluster_gap_share : float
@@ -133,8 +132,8 @@ class ProverPolicy(Policy):
         Sweeps are the last if they raised the bound by less than this part of the gap for each sum that they
         made.
     triangle_look_ratio : float
-        Assignments are read off, and values forbidden by what single variables say, after this many times the
-        work of the last time.
+        Assignments are decoded, and values forbidden by single variables, after this many times the work of the last
+        time.
     triangle_single_sweeps : int
         Sweeps over single variables then.
     triangle_forbidden_share : float
@@ -177,7 +176,7 @@ class ProverPolicy(Policy):
     dolls_look_seconds : float
         CPU seconds between two looks at the clock.
     doll_seconds : float
-        Russian dolls of which none is solved in this many CPU seconds are too hard.
+        Russian dolls are too hard if none is solved in this many CPU seconds.
     diagram_first_part : int
         The first step goes one part in this many of the way from the lower bound to the cut-off.
     diagram_quick_edges : int
@@ -188,12 +187,11 @@ class ProverPolicy(Policy):
         The last cut-off comes next if it is expected to make at most this many times the edges of the one
         before it.
     diagram_far_part : int
-        Where others closed at least one part in this many of the gap, growth is told from the first elimination
-        on.
+        If other provers closed at least 1 / this of the gap, growth is estimated from the first elimination on.
     diagram_fewest_edges : int
         As if an elimination without any gap had made this many edges.
     scarce_bytes : int
-        With less memory than this, what others freed is returned to the system, which takes milliseconds.
+        Below this memory, freed pages are returned to the system, which takes milliseconds.
     diagram_lost_part : int
         Many small arrays leave about one part in this many of the memory between them.
     diagram_soon_share : float
@@ -202,7 +200,7 @@ class ProverPolicy(Policy):
     diagram_kept_part : int
         Messages that serve every cut-off take at most one part in this many of the memory.
     diagram_freed_part : int
-        Where memory is scarce, what joins freed is given back each time it was one part in this many of it.
+        If memory is scarce, freed pages are returned after joins have freed 1 / this of it.
     trail_least_bytes : int
         Back-pointers of fewer bytes are kept whole.
     device_least_rows : int
@@ -263,7 +261,7 @@ class ProverPolicy(Policy):
     neighbourhood_least_variables : int
         Variables that are free at first and at least.
     neighbourhood_wider_ratio : float
-        A neighbourhood that was searched to its end in vain is widened by this factor.
+        Growth factor of a neighbourhood that was searched completely without success.
     neighbourhood_narrower_ratio : float
         A neighbourhood that was not searched to its end is narrowed by this factor.
     neighbourhood_again_ratio : float

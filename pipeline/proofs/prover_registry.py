@@ -18,11 +18,11 @@ from .prover_policy import ProverPolicy
 from .provers.neighbourhood_search import is_wide
 
 Trait = Literal["few large", "many", "wide", "unfound"]
-"""What a network looks like by its domains, and that no assignment of it is known."""
+"""A property of a network's domains, or the fact that no assignment is known."""
 
 
 def traits_of(dims: Sequence[int], found: bool = True) -> frozenset[Trait]:
-    """Return what a network of such domains looks like, of which an assignment is known or not."""
+    """Return the traits of a network with these domains; ``found`` tells whether an assignment is known."""
     policy = ProverPolicy.current()
     bits = math.fsum(math.log2(d) for d in dims)
     few = bits <= policy.searched_bits and bits >= policy.searched_domain_bits * len(dims)
@@ -70,9 +70,9 @@ class Registered:
     name : str
         In answers, and to let it search alone.
     make : callable
-        Returns the prover for what is known of an optimum.
+        Builds the prover from an incumbent.
     loop : CompiledLoop, optional
-        What has to be compiled first.
+        Loop that must be compiled first.
     weights : mapping
         By trait of the network, how much longer its turns are.
     proves : bool
@@ -89,7 +89,7 @@ class Registered:
     listens: bool = False
 
     def weight_of(self, traits: Collection[Trait]) -> float:
-        """Return how much longer its turns are in a network of these traits."""
+        """Return the factor for the length of its turns in a network with these traits."""
         return next((weight for trait, weight in self.weights.items() if trait in traits), 1.0)
 
 
@@ -144,7 +144,7 @@ def provers_in_use() -> tuple[Registered, ...]:
 
 @contextmanager
 def using(provers: Iterable[Registered]) -> Iterator[None]:
-    """Let only these provers take turns, as a measurement of what one of them is worth does."""
+    """Restrict the turns to these provers, for measurements of single provers."""
     token = _IN_USE.set(tuple(provers))
     try:
         yield

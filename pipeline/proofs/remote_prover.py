@@ -17,7 +17,7 @@ from .prover_policy import ProverPolicy
 
 @dataclass(frozen=True)
 class Subproblem:
-    """What a helper searches.
+    """The search problem of a helper.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class Subproblem:
     limits : ProofLimits
         Only memory, seed, pruning, threads and devices.
     seconds : float
-        Wall seconds after which it ends with what it knows.
+        Wall seconds after which it ends with its present bounds.
     """
 
     network: CostNetwork
@@ -40,7 +40,7 @@ class Subproblem:
 
 
 class Channel(Protocol):
-    """What connects a helper with the portfolio that it helps."""
+    """The connection between a helper and its portfolio."""
 
     @property
     def closed(self) -> bool:
@@ -107,7 +107,7 @@ class Helper:
 
 
 def helped(channel: Channel, subproblem: Subproblem) -> tuple[Outcome, float]:
-    """Task: search a subproblem; return what is known of it, and the seconds that took."""
+    """Task: search a subproblem, and return the outcome and the seconds."""
     start = time.perf_counter()
     outcome = Helper(subproblem, channel).run()
     return outcome, time.perf_counter() - start
@@ -137,7 +137,9 @@ class _FixedStates:
 
 
 def sliced_variables(network: CostNetwork, order: Sequence[int], count: int) -> tuple[int, ...]:
-    """Choose variables that have so many states together, or all there are, each where it leaves least to eliminate."""
+    """Choose variables with at least ``count`` joint states, or all variables; each choice minimises the remaining
+    elimination.
+    """
     policy = ProverPolicy.current()
     dims, chosen, made = list(network.dims), [], 1
     uses = [sum(v in scope for scope in network.scopes) for v in range(len(dims))]

@@ -81,7 +81,7 @@ class Preparing:
         )
 
     def _settle_trivial(self) -> None:
-        """A network without functions costs its constant, whatever its states."""
+        """A network without functions costs its constant in every state."""
         known = self.incumbent
         if known.small.tables:
             return
@@ -148,7 +148,7 @@ Pauses = Generator[None, None, None]
 
 @dataclass
 class Team:
-    """The provers that had a turn, with what they know together and what their turns brought.
+    """The provers that had turns, the shared incumbent, and the results of turns.
 
     Parameters
     ----------
@@ -158,7 +158,7 @@ class Team:
     Attributes
     ----------
     provers : dict
-        Those that had a turn, by name.
+        Provers that had turns, by name.
     until : float
         No turn begins, and none goes on, from this CPU time of the process on.
     """
@@ -176,7 +176,7 @@ class Team:
 
     @cached_property
     def preparing(self) -> Preparing:
-        """What makes the network smaller; all provers begin anew with what it makes."""
+        """The preparation, which makes the network smaller; all provers restart with the smaller network."""
         return Preparing(self.incumbent, self._begin_anew)
 
     def _member(self, name: str) -> Prover:
@@ -270,7 +270,7 @@ class Team:
     def ends_soon(self, name: str, seconds: float) -> bool:
         """Whether a prover is likely to complete the proof in another turn of ``seconds``, or foresees its end.
 
-        Or whether it finds so much better assignments that whatever comes next is shorter with them.
+        Also whether it finds so much better assignments that the following provers become faster.
         """
         if self.incumbent.upper is None or name in self.turns.hopeless:
             return False

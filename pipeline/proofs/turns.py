@@ -1,4 +1,4 @@
-"""Whose turn it is among the provers, and for how long, by what each closed of the gap so far."""
+"""The order and length of the provers' turns, by the fraction of the gap that each closed so far."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Turns:
     provers : mapping of str to Registered
         All that may have turns, by name.
     alone : bool
-        Whether there is one that has all the time.
+        Whether one prover gets all the time.
 
     Attributes
     ----------
@@ -49,9 +49,9 @@ class Turns:
     hopeless : set
         Provers that are not tried any more.
     weight_of : dict
-        By prover, how much longer its turns are for what the network looks like; 1 where it is not there.
+        Factor for the length of turns, by prover, for the traits of the network; 1 by default.
     found : bool
-        Whether an assignment is known; without one there is no gap, and those that suit best are first.
+        Whether an assignment is known. Without one there is no gap, and the best-suited provers come first.
     """
 
     provers: Mapping[str, Registered]
@@ -68,7 +68,7 @@ class Turns:
         return tuple(name for name in self.provers if name not in self.hopeless)
 
     def suit(self, dims: Sequence[int], found: bool = True) -> None:
-        """Take note of what a network to solve looks like, and whether an assignment is known."""
+        """Record the traits of a network to solve, and whether an assignment is known."""
         traits = traits_of(dims, found)
         self.found = found
         self.weight_of = {name: prover.weight_of(traits) for name, prover in self.provers.items()}
@@ -80,11 +80,12 @@ class Turns:
         return self.provers[name].proves
 
     def shares(self, seconds: float) -> Iterator[tuple[str, float]]:
-        """The provers that are left, with how many turns of ``seconds`` they get: at first all those that suit.
+        """Yield the remaining provers with the number of turns of ``seconds`` for each; at first, all suitable provers.
 
-        What closed most of the gap is first and has twice as long if it suits, from the third round on: the first part
-        of a gap is closed easily by what never closes the last. What closed nothing loses nothing, as searches,
-        diagrams and layers of rows may do so until they end; but a local search proves nothing.
+        The prover that closed most of the gap comes first, with twice the time if it suits, from the third round on.
+        Earlier rounds do not count, because the first part of a gap is closed easily even by provers that never close
+        the last part. A prover that closed nothing keeps its turns, because searches, diagrams and layers of rows may
+        close nothing until they end. A local search is different: it proves nothing.
         """
         policy = ProverPolicy.current()
         beginning = seconds <= 2 * policy.first_turn_seconds

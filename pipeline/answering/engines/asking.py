@@ -1,4 +1,4 @@
-"""A question on its way to an answer: what the engines share of it."""
+"""A question on its way to an answer: the data that engines share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Ask = Callable[[Question, Options, ProofOptions, Progress | None, Watch | None],
 
 @dataclass
 class Asking:
-    """A question, how it is asked, and what is told on the way.
+    """A question, its options, and the notes collected on the way.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Asking:
     patient : bool
         Whether rows may be joined for about a minute where no plan of all cells fits.
     reserved_bytes : int
-        What a sweep beside this thread takes of the host's memory.
+        Host memory used by a sweep beside this thread.
     """
 
     question: Question
@@ -77,7 +77,7 @@ class Asking:
 
     @cached_property
     def network(self) -> Network:
-        """What preprocessing leaves of the model."""
+        """The network that remains after preprocessing."""
         return self.question.reduced[0]
 
     @property
@@ -92,7 +92,7 @@ class Asking:
 
     @property
     def wishes(self) -> Wishes:
-        """What the caller asked for that decides who may answer."""
+        """The caller's wishes that decide which engines may answer."""
         query, method, options, effort = self.question.query, self.effort.method, self.options, self.effort
         if options.tasks == "steps" or options.keep_tables is not None:
             self._verify_swept("tasks 'steps'" if options.tasks == "steps" else "keep_tables")
@@ -112,7 +112,11 @@ class Asking:
         return Wishes(about_sweeps=not plain or self.folder is not None)
 
     def _engine_of(self, method: Method) -> str:
-        """Return the engine that a method means; of what is left it is asked once other variables are eliminated."""
+        """Return the engine of a method.
+
+        For projected queries the method applies to the model that remains after the other variables are eliminated, so
+        the sweep comes first.
+        """
         query = self.question.query
         if self.question.outer is None or (method == "search" and query in PROJECTED):
             return _METHODS[query][method]

@@ -38,13 +38,14 @@ class BoundsEngine:
         return EnginePrice()
 
     def better_price(self, aim: Certainty) -> Bid:
-        """Return that nobody knows."""
+        """Return an unknown price."""
         return EnginePrice()
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
-        """Let the provers take turns until one completes the proof, for so many CPU seconds without those of compiling.
+        """Let the provers take turns until one completes the proof, for ``seconds`` CPU seconds without the seconds of
+        compilation.
 
-        Where that is not to the end, what is asked for in less than a proof, or kept in a run directory, waits.
+        If ``seconds`` is finite, limited questions and questions with a run directory are not tried.
         """
         asking, folder = self.asking, self.asking.folder
         if glances := math.isfinite(seconds):
@@ -85,7 +86,7 @@ class BoundsEngine:
         return Unfinished(f"unproved: {task.interval}", hopeless=True, advice=advice)
 
     def _swept_in_time(self, stop: Stop) -> Result | None:
-        """Sweep where bounds have no memory, but a sweep has, and is through in the time; None elsewhere."""
+        """Sweep if bounds have no memory but a sweep fits in memory and in the time; return None otherwise."""
         effort = self.asking.effort
         if effort.method != "auto" or effort.upper_bound is not None:
             return None
@@ -95,7 +96,7 @@ class BoundsEngine:
         return self._swept(stop)
 
     def _swept(self, stop: Stop) -> Result | None:
-        """Sweep every cell until it is told to end, and keep its plan nowhere; None where that is not possible."""
+        """Sweep every cell until ``stop`` says so, without storing the plan. Return None if this is impossible."""
         self.sweep.in_folder = False
         try:
             found = self.sweep.run(math.inf, stop)

@@ -31,7 +31,7 @@ _LOOK_SECONDS: Final = 0.25
 
 @dataclass
 class CircuitEngine:
-    """A circuit of a model of clauses, or one that is mostly zero, made in turns.
+    """A circuit of a model that consists of clauses or is mostly zero, built in turns.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class CircuitEngine:
         return TracedCircuit(network, self.asking.options, outer=first)
 
     def bid(self) -> Bid:
-        """Return what compiling takes, or why it cannot answer."""
+        """Return the price of compiling loops, or the reason why the engine cannot answer."""
         question = self.asking.question
         if question.asked is not None and (question.asked.joints or question.asked.families):
             return "a circuit gives only marginals of single variables"
@@ -92,7 +92,7 @@ class CircuitEngine:
         return Unfinished("its work was done")
 
     def _marginals(self, made: CircuitGraph) -> Marginals:
-        """Sum up, and go down with what flows to each state."""
+        """Evaluate the circuit upwards, and propagate the flow of each state downwards."""
         began, model, asked = time.perf_counter(), self.asking.question.model, self.asking.question.asked
         assert asked is not None
         values = log_values(made, made.layers, log_leaves(made, Cases(1, {})), False, np)
@@ -114,7 +114,8 @@ class CircuitEngine:
 class MaximisedCircuit(CircuitEngine):
     """Marginal MAP: outer variables are decided before all others, and the best of their states are taken.
 
-    What the search meets again has the same best states: it shares no variable with what is left beside it.
+    A component that the search meets again has the same best states, because it shares no variable with the rest of the
+    problem.
     """
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
@@ -123,7 +124,7 @@ class MaximisedCircuit(CircuitEngine):
         return made if isinstance(made, Unfinished) else self._best(made)
 
     def _best(self, made: CircuitGraph) -> Result:
-        """Return the best states of the outer variables, whose sum is found again without the circuit."""
+        """Return the best states of the outer variables. Their sum is computed again without the circuit."""
         began, question = time.perf_counter(), self.asking.question
         assert question.outer is not None
         model = question.model
@@ -147,7 +148,7 @@ class OuterCircuitEngine(MaximisedCircuit):
     """The same in turns with a sweep; where a time is given, bounds have a look first, and then ask for it."""
 
     def bid(self) -> Bid:
-        """Return what compiling takes, or why it cannot answer."""
+        """Return the price of compiling loops, or the reason why the engine cannot answer."""
         return (
             ("bounds are tried first, because a time was given")
             if self.asking.effort.time is not None

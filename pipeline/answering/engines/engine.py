@@ -1,4 +1,4 @@
-"""What an engine is: it bids for a question, and answers it in turns."""
+"""The interface of an engine: it bids for a question, and answers it in turns."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..running import Answer
 from .offers import Bid, Certainty, EnginePrice
 
 Stop = Callable[[], bool]
-"""Whether to end: another engine was through first."""
+"""Returns whether to end, because another engine answered first."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Unfinished:
     hopeless : bool
         Whether more turns are of no use.
     note : str
-        What the caller should know of it.
+        A note for the caller.
     advice : str
-        What a refusal adds, where no other engine answers either.
+        Text added to a refusal, if no other engine answers either.
     price : EnginePrice, optional
-        What the engine is predicted to take from here, where it learnt that it takes longer than was predicted.
+        A new price from here on, if the engine learnt that it takes longer than predicted.
     """
 
     why: str
@@ -42,7 +42,7 @@ class Engine(Protocol):
     """One way to answer one question, which can be gone on with."""
 
     def bid(self) -> Bid:
-        """Return what it is predicted to take, found with little work, or why it cannot answer."""
+        """Return the predicted price, found with little work, or the reason why the engine cannot answer."""
         ...
 
     def better_price(self, aim: Certainty) -> Bid:
@@ -50,7 +50,7 @@ class Engine(Protocol):
         ...
 
     def run(self, seconds: float, stop: Stop) -> Answer | Unfinished:
-        """Go on for about so many CPU seconds, infinite for as long as it takes.
+        """Run for about ``seconds`` CPU seconds; infinite means until the end.
 
         Raises
         ------

@@ -28,7 +28,7 @@ class EngineKind:
     make : callable
         Makes it for a question, beside the sweep.
     way : str
-        What it does, in a sentence about options that have no effect on it.
+        The engine's work as a clause, for notes about options that had no effect.
     heeds : frozenset of str
         Options that have an effect on it; see :mod:`~bucketflow.pipeline.answering.engines.option_effects`.
     keeps_order : bool

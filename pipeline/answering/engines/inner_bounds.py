@@ -1,9 +1,9 @@
 """Marginal MAP between two bounds, where its sums are too large: mini-buckets sum the inner variables out.
 
-Buckets of inner variables that are too large are split, by weights (Liu and Ihler, Bounding the partition function
-using Hölder's inequality, ICML 2011; of marginal MAP, JMLR 2013). What is left is a model over the outer variables that
-is worth at least the sums: its optimum is an upper bound, and the sum with its states observed a lower one.
-Mini-buckets grow until both agree, or the time is over.
+Large buckets of inner variables are split into weighted mini-buckets (Liu and Ihler, Bounding the partition function
+using Hölder's inequality, ICML 2011; for marginal MAP, JMLR 2013). The result is a model over the outer variables with
+values at least as large as the sums. Its optimum is an upper bound. The sum with the optimum's states observed is a
+lower bound. Mini-buckets grow until the bounds meet or the time is over.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class InnerBounds:
         self.until = self.asking.started + policy.bounding_share * seconds
 
     def run(self) -> Result:
-        """Let mini-buckets grow, and return what the best is between.
+        """Let mini-buckets grow, and return the bounds on the best value.
 
         Raises
         ------
@@ -116,7 +116,7 @@ class InnerBounds:
                 self._climb(OuterPolicy.current().climbing_share, start=start)
             self._search_losses(search, OuterPolicy.current().searching_share)
             tightest = search if tightest is None or search.bound <= tightest.bound else tightest
-            if search.finished:  # what was kept for it is left to larger ones
+            if search.finished:  # its messages are dropped, because larger mini-buckets follow
                 self.until = self._end
             if all(len(bucket) < 2 for bucket in split.buckets[:count]) or not self.possible:
                 break
@@ -158,7 +158,7 @@ class InnerBounds:
 
     @contextmanager
     def _if_compiled(self) -> Iterator[None]:
-        """Leave out what needs loops that would not be compiled in time: what is known by then has to do."""
+        """Skip work that needs loops not compiled in time; the results known by then must suffice."""
         try:
             yield
         except NotCompiledError as error:
@@ -176,7 +176,7 @@ class InnerBounds:
             self._try_states(search.best_states(), until)
 
     def _most_lost(self, mixed: MixedBound) -> float:
-        """Return what states may lose of a bound that are to be better than the best ones."""
+        """Return the largest loss against the bound that still beats the incumbent."""
         if self.best is None or self.best.log10 is None:
             return math.inf
         below = mixed.best + self._constant - self.best.log10 * math.log(10)
@@ -195,7 +195,7 @@ class InnerBounds:
             self._climb_until(until, None)
 
     def _splits(self) -> Iterator[tuple[Partition, int]]:
-        """Yield mini-buckets of growing size that fit memory, and how many buckets are those of inner variables."""
+        """Yield mini-buckets of growing size that fit in memory, with the number of buckets of inner variables."""
         dims, scopes = self.network.dims, self.network.scopes
         order = depth_first_order(dims, scopes, seed=self.asking.options.seed)
         inner = [v for v in order if self.outer.is_inner((v,))]
@@ -240,7 +240,7 @@ class InnerBounds:
 
     @cached_property
     def _constant(self) -> float:
-        """What all assignments are worth beside leaf tables, a natural logarithm."""
+        """Natural logarithm of the constant factor outside the leaf tables."""
         network, fixed = self.network, fixed_value(self.network)
         assert fixed is not None
         summed = [len(network.domains[v]) for v in network.free if v not in self.outer.place]
@@ -260,7 +260,7 @@ class InnerBounds:
 
     @property
     def is_close(self) -> bool:
-        """Whether the bounds are as close as was asked, or the same as far as logarithms tell."""
+        """Whether the bounds are as close as requested, or equal up to the rounding of logarithms."""
         if self.best is None or self.best.log10 is None or math.isinf(self.upper):
             return False
         gap = self.asking.effort.gap
@@ -313,7 +313,7 @@ class InnerBounds:
 
     @cached_property
     def _search(self) -> OuterSearch | None:
-        """What looks for better states; None where a sum takes too long for that."""
+        """The search for better states; None if a single sum takes too long for it."""
         network = self.network
         outer = sorted(self.search_variables)
         return outer_search(network, outer, self._memory // 2, self.asking.options.seed)
@@ -326,7 +326,7 @@ class InnerBounds:
             self._climb_until(now + share * (self.until - now), vain, start)
 
     def _climb_until(self, until: float, vain: int | None, start: dict[int, int] | None = None) -> None:
-        """Look for better states until so late, or until so many climbs were in vain."""
+        """Search for better states until the time ``until``, or until ``vain`` climbs in a row have failed."""
         if (search := self._search) is None:
             return
         begin = self._best_places if start is None else start
@@ -417,5 +417,5 @@ class InnerBounds:
 
 
 def _pass_cells(split: Partition) -> int:
-    """How many cells a pass takes as long as, with what each mini-bucket costs beside them."""
+    """Return the cost of a pass in cells, including the fixed cost of each mini-bucket."""
     return split.cells + OuterPolicy.current().bucket_cells * (1 + sum(map(len, split.buckets)))

@@ -1,4 +1,6 @@
-"""A question about some of the variables: the others are eliminated first, what is left is asked of all engines."""
+"""A question about some of the variables: the other variables are eliminated first, and all engines may answer the
+remaining question.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ..question import Question, question_of
 from .asking import Asking
 from .model_left import model_left
 
-# How far a sum may be from what was maximised, in log10, relative to their size.
+# Tolerated difference between a sum and the maximised value, in log10, relative to their size.
 _LOG_TOLERANCE = 1e-8
 
 
@@ -29,7 +31,7 @@ def answered_left(asking: Asking, prepared: Prepared) -> Result:
     BudgetError
         If the tables that are left do not fit memory, or no engine answers what is asked of them.
     InternalError
-        If the sum with the maximised variables observed differs from what was maximised.
+        If the sum with the maximised variables observed differs from the maximised value.
     """
     start = time.perf_counter()
     left, query = model_left(prepared), cast(ValueQuery, asking.question.query)

@@ -1,9 +1,11 @@
-"""Eliminating all variables but those that a question is about: what is left is a model over these, asked again.
+"""Elimination of all variables except the outer variables of a question.
 
-Projected counts and sums maximise over the other variables, so that a table says what can be completed; marginal MAP
-sums over them. Each part of the network that shares none of the other variables leaves one table. No elimination order
-that keeps to the variables in question has smaller ones (Park and Darwiche 2004), and what is left is an ordinary
-count, sum or optimum, for all engines that there are.
+The result is a model over the outer variables.
+
+Projected counts and sums maximise over the other variables, so that a table marks the assignments that can be
+completed. Marginal MAP sums over the other variables. Each component of the network of other variables leaves one
+table. No elimination order that eliminates the outer variables last has smaller tables (Park and Darwiche 2004). The
+remaining question is an ordinary count, sum or optimum, open to all engines.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ class OuterFunctions:
     ----------
     question : Question
     network : Network
-        What preprocessing leaves of it.
+        The network that remains after preprocessing.
     """
 
     def __init__(self, question: Question, network: Network) -> None:
@@ -57,7 +59,7 @@ class OuterFunctions:
         self.place = {v: k for k, v in enumerate(self.outer)}
 
     def model(self, functions: Iterable[Function]) -> Model:
-        """Return the model of these functions, over the outer variables by their names."""
+        """Return the model of these functions over the outer variables, with their names."""
         model, outer = self.network.model, self.outer
         return Model(
             kind="cost" if model.kind == "cost" else "markov",
@@ -74,7 +76,7 @@ class OuterFunctions:
         return any(self.network.variables[v] not in self.place for v in scope)
 
     def kept(self, f: int) -> Function:
-        """Return a function of the model over outer variables, without those of one state that it may have."""
+        """Return a function of the model over outer variables, without other variables that have only one state."""
         network, function = self.network, self.network.model.functions[f]
         if self.place.keys() >= {*function.scope}:
             return function.changed(scope=tuple([self.place[v] for v in function.scope]), child=None)
@@ -155,7 +157,8 @@ def model_left(prepared: Prepared) -> Model | None:
 
 
 def _functions(prepared: Prepared, outer: OuterFunctions) -> Iterator[Function]:
-    """Yield those that no step read, what steps left, states that are possible, and what is the same for all."""
+    """Yield the functions that no step read, the tables that steps left, the possible states, and the constant factor.
+    """
     leaves = [leaf for leaf in prepared.network.leaves if not outer.is_inner(leaf.scope)]
     kept = [f for leaf in leaves for f in leaf.functions]
     yield from map(outer.kept, kept)
@@ -202,7 +205,7 @@ def _tables(prepared: Prepared) -> Iterator[tuple[Scope, Any]]:
 
 
 def _check_memory(prepared: Prepared, scopes: Sequence[Scope]) -> None:
-    """Refuse tables over all states that do not fit beside those that were swept."""
+    """Refuse tables over all states that do not fit in addition to the swept tables."""
     plan, network = prepared.plan, prepared.network
     assert plan is not None
     cells = [math.prod([network.model.dims[network.variables[v]] for v in scope]) for scope in scopes]
@@ -216,7 +219,7 @@ def _check_memory(prepared: Prepared, scopes: Sequence[Scope]) -> None:
 
 
 def _as_functions(prepared: Prepared, outer: OuterFunctions, axes: Scope, table: Any) -> Iterator[Function]:
-    """Yield functions of a table that is flat, whose product or sum is worth what it says beside its scale."""
+    """Yield functions of a flat table; their product or sum, with the table's scale, equals the table."""
     arithmetic = prepared.arithmetic
     if isinstance(arithmetic, CostOptimum):
         cap = arithmetic.scale.cap

@@ -1,12 +1,12 @@
-"""Strategies as values: what engines bid, and in which order and for how long each may try. Pure.
+"""Strategies as values: the bids of engines, the order of their turns, and their time limits. Pure.
 
 A question whose sweep is predicted to take ten seconds, where decision diagrams may be small:
 
 >>> bids = {"search": lambda: "the model is not clauses", "diagrams": EnginePrice,
 ...         "sweep": lambda: EnginePrice(10.0, certainty="rough")}
 >>> print(strategy_of("partition", Wishes(), bids))
-diagrams: 0.25 s at first, 4.25 s at most, as nobody knows how large they become
-sweep: 10 s predicted (rough), to its end, as it is the cheapest known price
+diagrams: 0.25 s first, 4.25 s at most, because its time cannot be predicted
+sweep: 10 s predicted (rough), to its end, because it has the lowest predicted time
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ ROWS: Final = "rows"
 
 @dataclass(frozen=True)
 class EnginePrice:
-    """What an engine is predicted to take.
+    """The predicted costs of an engine.
 
     Parameters
     ----------
     seconds : float
-        On its device; infinite where nobody can tell.
+        Seconds on its device; infinite if unknown.
     nbytes : int
         Of the host's memory beside the model, as far as it is known.
     certainty : {"unknown", "rough", "searched", "planned"}
     device : {"host", "gpu", "workers"}
-        What it keeps busy.
+        The device that the engine keeps busy.
     planning_seconds : float
-        What planning is predicted to take, where a short search tells; infinite where nothing does.
+        Predicted seconds of planning, if a short search predicts them; infinite otherwise.
     compiling_seconds : float
-        What compiling takes before its first turn.
+        Seconds of compilation before the first turn.
     """
 
     seconds: float = inf
@@ -64,17 +64,17 @@ class EnginePrice:
 
 
 Bid = EnginePrice | str
-"""What an engine takes, or why it cannot answer."""
+"""The price of an engine, or the reason why it cannot answer."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the caller asked for that decides who may answer.
+    """The caller's requests that decide which engines may answer.
 
     Parameters
     ----------
     engine : str
-        The only one that may answer; empty for all.
+        The only engine that may answer; empty for all engines.
     about_sweeps : bool
         Whether an order, a tree, a way to fit memory or a run directory was asked for, which only sweeps have.
     """
@@ -94,7 +94,7 @@ class Offer:
     lengths : TurnLengths
         Of its turns, where its price is not known.
     most_seconds : float
-        What it may take in all.
+        Maximum seconds of all its turns.
     why : str
         Why it is offered, for a person.
     at_once : bool
@@ -102,7 +102,7 @@ class Offer:
     after : str
         An engine that has to be given up before.
     bids_late : bool
-        Whether it is asked what it takes only when it may have a turn.
+        Whether the engine bids only when its turn comes.
     """
 
     engine: str
@@ -116,7 +116,7 @@ class Offer:
 
     @property
     def length(self) -> str:
-        """What it may take, for a person."""
+        """The engine's time limit, as text."""
         if self.at_once or self.engine == SWEEP:
             return "to its end"
         if self.lengths.part:
@@ -129,7 +129,7 @@ class Offer:
         return f"{self.engine}{where}: {predicted}{self.length}, {self.why}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``plan --json`` prints: plain types only."""
+        """Return the offer as plain types, as ``plan --json`` prints it."""
         first, most, price = self.lengths.first_seconds, self.most_seconds, self.price
         return {
             "engine": self.engine,
@@ -175,7 +175,7 @@ class Strategy:
         return replace(self, offers=tuple(offers))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what ``plan --json`` prints: plain types only."""
+        """Return the strategy as plain types, as ``plan --json`` prints it."""
         return {"offers": [offer.to_dict() for offer in self.offers], "refused": {**self.refused}}
 
     @property
@@ -194,8 +194,8 @@ def strategy_of(
     query : str
     wishes : Wishes
     bids : mapping of str to callable
-        What engines that answer such queries take, in the order of their turns; the sweep is among them. They are
-        asked as late as possible: a sweep that is quick is bid for before the others, and offered alone.
+        Bids of the engines that answer this query, in the order of their turns, including the sweep. An engine bids as
+        late as possible: the sweep bids first, and if it is quick it is the only offer.
     """
     early = bids[EARLY]() if EARLY in bids else "it answers other queries only"
     before = (
@@ -241,14 +241,14 @@ def _swept(
 def _quick(sweep: EnginePrice, bids: Mapping[str, Callable[[], Bid]], policy: StrategyPolicy) -> tuple[Offer, ...]:
     """Offer a sweep that is predicted to be quick, and turns to others in case that its plan takes longer.
 
-    The first order leaves out what steps and sums of clauses take beside their cells: of ten public counts that it
-    priced at 0.01 to 0.25 s plans took 0.2 to 1.5 s, and a search was through before three of them.
+    The price by the first order ignores the work of steps and of sums of clauses beside their cells. Plans of public
+    counts took up to ten times longer than this price, and the search was sometimes faster.
     """
     later = _later(bids, policy)
     if not later or sweep.certainty != "rough" or sweep.device != "host":
-        return (_at_once(SWEEP, sweep, "as it is quick"), *later)
+        return (_at_once(SWEEP, sweep, "because it is quick"), *later)
     why = "if the sweep's plan takes longer, or no plan fits"
-    planned = Offer(SWEEP, sweep, TurnLengths(), inf, "as it is quick")
+    planned = Offer(SWEEP, sweep, TurnLengths(), inf, "because it is quick")
     return (planned, *_row_trials(bids, sweep, policy), *(replace(offer, why=why, after="") for offer in later))
 
 

@@ -1,6 +1,7 @@
 """Options that had no effect on the way that answered: named in a note, as nothing is passed over without a word.
 
-What limits (memory, disk, threads, a time, a gap) and where a run is kept hold for every way, and need no note.
+Options that limit resources (memory, disk, threads, time, gap) or name the run directory affect every engine, and need
+no note.
 """
 
 from __future__ import annotations

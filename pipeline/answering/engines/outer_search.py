@@ -31,7 +31,7 @@ from ...queries.arithmetic import ScaledPartition
 from .strategy_policy import OuterPolicy
 
 Array = NDArray[Any]
-# A sum is better if its logarithm is so much greater.
+# A sum is better only if its natural logarithm is greater by at least this.
 _BETTER: Final = 1e-9
 
 
@@ -77,14 +77,14 @@ class OuterSearch:
         self._kept: KeptTables | None = None
 
     def value(self, states: Mapping[int, int]) -> float:
-        """Return ln of the sum at states of all outer variables, but for what is the same for all."""
+        """Return ln of the sum at states of all outer variables, without the constant factor."""
         roots = () if self.plan is None else self.plan.tree.roots
         inner = self._sums({v: states[v] for v in self.outer}, roots)
         return _together([*[self._leaf(leaf).log_value() for leaf in self._tables if leaf not in self._number], *inner])
 
     @cached_property
     def parts(self) -> list[list[int]]:
-        """Leaves of the network with inner variables, those that have some in common together."""
+        """Leaves of the network with inner variables, grouped by common inner variables."""
         return [] if self.plan is None else [[self._inner[leaf] for leaf in own] for own in self._below.values()]
 
     def part(self, number: int, states: Mapping[int, int]) -> float:
@@ -157,7 +157,7 @@ class OuterSearch:
         return states, value
 
     def _best_of(self, states: dict[int, int], v: int, value: float) -> tuple[int, float]:
-        """Return the best state of a variable beside those of the others, the present one among equals."""
+        """Return the best state of a variable given the states of the other variables. The present state wins ties."""
         best, most = states[v], value
         for state in range(self.network.dims[v]):
             if state != states[v] and (found := self.value({**states, v: state})) > most + _BETTER:
@@ -194,7 +194,7 @@ def outer_search(network: Network, outer: Sequence[int], memory_bytes: int, seed
     outer : sequence of int
         Local variables.
     memory_bytes : int
-        What all its tables may take.
+        Memory budget of all its tables.
     """
     held = set(outer)
     scopes = [tuple(v for v in scope if v not in held) for scope in network.scopes]

@@ -1,4 +1,4 @@
-"""Work in a thread beside those of this one, an engine's mostly, that ends when it is told to."""
+"""Work in a second thread, mostly an engine's work, that ends when ``stop`` says so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Racer(Generic[T]):
     Parameters
     ----------
     work : callable
-        Runs until it has an answer, or what it is given says that another engine was through first, or nobody waits.
+        Runs until it has an answer, or until its argument returns that another engine answered first or the caller has
+        gone.
 
     Attributes
     ----------
@@ -57,12 +58,12 @@ class Racer(Generic[T]):
         return self.ended.is_set() and self._outcome is not None and not isinstance(self._outcome, Unfinished)
 
     def outcome(self) -> T:
-        """Wait for what it found.
+        """Wait for the result of the thread.
 
         Raises
         ------
         BaseException
-            What the run raised.
+            The exception of the thread.
         """
         while not self.ended.wait(_GLANCE_SECONDS):
             pass

@@ -42,7 +42,7 @@ class EarlyRows:
     trial: Prepared | None = None
 
     def bid(self) -> Bid:
-        """Return what joins may take."""
+        """Return the price of the joins."""
         asking = self.asking
         if asking.effort.method not in ("auto", "rows") or not asking.question.is_large:
             return "functions are small" if asking.effort.method in ("auto", "rows") else "another method was requested"
@@ -64,7 +64,7 @@ class EarlyRows:
 
 @dataclass
 class RowTrial:
-    """Rows over the tree of a sweep that is planned, for a small part of what that takes."""
+    """Sparse tables over the tree of a planned sweep, for a small part of the sweep's predicted time."""
 
     asking: Asking
     sweep: SweepEngine
@@ -74,7 +74,7 @@ class RowTrial:
         return rows_refused(self.asking.resources, self.asking.has_stored_plan) or EnginePrice()
 
     def better_price(self, aim: Certainty) -> Bid:
-        """Return that nobody knows."""
+        """Return an unknown price."""
         return EnginePrice()
 
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
@@ -100,7 +100,10 @@ class RowTrial:
         return _tried(trial, self.asking, self.asking.notes)
 
     def _expected(self, trial: Prepared, seconds: float) -> float:
-        """Return what a trial is expected to take, by samples; what it may take where these would take too long."""
+        """Return the seconds of a trial, estimated from samples.
+
+        If sampling would take too long, return the allowed seconds.
+        """
         lengths, plan = self.asking.policy.lengths[ROWS], trial.plan
         assert plan is not None
         if not lengths.priced_part or len(plan.steps) * lengths.step_seconds > seconds:

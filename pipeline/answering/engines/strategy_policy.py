@@ -1,4 +1,4 @@
-"""What is tuned of strategies, listed once: the lengths of turns, and what is quick. Pure."""
+"""Tuned numbers of strategies: the lengths of turns, and limits of quick sweeps. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TurnLengths:
 
 _LENGTHS: Final = MappingProxyType(
     {
-        # Of clauses: model counters prove most of what they ever prove in some tenths of a second.
+        # Model counters prove most of the provable clauses in some tenths of a second.
         "search": TurnLengths(0.25),
         # The same search, written out.
         "circuit": TurnLengths(0.25),
@@ -59,37 +59,37 @@ class StrategyPolicy:
     Parameters
     ----------
     quick_seconds : mapping of str to float
-        By query: a sweep that is predicted to take at most so long is over before anything else has begun. Of sums
-        2^32 cells of buckets, of which a tree that is searched has a sixteenth or less; bounds on optima are sooner
-        there, as preparing a network touches 3 * 10^7 cells in the first tenth of a second.
+        By query: a sweep predicted to take at most this long ends before another engine would start. The limits are
+        those of 2^32 cells of buckets for sums, because a searched tree has a sixteenth of the cells or fewer. They are
+        lower for optima, because preparing a network touches 3 * 10^7 cells in the first tenth of a second.
     soon_cells : int
-        A network of costs whose buckets have so many cells is swept as soon as a glance of bounds has not closed the
-        gap.
+        A cost network with at most this many cells in its buckets is swept as soon as a short run of bounds has not
+        closed the gap.
     share, long_part, long_seconds : float
-        Engines without a price may together take this share of the cheapest known price, and this part of the share of
-        the seconds of a price beyond ``long_seconds``. So a sweep of one second is delayed by at most half of it, a
-        sweep of a minute by at most a fifth. In return, an engine that needs longer than that comes too late
-        (or_chain_63: diagrams took 7.5 CPU seconds in vain before a sweep that was predicted to take 16.9).
+        Engines without a price may together use ``share`` of the cheapest known price. Of the seconds of a price beyond
+        ``long_seconds`` they may use only a part of this share. A sweep of one second is therefore delayed by at most a
+        half, and a sweep of a minute by at most a fifth. In return, an engine that needs more time is stopped too
+        early.
     patience_seconds : float
         CPU seconds of engines without a price, in all, where no sweep fits memory.
     shortened : float
-        A turn that is not the first is shortened to what is left of that, unless it were less than this part of it: of
-        mc2022_track2_030, a sweep of 4.7 s, a search that takes 1.2 had 0.75 and 0.8 s were left.
+        A turn after the first is shortened to the remaining seconds, unless these are less than this part of the turn.
+        A shortened turn can still complete a nearly finished search.
     mispriced, mispriced_seconds : float
-        A sweep that learns on its way that it takes so many times its price, and so many seconds, is priced again, and
-        others have turns by that: mc2022_track2_030 was priced for 2 primes and takes 15, 7.6 CPU-s in place of 3.3. A
-        sweep of 0.9 s that ended after its first 0.3 would take that again.
+        A sweep that learns that it takes this many times its price, and at least this many seconds, is priced again,
+        and other engines get turns by the new price. A shorter sweep is completed, because interrupting it would repeat
+        its first part.
     saved_by_trees : float
         A tree that is searched has this part fewer cells than the buckets of the order that is found at once.
     most_saved : float
         Trees save less than that.
     sliced_overhead : float
-        What does not fit memory is priced so many times higher until it is planned, or by its largest table once a tree
-        is known: 50-18-5 at 8 MB is two slices, which take no longer than the whole.
+        A sweep that does not fit in memory is priced this many times higher until it is planned, or by its largest
+        table once a tree is known. A small number is enough, because two slices may take no longer than the whole
+        sweep.
     largest_part : int
-        A sweep over a searched tree has one part in so many of the largest message of the first order in memory: of
-        SPOT5 404 it was 1/60, of the grid 50-16-5 1/17. Twice as much makes two slices, which take less than bounds
-        (0.9 CPU-s, 1.9).
+        A sweep over a searched tree is assumed to hold the largest message of the first order, divided by this number,
+        in memory. If the assumption is off by two, the sweep takes two slices, which is still faster than bounds.
     short_search_seconds : float
         CPU seconds of the search that prices a sweep better than the first order does.
     planning_part : float
@@ -97,8 +97,8 @@ class StrategyPolicy:
         of variables, or this part of the sweep: 0.08 s for 0.006 (the search took 0.10), 0.20 for 1.4 (0.21), 0.31 for
         3.3 in slices (0.20), 0.54 for 131 (0.20), 3.2 for 202 in slices (0.12).
     planning_share, least_planning_seconds, most_planning_seconds : float
-        Planning a sweep waits until engines without a price took this part of what the sweep takes, and no less and no
-        more than that: planning a sweep in slices takes up to 20 s (ra.cnf), which a search was through before.
+        Planning a sweep waits until engines without a price have used this part of the sweep's price, with a minimum
+        and a maximum. Planning a sweep in slices can take 20 s, in which a search may answer.
     short_sweep_seconds : float
         Of a sweep that is predicted to take no more, planning waits no longer than planning is predicted to take: a
         count whose short search priced 46 s, and whose plan 6, takes 15 CPU s in place of 30. Of longer ones, trials
@@ -157,11 +157,15 @@ class StrategyPolicy:
         return self.share * (min(price, self.long_seconds) + self.long_part * max(price - self.long_seconds, 0.0))
 
     def sliced_times(self, largest_bytes: float, spare_bytes: int) -> float:
-        """Return how many times longer slices take, where the largest table is so large and two are held at once."""
+        """Return how many times longer slices take if the largest table has this size and two tables are held at the
+        same time.
+        """
         return min(max(2.0 * largest_bytes / max(spare_bytes, 1), 1.0), self.sliced_overhead)
 
     def planning_seconds(self, sweep_seconds: float, predicted: float = inf) -> float:
-        """Return what others take before a sweep of so many seconds is planned, which takes what is predicted."""
+        """Return the seconds that other engines get before a sweep is planned, given its predicted seconds and the
+        predicted seconds of planning.
+        """
         wanted = self.planning_share * sweep_seconds
         if sweep_seconds <= self.short_sweep_seconds:
             wanted = min(wanted, predicted)
@@ -170,7 +174,8 @@ class StrategyPolicy:
 
 @dataclass(frozen=True)
 class OuterPolicy(Policy):
-    """The numbers of marginal MAP by bounds: rounds of bounds on optima of what is left, and climbs between them.
+    """The numbers of marginal MAP by bounds: rounds of bounds on the optima of the remaining model, and climbs between
+    the rounds.
 
     Parameters
     ----------
@@ -181,30 +186,30 @@ class OuterPolicy(Policy):
     passing_share : float
         The passes of one size take at most this part of it.
     vain_passes, least_passes : int
-        So many passes that gain little end them; a size is begun if it has time for so many.
+        Passes in a row with little gain that end the passes. A size starts only if there is time for this many passes.
     circuit_share : float
         A search of clauses that decides outer variables first takes at most this part of the time that is left: of
         bw_p24_6 it takes 0.8 s, and bounds are open after a minute.
     bucket_cells : int
-        A mini-bucket takes a pass as long as so many cells: 75-26-5 0.35 s with 3e5 cells, 0.55 with 2.6e6.
+        Fixed cost of a mini-bucket in a pass, in cells of equal time.
     seconds : float
         All of it, where only a gap was given.
     bounding_share, searching_share : float
-        Mini-buckets grow in this part of the time, of which searches below the bound of each size take the second; then
-        such a search goes on below the best bound.
+        Part of the time in which mini-buckets grow, and the part of it for searches below the bound of each size.
+        Afterwards one search continues below the best bound.
     compiling_share : float
         The search's loops are waited for in this part of the time that is left.
     first_search_seconds : float
-        A round of a search takes so long, and then twice as long each time; in half of it, states that the search
-        thinks best are tried, and better ones looked for near the best.
+        Seconds of a search's first round; each round takes twice as long as the last. Half of a round evaluates the
+        states that the search prefers, and looks for better states near the best.
     climbing_share : float
         Better states are looked for in this part of the time that is left, after each round.
     vain_climbs : int
-        The last climbs go on until so many in a row are in vain, where no time was given.
+        Without a time limit, the last climbs end after this many failures in a row.
     most_step_cells : int
         A sum that sweeps more cells is no step of a search.
     swept_cells : int
-        A search that is not stopped sweeps so many cells at least: whether compiled loops pay.
+        Minimum cells of an unlimited search. It decides whether compiled loops pay.
     kicked_states : int
         States that are changed at random when no single change is better.
     """
@@ -230,4 +235,4 @@ class OuterPolicy(Policy):
 
 
 POLICY: Final = StrategyPolicy()
-"""What every question is answered by, unless another is given."""
+"""The policy of every question, unless another policy is given."""

@@ -20,7 +20,7 @@ from .offers import Bid, Certainty, EnginePrice
 #: Nominal speeds of one core: uses of literals that a search looks at, 5 and 10 * 10^7 of two counts, and edges of
 #: diagrams, in a second.
 _WORK_PER_SECOND, _EDGES_PER_SECOND = 2.0**24 / 0.3, 2.0**21 / 0.2
-#: A turn that takes so many times its nominal time is ended by the clock.
+#: A turn that takes this many times its nominal time is ended by the clock.
 _SLOWER = 1.25
 #: Loops of both, and CPU seconds that compiling them takes.
 _SEARCHING = ("tasks.counting.loops", "count", 20.0)
@@ -32,19 +32,19 @@ def _unknown(module: str, function: str, compiling_seconds: float) -> EnginePric
 
 
 def searching_price() -> EnginePrice:
-    """Return what a search is known to take: compiling its loops."""
+    """Return the known part of a search's price: the seconds of compiling its loops."""
     return _unknown(*_SEARCHING)
 
 
 def late_after(seconds: float, stop: Stop) -> Stop:
-    """Return what ends a turn: another engine, or the clock on a slow machine."""
+    """Return a function that ends a turn: because another engine answered, or by the clock on a slow machine."""
     until = time.thread_time() + _SLOWER * seconds
     return lambda: stop() or time.thread_time() > until
 
 
 @dataclass
 class _SumEngine(ABC):
-    """What both have in common."""
+    """Common parts of both engines."""
 
     asking: Asking
 
@@ -57,7 +57,7 @@ class _SumEngine(ABC):
 
     @abstractmethod
     def bid(self) -> Bid:
-        """Return what compiling takes, or why it cannot answer."""
+        """Return the price of compiling loops, or the reason why the engine cannot answer."""
 
     def better_price(self, aim: Certainty) -> Bid:
         """Return the same: nobody knows more."""

@@ -33,7 +33,7 @@ _CELL_BYTES = 8
 
 
 class _EndedError(Exception):
-    """Another engine was through first."""
+    """Another engine answered first."""
 
 
 @dataclass
@@ -109,7 +109,8 @@ class SweepEngine:
     def run(self, seconds: float, stop: Stop = bool) -> Answer | Unfinished:
         """Sweep to the end; where a device runs out of memory all the same, again within half of it.
 
-        A count whose first sweep tells that all of them take more than so many seconds ends there, with its price.
+        If the first sweep of a count shows that all sweeps would take more than ``seconds``, the count ends there with
+        a new price.
         """
         try:
             return self._run(stop, seconds)
@@ -119,7 +120,7 @@ class SweepEngine:
             return self._repriced(*error.args)
 
     def _repriced(self, primes: int) -> Unfinished:
-        """Price a count again that is known to take so many primes."""
+        """Price a count again after its number of primes became known."""
         assert self.prepared is not None
         assert self.prepared.plan is not None
         assert self.prepared.prices is not None
@@ -184,7 +185,7 @@ class SweepEngine:
             return InnerBounds(asking, str(error)).run()
 
     def _advised(self, error: BudgetError) -> str:
-        """Return why a sweep was refused; of marginal MAP with what would answer it all the same."""
+        """Return the reason why a sweep was refused, and for marginal MAP an option that would answer nevertheless."""
         is_mmap = self.asking.question.query == "mmap"
         return f"{error}; --time gives a lower and an upper bound instead" if is_mmap else str(error)
 
@@ -218,7 +219,7 @@ class SweepEngine:
         return frozenset([local for v, local in self.asking.network.local.items() if v in outer])
 
     def _sweeps(self, rates: Rates) -> float:
-        """About how many sweeps in floats it takes, of which those modulo a prime take several."""
+        """Return the number of sweeps in units of a sweep in floats; a sweep modulo a prime counts as several."""
         if not self._primes:
             return 1.0
         slower = rates.cells_per_second / residue_rates(rates).cells_per_second
@@ -247,7 +248,7 @@ class SweepEngine:
 
     @property
     def _device_start_seconds(self) -> float:
-        """What is left of starting the device."""
+        """Remaining seconds until the device has started."""
         return self.asking.policy.device_start_seconds if self.asking.resources.device_sleeps else 0.0
 
     @property
@@ -255,7 +256,7 @@ class SweepEngine:
         return gpu_rates(MIN_PLUS if self.asking.network.query == "optimum" else SUM_PRODUCT)
 
     def _cheaper(self, here: float, there: float, nbytes: int, certainty: Certainty) -> EnginePrice:
-        """Return what it takes on this machine's cores, or on its device where that is less."""
+        """Return the price on this machine's cores, or on its device if that is lower."""
         there += self._device_start_seconds
         if self.asking.options.gpus is None or here <= there:
             return EnginePrice(here, nbytes, certainty)
@@ -287,7 +288,7 @@ class SweepEngine:
 
 
 def _primes_within(plan: Plan | None, seconds: float) -> float:
-    """Return modulo how many primes a count may be swept in so many seconds, at least as many as are expected."""
+    """Return the number of primes that a count may sweep in ``seconds``, at least the predicted number."""
     if plan is None or plan.evaluations is None or math.isinf(seconds):
         return math.inf
     one, two = (all_cells_seconds(with_primes(plan, primes)) for primes in (1, 2))
@@ -295,12 +296,12 @@ def _primes_within(plan: Plan | None, seconds: float) -> float:
 
 
 def _device_of(plan: Plan, prepared: Prepared) -> Device:
-    """Return what a plan keeps busy that this machine's cores are not."""
+    """Return the device that a plan keeps busy."""
     return "gpu" if plan.device and not prepared.resources.distributed else "host"
 
 
 def _host_bytes(plan: Plan) -> int:
-    """Return what a plan takes of the host's memory beside the model."""
+    """Return the host memory of a plan in addition to the model."""
     if not plan.device:
         return plan.peak_bytes
     resident = plan.spill.disk_bytes if plan.spill is not None and plan.spill.resident else 0
@@ -309,7 +310,7 @@ def _host_bytes(plan: Plan) -> int:
 
 @dataclass(frozen=True)
 class _Searched:
-    """What a short search for a tree found: seconds and bytes of all its tables, and the seconds that it took."""
+    """Result of a short search for a tree: seconds and bytes of all its tables, and the seconds of the search."""
 
     seconds: float
     nbytes: int

@@ -1,4 +1,4 @@
-"""Whose turn it is, and for how long: turns double, each charged against the cheapest known price. Pure.
+"""The order and the length of turns: turns double, and each turn is charged against the cheapest known price. Pure.
 
 Two engines whose prices are not known, and a sweep of four seconds. Half of its price may be spent on the engines:
 
@@ -8,13 +8,13 @@ Two engines whose prices are not known, and a sweep of four seconds. Half of its
 >>> while (move := account.next()).engine != "sweep":
 ...     print(move)
 ...     account.enter(move, move.seconds)
-search for 0.25 s, as nobody knows how large they become
-diagrams for 0.25 s, as nobody knows how large they become
-search for 0.5 s, as nobody knows how large they become
-diagrams for 0.5 s, as nobody knows how large they become
-search for 0.5 s, as nobody knows how large they become
+search for 0.25 s, because its time cannot be predicted
+diagrams for 0.25 s, because its time cannot be predicted
+search for 0.5 s, because its time cannot be predicted
+diagrams for 0.5 s, because its time cannot be predicted
+search for 0.5 s, because its time cannot be predicted
 >>> print(move)
-sweep to its end, unless it takes over 8 s, as it is the cheapest known price
+sweep to its end, unless it takes over 8 s, because it has the lowest predicted time
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ Kind = Literal["turn", "price", "race", "finish"]
 
 @dataclass(frozen=True)
 class Move:
-    """What is done next.
+    """The next action.
 
     Parameters
     ----------
     kind : {"turn", "price", "race", "finish"}
-        A turn of so many seconds; finding a better price; running beside the others; running to the end.
+        A turn of limited seconds; finding a better price; running beside the others; running to the end.
     engine : str
     seconds : float
-        Of an engine that runs to its end: what it may turn out to take before it is priced again.
+        For an engine that runs to its end: the seconds after which it is priced again.
     why : str
     aim : str
         How certain a price is to become.
@@ -62,7 +62,7 @@ class Move:
 
 @dataclass
 class _Standing:
-    """An offer, what it took so far, whether it still has to bid, and why it is given up, if it is."""
+    """An offer, the seconds spent so far, whether it still has to bid, and the reason why it was given up."""
 
     offer: Offer
     price: EnginePrice
@@ -73,19 +73,19 @@ class _Standing:
 
     @property
     def can_be_priced(self) -> bool:
-        """Whether anybody can tell what it takes."""
+        """Whether its price is known or can be predicted."""
         return self.price.known or self.offer.engine == SWEEP
 
 
 @dataclass
 class TurnAccount:
-    """What the engines of a strategy took so far.
+    """The seconds that the engines of a strategy have used so far.
 
-    The rule: engines without a price take turns, the one with fewer turns first, that double; all of them together
-    take no more than a share of the cheapest known price, or the patience where there is none. One whose loops are not
-    compiled begins once that fits in, too. A price is made better
-    once as much was spent as that takes, or where nobody else may go on. Then the cheapest engine runs to its end; if
-    it is refused, the others go on.
+    The rule: engines without a price take turns, and the engine with the fewest turns comes first. Each turn is twice
+    as long as the last. Together they use at most a share of the cheapest known price, or ``patience_seconds`` if no
+    price is known. An engine with uncompiled loops starts once the compilation also fits in this budget. A price is
+    improved once the engines have used as many seconds as the improvement takes, or if no other engine may continue.
+    Then the cheapest engine runs to its end. If it is refused, the other engines continue.
     """
 
     standings: dict[str, _Standing]
@@ -118,7 +118,7 @@ class TurnAccount:
         return sum(each.spent for each in unknown if not each.offer.lengths.part)
 
     def next(self) -> Move | None:
-        """Return what is done next; None where nobody is left, or patience is at its end."""
+        """Return the next action; None if no engine is left or the patience is exhausted."""
         cheapest, others = self.cheapest, [each for each in self.open if not each.can_be_priced]
         if cheapest is not None and (move := self._race(cheapest, others)) is not None:
             return move
@@ -152,7 +152,8 @@ class TurnAccount:
         return Move("turn", each.offer.engine, seconds, "on another core")
 
     def _able(self, others: list[_Standing], begun: float = 0.0) -> list[tuple[_Standing, float]]:
-        """Return who may have a turn, and for how long, while another takes so many seconds."""
+        """Return the engines that may have a turn, and the seconds of it, while another engine uses ``begun`` seconds.
+        """
         return [(each, seconds) for each in others if (seconds := self._length(each, begun)) > 0.0]
 
     def _race(self, cheapest: _Standing, others: list[_Standing]) -> Move | None:

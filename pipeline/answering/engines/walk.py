@@ -1,4 +1,7 @@
-"""Walking a strategy: engines have their turns until one answers; what each took and why it ended is kept."""
+"""Walking a strategy: engines take turns until one answers.
+
+The seconds of each engine and the reason why it ended are recorded.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from .race import Racer
 from .turn_account import Move, TurnAccount
 
 _LOG = logging.getLogger(__name__)
-#: What a sweep on a device may take of this machine's memory where the host's engines go on beside it.
+#: Part of this machine's memory for a sweep on a device while the host's engines run beside it.
 _SHARED_PART = 0.5
 #: Cores with which two engines have their turns at once.
 _CORES = 2
@@ -35,7 +38,7 @@ def walk(strategy: Strategy, engines: Mapping[str, Engine], asking: Asking) -> A
     Raises
     ------
     BudgetError
-        If none does: what refused the sweep, or the last engine.
+        If no engine answers: the refusal of the sweep, or of the last engine.
     """
     with ExitStack() as stack:
         return _Walk(strategy, engines, asking, stack).run()
@@ -80,11 +83,11 @@ class _Walk:
 
     @property
     def notes(self) -> list[str]:
-        """What the caller should know of what was tried."""
+        """Notes for the caller about the attempts."""
         return self.asking.notes
 
     def _turn(self, account: TurnAccount, move: Move) -> Answer | Unfinished:
-        """Run an engine; where the other side of a race is through meanwhile, take its answer."""
+        """Run an engine. If the other side of a race ends meanwhile, take its answer."""
         stop: Stop = bool if self.racer is None else self.racer.ended.is_set
         start = working_seconds()
         found = self._outcome(move, stop)
@@ -182,7 +185,7 @@ class _Walk:
         self.stack.callback(self.racer.close)
 
     def _ended_race(self, account: TurnAccount) -> Answer | Unfinished:
-        """Take what the thread found."""
+        """Take over the result of the thread."""
         assert self.racer is not None
         assert self.raced is not None
         racer, move = self.racer, self.raced
@@ -196,7 +199,7 @@ class _Walk:
         return found
 
     def _refusal(self) -> BudgetError:
-        """Return why nobody answered: what refused the sweep, if anything did, and what others found out."""
+        """Return the error if no engine answered: the refusal of the sweep, and the advice of other engines."""
         refused = {**{name: BudgetError(why) for name, why in self.strategy.refused.items()}, **self.refusals}
         error = refused.get(SWEEP) or next(iter(reversed(refused.values())), BudgetError("no engine answers this"))
         told = [*self.advice, *self._unended()]

@@ -78,7 +78,7 @@ def _parsed(source: Source) -> Any:
 
 
 def _unpacked(source: Source) -> Any:
-    """Return what a file holds as MessagePack, behind its length in eight bytes."""
+    """Return the MessagePack content of a file, which follows its length in eight bytes."""
     msgpack = import_module("msgpack")
     try:
         if int.from_bytes(source.data[:_LENGTH_BYTES], "little") != len(source.data) - _LENGTH_BYTES:
@@ -144,7 +144,7 @@ def _made(draft: Draft, child: str, scope: tuple[int, ...], table: Mapping[str, 
 
 
 def _extreme(draft: Draft, child: str, scope: tuple[int, ...], *, greatest: bool) -> ParentChain:
-    """The greatest or least of numbers, within those of the child."""
+    """Return the greatest or least of the parents' numbers, clipped to the child's range."""
     *above, (low, size) = _ranges(draft, child, scope)
     states = [np.clip(np.arange(first, first + d) - low, 0, size - 1) for first, d in above]
     start = np.eye(size)[0 if greatest else -1]
@@ -152,7 +152,7 @@ def _extreme(draft: Draft, child: str, scope: tuple[int, ...], *, greatest: bool
 
 
 def _sum(draft: Draft, child: str, scope: tuple[int, ...]) -> ParentChain:
-    """The sum of numbers, within those of the child."""
+    """Return the sum of the parents' numbers, clipped to the child's range."""
     *above, (low, size) = _ranges(draft, child, scope)
     return capped_sum(scope, [range(d) for _, d in above], size, sum(first for first, _ in above) - low)
 
@@ -192,9 +192,11 @@ _CAUSAL = ("MultiDimNoisyORNet", "MultiDimNoisyORCompound", "MultiDimNoisyAND")
 def _independent(draft: Draft, child: str, scope: tuple[int, ...], table: Mapping[str, Any], name: str) -> ParentChain:
     """Return a noisy-OR or noisy-AND of aGrUM: a weight for each cause, and one of all else.
 
-    A noisy-OR is off with probability (1 - w0) times, for each cause that is on, 1 - w, or (1 - w) / (1 - w0) where
-    weights are those of the cause with all else (compound; M. Henrion, Practical issues in constructing a Bayes'
-    belief network, UAI 1987). A noisy-AND is on with w0 times w for each cause that is on, and 1 - w for each other.
+    Let w0 be the external weight, and w the weight of a cause. A noisy-OR is off with probability 1 - w0, multiplied by
+    a factor for each cause that is on. The factor is 1 - w. For a compound noisy-OR, whose weights include the external
+    cause, the factor is (1 - w) / (1 - w0) (M. Henrion, Practical issues in constructing a Bayes' belief network, UAI
+    1987). A noisy-AND is on with probability w0, multiplied by w for each cause that is on and by 1 - w for each other
+    cause.
     """
     weights: Any = table.get("causalWeights")
     external: Any = table.get("externalWeight")
@@ -212,6 +214,6 @@ def _independent(draft: Draft, child: str, scope: tuple[int, ...], table: Mappin
         if name == "MultiDimNoisyORCompound" and external < 1:
             off /= 1.0 - external
         if off > 1.0:
-            raise draft.refuse(child, "weights of causes that are not below that of all else", f"{weight:g}")
+            raise draft.refuse(child, "weights of causes that are not below the external weight", f"{weight:g}")
         causes.append(np.array([[weight, off], [off, weight]] if conjunction else [[1.0, 0.0], [off, 1.0 - off]]))
     return noisy_extreme(scope, causes, np.array([1.0 - external, external]), greatest=not conjunction)

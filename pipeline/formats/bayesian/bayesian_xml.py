@@ -11,7 +11,7 @@ from ..text.xml import Element, root_element
 from .network_draft import NetworkDraft
 from .noisy_maxima import strength_ordered
 
-# What is read of each kind of GeNIe's nodes; how nodes change with time.
+# Elements read from each kind of GeNIe's nodes; elements that describe changes over time.
 _READ = {
     "cpt": ("state", "parents", "probabilities"),
     "deterministic": ("state", "parents", "resultingstates"),
@@ -27,7 +27,7 @@ class _XmlDraft(NetworkDraft[Element]):
         super().__init__(source, lambda at, *what: FormatError(source.path, at.line, *what))
 
     def only(self, at: Element, tags: Collection[str], single: Collection[str] = ()) -> None:
-        """Refuse elements of other names, and a second one of those of which there may be a ``single`` one."""
+        """Refuse elements with other names, and a second element of a ``single`` name."""
         seen: set[str] = set()
         for child in at.children:
             if child.tag not in tags:
@@ -37,7 +37,7 @@ class _XmlDraft(NetworkDraft[Element]):
             seen.add(child.tag)
 
     def passes(self, at: Element, read: Collection[str], elements: Collection[str] = ()) -> None:
-        """Note attributes that are not read, and elements of which nothing is."""
+        """Note attributes that are not read, and elements that are not read at all."""
         for name in at.attributes:
             if name not in read:
                 self.properties.passed[f"attribute {name}"] = None

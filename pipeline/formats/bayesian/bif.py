@@ -214,7 +214,7 @@ class BifReader:
         return made[0]
 
     def notes(self) -> tuple[str, ...]:
-        """Return what the file says that answers do not show."""
+        """Return notes about content of the file that answers do not show."""
         notes = self.properties.notes()
         if not self.slowest:
             return notes
@@ -240,8 +240,8 @@ def read_bif(source: Source) -> Model:
     Raises
     ------
     FormatError
-        If the file is malformed or no Bayesian network, has compact distributions (``property function``), or a
-        ``table`` for a variable with parents whose rows sum to 1 in both orders that programs have, or in none.
+        If the file is malformed, is no Bayesian network, or has compact distributions (``property function``). Also if
+        a variable with parents has a ``table`` whose rows sum to 1 in both orders that programs use, or in neither.
     """
     if b"//" in source.data or b"/*" in source.data:
         source.blank(_COMMENT)
@@ -278,7 +278,10 @@ def _model(reader: BifReader, blocks: list[int], name: str) -> Model:
 
 
 def _cells(text: str, words: list[str], count: int) -> list[str]:
-    """Return labels that only commas separate, as bnlearn writes them unquoted; words where these are not so many."""
+    """Return labels that are separated only by commas, as bnlearn writes them without quotes.
+
+    If the number of labels differs from ``count``, return the words.
+    """
     labels = [" ".join(cell.split()).strip('"') for cell in _CELL.findall(text)]
     return labels if len(labels) == count and all(labels) else words
 

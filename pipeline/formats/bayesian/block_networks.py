@@ -109,7 +109,7 @@ class _BlockReader:
                 raise self.tokens.fail(block.at, "'node NAME {'", repr(shorten(" ".join(block.words))))
 
     def listed(self, block: _Block, name: str) -> list[str] | None:
-        """Return the words of an attribute without signs; None if the block lacks it."""
+        """Return the words of an attribute without punctuation; None if the block does not have the attribute."""
         if name not in block.values:
             return None
         start, stop = block.values[name]

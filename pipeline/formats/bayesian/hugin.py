@@ -61,7 +61,7 @@ class _HuginReader:
             raise tokens.fail(at, "'}' at the end of the class")
 
     def _class(self, at: int) -> int:
-        """Read how a class begins; one that stands alone, without inputs, is a network."""
+        """Read the beginning of a class. A single class without inputs is a network."""
         tokens = self.tokens
         if self.name or self.names or self.potentials:
             raise tokens.fail(at, "one network", f"another class, {shorten(tokens.peek(at + 1))!r}, which is not read")
@@ -105,7 +105,7 @@ class _HuginReader:
         return ranges, at
 
     def _attribute(self, at: int) -> tuple[str, int]:
-        """Return the name of an attribute and where it ends; one that is not read is noted."""
+        """Return the name of an attribute and the index of its end, and note an attribute that is not read."""
         tokens = self.tokens
         name, end = tokens.items[at], tokens.find(";", at)
         if name == "inputs" and end > at + 4:
@@ -183,7 +183,7 @@ class _HuginReader:
         return np.full(cells, 1 / width)
 
     def notes(self) -> tuple[str, ...]:
-        """Return what the file says that answers do not show."""
+        """Return notes about content of the file that answers do not show."""
         found = list(passed_over(self.passed))
         if self.uniform:
             names = listed(self.uniform)

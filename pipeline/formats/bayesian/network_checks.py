@@ -27,7 +27,7 @@ from ...models.function import compact, joined
 from ...models.model import Function, Model
 
 Refuse = Callable[[int | None, str, str], FormatError]
-"""Makes the error at a function, or where one is missing, of what is expected and what is found."""
+"""Builds the error at a function, or at a missing function (None), from the expected and the found content."""
 
 _SHOWN, _NAMED = 3, 8
 _PAIR = 2
@@ -63,7 +63,7 @@ def checked(model: Model, refuse: Refuse, *, counts: bool = False) -> Model:
 
 
 def checked_product(model: Model, refuse: Refuse, *, backwards: bool = False) -> Model:
-    """Return a network of the formats of evaluations, whose answers are for the product of the tables as written.
+    """Check a network in a UAI format, and return it. Its answers are for the product of the tables as written.
 
     Their networks may hold evidence or constraints, which exclude configurations: then rows that sum to less than 1 and
     tables of 0 and 1 are left as they are, with a note. Tables whose rows sum to 1 in another order only were written
@@ -98,7 +98,7 @@ def checked_product(model: Model, refuse: Refuse, *, backwards: bool = False) ->
 
 
 def _unexplained(functions: Sequence[Function], spread: SumSpread, wrong: list[int]) -> int | None:
-    """Return a function that evidence or constraints do not make what it is, or None.
+    """Return a function whose rows do not sum to 1 for a reason other than evidence or constraints, or None.
 
     Where they do, rows of 0 show it; others sum to less than 1, or their table is a relation of 0 and 1.
     """
@@ -118,7 +118,7 @@ def _are_relations(functions: Sequence[Function]) -> bool:
 def _turned_model(model: Model, backwards: bool) -> Model | None:
     """Return a model whose tables were written with their first variables fastest, if its rows sum to 1 then.
 
-    Of several parents only rows of a known program say in which order they are.
+    With several parents, only rows from a known program show the order of the parents.
     """
     functions, dims = model.functions, model.dims
     turned = [_turned(function, dims) for function in functions]
@@ -132,7 +132,7 @@ def _turned_model(model: Model, backwards: bool) -> Model | None:
 
 
 def _is_shuffled(function: Function, dims: Sequence[int]) -> bool:
-    """Whether the entries of a table are those of rows that sum to 1, in another order."""
+    """Whether the entries of a table would form rows that sum to 1 in another order."""
     width = dims[function.child or 0]
     rows = math.prod([dims[v] for v in function.scope]) // width
     return bool(abs(float(function.dense(dims).sum()) - rows) <= rows * rounding(function.values, width))
@@ -160,7 +160,7 @@ def refused(fault: Fault, refuse: Refuse) -> FormatError:
 
 
 def is_rounded(function: Function, dims: Sequence[int]) -> bool:
-    """Whether rows differ from 1 by no more than the digits that they are printed with let them."""
+    """Whether rows differ from 1 by at most the rounding of their printed digits."""
     allowed = rounding(function.values, dims[function.child or 0])
     return bool(np.abs(row_sums(function, dims) - 1).max(initial=0.0) <= allowed)
 
@@ -174,7 +174,7 @@ def _normalised(model: Model, uneven: Sequence[int], spread: SumSpread) -> Model
 
 @dataclass
 class Properties:
-    """What programs keep beside a network, by name, as far as it is not read."""
+    """Content that programs store beside a network and that is not read, by name."""
 
     passed: dict[str, None] = field(default_factory=dict)
     observed: list[str] = field(default_factory=list)
@@ -191,7 +191,7 @@ class Properties:
         return None
 
     def notes(self) -> tuple[str, ...]:
-        """Return notes of what answers do not show."""
+        """Return notes about content that answers do not show."""
         observed = f"observations in the file are not used as evidence: {listed(self.observed)}"
         return (*passed_over(self.passed), *([observed] if self.observed else ()))
 
@@ -213,6 +213,6 @@ def listed(names: Sequence[str]) -> str:
 
 
 def _interval(spread: SumSpread) -> str:
-    """Return what rows sum to that do not sum to 1."""
+    """Return the range of the row sums that differ from 1."""
     ends = dict.fromkeys(f"{end:.7g}" for end in (spread.least, spread.most))
     return " to ".join(ends)

@@ -30,7 +30,7 @@ class NetworkDraft(Generic[P]):
     ----------
     source : Source
     refuse : callable
-        Makes the error at a place of the file, of what is expected and what is found.
+        Builds the error at a place of the file from the expected and the found content.
     """
 
     source: Source
@@ -73,7 +73,8 @@ class NetworkDraft(Generic[P]):
         self.add(at, scope, self.numbers(at, words))
 
     def results(self, at: P, scope: tuple[int, ...], words: Sequence[str]) -> None:
-        """Add a function of the parents, whose value at each of their configurations is a state."""
+        """Add a deterministic function of the parents, given the child's state for each configuration of the parents.
+        """
         self._check_count(at, scope, words, -1, "resulting states")
         index = {label: k for k, label in enumerate(self.states[scope[-1]])}
         if unknown := [word for word in words if word not in index]:

@@ -18,7 +18,7 @@ from ..text.written_words import WrittenFile, kept_labels, kept_names
 _WORD = re.compile(r"(?!.*/[/*])[^\s(){}\[\];|,\"]+")
 _IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _QUOTED = re.compile(r'[^"\\\n]*')
-# Words of the interchange format, which some programs take for what they mean wherever they stand.
+# Keywords of the interchange format, which some programs treat as keywords everywhere.
 _BIF_WORDS = ("network", "variable", "probability", "property", "type", "discrete", "table", "default")
 _LONGEST_NAME = 1000
 

@@ -1,4 +1,6 @@
-"""Noisy maxima as GeNIe writes them: what each parent brings about, by its states from the strongest one on."""
+"""Noisy-MAX distributions as GeNIe writes them: the effects of each parent, by its states from the strongest to the
+weakest.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,9 @@ def strength_ordered(
 ) -> ParentChain:
     """Return a noisy maximum of GeNIe: a column for each state of each parent, and a last one of the leak.
 
-    The effect is the first of its states that something brings about; the last one is that of no effect (SMILE
+    The effect is the first of its states that any cause brings about. The last state means no effect (SMILE
     programmer's manual, Noisy-MAX: the table follows the order of strengths, and the last column of each parent is 0
-    but for its last element).
+    except for its last element).
 
     Parameters
     ----------
@@ -34,7 +36,8 @@ def strength_ordered(
     Raises
     ------
     FormatError
-        If these are not so many, not in order, or the weakest state of a parent has an effect.
+        If the number of parameters is wrong, the strengths are not an order, or the weakest state of a parent has an
+        effect.
     """
     *dims, size = [len(draft.states[v]) for v in scope]
     count = sum(dims) + 1

@@ -24,7 +24,7 @@ def add_cumulative(
     heights: Sequence[Operand],
     condition: Condition,
 ) -> None:
-    """Let the heights of tasks that run at one time add up to no more than a limit.
+    """Limit the total height of the tasks that run at any time.
 
     The heights change only where a task starts or ends, and rise only where one starts. So one sum for each possible
     start is enough, plus the empty sum. The use of a task with several variables is a hidden variable that they decide.

@@ -1,4 +1,6 @@
-"""What is read of a distributed problem before its costs are scaled: names, tables, agents; and the problem of it."""
+"""The content of a distributed problem before its costs are scaled (names, tables, agents), and the problem built from
+it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from ..format_policy import FormatPolicy
 from ..text.source import Source
 from ..text.tables import MAX_AXES, cell_count, tuple_table
 
-# What a variable with its agent, and a state, take; a function without its costs; a cost while it is text.
+# Bytes of a variable with its agent, of a state, of a function without its costs, and of a cost while it is text.
 _VARIABLE_BYTES = 512
 _STATE_BYTES = 96
 _FUNCTION_BYTES = 1024
@@ -60,7 +62,7 @@ class Given:
 
 @dataclass
 class Draft:
-    """What was read so far."""
+    """The content read so far."""
 
     source: Source
     name: str = ""
@@ -79,7 +81,7 @@ class Draft:
 
     @property
     def forbidden(self) -> Decimal:
-        """The cost of what is not allowed."""
+        """The cost of a forbidden assignment."""
         return Decimal("-inf" if self.maximize else "inf")
 
     @property
@@ -98,7 +100,7 @@ class Draft:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is passed over, in sentences."""
+        """Ignored content, one sentence each."""
         return tuple(
             f"{what} (line {line}{f', and {count - 1} more' if count > 1 else ''}) {why}"
             for what, (line, why, count) in self.passed.items()
@@ -148,7 +150,7 @@ class Draft:
         self.source.allowance.take((8 + 4 * len(scope)) * cells, f"a table of {cells} costs", _COST_BYTES * cells)
 
     def take_work(self, line: int, count: int, parts: int, *, python: bool = False) -> None:
-        """Count the work of an expression of so many parts, which is about to be evaluated so many times."""
+        """Count the work of an expression with ``parts`` parts that will be evaluated ``count`` times."""
         policy = FormatPolicy.current()
         unit = policy.python_work if python else 1
         self.work += count * parts * unit

@@ -1,4 +1,4 @@
-"""What expressions may compute: operators and functions of numbers, none of which grows without bound."""
+"""Operations allowed in expressions: operators and functions of numbers with bounded results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from ...errors import shorten
 
 Value = Any
-"""What literals and variables hold: int, float, bool, str, or a tuple of them."""
+"""Values of literals and variables: int, float, bool, str, or a tuple of them."""
 
 DECIMALS = 9
 """Decimals to which costs are rounded that are computed with decimals."""
@@ -25,7 +25,7 @@ _MAX_NUMERAL = 40
 
 
 class ExpressionError(Exception):
-    """What stands where an expression of numbers and variables should; a phrase."""
+    """An expression that is not allowed; its text describes the place as a phrase."""
 
 
 def number(value: Value) -> Value:

@@ -1,9 +1,9 @@
 """Expressions of XCSP 2.1 in functional notation, ``add(X0,mul(2,X1))``: parsed, bounded, evaluated on columns.
 
-Integers are added, multiplied, compared; nothing is called but the operators listed here. What an expression may reach
-is known before it is evaluated, so that no column overflows. Quotients are truncated, as in Java, and remainders have
-the sign of the dividend. What does not matter (a branch that ``if`` does not take, what follows a false part of
-``and``) may divide by zero.
+Integers are added, multiplied and compared. Only the operators listed here can be called. The range of an expression is
+known before it is evaluated, so that no column overflows. Quotients are truncated, as in Java, and remainders have the
+sign of the dividend. A part without influence may divide by zero: a branch that ``if`` does not take, or the parts
+after a false part of ``and``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ExpressionTerm:
     ----------
     kind : {"integer", "boolean"}
     bounds : callable
-        Least and greatest value from those of the parameters.
+        Least and greatest value, given the ranges of the parameters.
     values : callable
         Its values on columns, and where they matter.
     size : int
@@ -59,7 +59,9 @@ class ExpressionTerm:
 
 @dataclass(frozen=True)
 class _Operator:
-    """What an operator takes (any number of the same where ``most`` is None), and how it is computed."""
+    """Argument and result kinds of an operator, its number of arguments (any number if ``most`` is None), and its
+    computation.
+    """
 
     takes: Kind
     gives: Kind
@@ -235,7 +237,9 @@ def _checked(found: Range) -> Range:
 
 
 def _of_corners(compute: Callable[[int, int], int]) -> Callable[[Sequence[Range]], Range]:
-    """Bounds of what is least and greatest at ends of both ranges, from the first argument to the last."""
+    """Return the bounds of an operation whose extremes are at the ends of both ranges, from the first argument to the
+    last.
+    """
 
     def bounds(ranges: Sequence[Range]) -> Range:
         found = ranges[0]
@@ -339,7 +343,7 @@ def _all_equal(columns: Sequence[Column], _: Column) -> Column:
     return np.asarray(found)
 
 
-#: What XCSP3 has besides, or takes more arguments of.
+#: Additional operators of XCSP3, and operators that take more arguments there.
 _MIXED = {
     "imp": _truth(lambda x, y: np.asarray(~x | y), "boolean"),
     "xor": _truth(np.logical_xor, "boolean", most=None),

@@ -27,7 +27,7 @@ _INTEGER = re.compile(r"[+-]?\d{1,18}")
 
 @dataclass(frozen=True)
 class Intension:
-    """A predicate (what it does not allow is forbidden) or a function (what it returns is the cost)."""
+    """A predicate (other assignments are forbidden) or a function (its result is the cost)."""
 
     name: str
     parameters: tuple[str, ...]
@@ -113,7 +113,7 @@ def tabulated(name: str, element: Element, scope: Sequence[int], intension: Inte
 
 
 def _bound(element: Element, intension: Intension, draft: Draft) -> tuple[_Bound, dict[str, Range]]:
-    """Bind the parameters of an intension to what a constraint gives for them."""
+    """Bind the parameters of an intension to the arguments of a constraint."""
     for each in (each for given in element.every("parameters") for each in given.children):
         raise draft.fail(each.line, "parameters as text", f"the element <{shorten(each.tag)}>, which is not read")
     words = " ".join(element.words("parameters")).split()

@@ -1,4 +1,4 @@
-"""pyDCOP's YAML: domains, variables with costs, constraints by intention and extension, agents with what they cost."""
+"""pyDCOP's YAML: domains, variables with costs, constraints by intention and extension, and agents with their costs."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class _Domain:
 
     @cached_property
     def computable(self) -> tuple[Value, ...]:
-        """The values, none of which is too large to be computed with."""
+        """The values; a value too large for computations raises an error."""
         return tuple(map(bounded, self.values))
 
 
 def read_pydcop(source: Source) -> Dcop:
-    """Read a pyDCOP problem (.yaml): what its agents are said to cost is kept, and who must host what.
+    """Read a pyDCOP problem (.yaml), including the costs of its agents and its must-host hints.
 
     Variables that no agent must host go to the agent whose hosting cost is least, then to the one with fewest. External
     variables have their initial value. Noise is in no cost: its ``noise_level`` is kept beside the model.
@@ -277,7 +277,7 @@ class _PydcopReader:
             self._flatten(inside, dims[1:], costs)
 
 
-# pyDCOP's YAML: functions by extension, agents with what they must host.
+# pyDCOP's YAML: functions by extension, and agents with must-host hints.
 
 # YAML takes no longer word for a key.
 _LONGEST_KEY = 128
@@ -321,8 +321,7 @@ def _externals(dcop: Dcop, words: WrittenWords) -> tuple[tuple[External, ...], t
 
 
 def _hosted(dcop: Dcop, words: WrittenWords) -> tuple[Dcop, tuple[str, ...]]:
-    """The problem with hosting costs of what variables and functions are called in the file, and a note if some are
-    lost.
+    """Return the problem with hosting costs under the names in the file, and a note if some are lost.
     """
     called = {**dict(zip(dcop.functions, words.functions, strict=True)), **_variables(dcop, words)}
     agents, lost = [], 0

@@ -16,7 +16,7 @@ from .draft import Draft
 
 _UNREAD = "is not read"
 _STARTS = "is only a starting point for local search, and is not used"
-# Properties that are read or only describe; others that are known, with what becomes of them.
+# Properties that are read or only describe, and other known properties with the text of their notes.
 _KNOWN: dict[str, tuple[frozenset[str], dict[str, str]]] = {
     "the problem": (
         frozenset({"name", "description", "objective", "agents", "routes", "hosting_costs", "distribution_hints"})
@@ -38,7 +38,7 @@ _KNOWN: dict[str, tuple[frozenset[str], dict[str, str]]] = {
 
 
 def check_keys(part: YamlNode | Mapping[Any, YamlNode], what: str, draft: Draft) -> None:
-    """Note the properties of something that are passed over; what is no dictionary has none."""
+    """Note the ignored properties of a part; a part that is not a dictionary has none."""
     entries = part.value if isinstance(part, YamlNode) else part
     if not isinstance(entries, dict):
         return
@@ -51,7 +51,7 @@ Root = Mapping[Any, YamlNode]
 
 
 def read_agents(root: Root, draft: Draft) -> None:
-    """Read agents with what they cost; without any every variable has its own."""
+    """Read agents with their costs. Without agents, every variable gets its own agent."""
     for name, part in _named(root, "agents", draft):
         if not (part.value is None or isinstance(part.value, dict)):
             raise draft.fail(part.line, f"properties of agent {shorten(name)!r}", shown(part))
@@ -130,7 +130,7 @@ def _read_hosting(root: Root, draft: Draft) -> None:
 
 
 def _hints(root: Root, draft: Draft) -> Iterator[tuple[str, str, int]]:
-    """Yield agents with the names of what they must host."""
+    """Yield each agent with the names that it must host."""
     check_keys(root.get("distribution_hints", YamlNode(1, None)), "distribution hints", draft)
     for kind, part in _named(root, "distribution_hints", draft):
         if kind == "must_host":
@@ -149,7 +149,7 @@ def _inside(part: YamlNode, draft: Draft) -> Iterator[tuple[str, YamlNode]]:
 
 
 def amount_of(part: YamlNode, draft: Draft) -> Decimal:
-    """Return a finite number of at least 0, of no more digits than anybody means.
+    """Return a finite number of at least 0 with a limited number of digits.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 """Costs that a file gives as Python: expressions and bodies with ``return``, evaluated without running any code.
 
-The text is parsed, never compiled: what is allowed becomes closures over a few operators and functions of numbers.
-There are no attributes, no loops, no imports and no calls but of those functions. As nothing is done twice, the size of
-every value, and the work of every operation, has a bound that is known before anything is evaluated: numbers and texts
-are short, and of each tuple it is known how many values it holds at most, counted as often as they would be compared.
+The text is parsed, never compiled. Allowed syntax becomes closures over a few operators and functions of numbers. There
+are no attributes, loops or imports, and only these functions can be called. No part runs twice, so the size of every
+value and the work of every operation have bounds that are known before the evaluation. Numbers and texts are short. For
+each tuple the maximum number of values is known, counted once per comparison.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MAX_DEPTH = 150
 
 
 class _Nothing:
-    """What a statement gives that does not return."""
+    """The result of a statement that does not return."""
 
 
 _NOTHING = _Nothing()
@@ -60,7 +60,7 @@ class Expression:
     names : tuple of str
         The variables it reads, in the order of the text.
     work : int
-        At most so many values are computed, or compared with others, for a cost.
+        Maximum number of values computed or compared for one cost.
     texts : tuple of (str, str)
         Each variable that is compared with a text, and the text.
     """
@@ -135,7 +135,7 @@ def _parsed(text: str) -> ast.Module | ast.Expression:
 class _Compiler:
     """Turns parsed nodes into closures, and collects the names that are read before they are assigned.
 
-    ``local`` holds the largest shape that each name was given so far; ``work`` is that of all statements.
+    ``local`` holds the largest shape assigned to each name so far; ``work`` is the work of all statements.
     """
 
     def __init__(self) -> None:
@@ -258,7 +258,7 @@ class _Compiler:
         return self.term(node) if count == 1 else self.value(node)
 
     def _comparison(self, left: ast.expr, ops: Sequence[ast.cmpop], others: Sequence[ast.expr]) -> Term:
-        """Comparisons in a row; what stands behind the last ``in`` may be a set."""
+        """Compile chained comparisons. The operand after the last ``in`` may be a set."""
         last = self.term if isinstance(ops[-1], ast.In | ast.NotIn) else self.value
         return comparison(ops, [*(self.value(each) for each in (left, *others[:-1])), last(others[-1])])
 
@@ -270,7 +270,7 @@ class _Compiler:
 
 
 def _named(node: ast.AST) -> str:
-    """What a node that is not allowed is, as a phrase."""
+    """Return a phrase that describes a node that is not allowed."""
     match node:
         case ast.Import() | ast.ImportFrom():
             return "an import"

@@ -25,7 +25,7 @@ Run = Callable[[Environment], Value]
 # Values in tuples inside each other; no text that is short enough lists more.
 _MAX_VALUES = 10_000
 _MAX_NESTING = 16
-# Texts have up to 256 characters: what looks at every one of them, or for one text in another.
+# Work of operations that read every character of a text (up to 256), or search one text in another.
 _TEXT_WORK, _SEARCH_WORK = 4, 64
 _ORDERS = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 
@@ -53,7 +53,7 @@ class Term:
     shape : Shape
         How large that may be.
     work : int
-        At most so many values are computed, or compared with others, for it.
+        Maximum number of values computed or compared for the term.
     """
 
     run: Run

@@ -59,7 +59,7 @@ class _Tuples:
 
 @dataclass(frozen=True, eq=False)
 class _Relation:
-    """A relation, whose text is read for the domains of the constraints that refer to it."""
+    """A relation. Its text is read for the domains of the constraints that refer to it."""
 
     element: Element
     arity: int
@@ -69,13 +69,14 @@ class _Relation:
 
     @property
     def is_open(self) -> bool:
-        """Whether it does not say what tuples cost that it does not list."""
+        """Whether the cost of unlisted tuples is not given."""
         return self.semantics == "soft" and "defaultCost" not in self.element.attributes
 
 
 def read_xcsp(source: Source) -> Dcop:
-    """Read an XCSP 2.1 problem with agents (.xml); without a section of agents they are those that variables
-    name, or every variable has its own.
+    """Read an XCSP 2.1 problem with agents (.xml).
+
+    Without a section of agents, the agents are the agents named by variables, or every variable gets its own.
 
     ``initialCost`` is a function of no variables; totals of ``maximalCost`` are forbidden.
 
@@ -253,7 +254,7 @@ def _constraint(
         draft.note(
             relation.element.line,
             "the attribute 'defaultCost' of <relation>",
-            "is not there: what it does not list costs 0",
+            "is not there: unlisted tuples cost 0",
         )
     return [Given(name, element.line, scope, tuples.costs, tuples.rows, relation.default)]
 
@@ -276,7 +277,7 @@ def _unknown(reference: str) -> str:
 
 
 def _tuples(relation: _Relation, labels: Labels, scope: Sequence[int], draft: Draft) -> _Tuples:
-    """Read ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has that of the one before it."""
+    """Read ``cost:tuple|tuple|cost:tuple``; a tuple without a cost has the cost of the tuple before it."""
     element, text = relation.element, relation.element.text
     count = text.count("|") + 1 if text else 0
     if "nbTuples" in element.attributes:

@@ -1,4 +1,4 @@
-"""What stands in XCSP 2.1, as FRODO has it too, and in XDisCSP: what is read, what only describes, what is neither."""
+"""Elements and attributes of XCSP 2.1, including FRODO's, and of XDisCSP: read, descriptive, or refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class _Kind:
     attributes : str
         Those that are read.
     describing : str
-        Those that only describe, or are compared with what they count.
+        Attributes that only describe, or that are compared with the actual counts.
     children : str
         Tags of elements inside, in any number.
     ignored : str
@@ -119,7 +119,7 @@ def _look(element: Element, draft: Draft) -> None:
 
 
 def _note_attributes(element: Element, draft: Draft) -> None:
-    """Note attributes that are none of the format's; those of schemas are in other name spaces."""
+    """Note attributes that the format does not define; attributes of schemas have other name spaces."""
     for name in element.attributes:
         if name not in _KNOWN[element.tag] and ":" not in name and name != "xmlns":
             draft.note(element.line, f"the attribute {shorten(name)!r} of <{element.tag}>", "is not read")

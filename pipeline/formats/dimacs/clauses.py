@@ -22,12 +22,12 @@ from .lines import Header
 
 # Clauses of fewer variables are arrays of all their cells.
 _ROWS_FROM = 3
-# What begins a clause and is no integer; no literal is so large.
+# The number that stands for a non-integer first word of a clause; no literal is this large.
 _OTHER = 1 << 62
 _EXACT = Context(prec=80)
 
 Weight = int | Decimal | None
-"""What violating a clause costs; None if it is forbidden."""
+"""Cost of violating a clause; None if this is forbidden."""
 
 
 @dataclass
@@ -172,7 +172,7 @@ class WeightedClauses:
     def _add(
         self, found: list[Function | None], which: NDArray[np.intp], literals: NDArray[np.int64], weights: Sequence[int]
     ) -> None:
-        """Add the functions of clauses of one length; those that name a variable twice are looked at one by one."""
+        """Add the functions of clauses of one length. Clauses that name a variable twice are handled one by one."""
         ordered = np.sort(np.abs(literals), axis=1)
         twice = (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)
         for k in np.flatnonzero(twice).tolist():
@@ -211,7 +211,7 @@ class WeightedClauses:
 
 
 def _number(word: str) -> int:
-    """Convert a word, of which only the first of a clause may be no integer.
+    """Convert a word; only the first word of a clause may be something other than an integer.
 
     Raises
     ------

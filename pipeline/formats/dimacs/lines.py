@@ -12,7 +12,7 @@ from ..text.source import Source
 from ..text.tokens import MAX_DOMAIN
 
 COMMENT = re.compile(rb"^[ \t]*c[^\n]*", re.MULTILINE)
-# The last is that of sharpSAT's projected variants; of a word such as 'cross' it is none.
+# The last group matches the lines of sharpSAT's projected variants, but not a word such as 'cross'.
 _TOLD = re.compile(
     rb"^[ \t]*c(?:[ \t]+(p[ \t]+[^\s0-9-]\S*|t|ind|max|weights|MUST)(?!\S)|(r)(?=[ \t]+-?[0-9]))([^\n]*)",
     re.MULTILINE,
@@ -23,7 +23,7 @@ _JOINED = re.compile(
     re.MULTILINE,
 )
 _PROJECTIONS = ("p show", "ind", "cr")
-# What is written with these words in a comment is a header that was put aside.
+# A comment with these words is a header that was commented out.
 _COMMENTED_HEADERS = ("p cnf", "p wcnf", "p pcnf")
 _TYPES = {"mc": (False, False), "wmc": (False, True), "pmc": (True, False), "pwmc": (True, True)}
 """Types of questions of the model counting competitions: whether projected, whether weighted."""
@@ -31,7 +31,7 @@ _TYPES = {"mc": (False, False), "wmc": (False, True), "pmc": (True, False), "pwm
 
 @dataclass(frozen=True)
 class CommentFacts:
-    """A comment that says something: its line, what begins it, and the words behind that."""
+    """A comment with a known meaning: its line, its keyword, and the words after the keyword."""
 
     line: int
     kind: str
@@ -44,7 +44,7 @@ class CommentFacts:
 
 
 def read_comments(source: Source, stop: int) -> list[CommentFacts]:
-    """Return the comments before an index that say something; those of people are none.
+    """Return the comments before an index that have a known meaning; other comments are skipped.
 
     Raises
     ------
@@ -130,7 +130,7 @@ def _variables(path: str, told: CommentFacts, n_vars: int) -> Iterator[int]:
 
 
 def notes_of(told: Sequence[CommentFacts], projection: Projection | None, n_vars: int, weighs: bool) -> Iterator[str]:
-    """Say what comments ask for that answers do not show."""
+    """Yield notes about requests in comments that answers do not follow."""
     for one in told:
         if one.kind == "t" and one.words[0] not in _TYPES:
             yield f"'c t {shorten(one.words[0])}' in line {one.line} names an unknown type of query"
@@ -156,7 +156,7 @@ _LETTERED = re.compile(rb"^[ \t]*(?!h[ \t\r\n])([^\s0-9%+-][^\n]*)", re.MULTILIN
 READ = re.compile(rb"^[ \t]*[pw](?=[ \t])[^\n]*", re.MULTILINE)
 _HARD = re.compile(rb"^[ \t]*h(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _CLAUSE = re.compile(rb"^[ \t]*(?!w[ \t])(\S+)", re.MULTILINE)
-# What other programs have at the beginning of a line.
+# Line beginnings of other programs.
 _UNREAD = (
     (re.compile(r"x(?:-?[0-9]+)?"), "a parity constraint ('x')"),
     (re.compile(r"[ae]"), "a quantifier of QDIMACS"),
@@ -165,7 +165,7 @@ _UNREAD = (
     (re.compile(r"\{[0-9]*\}?"), "a group of clauses"),
     (re.compile(r"vp"), "variables to count alone ('vp'): write 'p cnf' and 'c p show'"),
     (re.compile(r"[svo]"), "the answer of a solver"),
-    (re.compile(r"o[1-9][0-9]*"), "one of several objectives, as in .mcnf"),
+    (re.compile(r"o[1-9][0-9]*"), "a file with several objectives, as in .mcnf"),
 )
 _HEADERS = {
     "pcnf": "a projected formula ('p pcnf'): write 'p cnf' and 'c p show'",
@@ -193,7 +193,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Header:
-    """What a header claims; None for what it does not. ``top`` is the weight of hard clauses as it is written."""
+    """Claims of a header; None for a missing claim. ``top`` is the written weight of hard clauses."""
 
     weighted: bool
     n_vars: int | None = None

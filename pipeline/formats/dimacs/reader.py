@@ -1,4 +1,4 @@
-"""Reading a DIMACS file: what its comments say, its header, its clauses, and weights as model counters write them."""
+"""Reading a DIMACS file: its comments, its header, its clauses, and weights in the forms of model counters."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ Weights = dict[int, float]
 
 
 def weights_of(path: str, told: Sequence[CommentFacts], lines: Sequence[Line], weighted: bool, n_vars: int) -> Weights:
-    """Read weights: ``c p weight 3 0.4 0`` for one literal (model counting competitions), ``w 3 0.4`` for a variable
-    and 1 less that for its opposite (Cachet, where variables without weigh a half both ways), or ``c weights`` with
-    both of all variables (miniC2D).
+    """Read weights in one of three forms.
+
+    ``c p weight 3 0.4 0`` weighs one literal (model counting competitions). ``w 3 0.4`` weighs a variable, and its
+    opposite literal gets 1 minus the weight (Cachet; there, variables without a line have weight 1/2 for both
+    literals). ``c weights`` gives both weights of all variables (miniC2D).
 
     Raises
     ------
@@ -64,7 +66,7 @@ def weights_of(path: str, told: Sequence[CommentFacts], lines: Sequence[Line], w
 
 
 def weight_notes(lines: Sequence[Line], n_vars: int) -> Iterator[str]:
-    """Say what variables weigh that have no line in a file of Cachet's."""
+    """Yield a note about the weights of variables without a line in a file of Cachet."""
     if lines and (without := n_vars - len({int(line.words[1]) for line in lines})):
         yield (
             f"{without} of {n_vars} variables have no line 'w': both literals of such a variable weigh 1/2, as in "
@@ -131,7 +133,7 @@ def _cachet(path: str, line: Line, n_vars: int) -> tuple[int, Decimal | None]:
     words = line.words[1:]
     if len(words) == 3 and words[2] == "0":
         found = (
-            "one that ends with 0, as of the competition of 2020; write 'c p weight LITERAL WEIGHT 0' of both literals"
+            "a weight line that ends with 0, as in the competition of 2020; write 'c p weight LITERAL WEIGHT 0' of both literals"
         )
         raise FormatError(path, line.number, _CACHET, found)
     if len(words) != 2:

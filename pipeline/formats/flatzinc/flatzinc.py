@@ -1,4 +1,4 @@
-"""FlatZinc (.fzn): what MiniZinc compiles its models to, for solvers of finite domains."""
+"""FlatZinc (.fzn): MiniZinc's compiled models for finite-domain solvers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _WIDE = 1 << 10
 
 
 def read_flatzinc(source: Source) -> Model:
-    """Read a problem of FlatZinc: what is allowed costs 0, or what is minimised or maximised.
+    """Read a FlatZinc problem. Allowed assignments cost 0, or the value of the objective.
 
     Booleans have the states ``false`` and ``true``, integers are called by their values. A variable that is optimised,
     and is elsewhere but a sum that defines it, is no variable of the model: its value is the answer's.
@@ -180,7 +180,7 @@ class _FlatZincReader:
             raise self.file.fail(constraint.at, error.expected, error.found) from None
 
     def add(self, constraint: FlatConstraint) -> None:
-        """Add a constraint, whose variables are numbered as in the model."""
+        """Add a constraint, with variables numbered as in the model."""
         self.functions.parts.what = f"the constraint {shorten(constraint.name)!r} of line {self._line(constraint)}"
         if self.contradicted:
             self._checked(constraint)
@@ -248,7 +248,7 @@ class _FlatZincReader:
 
 
 def _renumbered(given: Given, places: dict[int, int]) -> Given:
-    """Return what a constraint is given with the model's numbers of variables."""
+    """Return the arguments of a constraint with the model's numbers of variables."""
     if isinstance(given, list):
         return [_renumbered(each, places) for each in given]
     return (places[given[0]],) if isinstance(given, tuple) else given

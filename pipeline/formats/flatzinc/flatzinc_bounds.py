@@ -1,4 +1,4 @@
-"""What constraints of FlatZinc imply for wide domains, before any table is built (bounds propagation)."""
+"""Bounds propagation: implications of FlatZinc constraints for wide domains, before any table is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Constraints of FlatZinc by name: those of every solver, and MiniZinc's global ones, whatever a solver's prefix."""
+"""Constraints of FlatZinc by name: the standard constraints, and MiniZinc's global constraints with any solver's
+prefix.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ Handler = Callable[..., None]
 
 @dataclass(frozen=True)
 class FlatKind:
-    """A kind of constraint: what it is given, a letter each, and what adds it.
+    """A kind of constraint: one letter for each argument, and the function that adds it.
 
     Parameters
     ----------
@@ -58,7 +60,7 @@ class FlatKind:
 
 @dataclass(frozen=True)
 class FlatZincRefusalError(Exception):
-    """What was expected of a constraint, and what was found."""
+    """The expected and the found argument of a refused constraint."""
 
     expected: str
     found: str
@@ -104,22 +106,22 @@ def kind_of(constraint: FlatConstraint) -> tuple[str, FlatKind]:
 
 
 def _related(holds: Callable[..., Numbers]) -> Handler:
-    """Return what lets values be related."""
+    """Return a handler that relates values."""
     return lambda functions, *given: functions.relation(given, holds)
 
 
 def _told(holds: Callable[..., Numbers]) -> Handler:
-    """Return what lets the last operand say whether the others are related."""
+    """Return a handler whose last operand is true exactly if the other operands are related."""
     return lambda functions, *given: functions.relation(given, lambda *all_: holds(*all_[:-1]) == (all_[-1] != 0))
 
 
 def _implied(holds: Callable[..., Numbers]) -> Handler:
-    """Return what lets the last operand imply that the others are related."""
+    """Return a handler whose last operand implies that the other operands are related."""
     return lambda functions, *given: functions.relation(given, lambda *all_: holds(*all_[:-1]) | (all_[-1] == 0))
 
 
 def _resulting(compute: Callable[..., Numbers], defined: Callable[..., Numbers] | None = None) -> Handler:
-    """Return what lets the last operand be what is computed of the others."""
+    """Return a handler whose last operand equals the computed result of the other operands."""
 
     def both(*values: Numbers) -> tuple[Numbers, Numbers]:
         where = np.array(True) if defined is None else defined(*values)
@@ -172,7 +174,9 @@ _LINEAR = {
 
 
 def _linear(operator: str, told: str) -> Handler:
-    """Return what compares a weighted sum, or lets a boolean say (reif) or imply (imp) that it compares."""
+    """Return a handler that compares a weighted sum, or makes a boolean equivalent to the comparison (reif) or imply it
+    (imp).
+    """
     relation, other = _LINEAR[operator]
 
     def add(
@@ -192,7 +196,8 @@ def _linear(operator: str, told: str) -> Handler:
 
 
 def _comparison(small: Handler, operator: str, told: str = "") -> Handler:
-    """Return what compares two operands: by a table of their values, or as a sum if that table is large."""
+    """Return a handler that compares two operands: by a table of their values, or as a sum if the table would be large.
+    """
 
     def add(functions: FlatZincFunctions, x: Operand, y: Operand, *truth: Operand) -> None:
         if functions.cells([x, y]) <= FormatPolicy.current().predicate_cells:
@@ -204,7 +209,9 @@ def _comparison(small: Handler, operator: str, told: str = "") -> Handler:
 
 
 def _added(signs: tuple[int, ...], small: Handler) -> Handler:
-    """Return what lets a signed sum of operands be 0: by a table of their values, or as a sum if that is large."""
+    """Return a handler that forces a signed sum of operands to 0: by a table of their values, or as a sum if the table
+    would be large.
+    """
 
     def add(functions: FlatZincFunctions, *given: Operand) -> None:
         if functions.cells(given[:-1]) <= FormatPolicy.current().predicate_cells:
@@ -221,7 +228,7 @@ def _plain(relation: str, right: int) -> tuple[str, int]:
 
 
 def _any(positive: bool, both: bool = True) -> Handler:
-    """Return what lets a boolean say whether some of a list is true, or, negated, whether all are."""
+    """Return a handler whose boolean is true if any list element is true, or, negated, if all are."""
 
     def add(functions: FlatZincFunctions, operands: list[Operand], told: Operand) -> None:
         if positive:
@@ -270,7 +277,7 @@ def _table(functions: FlatZincFunctions, operands: list[Operand], entries: list[
 
 
 def _counted(operator: str, order: str = "xyc") -> Handler:
-    """Return what compares how many of ``x`` have the value ``y`` with ``c``, given in some order."""
+    """Return a handler that compares the number of ``x`` with value ``y`` to ``c``, in the given order of arguments."""
 
     def add(functions: FlatZincFunctions, *given: Any) -> None:
         named = dict(zip(order, given, strict=True))
@@ -300,7 +307,7 @@ def _bounded_cardinality(
 
 
 def _closed(add: Handler) -> Handler:
-    """Return what also forbids values that are not listed."""
+    """Return a handler that also forbids unlisted values."""
 
     def both(functions: FlatZincFunctions, operands: list[Operand], cover: list[int], *given: Any) -> None:
         for each in operands:
@@ -358,7 +365,7 @@ def _regular(
     start: int,
     ends: Any,
 ) -> None:
-    """Let values be a word of an automaton, whose states and symbols count from 1; state 0 fails."""
+    """Restrict values to the words of an automaton, with states and symbols counted from 1; state 0 fails."""
     if len(moves) != states * symbols or not all(0 <= to <= states for to in moves):
         raise FlatZincRefusalError(f"{states * symbols} states from 0 to {states}", f"{len(moves)} of them, or others")
     places = [k for k, each in enumerate(operands) if isinstance(each, tuple)]
@@ -385,7 +392,7 @@ def _regular(
 
 
 def _lexicographic(last: bool) -> Handler:
-    """Return what lets a list come before another one, which may be equal."""
+    """Return a handler that puts a list before another list in lexicographic order, with or without equality."""
 
     def add(functions: FlatZincFunctions, first: list[Operand], second: list[Operand]) -> None:
         pairs = [*zip(first, second, strict=False)]
@@ -418,7 +425,9 @@ def _lexicographic(last: bool) -> Handler:
 
 
 def _compared(state: tuple[int, Any], value: int) -> Any:
-    """Read an entry of the one list, or compare it with that of the other; None where the first list is greater."""
+    """Read an entry of one list, or compare it with the entry of the other list; return None if the first list is
+    greater.
+    """
     at, known = state
     if at % 2 == 0:
         return at + 1, value
@@ -436,7 +445,7 @@ def _but_zero(functions: FlatZincFunctions, operands: list[Operand]) -> None:
     functions.among_different(operands, frozenset((0,)))
 
 
-#: Functions by name: what they compute of arrays, and where they have a value if that is not everywhere.
+#: Functions by name: their computation on arrays, and their domain of definition if it is partial.
 COMPUTED: Mapping[str, tuple[Callable[..., Numbers], Callable[..., Numbers] | None]] = {
     "int_plus": (np.add, None),
     "int_minus": (np.subtract, None),
@@ -474,7 +483,7 @@ def _contained(value: Numbers, values: range | frozenset[int]) -> Numbers:
 
 
 def _of_one_length(places: tuple[int, ...], add: Handler) -> Handler:
-    """Return what adds a constraint whose lists at some places must have one length."""
+    """Return a handler that requires equal lengths of the lists at the given places."""
 
     def checked(functions: FlatZincFunctions, *given: Any) -> None:
         lengths = [len(given[place]) for place in places]

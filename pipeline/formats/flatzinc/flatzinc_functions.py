@@ -1,4 +1,4 @@
-"""What constraints of FlatZinc become: tables of few variables, clauses, and machines that read sums."""
+"""Translation of FlatZinc constraints: tables of few variables, clauses, and machines that read sums."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class FlatZincFunctions(Xcsp3Functions):
         return grids
 
     def evaluated(self, operands: Sequence[Operand], compute: Callable[..., Numbers]) -> Numbers:
-        """Return what arrays of operands' values compute to, an axis for each variable among the operands."""
+        """Return the result of a computation on the operands' values, with one axis for each variable operand."""
         scope = self._scope(operands)
         sizes = [len(self.values[v]) for v in scope]
         return np.broadcast_to(compute(*self._grids(operands, scope)), sizes)
@@ -75,7 +75,7 @@ class FlatZincFunctions(Xcsp3Functions):
     def result(
         self, operands: Sequence[Operand], output: Operand, compute: Callable[..., tuple[Numbers, Numbers]]
     ) -> None:
-        """Let an operand be what is computed of others; what has no value is forbidden.
+        """Force an operand to equal the computed result of other operands; undefined results are forbidden.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class FlatZincFunctions(Xcsp3Functions):
     def _sum(
         self, weights: Sequence[int], operands: Sequence[Operand], relation: str, right: int, *, given: bool = False
     ) -> tuple[list[int], list[list[int]], int]:
-        """Return the variables of a sum, what their states add, and the number on the right side.
+        """Return the variables of a sum, the amounts of their states, and the right side.
 
         Variables that equations express by others are replaced, if fewer variables remain. A constraint that is
         ``given``, and not just reified, may be the equation itself, which then stays an equation of two variables.
@@ -219,7 +219,7 @@ class FlatZincFunctions(Xcsp3Functions):
         self.total([*scope, number[0]], [*weights, *less], Condition(operator, -constant))
 
     def among_different(self, operands: Sequence[Operand], but: frozenset[int]) -> None:
-        """Let no two operands have one value, but for those that are excepted."""
+        """Forbid equal values of two operands, except for the excepted values."""
         scope = [each[0] for each in operands if isinstance(each, tuple)]
         taken = [each for each in operands if not isinstance(each, tuple) and each not in but]
         if len({*taken}) < len(taken):

@@ -50,7 +50,7 @@ class FlatConstraint:
 
 @dataclass
 class FlatZincFile:
-    """What a file says, read from front to back.
+    """The content of a file, read from front to back.
 
     Parameters
     ----------
@@ -159,7 +159,7 @@ class FlatZincFile:
             self.equal.append((variable.at, own, given))
 
     def _unread_type(self, at: int) -> str:
-        """Return the name of a type of which no variables are read, or an empty text."""
+        """Return the name of a type whose variables are not supported, or an empty text."""
         word = self.tokens.peek(at)
         if _FRACTION.fullmatch(word) and not _INTEGER.fullmatch(word):
             return "float"
@@ -243,7 +243,7 @@ class FlatZincFile:
 
 
 def operands_of(given: Given) -> Iterator[Operand]:
-    """Yield the operands of what a constraint is given."""
+    """Yield the operands among the arguments of a constraint."""
     for each in given if isinstance(given, list | tuple) and not is_variable(given) else (given,):
         if isinstance(each, list):
             yield from operands_of(each)

@@ -1,4 +1,4 @@
-"""What a file's functions are made of: its own variables, hidden ones behind them, and small functions over both."""
+"""Decomposition of functions: the file's own variables, hidden variables, and small functions over both."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FUNCTION_BYTES = 640
 
 
 class GlobalFunctionError(Exception):
-    """A global cost function that contradicts itself: what is expected, and what is found."""
+    """A global cost function that contradicts itself: the expected and the found property."""
 
     def __init__(self, expected: str, found: str):
         super().__init__(f"expected {expected}, found {found}")
@@ -60,7 +60,7 @@ class Decomposition:
         return len(self.dims) - self.own
 
     def names(self, own: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of all variables: those of hidden ones are none of the model's own."""
+        """Return the names of all variables; the names of hidden variables differ from all own names."""
         taken = {*own}
         unused = (name for name in (f"hidden{n}" for n in count()) if name not in taken)
         return (*own, *islice(unused, self.hidden))
@@ -86,7 +86,10 @@ class Decomposition:
         self.add(Function((), np.array(FORBIDDEN)))
 
     def table(self, scope: Sequence[int], costs: NDArray[np.int64]) -> None:
-        """Add a function of all its costs, an axis for each variable of the scope; those of the limit are forbidden."""
+        """Add a function from its dense costs, with one axis for each variable of the scope.
+
+        Costs of ``limit`` or more are forbidden.
+        """
         self.add(dense_function(scope, np.where(costs >= self.limit, FORBIDDEN, costs)))
 
     def unequal(self, scope: Sequence[int], cost: int) -> None:
@@ -118,7 +121,7 @@ class Decomposition:
             ) from None
 
     def _take_pairs(self, count: int) -> None:
-        """Count the memory of a function of every two variables of so many."""
+        """Count the memory of functions over all pairs of ``count`` variables."""
         self.allowance.take(_FUNCTION_BYTES * count * (count - 1) // 2, f"functions of every two of {count} variables")
 
     def exclusive(self, scope: Sequence[int], sets: Sequence[Collection[int]]) -> None:
@@ -129,7 +132,7 @@ class Decomposition:
             self.table((x, y), np.where(np.multiply.outer(*map(np.array, inside)), FORBIDDEN, 0))
 
     def minimal(self, scope: Sequence[int], machine: Machine, most: int | None = None) -> Layers:
-        """Return the least deterministic machine over a scope that charges the same, of at most so many states.
+        """Return the minimal deterministic machine over a scope with the same costs and at most ``most`` states.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""All kinds of global cost functions: their names, what they are given, and what they become."""
+"""All kinds of global cost functions: names, parameters, and translations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Build = Callable[[Decomposition, tuple[int, ...], Given], None]
 
 @dataclass(frozen=True)
 class Field:
-    """What a function is given under a name.
+    """A parameter of a function, by name.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class GlobalKind:
     build : callable
         Adds the functions that it becomes.
     metrics : str
-        What ``metric`` may be.
+        Possible values of ``metric``.
     """
 
     fields: tuple[Field, ...]
@@ -157,9 +157,9 @@ KINDS = {
     "disj": _kind("cstx:N csty:N penalty:c", add_disjunction),
     "sdisj": _kind("cstx:N csty:N xinfty:N yinfty:N costx:c costy:c", add_special_disjunction),
 }
-# Functions of two variables, whose parameters stand in a list without names.
+# Functions of two variables, with parameters in an unnamed list.
 PAIRS = (*COMPARISONS, "disj", "sdisj")
-# Networks are nested in at most so many others.
+# Maximum nesting depth of networks.
 MOST_NESTED = 4
 NESTED_FIELDS = _fields("cfn:W lb:C ub:C duplicatehard:N strongduality:N")
 NESTED = ("wcsp", "cfnconstraint", "weightedcspconstraint")

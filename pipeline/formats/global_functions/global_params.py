@@ -1,4 +1,4 @@
-"""What a global cost function is given in a .cfn: parameters by name, whose costs are scaled when all are known."""
+"""Parameters of a global cost function in a .cfn, by name. Costs are scaled when all are known."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ParamReader:
     variables: Mapping[str, int]
 
     def given(self, kind: str, at: int) -> dict[str, Any]:
-        """Return what a function of a kind is given by the parameters that begin at an index."""
+        """Return the parameters of a function of a kind; they start at an index."""
         fields = NESTED_FIELDS if kind in NESTED else KINDS[kind].fields
         places = self._listed(fields, at) if kind in PAIRS else self._named(fields, at)
         read = (f for f in fields if f.name in places)

@@ -1,4 +1,4 @@
-"""What a global cost function is given in a .wcsp: words in a fixed order, lists behind their lengths."""
+"""Parameters of a global cost function in a .wcsp: words in a fixed order, and lists preceded by their lengths."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WordReader:
     cost: Callable[[int], int]
 
     def given(self, name: str) -> dict[str, Any]:
-        """Return what a function of a kind is given."""
+        """Return the parameters of a function of a kind."""
         found: dict[str, Any] = {}
         for field in KINDS[name].fields:
             if name in _GRAMMARS and field.name == "terminals":

@@ -1,4 +1,4 @@
-"""Global cost functions of words: regular ones, by automata, and those of grammars in Chomsky's normal form."""
+"""Global cost functions of words: regular languages by automata, and languages of grammars in Chomsky normal form."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _check_states(given: Given, starts: Iterable[int], ends: Iterable[int]) -> N
 
 
 def add_weighted_regular(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
-    """Charge the least cost of a run of a weighted automaton; what no run accepts is forbidden."""
+    """Charge the least cost of a run of a weighted automaton; words without an accepting run are forbidden."""
     starts, ends = dict(given["starts"]), dict(given["ends"])
     _check_states(given, starts, ends)
     arcs: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)

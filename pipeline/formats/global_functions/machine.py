@@ -1,9 +1,9 @@
 """Weighted machines that read the variables of a scope in order, made deterministic and minimal.
 
-A global cost function is what such a machine charges for the word of its variables' states: the least cost of its runs.
-Made deterministic (Mohri, Computational Linguistics 1997, weighted subset construction), it has one run of each word,
-so that the states between its readings follow from the variables and may be hidden variables (Allouche et al., AAAI
-2012): optima, sums and counts stay what they were. Pure.
+The machine of a global cost function charges each word of its variables' states the least cost of its runs. Weighted
+subset construction makes the machine deterministic (Mohri, Computational Linguistics 1997). Each word then has exactly
+one run, so the states between readings follow from the variables and can be hidden variables (Allouche et al., AAAI
+2012). Optima, sums and counts do not change. Pure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..format_policy import FormatPolicy
 from ..text.source import check_deadline
 
 State = Any
-"""What a machine knows between two readings; hashable."""
+"""The machine's state between two readings; hashable."""
 Moves = Iterable[tuple[State, int]]
 Key = frozenset[tuple[State, int]]
 # Where an entry of a machine leads and what it costs; None where the word is forbidden.
@@ -76,7 +76,7 @@ class Layers:
         For each reading where it leads from each state, -1 where what was read is forbidden; behind the last reading
         there is one state.
     costs : tuple of ndarray, shape (states, domain size)
-        What each reading costs.
+        Cost of each reading, by state and value.
     """
 
     to: tuple[NDArray[np.int64], ...]
@@ -88,7 +88,7 @@ class Layers:
         return bool((self.to[0] < 0).all())
 
     def table(self, dims: Sequence[int]) -> NDArray[np.int64]:
-        """Return what every word costs, an axis for each reading."""
+        """Return the cost of every word, with one axis for each reading."""
         states, costs = np.zeros(1, np.int64), np.zeros(1, np.int64)
         for to, own in zip(self.to, self.costs, strict=True):
             allowed = costs < FORBIDDEN
@@ -101,8 +101,8 @@ class Layers:
 def layers_of(machine: Machine, dims: Sequence[int], limit: int, most: int | None = None) -> Layers:
     """Make a machine deterministic over a scope that is not empty, and merge states that charge the same from there on.
 
-    Costs move towards the beginning of words as far as they can. What costs ``limit`` or more is forbidden; ``most``
-    states are made before any reading, by default as many as the policy says.
+    Costs move towards the beginning of words as far as possible. Costs of ``limit`` or more are forbidden. At most
+    ``most`` states are built before any reading; by default the policy's limit.
 
     Raises
     ------
@@ -149,7 +149,7 @@ def _deterministic(machine: Machine, dims: Sequence[int], limit: int, most: int)
 
 
 def _reached(machine: Machine, key: Key, place: int, value: int, limit: int) -> tuple[dict[State, int], int]:
-    """Return the states that follow those of a set, with the least cost of each, and how many moves were tried."""
+    """Return the states that follow a set of states, with the least cost of each, and the number of moves tried."""
     reached: dict[State, int] = {}
     tried = 0
     for state, before in key:

@@ -1,4 +1,4 @@
-"""What a violation costs: its gap, hard, linear or quadratic; and how far a number is from what it is compared with."""
+"""Costs of violations: hard, linear or quadratic in the gap, and the gap between a number and its bound."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ COMPARATORS = ("==", "!=", "<", "<=", ">", ">=")
 
 
 def priced(metric: str, cost: int, gap: Callable[[int], int]) -> Callable[[int], int]:
-    """Return what a number costs that misses its goal by a gap."""
+    """Return a function from a number to the cost of its gap."""
     if metric == "hard":
         return lambda number: cost if gap(number) else 0
     if metric == "quad":
@@ -24,7 +24,7 @@ def gap_beyond(low: int, high: int) -> Callable[[int], int]:
 
 
 def gap_of(comparator: str) -> Callable[[int], int]:
-    """Return how far a difference, left side less right side, is from what a comparator wants.
+    """Return a function from a difference (left side minus right side) to its gap under a comparator.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A cost network inside another one, whose total must stay between two bounds."""
+"""A cost network nested in another one, with a total that must stay between two bounds."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ Given = dict[str, Any]
 
 @dataclass(frozen=True)
 class ValueCount:
-    """What a function charges for the occurrences of one value.
+    """The charge of a function for the occurrences of one value.
 
     Parameters
     ----------
@@ -66,7 +66,8 @@ def _step_of(prices: Sequence[int]) -> Callable[[int], tuple[int, int]]:
 
 
 def add_counts(parts: Decomposition, scope: Sequence[int], counts: Sequence[ValueCount]) -> None:
-    """Charge for the occurrences of several values: by one machine where that has few states, or one for each value."""
+    """Charge for the occurrences of several values: by one machine if it has few states, or by one machine per value.
+    """
     if not counts:
         return
     places = {count.value: k for k, count in enumerate(counts)}
@@ -95,7 +96,7 @@ def _every_value(parts: Decomposition, scope: Sequence[int]) -> range:
 def add_alldifferent(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Charge for variables of one state: each beyond the first, each pair (dec, decbi), or by value (quad, hard).
 
-    What is forbidden, and pairs, are functions of two variables each.
+    Hard functions and pairwise violations become functions of two variables each.
     """
     metric, cost = given["metric"], given["cost"]
     if cost >= parts.limit or metric in ("dec", "decbi"):
@@ -106,10 +107,10 @@ def add_alldifferent(parts: Decomposition, scope: tuple[int, ...], given: Given)
 
 
 def add_excepted_alldifferent(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
-    """Forbid that variables have one state, but for those that are excepted; charge for states that are free.
+    """Forbid equal states of variables, except for excepted states, and charge for unused states.
 
-    What toulbar2 moved into the function costs where no variable has the state; an excepted one is there once for each
-    variable, and each that is not used costs.
+    toulbar2's moved costs (deltacosts) are charged if no variable has the state. An excepted state has one copy for
+    each variable, and each unused copy is charged.
     """
     excepted, prices = {*given["exceptedvalues"]}, dict[int, int]()
     for value, cost in given["deltacosts"]:
@@ -131,7 +132,8 @@ def add_excepted_alldifferent(parts: Decomposition, scope: tuple[int, ...], give
 def add_limited_cardinality(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
     """Forbid values that occur too rarely or too often.
 
-    What toulbar2 moved into the function (deltacosts) is refused: it charges per use or per free place, by the bounds.
+    Costs that toulbar2 moved into the function (deltacosts) are refused, because toulbar2 charges them per use or per
+    free place, depending on the bounds.
     """
     if given["deltacosts"]:
         raise GlobalFunctionError("no deltacosts", f"{len(given['deltacosts'])} of them")
@@ -168,7 +170,7 @@ def _weighted(low: int, high: int, shortage: int, excess: int) -> Callable[[int]
 def _add_least_changes(
     parts: Decomposition, scope: Sequence[int], cost: int, bounds: dict[int, tuple[int, ...]]
 ) -> None:
-    """Charge for the least number of variables to change: the larger of what is missing and what is too much.
+    """Charge for the least number of variables to change: the greater of the total shortage and the total excess.
 
     Source: van Hoeve, Pesant and Rousseau, On global warming: flow-based soft global constraints, 2006, section 4.
     """
@@ -257,7 +259,7 @@ def _half(scope: Sequence[int]) -> int:
 
 
 def add_soft_same(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
-    """Charge for each variable of a list whose state the other list lacks."""
+    """Charge for each variable of one list whose state does not occur in the other list."""
     first, second = given["vars1"], given["vars2"]
     if len(first) != len(second):
         raise GlobalFunctionError("two lists of as many variables", f"{len(first)} and {len(second)}")

@@ -54,7 +54,9 @@ def add_diverse(parts: Decomposition, scope: tuple[int, ...], given: Given) -> N
 
 
 def add_knapsack(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
-    """Forbid weights that do not add up to the capacity; those of variables' states 1, or of the states listed.
+    """Forbid assignments with a total weight below the capacity.
+
+    Weights belong to state 1 of variables, or to listed states.
 
     At-most-one constraints of the same list forbid that two of their variables have the states listed.
     """
@@ -89,7 +91,7 @@ def _place(scope: Sequence[int], variable: int) -> int:
 
 
 def _add_at_least(parts: Decomposition, scope: Sequence[int], weights: Sequence[Mapping[int, int]], least: int) -> None:
-    """Forbid totals of less; a state is a total, or the least one that cannot be missed any more."""
+    """Forbid smaller totals. A machine's state is a total, or the least total that can no longer be missed."""
     every = [[own.get(s, 0) for s in range(parts.dims[v])] for own, v in zip(weights, scope, strict=True)]
     lows, highs = ([*accumulate(map(end, reversed(every)), initial=0)][::-1] for end in (min, max))
 
@@ -105,7 +107,7 @@ def _add_at_least(parts: Decomposition, scope: Sequence[int], weights: Sequence[
 
 
 def add_maximum(parts: Decomposition, scope: tuple[int, ...], given: Given) -> None:
-    """Charge the greatest of what the variables' states cost, at least 0."""
+    """Charge the greatest cost among the variables' states, at least 0."""
     prices: list[dict[int, int]] = [{} for _ in scope]
     for variable, value, cost in given["tuples"]:
         prices[_place(scope, variable)][value] = cost

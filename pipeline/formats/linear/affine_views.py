@@ -55,7 +55,7 @@ class AffineViews:
         return True
 
     def _view(self, v: int) -> View:
-        """Return the expression of a variable by one that has none itself."""
+        """Return a variable as an expression of a variable that has no expression itself."""
         x, p, q, d = self._views.get(v, (v, 1, 0, 1))
         while x in self._views:
             inner, more, offset, divisor = self._views[x]

@@ -1,9 +1,8 @@
 """Integer domains as bounds and a step, and what linear constraints imply for them (bounds propagation).
 
 A constraint ``sum(a[j] * x[j]) <= b`` implies ``a[i] * x[i] <= b - min(sum of the other terms)``. An equation implies
-both bounds, and a residue: ``a[i] * x[i]`` is congruent to ``b`` minus the other terms, modulo the gcd of all
-``a[j] * step[j]`` of these terms.
-No table of a domain is made before a reader needs one. Pure.
+both bounds, and a residue: ``a[i] * x[i]`` is congruent to ``b`` minus the other terms, modulo the gcd of ``a[j] *
+step[j]`` over the other terms. A table of a domain is built only when a reader needs it. Pure.
 """
 
 from __future__ import annotations
@@ -252,7 +251,7 @@ def _residues(domains: IntegerDomains, row: LinearRow) -> None:
 
 @dataclass(frozen=True)
 class Propagator:
-    """What a constraint implies for domains.
+    """The implications of a constraint for domains.
 
     Parameters
     ----------

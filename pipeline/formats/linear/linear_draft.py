@@ -52,13 +52,13 @@ class LinearConstraint(Generic[P]):
 
 @dataclass
 class LinearDraft(Generic[P]):
-    """What was read of a problem.
+    """The content of a problem read so far.
 
     Parameters
     ----------
     source : Source
     refuse : callable
-        Makes the error at a place of the file, of what is expected and what is found.
+        Builds the error at a place of the file from the expected and the found content.
     """
 
     source: Source
@@ -71,7 +71,7 @@ class LinearDraft(Generic[P]):
     notes: list[str] = field(default_factory=list)
 
     def model(self, name: str = "") -> Model:
-        """Return the model: costs of the objective, and chains of hidden sums for constraints of many variables.
+        """Return the model: costs of the objective, and chains of hidden sums for constraints with many variables.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class _Shown(Generic[P]):
 
 
 class _Build(Generic[P]):
-    """Makes functions of what was read."""
+    """Builds the functions of a draft."""
 
     def __init__(self, draft: LinearDraft[P]) -> None:
         self.draft = draft
@@ -133,7 +133,7 @@ class _Build(Generic[P]):
         self.products: dict[tuple[Factor, ...], int] = {}
 
     def stored(self, number: Decimal) -> int:
-        """Return a cost as it is stored, without its sign for what is maximised."""
+        """Return a cost as stored; the sign of a maximised objective is removed."""
         cost = self.whole(number, self.decimals)
         self._check_reach(abs(cost))
         return cost

@@ -25,16 +25,16 @@ def decided(low: int, high: int, relation: str, right: int) -> bool | None:
 def linear_machine(weights: Sequence[Sequence[int]], relation: str, right: int, cost: int | None) -> Machine:
     """Return the machine of a linear constraint, which is not decided before something is read.
 
-    A state is the sum so far, or whether the constraint holds as soon as that is sure, whatever follows.
+    A state is the sum so far, or the outcome of the constraint once it is certain.
 
     Parameters
     ----------
     weights : sequence of sequence of int
-        What each state of each variable adds.
+        Amount of each state of each variable.
     relation : {"<=", ">=", "=", "!="}
     right : int
     cost : int or None
-        What a violation costs; None where it is forbidden.
+        Cost of a violation; None if it is forbidden.
     """
     lows, highs = ([*accumulate(map(end, reversed(weights)), initial=0)][::-1] for end in (min, max))
 

@@ -55,7 +55,7 @@ class _LpReader:
         self.places: dict[str, int] = {}
 
     def check_exponents(self) -> None:
-        """Refuse a name such as e1 in a file that has numbers such as 2e1, which may lack a blank."""
+        """Refuse a name such as e1 in a file with numbers such as 2e1, because a blank may be missing."""
         name = next(filter(_EXPONENT.fullmatch, self.places), None)
         numbers = (at for at, word in enumerate(self.tokens.items) if _NUMBER.fullmatch(word))
         written = (at for at in numbers if _EXPONENT.search(self.tokens.items[at]))

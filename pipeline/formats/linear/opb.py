@@ -164,7 +164,7 @@ def read_opb(source: Source) -> Model:
 
 
 def _number(draft: LinearDraft[int], head: str) -> None:
-    """Sort numbered variables, add those that only the header counts, and note where the header is wrong."""
+    """Sort numbered variables, add variables that only the header counts, and note errors of the header."""
     numbers = [_NUMBERED.fullmatch(name) for name in draft.domains]
     header = _HEADER.search(head)
     if header is None:

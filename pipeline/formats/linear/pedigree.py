@@ -21,7 +21,7 @@ Genotype = tuple[int, int]
 
 @dataclass
 class _Person:
-    """Father and mother, and two alleles; 0 for what is not known."""
+    """Father and mother, and two alleles; 0 means unknown."""
 
     father: int = 0
     mother: int = 0
@@ -44,7 +44,7 @@ def read_pedigree(source: Source) -> Model:
     Raises
     ------
     FormatError
-        If the file is malformed, is of several loci, or nobody is genotyped.
+        If the file is malformed, has several loci, or has no genotyped person.
     """
     tokens = WordStream(source)
     first = len(source.data.lstrip().partition(b"\n")[0].split())
@@ -113,14 +113,14 @@ def _ancestors(people: dict[int, _Person], typed: Sequence[int]) -> set[int]:
 
 
 def _misfits(genotypes: Sequence[Genotype], seen: Genotype) -> NDArray[np.int64]:
-    """Return 1 for genotypes that are not what was seen, of which one allele may be known alone."""
+    """Return 1 for genotypes that contradict the observed alleles; one observed allele may be unknown."""
     known = [a for a in seen if a]
     fits = [sorted(own) == sorted(known) if len(known) == 2 else known[0] in own for own in genotypes]
     return 1 - np.array(fits, np.int64)
 
 
 def _inherited(genotypes: Sequence[Genotype], parents: int) -> NDArray[np.int64]:
-    """Return what is forbidden of the genotypes of one or both parents, and last of their child."""
+    """Return which genotypes of one or both parents and, on the last axis, of their child are forbidden."""
     return np.array([*_laws(genotypes, parents)], np.int64).reshape([len(genotypes)] * (parents + 1))
 
 

@@ -28,14 +28,14 @@ _STATE_BYTES = 96
 
 @dataclass(frozen=True)
 class _Photograph:
-    """What a photograph is worth, and the states that it may be in besides the first, which is that it is not taken."""
+    """The value of a photograph, and its states after the first; the first state means not taken."""
 
     worth: int
     labels: tuple[str, ...]
     used: tuple[Decimal, ...] = ()
 
     def cost(self) -> NDArray[np.int64]:
-        """What its states cost."""
+        """Costs of its states."""
         return np.array([self.worth, *([0] * len(self.labels))], np.int64)
 
 
@@ -56,9 +56,9 @@ def _model(source: Source, names: Sequence[str], taken: Sequence[_Photograph], p
 def read_spot(source: Source) -> Model:
     """Read a problem of SPOT 5: photographs with profits and cameras, and tuples of cameras that are forbidden.
 
-    What is not taken costs its profit; its first state is that it is not taken, the others are called as the file calls
-    its cameras. What taken photographs record is within the capacity, where the file has one (E. Bensana, M. Lemaître &
-    G. Verfaillie, Earth observation satellite management, Constraints 4, 1999).
+    A photograph that is not taken costs its profit. State 0 means not taken; the other states have the file's camera
+    names. The data of taken photographs must fit the recorder's capacity, if the file gives one (E. Bensana, M.
+    Lemaître and G. Verfaillie, Earth observation satellite management, Constraints 4, 1999).
 
     Raises
     ------
@@ -85,7 +85,7 @@ def read_spot(source: Source) -> Model:
 
 
 def _lines(source: Source) -> list[int]:
-    """Return how many words each line has, of those that have any."""
+    """Return the number of words of each non-empty line."""
     source.allowance.take(0, "its lines", for_now=64 * source.data.count(b"\n"))
     return [count for count in (len(line.split()) for line in source.data.splitlines()) if count]
 
@@ -114,7 +114,7 @@ class _SpotReader:
         return int(self.starts[min(line, len(self.lines))])
 
     def photograph(self, v: int) -> _Photograph:
-        """Read the line of a photograph: its number, its profit, and its cameras with what they record."""
+        """Read the line of a photograph: its number, its profit, and its cameras with their data sizes."""
         tokens, at = self.tokens, self.start(v + 1)
         tokens.allowance.take(_BYTES, "its photographs")
         tokens.integer(at, "photographs in order,", v, v)
@@ -122,7 +122,7 @@ class _SpotReader:
         cameras = tokens.integer(at + 2, "the number of cameras", 0, len(tokens))
         places = range(at + 3, at + 3 + 2 * cameras, 2)
         if self.start(v + 2) < at + 3 + 2 * cameras:
-            raise tokens.fail(at, f"a line of {cameras} cameras, each with what it records")
+            raise tokens.fail(at, f"a line of {cameras} cameras, each with its data size")
         labels = tuple(str(tokens.integer(k, "a camera", 1, _LARGEST)) for k in places)
         if len({*labels}) < cameras:
             raise tokens.fail(at + 3, "different cameras")
@@ -198,7 +198,7 @@ def read_bep(source: Source) -> Model:
 def _schedule(
     tokens: WordStream, start: int, count: int
 ) -> tuple[list[NDArray[np.int64]], list[_Photograph], list[int]]:
-    """Return when each photograph may begin, what it is worth, and how long it takes."""
+    """Return the possible start times of each photograph, its value, and its duration."""
     begins: dict[int, NDArray[np.int64]] = {}
     taken: dict[int, _Photograph] = {}
     durations: dict[int, int] = {}
@@ -221,7 +221,7 @@ def _schedule(
 def _apart(
     parts: Decomposition, scope: tuple[int, int], begins: Sequence[NDArray[np.int64]], gaps: tuple[int, int]
 ) -> None:
-    """Forbid that two photographs are taken of which neither begins late enough after the other."""
+    """Forbid pairs of start times at which neither photograph begins late enough after the other."""
     x, y = begins[0][:, None], begins[1][None, :]
     parts.allowance.take(0, "a function of two photographs", for_now=4 * 8 * x.size * y.size)
     near = (y < x + gaps[0]) & (x < y + gaps[1])

@@ -47,11 +47,11 @@ def add_linear(
     scope : sequence of int
         Variables, each once.
     sums : sequence of sequence of int
-        What each state of each variable adds.
+        Amount of each state of each variable.
     relation : {"<=", ">=", "=", "!="}
     right : int
     cost : int or None
-        What a violation costs; None where it is forbidden.
+        Cost of a violation; None if it is forbidden.
 
     Raises
     ------

@@ -36,8 +36,8 @@ _XZ_MEMORY_BYTES = 1 << 30
 _LEAST_XZ_MEMORY_BYTES = 1 << 26
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _XZ_MAGIC = b"\xfd7zXZ\x00"
-# An .lzma file begins with its properties, the size of its dictionary, and that of its text, or -1. It has no magic
-# number: xz, too, takes only likely sizes for one.
+# An .lzma file begins with its properties, the size of its dictionary, and the size of its text, or -1. It has no magic
+# number. As in xz, only likely dictionary sizes are accepted.
 _LZMA_HEADER = struct.Struct("<BIQ")
 _MOST_PROPERTIES = 224
 _MOST_LZMA_BYTES = 1 << 38
@@ -88,7 +88,7 @@ def check_deadline() -> None:
 class Allowance:
     """The memory and the time that reading one file may take.
 
-    The deadline is that of :func:`reading_within` when the allowance is made.
+    The deadline is the one set by :func:`reading_within` when the allowance is created.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ class Source:
 
     @property
     def text_bytes(self) -> int:
-        """At most so many bytes does the text take once decoded."""
+        """Maximum bytes of the decoded text."""
         return len(self.data) * (1 if self.data.isascii() else 4)
 
     @property
@@ -176,7 +176,7 @@ class Source:
         return head.decode(self.encoding, errors="ignore")
 
     def blank(self, comment: re.Pattern[bytes], stop: int | None = None) -> Source:
-        """Turn comments before an index into spaces, in place; what the pattern's group matches is none."""
+        """Turn comments before an index into spaces, in place. Matches of the pattern's group are not comments."""
         blank(self.data, comment, stop)
         return self
 
@@ -266,7 +266,10 @@ def _is_lzma(start: bytes) -> bool:
 
 
 def blank(data: bytearray, comment: re.Pattern[bytes], stop: int | None = None) -> None:
-    """Turn comments into spaces, in place, with their line breaks; what the pattern's group matches is none."""
+    """Turn comments into spaces, in place, including their line breaks.
+
+    Matches of the pattern's group are not comments.
+    """
     if comment is BLOCK_COMMENT and data.find(b"/*") < 0:  # ten times as fast as the pattern
         return
     for found in comment.finditer(data, 0, len(data) if stop is None else stop):

@@ -17,7 +17,7 @@ from .tokens import Tokens
 # One array axis a variable; NumPy stops at 64 (32 before version 2), np.einsum at 52 labels.
 MAX_AXES = 60 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 32
 _MAX_DIAGONAL_AXES = min(50, MAX_AXES)
-# What a variable and a function take in memory, besides states and values; a variable of a scope is an integer.
+# Bytes of a variable and of a function in memory, without states and values. A variable of a scope is an integer.
 _VARIABLE_BYTES = 256
 _FUNCTION_BYTES = 640
 _SCOPE_BYTES = 40
@@ -41,7 +41,7 @@ def take_function(tokens: Tokens, arity: int) -> None:
 
 
 def take_functions(tokens: Tokens, count: int, arities: int) -> None:
-    """Count the memory of some more functions, over so many variables together, without their values."""
+    """Count the memory of ``count`` more functions with ``arities`` scope variables in total, without their values."""
     tokens.allowance.take(count * _FUNCTION_BYTES + arities * _SCOPE_BYTES, "its functions")
 
 

@@ -38,7 +38,7 @@ class Tokens:
     pattern : re.Pattern
         Finds one token; without groups.
     token_bytes : int
-        What the reader keeps of a token at most, besides the token itself.
+        Maximum bytes that the reader stores per token, in addition to the token itself.
     """
 
     def __init__(self, source: Source, pattern: re.Pattern[str], token_bytes: int = 0):
@@ -167,7 +167,7 @@ class Tokens:
         return self._floats(part, place, "a finite number of at least 0", 0.0)
 
     def logarithms(self, part: list[str], place: Callable[[int], int]) -> NDArray[np.float64]:
-        """Return number tokens as float64, of which minus infinity is one; ``place`` is as before."""
+        """Return number tokens as float64; minus infinity is allowed. ``place`` is as before."""
         return self._floats(part, place, "a natural logarithm, finite or -inf", -math.inf)
 
     def _floats(self, part: list[str], place: Callable[[int], int], what: str, least: float) -> NDArray[np.float64]:
@@ -254,7 +254,7 @@ def _words(codes: NDArray[np.uint8]) -> tuple[NDArray[np.intp], NDArray[np.intp]
 def _add_digits(
     values: NDArray[np.int64], digits: NDArray[np.uint8], last: NDArray[np.intp], counts: NDArray[np.intp]
 ) -> None:
-    """Read numbers of so many digits, which end at some places, behind those that values hold already."""
+    """Read numbers with given digit counts that end at given places, and add them to ``values``."""
     place, least = 1, int(counts.min(initial=_PLAIN_DIGITS))
     for k in range(int(counts.max(initial=0))):
         own = digits[last - k].astype(np.int64) * place
@@ -263,7 +263,7 @@ def _add_digits(
 
 
 def plain_integers(data: bytes | bytearray, count: int) -> NDArray[np.int64] | None:
-    """Return so many integers in decimal, of at most 18 digits, between white space; None of any other text."""
+    """Return ``count`` decimal integers of at most 18 digits between white space; None for any other text."""
     if not count:
         return None
     codes = np.frombuffer(data, dtype=np.uint8)
@@ -282,10 +282,11 @@ def plain_integers(data: bytes | bytearray, count: int) -> NDArray[np.int64] | N
 
 
 def plain_decimals(data: bytes | bytearray, count: int) -> NDArray[np.float64] | None:
-    """Return so many numbers between white space, of at most 15 digits with a point or without; None of other text.
+    """Return ``count`` decimal numbers of at most 15 digits between white space; None for any other text.
 
-    Below 2^53 a number without its point is exact, as are powers of ten up to 10^22, so that their quotient is rounded
-    once, to what ``float`` returns (Clinger, How to read floating point numbers accurately, PLDI 1990).
+    A number below 2^53 without its point is exact, and so are powers of ten up to 10^22. Their quotient is therefore
+    rounded once, to the value that ``float`` returns (Clinger, How to read floating point numbers accurately, PLDI
+    1990).
     """
     if not count:
         return None

@@ -1,4 +1,4 @@
-"""Kinds of files that are no models here: told by name or content, and what to do with them instead."""
+"""Kinds of files that are not models: recognised by name or content, with advice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Unread:
 
     @property
     def sentence(self) -> str:
-        """What an error says of it."""
+        """The description in an error message."""
         return f"{self.what}, which is not read: {self.instead}"
 
 
@@ -65,7 +65,7 @@ _BY_SUFFIX = {
     ".mps": Unread("a linear program", "save it as .lp"),
     ".mcnf": Unread("a MaxSAT problem with several objectives", "weigh them into one objective, as .wcnf"),
     **dict.fromkeys((".mzn", ".dzn"), Unread("a MiniZinc model", "compile it to .fzn: minizinc -c --solver std")),
-    ".fg": Unread("a factor graph of libDAI", "write it as .uai, whose tables list the last variable fastest"),
+    ".fg": Unread("a factor graph of libDAI", "write it as .uai, with the last variable of each table fastest"),
     ".o3prm": Unread("a relational model (O3PRM)", _BY_PYAGRUM),
     ".neta": Unread("a packed Netica network", "let Netica save it as text, .dne"),
     ".xbn": Unread("a network of Microsoft's tools", _BY_GENIE),
@@ -85,14 +85,14 @@ _BY_SUFFIX = {
     **dict.fromkeys((".csv", ".jsonl", ".tsv", ".xlsx"), Unread("a list", "bucketflow batch reads lists of queries")),
     ".md": Unread("a text for people", "give a model"),
 }
-# What the evaluations of UAI have beside a model.
+# Files of the UAI evaluations other than models.
 _EVIDENCE = dict.fromkeys((".evid", ".evidence", ".vevid"), "an evidence file, which goes with a model")
 _BESIDE = {
     **dict.fromkeys((".map", ".query"), "a query or an answer, which goes with a model"),
     **dict.fromkeys((".pr", ".mar", ".mpe", ".mmap", ".sol"), "an answer, not a model"),
     ".ub": "an upper bound, which goes with a model, as --upper-bound",
 }
-# What a file is whatever its name says,
+# Content that is recognised regardless of the name,
 _SURE = ((re.compile(r"\s*<(?s:.*<)?(?:ANALYSISNOTEBOOK|BNMODEL)[\s>]"), _BY_SUFFIX[".xbn"]),)
 # and where its name says nothing.
 _MINIZINC = r"(?:array\s*\[[^\]\n]*\]\s*of\s+)?(?:var|int|par)\b[^;\n]*:|(?:predicate|constraint|include)\s"
@@ -106,7 +106,7 @@ _LIKELY = (
 
 
 def packed_or_binary(data: bytearray, name: str) -> str | None:
-    """Say what a file is that holds no text; None if it may be text."""
+    """Return a description of a file without text; None if it may be text."""
     suffix = Path(name).suffix.lower()
     own = _BY_SUFFIX.get(suffix) if b"\x00" in data else None
     packed = next((what for begins, what in _PACKED if begins.match(data)), None)
@@ -117,7 +117,7 @@ def packed_or_binary(data: bytearray, name: str) -> str | None:
 
 
 def unread_kinds() -> dict[Unread, tuple[str, ...]]:
-    """Return what is known by its suffix and not read, with its suffixes."""
+    """Return the known but unsupported kinds of files, with their suffixes."""
     found: dict[Unread, tuple[str, ...]] = {}
     for suffix, kind in _BY_SUFFIX.items():
         found[kind] = (*found.get(kind, ()), suffix)
@@ -125,14 +125,14 @@ def unread_kinds() -> dict[Unread, tuple[str, ...]]:
 
 
 def unread_by_name(suffix: str) -> str | None:
-    """Say what a file is by its suffix, if that is of no model."""
+    """Return a description of a file by its suffix, if the suffix does not belong to a model."""
     if suffix in _ARCHIVES:
         return f"a file named as {_ARCHIVES[suffix]}: {_UNPACK}, or name it as what it is"
     return _BY_SUFFIX[suffix].sentence if suffix in _BY_SUFFIX else _EVIDENCE.get(suffix) or beside_a_model(suffix)
 
 
 def beside_a_model(suffix: str) -> str | None:
-    """Say what a file is by its suffix, if that is neither of a model nor of evidence."""
+    """Return a description of a file by its suffix, if the suffix belongs neither to a model nor to evidence."""
     return _BESIDE.get(suffix)
 
 
@@ -149,7 +149,10 @@ _BY_BOTH = {
 
 
 def unread_by_content(head: str, named: bool, suffix: str = "") -> str | None:
-    """Say what a file is by its beginning, if that is of no model; where it is named as one, only if that is sure."""
+    """Return a description of a file by its beginning, if it is not a model.
+
+    If its name is a model's, the description must be certain.
+    """
     both = _BY_BOTH.get(suffix)
     if both is not None and both[0].match(head):
         return both[1].sentence

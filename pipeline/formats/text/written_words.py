@@ -1,4 +1,4 @@
-"""What writers of distributed problems share: costs as text, assignments by cost, names and values that fit."""
+"""Common parts of writers of distributed problems: costs as text, assignments by cost, and valid names and values."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Plain = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """What a format makes of a problem.
+    """A problem as a format writes it.
 
     Parameters
     ----------
     lines : iterable of str
     notes : sequence of str
-        What is not as in the problem, in sentences.
+        Differences from the problem, one sentence each.
     names : tuple of str
         How variables are called in the file, where agents go into another one.
     """
@@ -44,7 +44,7 @@ class WrittenFile:
 
 @dataclass(frozen=True)
 class WrittenWords:
-    """Names of variables, functions and agents, and values, as a file has them; what that loses, in sentences."""
+    """Names of variables, functions and agents, and values, as written in a file, and the losses, one sentence each."""
 
     names: tuple[str, ...]
     functions: tuple[str, ...]
@@ -90,7 +90,7 @@ def counted(states: tuple[str, ...] | None) -> bool:
 
 
 def lost_of_agents(dcop: Dcop) -> Iterator[str]:
-    """Say what else than owners a format does not hold of a distributed problem."""
+    """Yield notes about parts of a distributed problem, other than owners, that a format does not hold."""
     if any(agent.capacity is not None or agent.hosting or agent.routes for agent in dcop.agents):
         yield "capacities, routes and hosting costs of agents are not kept"
     if dcop.noise or dcop.externals:
@@ -107,7 +107,7 @@ def cost_text(model: Model, cost: int, infinite: str) -> str:
 
 @dataclass(frozen=True)
 class ListedFunction:
-    """A function as assignments of each cost, but for those of the default."""
+    """A function as lists of assignments by cost, without the assignments of the default cost."""
 
     default: int
     by_cost: dict[int, list[tuple[int, ...]]]
@@ -172,7 +172,9 @@ def highest_costs(model: Model, suffix: str) -> list[int]:
 
 
 def written_top(model: Model, suffix: str) -> int | None:
-    """Return from where a file forbids totals: a top below all totals forbids no more than one at the least of them.
+    """Return the total from which a file forbids assignments.
+
+    A top below all totals has the same effect as the least total.
 
     Returns None where the model's top is infinite to a format, or there is none.
 
@@ -198,7 +200,7 @@ def lost_top(model: Model) -> Iterator[str]:
 
 
 def blocks(*arrays: NDArray[Any]) -> Iterator[Iterator[tuple[Any, ...]]]:
-    """Yield entries of equally long arrays together, as Python's own numbers, so many at a time that they are few."""
+    """Yield entries of equally long arrays as Python numbers, in blocks of limited size."""
     policy = FormatPolicy.current()
     for start in range(0, len(arrays[0]), policy.written_entries):
         yield zip(*(array[start : start + policy.written_entries].tolist() for array in arrays), strict=True)

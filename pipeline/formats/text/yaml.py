@@ -41,7 +41,7 @@ class Written(float):
 
 
 def is_long(key: Any) -> bool:
-    """Whether a number has so many digits that a dictionary may take long to find it among others made for that."""
+    """Whether a number has so many digits that hash collisions in a dictionary could be provoked."""
     if isinstance(key, Written):
         _, digits, exponent = key.exact.as_tuple()
         return isinstance(exponent, int) and len(digits) + abs(exponent) > _LONG_DIGITS
@@ -52,24 +52,24 @@ _MAX_DEPTH = 32
 # A part with its place in a list or dictionary.
 _PART_BYTES = 320
 _KINDS = ("int", "float", "bool", "null")
-# Python writes no number of more digits, unless it is told otherwise.
+# Maximum digits that Python writes, unless it is configured otherwise.
 _MAX_DIGITS = 4300
-# Integers of fewer characters, whatever their base, are not looked at again.
+# Integers with fewer characters, in any base, are not checked further.
 _SHORT_NUMBER = 500
 _BITS_PER_DIGIT = 3.32
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """What is read of YAML.
+    """The supported part of YAML.
 
     Parameters
     ----------
     aliases : bool
         Whether values may be named once and meant several times, and dictionaries merged.
     kinds : tuple of (str, str, list of str)
-        Kinds of plain words that are no text, each with a pattern, and how such words begin; empty for those of
-        YAML 1.1.
+        Kinds of plain words that are not text, each with a pattern and the first characters of such words; empty for
+        the kinds of YAML 1.1.
     """
 
     aliases: bool = False
@@ -223,7 +223,7 @@ class _TreeBuilder:
         return found
 
     def _merged(self, key: YamlNode, value: YamlNode) -> list[YamlNode]:
-        """Return the dictionaries that are merged into another, those that count more first."""
+        """Return the dictionaries that are merged into another dictionary, in descending priority."""
         parts = value.value if isinstance(value.value, list) else [value]
         if not self.dialect.aliases or not all(isinstance(part.value, dict) for part in parts):
             raise self._fail(key.line, "a key that is a word or number", "the merging of dictionaries")
@@ -278,7 +278,7 @@ class _TreeBuilder:
 
 
 def _resolver(yaml: Any, dialect: Dialect) -> Any:
-    """Return what says which kind a plain word is of."""
+    """Return the resolver that assigns kinds to plain words."""
     if not dialect.kinds:
         return yaml.resolver.Resolver()
 
@@ -312,7 +312,7 @@ def number_of(part: YamlNode, source: Source) -> Number:
 
 
 def shown(part: YamlNode) -> str:
-    """What a part is, in a few words."""
+    """Return a short description of a part."""
     if isinstance(part.value, list):
         return f"a list of {len(part.value)}"
     return "a section" if isinstance(part.value, dict) else repr(shorten(str(part.value)))

@@ -25,7 +25,7 @@ _SECTIONS = ("variables", "constraints", "objectives", "annotations")
 
 
 def read_xcsp3(source: Source) -> Model:
-    """Read a problem of XCSP3 (.xml): what is allowed costs 0, or what its objective says.
+    """Read an XCSP3 problem (.xml). Allowed assignments cost 0, or the value of the objective.
 
     Raises
     ------

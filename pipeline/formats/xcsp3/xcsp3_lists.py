@@ -236,7 +236,7 @@ class Xcsp3Lists:
         return found
 
     def expression(self, text: str, at: Element) -> tuple[list[int], ExpressionTerm]:
-        """Return the scope of an expression and its term, whose parameters are numbers of places in the scope."""
+        """Return the scope of an expression and its term, with parameters numbered by their place in the scope."""
         words = dict.fromkeys(word for word in _REFERENCE.findall(text) if word not in ("true", "false"))
         scope = [self.variables.scope(word, at) for word in words]
         if any(len(each) != 1 for each in scope):
@@ -249,7 +249,7 @@ class Xcsp3Lists:
             raise self.variables.fail(at, "an expression such as eq(x,add(y,1))", str(error)) from None
 
     def tabulated(self, scope: Sequence[int], term: ExpressionTerm, at: Element) -> NDArray[np.int64]:
-        """Return what an expression is for all values of a scope, an axis for each of its variables."""
+        """Return the values of an expression for all assignments of a scope, with one axis for each variable."""
         sizes = [len(self.functions.values[v]) for v in scope]
         if prod(sizes) > MOST_CELLS:
             raise BudgetError(

@@ -31,7 +31,7 @@ _COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class Condition:
-    """What a number is compared with: an integer or a variable (by its index, in a tuple), or a set of integers."""
+    """The right side of a comparison: an integer, a variable (its index, in a tuple), or a set of integers."""
 
     operator: str
     operand: int | tuple[int] | frozenset[int]
@@ -117,7 +117,7 @@ class Xcsp3Functions:
         self.machine([*scope, *(operand if isinstance(operand, tuple) else ())], start, read, end)
 
     def total(self, scope: Sequence[int], weights: Sequence[Sequence[int]], condition: Condition) -> None:
-        """Compare a sum of what states add; of one variable named twice both are added."""
+        """Compare a sum of amounts of states; the amounts of a variable named twice are added."""
         operand = condition.operand
         own: dict[int, list[int]] = {}
         pairs = [*zip(scope, weights, strict=True)]
@@ -160,7 +160,7 @@ class Xcsp3Functions:
             self.parts.table(scope, costs)
 
     def allowed(self, scope: Sequence[int], truth: NDArray[np.bool_]) -> None:
-        """Forbid where an array of all values of a scope is false: by a table, or by rows of what is rare."""
+        """Forbid the assignments at which an array over a scope is false: by a table, or by rows of the rarer value."""
         if truth.size <= FormatPolicy.current().predicate_cells:
             self.parts.table(scope, np.where(truth, 0, FORBIDDEN))
             return
@@ -170,7 +170,7 @@ class Xcsp3Functions:
         self.parts.add(tuple_table(scope, self.parts.dims, rows, costs, FORBIDDEN if few else 0))
 
     def different(self, scope: Sequence[int], but: frozenset[int]) -> None:
-        """Let no two variables have one value, but for those that are excepted."""
+        """Forbid equal values of two variables, except for the excepted values."""
         known: dict[tuple[int, int], Function] = {}  # pairs of the same two domains share a table
         for k, x in enumerate(scope):
             for y in scope[k + 1 :]:

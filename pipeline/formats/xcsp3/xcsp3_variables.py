@@ -60,7 +60,7 @@ class Xcsp3Variables:
                 self._array(element, name)
 
     def _domain(self, element: Element, at: Element) -> tuple[int, ...]:
-        """Return the values of a domain, which may be that of another variable."""
+        """Return the values of a domain; it may refer to the domain of another variable."""
         if (other := element.attributes.get("as")) is not None:
             if other in self.index:
                 return self.values[self.index[other]]
@@ -181,7 +181,7 @@ class Xcsp3Variables:
         return found
 
     def integers(self, text: str, at: Element) -> list[int]:
-        """Return the integers of a list, of which 3..5 are three and 2x4 four times a 2."""
+        """Return the integers of a list; 3..5 stands for three integers, and 2x4 for four times 2."""
         found: list[int] = []
         for word in text.split():
             if repeated := _REPEATED.fullmatch(word):

@@ -39,9 +39,9 @@ def search_bytes(network: CostNetwork) -> int:
 class Search:
     """A search for the least total below ``upper`` that goes on where it was stopped.
 
-    The open node of the least bound is explored depth first for a while, what is left of it becomes open nodes (hybrid
-    best-first search, Allouche, de Givry, Katsirelos, Schiex & Zytnicki, CP 2015). Open nodes, and what was learnt
-    about conflicts and good values, are kept from one :meth:`run` to the next.
+    The open node with the least bound is explored depth-first for a while; its unexplored parts become open nodes
+    (hybrid best-first search, Allouche, de Givry, Katsirelos, Schiex & Zytnicki, CP 2015). Open nodes, conflict weights
+    and good values persist from one :meth:`run` to the next.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class Search:
             bests(self._state)[:] = states
 
     def begin_anew(self, allowed: Sequence[NDArray[np.bool_]], upper: int | None) -> None:
-        """Forget what was found, and search only assignments of these values below ``upper`` from now on.
+        """Forget the results, and search only assignments of these values below ``upper`` from now on.
 
         Parameters
         ----------
@@ -129,9 +129,10 @@ class Search:
             self._call("begin_at", self._state.memory, self._root, np.concatenate(allowed))
 
     def dive(self, allowed: Sequence[NDArray[np.bool_]], upper: int, nodes: int) -> bool:
-        """Begin anew, and search depth first for at most so many nodes; return whether nothing is left.
+        """Start again, and search depth-first for at most ``nodes`` nodes; return whether the search space is
+        exhausted.
 
-        What is found is ``best``, None if that is nothing. Which nodes are searched does not depend on the clock.
+        The result is ``best``, or None. The searched nodes do not depend on the clock.
         """
         from ....tasks.search.branch_and_bound import FINISHED, FOUND, FULL, explore
 
@@ -190,7 +191,7 @@ class Search:
         return self._outcome()
 
     def _explore(self) -> int:
-        """Explore some nodes of those that are left below the open node; the first call only makes it consistent."""
+        """Explore some remaining nodes below the open node; the first call only makes it consistent."""
         policy = ProverPolicy.current()
         from ....tasks.search.branch_and_bound import PAUSED
         from ....tasks.search.state import root_of
@@ -221,7 +222,7 @@ class Search:
         return True
 
     def _open(self) -> None:
-        """Close the decisions of a depth-first search; what they leave open becomes open nodes."""
+        """Close the decisions of a depth-first search, and turn its unexplored branches into open nodes."""
         for bound, mask in self._opened():
             heappush(self._nodes, (bound, -self._made, mask))
             self._made += 1
@@ -349,7 +350,7 @@ class DepthFirstProver(SearchProver[Search]):
         return Search(known.small, known.order, known.upper) if fits else None
 
     def teach(self, search: Search) -> None:
-        """Tell what others found; the best assignment's values are tried first."""
+        """Pass on the shared results; values of the best assignment are tried first."""
         search.learn(self.incumbent.upper, self.incumbent.nearby)
 
     def see(self, states: States) -> None:

@@ -12,7 +12,7 @@ Group = frozenset[int]
 
 
 def neighbours_of(n_variables: int, scopes: Iterable[Sequence[int]]) -> list[set[int]]:
-    """Return for each variable those that it shares a scope with."""
+    """Return the neighbours of each variable: the variables that share a scope with it."""
     found: list[set[int]] = [set() for _ in range(n_variables)]
     for scope in scopes:
         for v in scope:
@@ -39,7 +39,7 @@ def short_cycles(n_variables: int, scopes: Sequence[Sequence[int]], most: int) -
 
 
 def _cycles_from(u: int, near: Sequence[set[int]]) -> Iterator[Group]:
-    """The cycles of which a variable has the lowest number."""
+    """Yield the short cycles in which this variable has the lowest number."""
     for a, b in combinations(sorted(v for v in near[u] if v > u), 2):
         if b in near[a]:
             yield frozenset((u, a, b))
@@ -52,10 +52,10 @@ def _cycles_from(u: int, near: Sequence[set[int]]) -> Iterator[Group]:
 def clusters(
     dims: Sequence[int], scopes: Sequence[Sequence[int]], cycles: Sequence[Group], cells: int, *, grown: bool
 ) -> list[Group]:
-    """Return a cluster of at most so many cells around every variable, and the scopes that none contains.
+    """Return a cluster of at most ``cells`` cells around every variable, and the scopes that no cluster contains.
 
-    A cluster takes the cycles through its variable; where it is to be ``grown``, then those that need the fewest more
-    variables.
+    A cluster takes the cycles through its variable. If ``grown``, it then takes the cycles that need the fewest
+    additional variables.
     """
     through: list[list[int]] = [[] for _ in dims]
     for number, cycle in enumerate(cycles):
@@ -104,7 +104,7 @@ def without_contained(groups: Iterable[Group]) -> list[Group]:
 
 
 def separators(groups: Sequence[Group]) -> list[Group]:
-    """Return what clusters have to agree on so that any two agree on all that they share.
+    """Return the separators on which clusters must agree so that any two clusters agree on all common variables.
 
     Shared variables are left out where larger shares connect all clusters that have them.
     """

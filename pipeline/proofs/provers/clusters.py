@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from ....tasks.networks.flat import Flat, Integers
 
 
-# What bounds by shifted costs have in common: the bound so far, the best assignment, the grain of costs.
+# Common parts of bounds by shifted costs: the bound so far, the best assignment, the grain of costs.
 
-#: Costs are multiples of a power of two, such that totals have so many bits.
+#: Costs are multiples of a power of two chosen so that totals have this many bits.
 _BITS = 40
 
 
@@ -44,7 +44,7 @@ class ShiftedBounds:
     Attributes
     ----------
     memory_bytes
-        What is held takes no more.
+        Limit of the held memory.
     lower : int
         No total is below it, or below the cut-off.
     total, states : optional
@@ -67,7 +67,7 @@ class ShiftedBounds:
             self.upper = upper
 
     def _outcome(self) -> Outcome:
-        """Return what is known so far."""
+        """Return the present outcome."""
         if self.done and (self.total is None or (self.upper is not None and self.upper < self.total)):
             return Outcome(self.lower, feasible=False)
         return Outcome(self.lower, self.total, self.states)
@@ -113,7 +113,7 @@ def grain_of(network: CostNetwork, upper: int | None) -> float:
 
 
 def greatest(network: CostNetwork) -> float:
-    """What the functions of an allowed assignment cost at most."""
+    """Return an upper limit of the cost of an allowed assignment."""
     tables = (np.where(np.isfinite(table.costs), table.costs, 0.0) for table in network.tables)
     return math.fsum(float(costs.max(initial=0.0)) for costs in tables)
 
@@ -187,7 +187,7 @@ class ClusterBounds(ShiftedBounds):
         on_bounds: Callable[[int, int | None], None],
         on_states: Callable[[States], None],
     ) -> Outcome:
-        """Go on until the proof is complete, larger clusters are needed, or it is told to stop."""
+        """Continue until the proof is complete, larger clusters are needed, or ``stop`` says so."""
         self.hopeless = not self.done and self._sweeps is None and not self._begin()
         while not (self.done or self._sweeps is None or stop()):
             self._step(on_states)
@@ -242,7 +242,8 @@ class ClusterBounds(ShiftedBounds):
 
 
 class EveryClusterBounds(ClusterBounds):
-    """The same where every assignment below the cut-off is wanted: one that is found does not lower it."""
+    """The same for enumerating every assignment below the pruning value: an assignment found does not lower the value.
+    """
 
     def offer(self, states: Integers, on_states: Callable[[States], None]) -> bool:
         """Take nothing; a search of the sharpened network finds all."""

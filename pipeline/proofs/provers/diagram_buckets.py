@@ -38,7 +38,7 @@ class Entry:
 
     @classmethod
     def of(cls, function: Summed) -> Entry:
-        """Measure a function of which something is left; its constant is for the caller to keep."""
+        """Measure a function with a remaining diagram; the caller keeps its constant."""
         assert function.diagram is not None
         return cls(replace(function, constant=0), as_bits(function.diagram.scope), n_nodes(function.diagram))
 
@@ -50,7 +50,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Round:
-    """What one elimination found.
+    """The result of one elimination.
 
     Parameters
     ----------
@@ -86,13 +86,13 @@ class DiagramBuckets:
     sizes : array
         Domain sizes, by depth.
     base : int
-        Sum of all constants, those of the kept messages too.
+        Sum of all constants, including the constants of the kept messages.
     sequence : tuple of int
         In which variables are eliminated: small buckets first, so that their constants help the large ones.
     kept : dict
         By variable, messages that serve every cut-off: nothing that they stand for was left out.
     held : int
-        Bytes of all diagrams, those of the kept messages too.
+        Bytes of all diagrams, including the diagrams of the kept messages.
     """
 
     depth: Integers
@@ -126,7 +126,7 @@ def buckets_of(network: CostNetwork, order: Sequence[int], memory_bytes: int) ->
 
 
 def _small_first(scopes: Sequence[Sequence[int]], spaces: Spaces) -> Iterator[int]:
-    """Yield variables such that messages come before they are needed, the smallest bucket that is ready first."""
+    """Yield variables so that messages precede their use; the smallest ready bucket comes first."""
     unions = [reduce(or_, of_bucket, 0) for of_bucket in scopes]
     parents = [-1] * len(unions)
     waiting = [0] * len(unions)
@@ -180,7 +180,7 @@ class Elimination:
     Parameters
     ----------
     upper : int
-        What reaches it is left out.
+        Assignments that reach this total are pruned.
 
     Attributes
     ----------
@@ -205,7 +205,7 @@ class Elimination:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all diagrams, those of the buckets too, and of the sum that was stopped."""
+        """Bytes of all diagrams, including the diagrams of the buckets and of an interrupted sum."""
         begun = None if self._begun is None else self._begun.join
         return self._held + (0 if begun is None else begun.nbytes)
 
@@ -223,7 +223,7 @@ class Elimination:
                     return Round(None, None, self._left_out, self._edges)
                 self._next += 1
         except (NoRoomError, DiagramStoppedError) as error:
-            # what is left has no total below the base
+            # the remaining assignments have no total below the base
             least = min(self._base, self._left_out)
             self.stopped = isinstance(error, DiagramStoppedError)
             return Round(None, None, least, self._edges, complete=False)

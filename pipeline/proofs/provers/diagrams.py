@@ -1,9 +1,10 @@
-"""Bounded bucket elimination on decision diagrams: what reaches a cut-off is left out, and the cut-off grows.
+"""Bounded bucket elimination on decision diagrams: assignments that reach a pruning value are removed, and the value
+grows.
 
-A cut-off that leaves a solution below it has found an optimum; one that leaves nothing has proved a lower bound. The
-last elimination costs most, and much more the further its cut-off is above the optimum: steps double as long as
-eliminations are quick and then follow what they have cost. The total of a known assignment is the last cut-off, and
-the next one as soon as it is not expected to cost much more than one below it.
+A pruning value with a remaining solution yields an optimum. A pruning value without one proves a lower bound. The last
+elimination costs most, and its cost grows fast with the distance between the pruning value and the optimum. Steps
+therefore double while eliminations are quick, and then follow the measured costs. The total of a known assignment is
+the last pruning value. It is used as soon as its predicted cost is not much higher than the cost of a lower value.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _MOST_EXPONENT = 100.0
 
 
 class Deepening:
-    """Eliminations with growing cut-offs, and what they have proved so far; what was stopped goes on in the next run.
+    """Eliminations with growing pruning values, and the bounds proved so far.
+
+    An interrupted elimination resumes in the next run.
 
     Parameters
     ----------
@@ -38,7 +41,7 @@ class Deepening:
     lower : int, optional
         A known lower bound.
     memory_bytes : int
-        What diagrams, and the work on them, may take.
+        Memory for diagrams and for the work on them.
     """
 
     def __init__(
@@ -71,13 +74,13 @@ class Deepening:
 
     @property
     def nbytes(self) -> int:
-        """What is held between two runs."""
+        """Bytes held between two runs."""
         held = 0 if self._buckets is None else self._buckets.held
         return held if self._running is None else self._running.nbytes
 
     @property
     def memory_bytes(self) -> float:
-        """What diagrams, and the work on them, may take from now on."""
+        """Memory for diagrams and for the work on them from now on."""
         return 0 if self._buckets is None else self._buckets.memory_bytes
 
     @memory_bytes.setter
@@ -87,16 +90,16 @@ class Deepening:
 
     @property
     def hopeless(self) -> bool:
-        """Whether not even the functions fit as diagrams."""
+        """Whether even the functions do not fit as diagrams."""
         return self._no_room
 
     def rest(self) -> None:
-        """Let go of what only spares time in the next run."""
+        """Release memory that only saves time in the next run."""
         if self._running is not None:
             self._running.rest()
 
     def begin_anew(self) -> None:
-        """Give up the elimination that was stopped; what is known of how others grew stays."""
+        """Give up the interrupted elimination; the measured growth is kept."""
         self._running, self._taken = None, 0.0
 
     def learn(self, upper: int | None, lower: int | None = None) -> None:
@@ -181,7 +184,7 @@ class DiagramSteps:
     Parameters
     ----------
     base, lower : int
-        What all functions cost at least, and what was proved when the first elimination begins.
+        Minimum sum of all function costs, and the proved bound at the start of the first elimination.
     upper : int or None
         The last cut-off.
     """
@@ -207,7 +210,9 @@ class DiagramSteps:
         return self._target if upper is None or not self.goes_straight(upper - self._target) else upper
 
     def goes_straight(self, further: int) -> bool:
-        """Whether an elimination that goes so much further is worth it; what is known of growth holds for a while."""
+        """Whether an elimination with a pruning value higher by ``further`` is worthwhile, by the recently measured
+        growth.
+        """
         if self._growth is None or not self.may_go_straight:
             return False
         return further <= self._span and self._growth * further <= math.log(
@@ -256,7 +261,7 @@ class DiagramProver(SearchProver[Deepening]):
         return super().room - super().room // ProverPolicy.current().diagram_lost_part
 
     def teach(self, search: Deepening) -> None:
-        """Tell what others proved and found."""
+        """Pass on the shared bounds and assignments."""
         known = self.incumbent
         if known.limits.memory_bytes < ProverPolicy.current().scarce_bytes:
             return_freed_pages()

@@ -28,7 +28,7 @@ from ...cost_networks.compaction import KeptValues
 from ...cost_networks.cost_network import CostNetwork, CostTable, Restore, States
 from ...cost_networks.elimination import Best
 
-# What layers on disk are layers of, as bytes: the network, how it was made smaller, and below which cut-off.
+# The identity of layers on disk, as bytes: the network, its preparation, and the pruning value.
 
 Bytes = NDArray[np.uint8]
 Arrays = list[NDArray[Any]]
@@ -113,7 +113,7 @@ Numbers = NDArray[np.uint64]
 
 # All pieces are files of this table, in this folder.
 _TABLE, _TABLES = "rows", "tables"
-# Receipts of these names say which piece tells where the search began, and which ones make up a layer.
+# Receipts with these names identify the piece that describes the search's beginning, and the pieces of a layer.
 _BEGINNING, _LAYERS = "beginning", "layers"
 
 
@@ -129,7 +129,7 @@ class Piece:
 
     @classmethod
     def of(cls, receipt: Receipt) -> Piece:
-        """Return what a receipt is for."""
+        """Return the piece that a receipt belongs to."""
         shape, dtype = tuple(receipt.value["shape"]), receipt.value["dtype"]
         return cls(TableSpec(_TABLE, (0, 1), ("row", "column"), shape, frozenset(), dtype), receipt)
 
@@ -155,7 +155,7 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class Finished:
-    """What an earlier search left.
+    """The stored state of an earlier search.
 
     Parameters
     ----------
@@ -248,9 +248,9 @@ class RowFiles:
             ledger.sync(self.folder)
 
     def finished(self) -> Finished | None:
-        """Return what an earlier search left, undamaged; None without a layer, or if anything is lost.
+        """Return the undamaged state of an earlier search; None without a layer, or if any part is lost.
 
-        What belongs to no layer that was finished is removed.
+        Pieces that belong to no finished layer are removed.
         """
         receipts = ledger.load(self.folder)
         layers: list[Receipt] = []
@@ -293,7 +293,7 @@ class RowFiles:
         self._made = 1 + max(piece.receipt.chunk[0] for piece in pieces)
 
     def write(self, rows: NDArray[Any]) -> Piece:
-        """Write rows, of which there is one at least.
+        """Write at least one row.
 
         Raises
         ------

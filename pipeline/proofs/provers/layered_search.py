@@ -1,10 +1,10 @@
 """Bounded rows: variables are assigned in the reverse of an elimination order, all partial assignments side by side.
 
-A layer holds one row for each assignment of the live variables, those that share a function with one that is not
-assigned yet: the least cost so far of what led to it, and the mini-buckets' bound on the rest. Rows that reach the
-cut-off are dropped. Where nothing else was, the one row that is left in the end is the optimum (Zhou & Hansen,
-Breadth-first heuristic search, AIJ 2006; the rows' bounds are those of Kask & Dechter, AIJ 2001). A beam keeps only
-the cheapest rows of each layer; what it dropped bounds the optimum from below.
+A layer holds one row for each assignment of the live variables: variables that share a function with an unassigned
+variable. A row has the least cost so far, and the mini-buckets' bound on the rest. Rows that reach the pruning value
+are dropped. If no other row is dropped, the last remaining row is the optimum (Zhou & Hansen, Breadth-first heuristic
+search, AIJ 2006; bounds by Kask & Dechter, AIJ 2001). A beam keeps only the cheapest rows of each layer; the dropped
+rows then bound the optimum from below.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Step:
 
 
 class Trail:
-    """The origins of all layers; those that no row of the last layer comes from are forgotten now and then."""
+    """The origins of all layers. Origins without a descendant in the last layer are removed from time to time."""
 
     def __init__(self) -> None:
         self._steps: list[_Step] = []
@@ -117,14 +117,14 @@ class LayeredSearch:
     width : int, optional
         Most rows of a layer: a beam.
     side : Operations
-        Where rows are: on the host, or on a device, whose memory is meant then.
+        Place of the rows: the host, or a device; then the memory limit is the device's.
 
     Attributes
     ----------
     upper : float
         Only totals below it interest; it may fall.
     stopped : bool
-        Whether it was told to stop, and may be run again.
+        Whether ``stop`` ended the run, which may be continued.
     """
 
     def __init__(
@@ -147,11 +147,11 @@ class LayeredSearch:
 
     @property
     def nbytes(self) -> int:
-        """Of rows and of what leads back from them."""
+        """Bytes of rows and of their origins."""
         return int(self._space.nbytes) + self._trail.n_bytes
 
     def run(self, stop: Stop) -> Outcome:
-        """Go on to the last layer, or until it is told to stop."""
+        """Continue to the last layer, or until ``stop`` says so."""
         if not self.found.feasible:
             return Outcome(self.found.lower, feasible=False)
         self.stopped = False
@@ -180,7 +180,7 @@ class LayeredSearch:
         return min(left // 2 // self.side.row_bytes(words) - self.side.least_room(layer), _MOST_CELLS // layer.d)
 
     def unfinished(self) -> Outcome:
-        """Return what is proved without an assignment."""
+        """Return the proved outcome without an assignment."""
         lower = min(self.cut, self.upper, float(self.rows.costs.min()) if len(self.rows) else math.inf)
         if not len(self.rows) and self.cut >= self.upper:
             return Outcome(self.found.lower if math.isinf(lower) else int(lower), feasible=False)

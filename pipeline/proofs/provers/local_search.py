@@ -61,7 +61,7 @@ def improve(
     Returns
     -------
     tuple or None
-        The least total seen and its states; None if neither given nor found was one that is not forbidden.
+        The least total seen and its states; None if every assignment, given or found, was forbidden.
     """
     search = LocalSearch(network, states, seed=seed, memory_bytes=memory_bytes)
     while search.possible and not stop() and (most_work is None or search.work < most_work):
@@ -82,8 +82,8 @@ class _Kind:
 class LocalSearch:
     """A local search that can be continued.
 
-    Episodes begin anew, near the best assignment or at it, are annealed, and end with larger and larger neighbourhoods
-    solved exactly. What is forbidden costs a lot, and more as long as the best assignment has some of it.
+    Episodes restart at or near the best assignment, are annealed, and end with growing neighbourhoods that are solved
+    exactly. A forbidden value has a high finite cost, which rises while the best assignment contains one.
 
     Parameters
     ----------
@@ -131,7 +131,8 @@ class LocalSearch:
         try:
             next(self._steps)
         except BaseException:
-            self._steps = self._episodes()  # what raised, as a loop is not compiled in time, does not go on
+            # after an exception, for example for a loop not compiled in time, the old steps cannot continue
+            self._steps = self._episodes()
             raise
 
     def offer(self, states: States) -> None:
@@ -153,7 +154,7 @@ class LocalSearch:
         self._take()
 
     def _capped(self) -> Flat:
-        """The network with high costs for what is forbidden."""
+        """The network with high finite costs for forbidden values."""
         given = self._given
         return given._replace(costs=np.minimum(given.costs, self._cap), unary=np.minimum(given.unary, self._cap))
 
@@ -168,7 +169,8 @@ class LocalSearch:
         self._place.at[:] = moved.at
 
     def _take(self) -> float:
-        """Keep the assignment if it is the best so far; return its total, with high costs for what is forbidden."""
+        """Keep the assignment if it is the best so far. Return its total, with high finite costs for forbidden values.
+        """
         from ....tasks.search.annealing import total
 
         now = float(total(self._flat, self._place))
@@ -310,7 +312,7 @@ class LocalProver(Prover):
             self.near = SearchedNeighbourhoods(network, states, seed=self.incumbent.limits.seed)
 
     def turn(self, seconds: float, out_of_time: Callable[[], bool]) -> Outcome | None:
-        """Look for a better assignment; where one was found already, only after the others had a turn."""
+        """Look for a better assignment. If one is known, do so only after the other provers had a turn."""
         if self.near is not None:
             self._search_near(self.near, out_of_time)
         elif seconds < ProverPolicy.current().improving_from_seconds and self.incumbent.nearby is not None:
@@ -350,7 +352,7 @@ class LocalProver(Prover):
             self.near = None
 
     def foresees_end(self, closing: float) -> bool:
-        """Whether going on finds so much better assignments that whatever comes next is shorter with them."""
+        """Whether continuing finds so much better assignments that the following provers become faster."""
         return self.near is not None and closing >= ProverPolicy.current().notable_gap_share
 
     @property
@@ -359,4 +361,6 @@ class LocalProver(Prover):
         return sum(search.nbytes for search in (self.local, self.near) if search is not None)
 
     def forget(self) -> None:
-        """Go on in the network that the best assignment is of; that of a smaller one is taken up in a turn."""
+        """Continue in the network of the best assignment; the best assignment of a smaller network is taken up in a
+        turn.
+        """

@@ -1,9 +1,9 @@
 """Better assignments near the best: many variables are free at once, searched for a limited number of nodes.
 
-Where domains are large, elimination frees only a few variables that share functions; what a search excludes depends on
+If domains are large, elimination frees only a few variables that share functions, but the reach of a search depends on
 costs instead (Ouali, Allouche, de Givry, Loudni, Lebbah, Loukil and Boizumault, Iterative decomposition guided variable
-neighborhood search for graphical model energy minimization, UAI 2017). How many are free adapts: more where all was
-searched in vain, fewer where it was not.
+neighborhood search for graphical model energy minimization, UAI 2017). The number of free variables adapts: it grows
+after a complete search without success, and shrinks after an incomplete one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SearchedNeighbourhoods:
     total, states
         The best assignment so far.
     memory_bytes : float
-        What is held may grow to; a neighbourhood that needs more is left.
+        Limit of the held memory; a neighbourhood that needs more is skipped.
     """
 
     def __init__(self, network: CostNetwork, states: States, *, seed: int = 0) -> None:
@@ -76,7 +76,7 @@ class SearchedNeighbourhoods:
             self._begin(network, states)
 
     def run(self, stop: Callable[[], bool], on_states: Callable[[States], None]) -> None:
-        """Search neighbourhoods until told to stop, or until the best assignment is known to be an optimum."""
+        """Search neighbourhoods until ``stop`` says so, or until the best assignment is proved to be an optimum."""
         while not stop() and self.total > self._least:
             if self.step():
                 on_states(self.states)
@@ -105,7 +105,7 @@ class SearchedNeighbourhoods:
         return found is not None
 
     def _laid_out(self) -> Search:
-        """The search, whose root keeps the values of every assignment of at most this total."""
+        """Return the search. Its root keeps the values of every assignment of at most this total."""
         left = self.total - self._least
         if self._search is None or left < ProverPolicy.current().neighbourhood_again_share * self._laid_out_for:
             self._search = Search(self.network, range(len(self.network.dims)), self.total + 1)
@@ -113,7 +113,7 @@ class SearchedNeighbourhoods:
         return self._search
 
     def _ball(self, size: int) -> list[int]:
-        """Collect variables: again and again a random one of those that share a function with one before."""
+        """Collect variables: repeatedly add a random neighbour of the collected variables."""
         n, ball, seen = len(self.network.dims), list[int](), set[int]()
         near: list[int] = []
         while len(ball) < size:

@@ -36,7 +36,7 @@ class LayerRound(NamedTuple):
     width: int
 
 
-#: The gain of larger mini-buckets is larger than that of wider layers, until they take longer.
+#: Larger mini-buckets gain more than wider layers until they take longer.
 ROUNDS = (
     LayerRound(1 << 12, 300),
     LayerRound(1 << 14, 3_000),
@@ -62,17 +62,17 @@ _PATIENCE = Patience("tasks.cpu.stream_loops", "stream")
 
 
 def _bucket_bytes(memory_bytes: int, on_device: bool) -> int:
-    """What larger mini-buckets than those there may take; where they would take more, layers become wider instead."""
+    """Return the memory limit of larger mini-buckets; beyond it, layers become wider instead."""
     return int(memory_bytes * ProverPolicy.current().device_bounds_share) if on_device else memory_bytes // 2
 
 
 class RowSearch:
     """A search for an optimum with ever larger mini-buckets and ever wider layers; it goes on where it was stopped.
 
-    What an assignment that was found excludes is removed from the network before the next round. Where there are
-    ``files``, layers are on disk once no round is left, and nothing of them is cut. With layers that are ``finished``
-    there, the search goes on with these; network and order are those that they began with. ``best`` returns the best
-    assignment of the first network, for the search that goes on.
+    Values excluded by a found assignment are removed from the network before the next round. With ``files``, layers are
+    stored on disk once no round is left, and no row is cut. With ``finished`` layers in ``files``, the search continues
+    from these, with their network and order. ``best`` returns the best assignment of the first network, for the
+    continued search.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class RowSearch:
     upper : int, optional
         Only totals below it interest.
     device_bytes : callable, optional
-        Rounds of many rows are on the GPU, and take no more of its memory.
+        Rounds with many rows run on the GPU, within this memory.
     rounds : sequence of LayerRound
         Sizes that are tried, one after the other.
     threads : int
@@ -148,7 +148,7 @@ class RowSearch:
     def rest(self) -> None:
         """Give up what the next run can make again."""
         if self._finished is not None and self._stored is not None:
-            # there are more layers by now, and pieces of those before are gone
+            # there are more layers now, and earlier pieces are gone
             self._finished = self._stored.files.finished()
         self._split, self._found, self._layers, self._stored = None, None, None, None
 
@@ -161,7 +161,7 @@ class RowSearch:
                 search.upper = min(search.upper, self.upper)
 
     def run(self, stop: Stop, on_bounds: OnBounds, on_states: Callable[[States], None]) -> Outcome:
-        """Go on until the proof is complete, no round is left, or it is told to stop."""
+        """Continue until the proof is complete, no round is left, or ``stop`` says so."""
         self._stop, self._on_states = stop, on_states
         self._limit()
         if not self._ordered:
@@ -227,7 +227,7 @@ class RowSearch:
         return None if self._layers is None else self._layers.run(self._stop)
 
     def _layered(self, sizes: LayerRound) -> LayeredSearch | None:
-        """Make mini-buckets, where they are not those of the round before, for a search of the layers."""
+        """Build mini-buckets, unless they equal the last round's, and return a search of the layers."""
         policy = ProverPolicy.current()
         there = self._device_bytes if sizes.width >= policy.device_least_rows else None
         memory_bytes = self.memory_bytes if there is None else there()
@@ -248,7 +248,7 @@ class RowSearch:
         return LayeredSearch(self.network, self._found, self.upper, memory_bytes=left, width=sizes.width, side=side)
 
     def _go_on_disk(self) -> None:
-        """Search layers that are on disk, of which nothing is cut."""
+        """Search layers on disk, without cutting rows."""
         from ....storage.spec import StorageError
 
         try:
@@ -277,7 +277,7 @@ class RowSearch:
         if self._finished is not None:
             begun = self._finished.beginning
         if split is not None:
-            # what rows cost so far is told by mini-buckets of the same cut-off
+            # the costs of rows so far refer to mini-buckets of the same pruning value
             self._eliminate(split, None, begun.upper)
         if split is None or self._found is None:
             return None

@@ -1,4 +1,4 @@
-"""Russian doll search, for functions that only forbid, between variables in an order such as that of time."""
+"""Russian doll search, for networks whose functions between variables only forbid, in an order such as time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..prover_policy import ProverPolicy
 
 #: Costs that add up to at most this stay exact.
 _MOST = float(1 << 52)
-#: Of these the search has a number for each variable, zero before it begins.
+#: Arrays of the search with one number per variable, all zero before it starts.
 _OF_VARIABLES = ("rise", "before", "risen", "marks", "tried", "states", "best")
 
 Costs = NDArray[np.float64]
@@ -28,12 +28,12 @@ Costs = NDArray[np.float64]
 def separated(network: CostNetwork) -> tuple[list[Costs], list[CostTable], int] | None:
     """Move to single values what is theirs; None where functions have costs of their own.
 
-    Shifting costs between functions is undone by it: what only forbids does so again, and nothing else.
+    Undo cost shifts between functions, so that hard functions only forbid again.
 
     Returns
     -------
     unary, tables, constant
-        A cost a value, of which the least is 0; functions of two or more variables, none of them negative.
+        One cost per value, with least cost 0, and non-negative functions of two or more variables.
     """
     policy = ProverPolicy.current()
     from ....tasks.search.russian_dolls import separate
@@ -136,7 +136,7 @@ def laid_out(unary: list[Costs], tables: list[CostTable], order: Sequence[int]) 
 
 
 def _begins(sizes: Any) -> NDArray[np.int64]:
-    """Return where each of several begins, and where the last one ends."""
+    """Return the start of each part, and the end of the last one."""
     return np.cumsum([0, *sizes], dtype=np.int64)
 
 
@@ -156,8 +156,8 @@ def doll_bytes(network: CostNetwork) -> int:
 class RussianDolls:
     """A search for the least total below ``upper`` that goes on where it was stopped.
 
-    Variables are decided in the reverse of their order in the network, so that each doll has one more of the first.
-    Their order in files is often that of time or place, of which no elimination order knows.
+    Variables are decided in the reverse of their order in the network, so each doll has one more of the first
+    variables. The order in files is often an order in time or space, which elimination orders ignore.
 
     Parameters
     ----------
@@ -165,12 +165,12 @@ class RussianDolls:
     upper : int or None
         Exclusive; None for no limit.
     every : bool
-        Whether every assignment below the cut-off is told, each once and in no order, instead of the best one.
+        Whether to report every assignment below the pruning value, each once and unordered, instead of the best one.
 
     Attributes
     ----------
     memory_bytes
-        Of no effect: what is held is laid out at once, see :func:`doll_bytes`.
+        Ignored: all memory is allocated at the start, see :func:`doll_bytes`.
     possible : bool
         Whether functions only forbid, once costs of single values are apart.
     lower : int
@@ -229,7 +229,7 @@ class RussianDolls:
         on_bounds: OnBounds = lambda lower, total: None,
         on_states: Callable[[States], None] = lambda states: None,
     ) -> Outcome:
-        """Go on until the proof is complete or ``stop`` says so; bounds are told after each doll."""
+        """Continue until the proof is complete or ``stop`` says so; bounds are reported after each doll."""
         from ....tasks.search.russian_dolls import FOUND
 
         while self.possible and not (self._finished or stop()):
@@ -248,7 +248,7 @@ class RussianDolls:
         return Outcome(self.lower, self.lower, self._states)
 
     def _room(self) -> int:
-        """What a doll must stay below for a total below the cut-off."""
+        """Return the limit of a doll's cost for totals below the pruning value."""
         from ....tasks.search.russian_dolls import FAR
 
         if self._upper is None:
@@ -261,7 +261,7 @@ class RussianDolls:
         begin_doll(self._state, self._doll, self._room())
         self._begun = True
         if self._every and self._doll == 0:
-            # what the best of the last doll grew to is met again
+            # the extension of the last doll's best assignment is found again
             numbers = self._state.numbers
             numbers[EVERY], numbers[FOUND], numbers[UPPER] = 1, 0, self._room()
 
@@ -273,7 +273,7 @@ class RussianDolls:
         return bool(self._state.numbers[EVERY] and self._state.numbers[FOUND])
 
     def _best(self) -> States:
-        """The best, or the last one that was found."""
+        """The best assignment, or the last one found."""
         states = np.empty(len(self._order), dtype=np.int64)
         states[list(self._order)] = self._state.best
         return tuple(states.tolist())
@@ -292,7 +292,7 @@ class RussianDolls:
         return bool(finished)
 
     def _end(self) -> None:
-        """Keep what the doll costs; what reaches the cut-off proves that nothing is below."""
+        """Store the cost of the doll; a cost that reaches the pruning value proves that no total is below it."""
         from ....tasks.search.russian_dolls import UPPER
 
         least = int(self._state.numbers[UPPER])
@@ -329,7 +329,7 @@ class DollProver(SearchProver[RussianDolls]):
         return outcome
 
     def teach(self, search: RussianDolls) -> None:
-        """Tell what others found, and count the dolls before the turn."""
+        """Pass on the shared results, and count the dolls before the turn."""
         super().teach(search)
         self._before = search.dolls_left
 

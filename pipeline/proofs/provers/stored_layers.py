@@ -1,8 +1,7 @@
 """Bounded rows whose layers are on disk: none is cut, so that what is left in the end is the optimum.
 
-A layer is expanded piece by piece, each leaves a sorted run; where variables fall out of the keys, runs are merged
-range by range. What leads back to the rows of every layer stays on disk too, and a layer that is finished is so for
-another process.
+A layer is expanded piece by piece, and each piece yields a sorted run. If variables leave the keys, runs are merged
+range by range. The origins of all rows stay on disk too, and another process can reuse a finished layer.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class StoredLayers:
     upper : float
         It may fall.
     stopped : bool
-        Whether it was told to stop, and may be run again.
+        Whether ``stop`` ended the run, which may be continued.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class StoredLayers:
         self._work = self._steps([] if finished is None else finished.origins)
 
     def run(self, stop: Stop) -> Outcome:
-        """Go on to the last layer, or until it is told to stop.
+        """Continue to the last layer, or until ``stop`` says so.
 
         Raises
         ------
@@ -100,7 +99,7 @@ class StoredLayers:
         return Outcome(total, total, states)
 
     def _steps(self, finished: list[list[Piece]]) -> Iterator[None]:
-        """Do all layers but those that are finished; a look at the clock may be taken whenever this yields."""
+        """Process all unfinished layers; the clock may be checked at each yield."""
         for number, layer in enumerate(layers(self.network, self.found, self.side)):
             if number < len(finished):
                 self._trail.append((layer.variable, layer.d, finished[number]))
@@ -124,7 +123,7 @@ class StoredLayers:
                 return
 
     def _finish(self, number: int, pieces: list[Piece], origins: list[Piece]) -> None:
-        """Leave the receipt of a layer; what rows were left out for is known to the search that goes on."""
+        """Write the receipt of a layer, with the pruning value that a continued search needs."""
         best = self._best() if self.upper < self._told else None
         self._told = self.upper
         self.files.finish(number, pieces, origins, self._least, self.upper, best)

@@ -1,4 +1,5 @@
-"""The least total of two parts that were optimised apart: the easy one says what it leaves of what both share."""
+"""The least total of two parts that were optimised separately: the easy part limits the values of the common variables.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from .clusters import greatest
 def search_a_while(
     search: Search, enough: float = -math.inf, on_states: Callable[[States], None] = lambda states: None
 ) -> tuple[Outcome, bool]:
-    """Go on with a search until time is over, or it has found something that costs no more than ``enough``.
+    """Continue a search until the time is over, or until it finds a cost of at most ``enough``.
 
     Returns the outcome, and whether there was too little memory to go on.
     """
@@ -58,7 +59,7 @@ class Section:
     network : CostNetwork
         Without a constant.
     variables : tuple of int
-        What its variables are in the network that the functions are of.
+        The indices of its variables in the network of the functions.
     order : tuple of int
         Of its own variables.
     """
@@ -95,16 +96,16 @@ Pieces = Generator[None, None, T]
 
 
 class AgreementNoRoomError(Exception):
-    """Memory is used up, or too many assignments of what both share are left."""
+    """The memory is exhausted, or too many assignments of the common variables remain."""
 
 
 class Agreement:
     """A search for the least total below ``upper`` that goes on where it was stopped.
 
-    Below a cut-off, the easy part may only cost what the least cost of the hard one leaves it. The values that it then
-    has of the variables that both share are often few. What it costs with each assignment of these becomes a function
-    of the hard part, which is searched with it. If nothing is found, the bound rises to the cut-off, and the next one
-    is higher.
+    Below a pruning value, the easy part may cost at most the value minus the hard part's least cost. Under this limit
+    the common variables often have few values. The easy part's cost for each assignment of these values becomes a
+    function of the hard part, and the hard part is searched with it. If the search finds nothing, the bound rises to
+    the pruning value, and the next value is higher.
 
     Parameters
     ----------
@@ -113,7 +114,7 @@ class Agreement:
     easy, hard : Section
         Two parts that have all its functions.
     least : tuple of int
-        What each of them costs at least.
+        Least cost of each part.
     states : tuple of int
         The best assignment of the hard one.
     upper : int or None
@@ -126,8 +127,8 @@ class Agreement:
     lower : int
         No total is below it.
     done, hopeless : bool
-        Whether nothing is below the cut-off; whether memory is used up, or too many assignments of what they share are
-        left.
+        Whether no total is below the pruning value; whether the memory is exhausted or too many common assignments
+        remain.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Agreement:
         self.memory_bytes: float = math.inf
         self.lower = network.constant + sum(least)
         self.done = self.hopeless = False
-        # without a cut-off, one that every assignment is below
+        # without a pruning value, use a value above every assignment
         self._network, self._upper = network, int(network.constant + greatest(network)) + 1
         self.learn(upper)
         self._easy, self._hard, self._least = easy, hard, least
@@ -220,7 +221,7 @@ class Agreement:
         known: dict[tuple[int, ...], States],
         cut_off: int,
     ) -> Pieces[None]:
-        """Search the hard part, with what the easy one costs with these values of what they share."""
+        """Search the hard part, with the costs of the easy part at these values of the common variables."""
         own = dict(zip(self._in_hard, values, strict=True))
         network = self._hard.with_values(own, CostTable(tuple(own), costs))
         if search_bytes(network) > self.memory_bytes - self.nbytes:
@@ -261,10 +262,10 @@ class Agreement:
     def _cheapest(
         self, allowed: list[NDArray[np.bool_]], upper: int, enough: float
     ) -> Pieces[tuple[int, States] | None]:
-        """The easy part's least cost, and an assignment of it, with these values of what it shares.
+        """Return the easy part's least cost and an assignment, for these values of the common variables.
 
-        ``upper`` is for the total, with the least cost of the hard part; anything is returned that costs no more than
-        ``enough``.
+        ``upper`` limits the total, with the least cost of the hard part. Any assignment with a cost of at most
+        ``enough`` is returned.
         """
         search = self._searches.get("easy") or self._new_easy()
         own = [np.ones(d, np.bool_) for d in self._easy.network.dims]
@@ -284,11 +285,11 @@ class Agreement:
         return search
 
     def _room(self, upper: int) -> int:
-        """What the easy part must stay below for a total below ``upper``."""
+        """Return the limit of the easy part's cost for totals below ``upper``."""
         return upper - self._network.constant - self._least[1]
 
     def _searched(self, search: Search, enough: float, on_states: Callable[[States], None]) -> Pieces[Outcome]:
-        """Search until that is finished, or something is found that costs no more than ``enough``."""
+        """Search until the search is finished, or an assignment costs at most ``enough``."""
         while True:
             search.memory_bytes = self.memory_bytes - (self.nbytes - search.nbytes)
             outcome, full = search_a_while(search, enough, on_states)
@@ -325,7 +326,7 @@ def cut_parts(network: CostNetwork, order: Sequence[int]) -> list[tuple[CostTabl
 
 
 def parts_below(network: CostNetwork, order: Sequence[int], cuts: set[int]) -> list[tuple[CostTable, ...]]:
-    """Divide the functions among the parts that are left where the subtrees of these variables are cut off."""
+    """Divide the functions among the parts that remain when the subtrees of these variables are cut off."""
     parents, _ = bucket_parents(len(network.dims), network.scopes, order)
     place = {v: i for i, v in enumerate(order)}
     top = [-1] * len(parents)
@@ -357,7 +358,7 @@ def _narrow(parents: Sequence[int], widths: Sequence[int], order: Sequence[int])
 
 
 def _path(parents: Sequence[int], v: int, cuts: set[int]) -> list[int]:
-    """What is above a variable in its part, -1 above all trees."""
+    """Return the ancestors of a variable within its part; -1 stands above all trees."""
     path = [parents[v]]
     while path[-1] >= 0 and path[-1] not in cuts:
         path.append(parents[path[-1]])

@@ -38,8 +38,8 @@ class _Part:
 class SubtreeBounds:
     """A bound on the least total below ``upper`` that rises as parts are searched, and goes on where it was stopped.
 
-    What was searched the least is next. Where all parts are optimised and a gap is left, the two that were easiest of
-    those that share variables become one, which counts what they disagree on. The last two are brought to agree
+    The part with the least search so far is next. If all parts are optimised and a gap remains, the two easiest parts
+    with common variables are merged, which accounts for their disagreement. The last two parts are brought to agreement
     (:class:`.subtree_agreement.Agreement`), which ends with an optimum.
 
     Parameters
@@ -110,7 +110,7 @@ class SubtreeBounds:
             self._upper = upper if self._upper is None else min(self._upper, upper)
 
     def give_up(self) -> None:
-        """Search no more, and let go of what that takes."""
+        """Stop searching, and release the memory."""
         self.hopeless = True
         self.network, self._agreement = CostNetwork((), (), self.network.constant), None
         for part in self._parts:
@@ -148,7 +148,7 @@ class SubtreeBounds:
         return self._infeasible or (self._upper is not None and self.lower >= self._upper)
 
     def _room(self, part: _Part) -> int | None:
-        """What a part must stay below for a total below the cut-off."""
+        """Return the limit of a part's cost for totals below the pruning value."""
         return None if self._upper is None else self._upper - self.lower + part.lower
 
     def _go_on(self, part: _Part) -> None:
@@ -218,7 +218,7 @@ class SubtreeBounds:
 class SubtreeProver(SearchProver[SubtreeBounds]):
     """Goes on with parts of the bucket tree, unless turns optimised none.
 
-    They bound a network that was prepared further since: what took long to search is not searched again.
+    The parts bound an earlier network, even if it was prepared further, because long searches are not repeated.
     """
 
     def __init__(self, incumbent: Incumbent) -> None:

@@ -1,7 +1,7 @@
-"""Bounds from triangles: three variables of which any two share a function shift costs until they agree on the pairs.
+"""Bounds from triangles: three variables, each pair with a function, shift costs until they agree on the pairs.
 
-Where variables and pairs say nothing of a total, as of radio links that must not disturb each other, triangles often
-say most. Their number grows with the degree, not with the domains: what they cost is never a table.
+Triangles often give good bounds if single variables and pairs give none, as in radio-link problems. The number of
+triangles grows with the degree, not with the domains: their costs are never stored as a table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ....tasks.networks.flat import Integers
     from ....tasks.networks.triangles import Triangles
 
-#: What is held must stay below this, in grains, so that sums and differences are exact.
+#: Limit of held values, in grains, so that sums and differences are exact.
 _EXACT = 2.0**51
 #: Bytes for each entry that is held, which leaves as much to others; for each triangle; for each cell of a function,
 #: which is there three times while single variables have their turn.
@@ -66,7 +66,7 @@ class TriangleBounds(ShiftedBounds):
         on_bounds: Callable[[int, int | None], None],
         on_states: Callable[[States], None],
     ) -> Outcome:
-        """Go on until the proof is complete, the bound stalls, or it is told to stop."""
+        """Continue until the proof is complete, the bound stalls, or ``stop`` says so."""
         if self._held is None and not self.done:
             self._held = _held(self.network, self.upper, self.memory_bytes)
             self.hopeless = self._held is None
@@ -153,7 +153,7 @@ class _Held:
         )
 
     def single(self, upper: int | None) -> float:
-        """Return what single variables make of the pairs' costs; forbid what exceeds the limit then."""
+        """Return the bound of single variables on the pairs' costs, and forbid values that then exceed the limit."""
         flat = self.flat
         trial = flat._replace(unary=flat.unary.copy(), costs=flat.costs.copy())
         none, limit = np.zeros(0), self.limit(upper)

@@ -268,7 +268,7 @@ BAD_CFN = [
     (
         HEAD + "g: {scope: [a] costs: [1 2]}\nf: {scope: [a] costs: g}}}",
         4,
-        "a list of costs, or the name of a function with one that comes later in the file",
+        "a list of costs, or the name of a later function with a list of costs",
         "'g'",
     ),
     ("{variables: {a: [u u]}}", 1, "a list of different labels", "'['"),

@@ -374,7 +374,7 @@ def test_several_objectives_are_named(tmp_path: Path) -> None:
     text = "c two\nh 1 2 0\no1 3 -1 0\no2 1 -2 0\n"
     for name, sentence in (
         ("a.mcnf", "a MaxSAT problem with several objectives"),
-        ("a.wcnf", "one of several objectives, as in .mcnf"),
+        ("a.wcnf", "a file with several objectives, as in .mcnf"),
     ):
         (tmp_path / name).write_text(text)
         with pytest.raises(FormatError, match=sentence):

@@ -92,7 +92,7 @@ BEP = "# bep\nname\n2 1\n1 0 0 3 0 9 4\n2 0 0 3 0 9 5\n0 1\n1 0\n"
     [
         ("a.spot", SPOT + "1\n2 0 1 13 2\n", None),
         ("a.spot", "1\n1 5 1 13 0\n0\n", "2: expected photographs in order, from 0 to 0, found '1'"),
-        ("a.spot", "1\n0 5 2 13 0\n0\n", "2: expected a line of 2 cameras, each with what it records"),
+        ("a.spot", "1\n0 5 2 13 0\n0\n", "2: expected a line of 2 cameras, each with its data size"),
         ("a.spot", "1\n0 5 2 13 0 13 0\n0\n", "2: expected different cameras"),
         ("a.spot", "1\n0 5 1 13 -1\n0\n", "2: expected what a camera records from 0 to"),
         ("a.spot", "1\n0 5 1 13 nan\n0\n", "2: expected what a camera records from 0 to"),
