@@ -1,7 +1,10 @@
-"""What an agent does: UTIL from its own tables and its children's messages, VALUE from what its ancestors decided.
+"""The work of an agent:
 
-A :class:`Knowledge` is all that an agent has before the first message. The functions here take one, and messages, and
-nothing else: whatever runs them, in this process or on a worker, an agent sees no function of another.
+UTIL from its own tables and its children's messages, VALUE from the decisions of its ancestors.
+
+A :class:`Knowledge` is all that an agent has before the first message. The functions here take a knowledge and
+messages, and nothing else. Whether they run in this process or on a worker, an agent never sees a function of another
+agent.
 """
 
 from __future__ import annotations
@@ -29,26 +32,25 @@ from ..preprocessing.leaf_tables import integer_dtype, model_scale
 from ..queries.arithmetic import MAX_INPUTS
 from .agent_plan import WORK, AgentPlan, Scope
 
-# ADPOP's split buckets: their parts first agree on what they share, as mini-buckets do; an agent, on what it holds.
-#
-# Parts share out the sum of their minima, by :func:`bucketflow.pipeline.minibuckets.least_costs.shifts`. Shares are
-# lifted to be at least 0, which a message loses again, so that what is forbidden stays so; what is more than any total
-# is forbidden too.
+# ADPOP's split buckets: as in mini-bucket elimination, the parts of a bucket first agree on their common variables,
+# here within one agent. The parts divide the sum of their minima, by
+# :func:`bucketflow.pipeline.minibuckets.least_costs.shifts`. Shares are lifted to be at least 0, and a message removes
+# the lift again, so that forbidden entries stay forbidden. Entries above any possible total are forbidden too.
 
 
 def matched(
     plan: AgentPlan, tables: Mapping[int, Any], semiring: Semiring, most: int, algebra: Algebra[Any], threads: int
 ) -> dict[int, Any]:
-    """Run an agent's steps, with matching in every bucket that is split; return what they make.
+    """Run an agent's steps, with matching in every split bucket; return the tables of the steps.
 
     Parameters
     ----------
     plan : AgentPlan
         Its steps are lowered for ``WORK``.
     tables : mapping
-        Own ones and those of messages, by number, over ``semiring``.
+        Own tables and tables of messages, by number, over ``semiring``.
     most : int
-        What no total is more than.
+        Upper limit of any total.
     algebra : Algebra
         Over ``WORK``.
     """
@@ -70,7 +72,7 @@ def matched(
 
 
 def _shares(minima: Sequence[Any], most: int) -> tuple[list[Any], list[int]]:
-    """Return what each part of a bucket gets, at least 0, and by how much that was lifted."""
+    """Return the share of each part of a bucket, at least 0, and its lift."""
     exact = [np.where(on_host(each) >= WORK.zero, np.inf, on_host(each).astype(np.float64)) for each in minima]
     shares, lifts = [], []
     for shift in shifts(exact, most + 1):
@@ -81,7 +83,7 @@ def _shares(minima: Sequence[Any], most: int) -> tuple[list[Any], list[int]]:
 
 
 def _kept_to(cells: Any, lift: int, most: int) -> Any:
-    """Take a lift from a table; what is then more than any total is forbidden."""
+    """Subtract a lift from a table; entries above any possible total become forbidden."""
     return np.where(cells - lift > most, WORK.zero, cells - lift)
 
 
@@ -104,7 +106,8 @@ VARIABLE_BYTES = 4
 
 @dataclass(frozen=True)
 class Knowledge:
-    """What one agent knows: its plan, its own tables in ``program``, and what was taken from their entries.
+    """The knowledge of one agent: its plan, its own tables in ``program``, and the amounts subtracted from their
+    entries.
 
     ``most`` is what no total is more than, which all know. ``clock`` measures its work: the time of its thread where it
     has only one, which other processes do not lengthen.
@@ -146,7 +149,7 @@ class Message:
 
 
 def message_bytes(cells: int, variables: int) -> int:
-    """Return the bytes of a message whose tables have so many bytes of cells, and so many variables together."""
+    """Return the bytes of a message with tables of ``cells`` bytes over ``variables`` variables in total."""
     return 8 + cells + VARIABLE_BYTES * variables
 
 
@@ -245,7 +248,7 @@ def assign(knowledge: Knowledge, kept: Mapping[int, Any], above: States) -> Deci
 
 
 def cost_at(message: Message, states: States, semiring: Semiring) -> int | None:
-    """Return what a message says of one assignment of its variables; None if it is forbidden."""
+    """Return the cost of one assignment of a message's variables; None if it is forbidden."""
     total = message.offset
     if not message.possible:
         return None
@@ -259,11 +262,11 @@ def cost_at(message: Message, states: States, semiring: Semiring) -> int | None:
     return total
 
 
-# What every agent knows at the beginning: its functions as tables of costs, all in one range of integers.
+# Knowledge of every agent at the beginning: its functions as tables of costs, in a common integer range.
 
 
 def most_of(model: Model) -> int:
-    """Return what no total is more than, above the least costs of all functions, which all agents agree on.
+    """Return the upper limit of totals, above the least costs of all functions, on which all agents agree.
 
     Raises
     ------

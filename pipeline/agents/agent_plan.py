@@ -1,7 +1,8 @@
-"""What each agent will do: its tables, the steps that eliminate its variables, what it sends. Sizes alone. Pure.
+"""The plan of each agent: its tables, the steps that eliminate its variables, and its message. Sizes only. Pure.
 
-Tables of an agent are numbered: its functions, then those of its children's messages, then what its steps make. Its
-variables are numbered in the order of axes: ancestors', from the root on, then its own, the first eliminated last.
+Tables of an agent are numbered: first its functions, then the tables of its children's messages, then its steps'
+tables. Its variables are numbered in the order of axes: the ancestors' variables from the root on, then its own, in
+reverse elimination order.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Matching:
     Parameters
     ----------
     minima : tuple of Step
-        Each part's least costs of the states of what all have.
+        Least costs of each part by the states of the common variables.
     shares : tuple of int
         Numbers of the tables that the parts get besides.
     """
@@ -53,7 +54,7 @@ class AgentPlan:
     dims : tuple of int
         Domain sizes of the variables.
     sizes : tuple of int
-        The same, but 1 for those that are fixed whenever it works.
+        The same sizes, but 1 for variables that are fixed while it works.
     functions, observed : tuple of int
         The model's functions that are its own, and its own variables whose state is given.
     incoming : tuple of (int, tuple of int)
@@ -70,7 +71,7 @@ class AgentPlan:
     iterated : tuple of int
         Variables (of the model) that it goes through itself, one assignment after the other.
     matchings : tuple of Matching or None
-        For each bucket, None for those that are not split; empty where nothing is matched.
+        For each bucket its matching, None for unsplit buckets; empty if nothing is matched.
     """
 
     variables: Scope
@@ -146,7 +147,7 @@ class AgentPlan:
 
 @dataclass(frozen=True)
 class FixedVariables:
-    """Which variables an agent works on one state at a time: its context, and those that it iterates."""
+    """Variables that an agent handles one state at a time: its context, and the variables that it iterates."""
 
     context: Scope = ()
     iterated: Scope = ()
@@ -169,7 +170,7 @@ def plan_agents(
     dcop : Dcop
     tree : PseudoTree
     semiring : Semiring
-        What steps are lowered for.
+        The semiring that steps are lowered for.
     z : int, optional
         Most variables of a mini-bucket.
     fixed : mapping of int to Fixed, optional
@@ -247,7 +248,7 @@ class _Planning:
     def _matchings(
         self, split: Partition, buckets: Sequence[tuple[MiniBucket, ...]], tables: int
     ) -> tuple[Matching | None, ...]:
-        """Return how split buckets are matched, with numbers behind those of all other tables; nothing for no such."""
+        """Return the matchings of split buckets, numbered after all other tables; empty without split buckets."""
         if all(len(bucket) < 2 for bucket in buckets):
             return ()
         number = tables + sum(map(len, buckets))

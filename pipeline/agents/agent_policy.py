@@ -1,4 +1,4 @@
-"""What is tuned of distributed elimination. Pure."""
+"""Tuned numbers of distributed elimination. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class AgentPolicy(Policy):
         Shares of totals up to here are exact in the floating-point numbers that they are computed in; larger
         totals are not matched.
     easy_states : int
-        Where a walk finds a tree of so few joint states, no elimination order is searched for: they take about as
-        long as the search, 10 ms.
+        If a walk finds a tree with at most this many joint states, no elimination order is searched for, because
+        computing the states takes no longer than the search.
     """
 
     batch_requests: int = 256

@@ -45,7 +45,7 @@ def run_agents(
     ----------
     tree : PseudoTree
     known : mapping of int to Knowledge
-        By agent, what it alone knows.
+        Knowledge of each agent, by agent.
     pool : Pool
         Where agents compute; messages stay there.
     network : SimulatedNetwork
@@ -103,7 +103,7 @@ def together(*parts: Any) -> tuple[Any, ...]:
 
 
 def message_of(sent: Sent) -> Message:
-    """Task: the message alone, which travels to the parent; what was kept does not."""
+    """Task: return the message alone, which travels to the parent; the kept tables do not."""
     return sent.message
 
 
@@ -118,5 +118,5 @@ def decide(knowledge: Knowledge, sent: Sent, above: Mapping[int, int]) -> Decide
 
 
 def known_of(decided: Decided, variables: tuple[int, ...]) -> dict[int, int]:
-    """Task: what a child is told, the states of its separator."""
+    """Task: return the states of a child's separator."""
     return pick(decided.states, variables)

@@ -23,7 +23,7 @@ Each = TypeVar("Each")
 
 @dataclass(frozen=True)
 class _Once:
-    """What is told of an agent that gets no requests: its message, when it was sent, and what that took."""
+    """Report of an agent that gets no requests: its message, the time when it was sent, and its seconds."""
 
     message: Message
     clock: Clock
@@ -42,7 +42,7 @@ class BoundedRun:
     pool : Pool
     network : Network
     traffic : Traffic
-        What is sent is entered here.
+        Account of the messages sent.
     """
 
     tree: PseudoTree
@@ -81,7 +81,7 @@ class BoundedRun:
 
     @cached_property
     def _given(self) -> dict[int, Any]:
-        """What stands for each agent's knowledge in tasks."""
+        """Return the handles of the agents' knowledge for tasks."""
         return {agent: self.pool.put(knowledge) for agent, knowledge in self.known.items()}
 
     @cached_property
@@ -106,7 +106,7 @@ class BoundedRun:
             yield dict(zip(variables, states, strict=True))
 
     def _answers(self, agent: int, requests: Sequence[States]) -> Any:
-        """Ask an agent for its messages; what it goes through itself makes a request many contexts."""
+        """Request an agent's messages; variables that it iterates make several contexts of a request."""
         plan = self._plan(agent)
         dims = dict(zip(plan.variables, plan.dims, strict=True))
         count = math.prod(dims[v] for v in plan.iterated)
@@ -124,7 +124,8 @@ class BoundedRun:
         return self.pool.submit(answer, self._given[agent], place, groups, *below)
 
     def _below(self, agent: int, contexts: Sequence[States]) -> tuple[AgentPlace, list[Any]]:
-        """Ask all agents below that contexts matter to, the lowest first; return what the children answer.
+        """Send requests to all agents below whose messages depend on the contexts, lowest first; return the children's
+        answers.
 
         Who was asked the same before is not asked again: its parent keeps its last answers.
         """
@@ -154,13 +155,14 @@ class BoundedRun:
         return self._kept(agent, answered[agent])
 
     def _kept(self, agent: int, answered: set[int]) -> tuple[AgentPlace, list[Any]]:
-        """What an agent has of its children: who of them was not asked again, and their last answers."""
+        """Return the place of an agent, with the children that were not asked again, and the children's last answers.
+        """
         children = self.tree.children[agent]
         below = [self.last[child][1] if self._plan(child).context else self.sent[child] for child in children]
         return replace(self._places[agent], answered=frozenset(answered)), below
 
     def _count(self, parent: int, child: int, requests: int) -> None:
-        """Count requests, and the messages that answer them; whose size does not depend on what is in them."""
+        """Count requests, and the messages that answer them; a message's size does not depend on its content."""
         known = self.known[child]
         plan = known.plan
         self.traffic.sent("context", parent, child, STATE_BYTES * len(plan.context), requests)
@@ -172,7 +174,7 @@ class BoundedRun:
         self.traffic.sent("util", child, parent, nbytes, requests)
 
     def _decided(self) -> dict[int, Decision]:
-        """Let all agents decide, those of one depth at the same time."""
+        """Let all agents decide, agents of one depth in parallel."""
         states: dict[int, int] = {}
         decided: dict[int, Decision] = {}
         levels: dict[int, list[int]] = {}
@@ -186,7 +188,7 @@ class BoundedRun:
         return decided
 
     def _deciding(self, agent: int, states: States) -> Any:
-        """Ask an agent to decide: what it iterates of its own by asking again, the rest from its tables."""
+        """Let an agent decide: its own iterated variables by new requests, the others from its tables."""
         plan = self._plan(agent)
         above = {v: states[v] for v in plan.separator}
         best = None
@@ -206,7 +208,7 @@ def _batched(items: Iterable[Each], count: int) -> Iterator[list[Each]]:
 
 
 def told(answers: Answers) -> _Once:
-    """Task: what an agent that gets no requests tells about itself."""
+    """Task: return the report of an agent that gets no requests."""
     return _Once(answers.messages[0], arrived(answers), answers.computing)
 
 

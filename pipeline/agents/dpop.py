@@ -48,18 +48,18 @@ def dpop(
     """Solve a distributed problem as its agents would: by UTIL and VALUE messages along a pseudo-tree.
 
     DPOP (Petcu & Faltings, IJCAI 2005), ADPOP with ``z``, MB-DPOP with ``memory``. Every agent gets its own functions
-    and its children's messages, and nothing else; tables are joined by the dense engine. Where agents run in one
-    process or on fewer workers, the runtime of one computer an agent is simulated from what each of them computed.
+    and its children's messages, and nothing else. The dense engine joins tables. If agents share a process or a worker,
+    the runtime with one computer per agent is simulated from the measured work of each agent.
 
     Parameters
     ----------
     problem : Dcop or Model
         From :func:`bucketflow.load_dcop`; variables of a model have an agent each.
     order : str or sequence of str, optional
-        Whom the depth-first walk visits first: ``"max-degree"``, ``"most-connected"`` (most neighbours that were
-        visited, then fewest at all), ``"most-constrained"`` (fewest joint states), ``"given"``, or names of all agents;
-        ``"planned"`` is the tree of a good elimination order instead, whose parents need not be neighbours, and
-        ``"cheapest"``, the default, the one of all of these with the fewest joint states; the result names it.
+        Preference of the depth-first walk: ``"max-degree"``, ``"most-connected"`` (most visited neighbours, then fewest
+        neighbours), ``"most-constrained"`` (fewest joint states), ``"given"``, or names of all agents. ``"planned"`` is
+        the tree of a good elimination order, in which parents need not be neighbours. ``"cheapest"``, the default, is
+        the tree with the fewest joint states among these; the result names it.
     z : int, optional
         Most variables of a mini-bucket: a bound, an assignment and what it is worth, with messages of at most
         ``z - 1`` variables (a function with more is not split).
@@ -75,8 +75,8 @@ def dpop(
     workers, scheduler, client : optional
         Where agents run as tasks: local Dask processes, or a running cluster.
     gpus : int or "all", optional
-        Run large joins on so many GPUs, of this machine or of the workers of ``scheduler`` or ``client``: with several,
-        agents are tasks of their workers, and what an agent keeps stays on its device.
+        Run large joins on this number of GPUs, of this machine or of the workers of ``scheduler`` or ``client``. With
+        several GPUs, agents are tasks of GPU workers, and the kept tables of an agent stay on its device.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _pool(resources: Resources) -> AbstractContextManager[Pool]:
 
 
 def _result(planned: Planned, ran: Ran, seconds: dict[str, float]) -> DpopResult:
-    """Evaluate what was found on the whole problem, and compare it with what the roots found."""
+    """Evaluate the assignment on the whole problem, and compare its cost with the result at the roots."""
     dcop, model, found = planned.dcop, planned.dcop.model, ran.found
     constant = constant_of(model)
     total = None if found.total is None or constant is None else found.total + constant

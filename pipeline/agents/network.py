@@ -1,7 +1,7 @@
 """The network between agents, and how long a run would take where every agent is a computer of its own. Pure.
 
-Agents work at the same time; what is simulated is the longest chain of what they compute, which was measured, and of
-what they send, which takes the network's latency and its bytes over the bandwidth (Sultanik, Lass & Regli 2008).
+Agents work in parallel. The simulated time is the longest chain of computations, which are measured, and of messages,
+which take the network's latency plus their bytes divided by the bandwidth (Sultanik, Lass & Regli 2008).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SimulatedNetwork:
 
 @dataclass
 class Traffic:
-    """What was sent, by phase and by link."""
+    """Messages and bytes sent, by phase and by link."""
 
     messages: dict[Phase, int] = field(default_factory=lambda: defaultdict(int))
     nbytes: dict[Phase, int] = field(default_factory=lambda: defaultdict(int))
@@ -80,7 +80,7 @@ class Clock:
 
 
 def latest(clocks: Iterable[Clock]) -> Clock:
-    """Return when all of several things were done."""
+    """Return the time at which all of several events have happened."""
     clocks = list(clocks)
     return Clock(max((c.seconds for c in clocks), default=0.0), max((c.checks for c in clocks), default=0))
 

@@ -1,8 +1,8 @@
 """Pseudo-trees of agents: every function lies on one branch. Pure.
 
-A depth-first walk of the graph of agents gives one (Petcu & Faltings, IJCAI 2005): agents pass a token that names who
-was visited, each knows its own neighbours only. An elimination order gives one too, whose edges need not be edges of
-the graph, and whose separators are as small as the order is good.
+A depth-first walk of the graph of agents gives a pseudo-tree (Petcu & Faltings, IJCAI 2005): agents pass a token that
+names the visited agents, and each agent knows only its own neighbours. An elimination order also gives a pseudo-tree.
+Its edges need not be edges of the graph, and its separators are as small as the order is good.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HEURISTICS = get_args(Heuristic)
 class Token:
     """A message of the walk: from whom to whom, and how many agents it names as visited.
 
-    A question to several at once, or an answer, may name one number instead; ``waits`` is for the one that the walk
+    A question to several agents, or an answer, may name one number instead; ``waits`` marks the message that the walk
     waits for.
     """
 
@@ -54,7 +54,7 @@ class PseudoTree:
     walk : tuple of int
         Agents that own variables, parents before their children.
     tokens : tuple of Token
-        What was sent to build it.
+        Messages sent to build the tree.
     heuristic : str
         How it was found; ``"named"`` where agents were named.
     """
@@ -109,7 +109,7 @@ def agent_scopes(dcop: Dcop) -> list[tuple[int, ...]]:
 
 
 def neighbours(dcop: Dcop) -> list[set[int]]:
-    """Return for each agent those that it shares a function with."""
+    """Return the neighbours of each agent: the agents that share a function with it."""
     found: list[set[int]] = [set() for _ in dcop.agents]
     for scope in agent_scopes(dcop):
         for agent in scope:
@@ -143,9 +143,10 @@ def pseudo_tree(dcop: Dcop, order: str | Sequence[str], *, seed: int = 0) -> Pse
 
 
 def next_hop(around: Sequence[int], visited: set[int], connected: Mapping[int, int] | None = None) -> int | None:
-    """What an agent that has the token decides, from its own neighbours, the best first; None is back to its parent.
+    """Return the decision of an agent with the token: the best unvisited neighbour, or None to return the token to its
+    parent.
 
-    With ``connected``, what neighbours answered, it is the first of those who have most neighbours that were visited.
+    With ``connected``, the neighbours' answers, it is the first of the neighbours with the most visited neighbours.
     """
     left = [agent for agent in around if agent not in visited]
     if not left or connected is None:
@@ -192,7 +193,7 @@ def _walked(graph: Sequence[set[int]], ranks: Sequence[int], owns: Sequence[bool
 
 
 def _ranks(dcop: Dcop, graph: Sequence[set[int]], order: str | Sequence[str]) -> list[int]:
-    """Return each agent's place among those that the token prefers."""
+    """Return each agent's rank in the token's preference."""
     agents = range(len(graph))
     if order == "given":
         return list(agents)

@@ -1,7 +1,7 @@
-"""What an agent does with requests (MB-DPOP): a message for each context that its parent fixes. Tasks of a pool.
+"""Requests to agents (MB-DPOP): a message for each context that the parent fixes. Tasks of a pool.
 
-Requests come in batches, and are answered one after the other: clocks are those of single requests. Where two in a row
-fix the same, the first answer serves for both and nothing is sent.
+Requests come in batches, and are answered one after another: clocks are those of single requests. If two consecutive
+requests fix the same states, the first answer serves both, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Child:
 
 @dataclass(frozen=True)
 class AgentPlace:
-    """Where an agent is: its children, of which some have answered before, and what messages take."""
+    """The place of an agent: its children, with the children that have answered before, and the costs of messages."""
 
     agent: int
     children: tuple[Child, ...]
@@ -58,7 +58,7 @@ class Answers:
 
 @dataclass(frozen=True)
 class Decision:
-    """What an agent decides, and what that costs (None if all is forbidden); the rest as in :class:`Answers`."""
+    """The decision of an agent, and its cost (None if everything is forbidden); the rest as in :class:`Answers`."""
 
     cost: int | None
     states: dict[int, int]
@@ -93,7 +93,7 @@ class _Work:
                 self.computing += answers.computing
 
     def _asked(self, child: Child) -> bool:
-        """Whether a child was asked for what it answered."""
+        """Whether a child was sent a request for its answer."""
         return bool(child.context) and child.agent not in self.place.answered
 
     @property
@@ -134,12 +134,12 @@ def arrived(answers: Answers) -> Clock:
 
 
 def answer(knowledge: Knowledge, place: AgentPlace, groups: Sequence[Sequence[States]], *below: Answers) -> Answers:
-    """Task: a message for each group of contexts, the least of those for its contexts.
+    """Task: return a message for each group of contexts: the minimum over its contexts.
 
     Parameters
     ----------
     groups : sequence of sequence of mapping
-        For each request what it fixes, with the states of what the agent goes through itself.
+        For each request, the fixed states together with states of the iterated variables.
     below : Answers
         Of its children, to the contexts in a row.
     """
@@ -163,7 +163,7 @@ def _total(clocks: Iterator[Clock]) -> Clock:
 
 
 def merged(knowledge: Knowledge, one: Answers, other: Answers) -> Answers:
-    """Task: answers to one request, each for a part of what the agent goes through, as one."""
+    """Task: merge two answers to one request; each covers a part of the iterated states."""
     least = _least(knowledge, [(one.messages[0], {}), (other.messages[0], {})], whole=True)
     clock = _total(iter((one.clocks[0], other.clocks[0])))
     return Answers((least,), (clock,), latest((one.begin, other.begin)), one.computing + other.computing)
@@ -182,12 +182,12 @@ def joined(*parts: Answers) -> Answers:
 def decide(
     knowledge: Knowledge, place: AgentPlace, contexts: Sequence[States], above: States, *below: Answers
 ) -> Decision:
-    """Task: decide on an agent's variables, those that it goes through by the best of some contexts.
+    """Task: decide an agent's variables; iterated variables by the best of some contexts.
 
     Parameters
     ----------
     contexts : sequence of mapping
-        What its ancestors decided of what is fixed, with states of what it goes through.
+        States of the fixed variables, decided by the ancestors, with states of the iterated variables.
     above : mapping
         States of its separator.
     """
@@ -208,7 +208,7 @@ def decide(
 
 
 def _least(knowledge: Knowledge, parts: Sequence[tuple[Message, States]], whole: bool = False) -> Message:
-    """Return the message that is the least of parts, each at some states of what the agent goes through.
+    """Return the minimum of messages, each at some states of the iterated variables.
 
     ``whole`` says that parts have cells for all states already.
     """

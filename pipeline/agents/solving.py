@@ -1,4 +1,4 @@
-"""A distributed problem from planning and cutting messages to what its agents found."""
+"""A distributed problem from planning and cutting messages to the answer of its agents."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ from .tree_choice import chosen_tree
 
 
 def cuts(dcop: Dcop, tree: PseudoTree, plans: Mapping[int, AgentPlan], cells: int) -> dict[int, FixedVariables]:
-    """Return what agents fix so that no message has more than ``cells`` cells; agents that fix nothing are left out.
+    """Return the variables that agents fix so that no message has more than ``cells`` cells, without agents that fix
+    none.
 
-    Agents whose messages are too large form clusters, with the agent above that joins what they send. In a cluster some
-    variables are fixed, one assignment after the other, so that every message fits: those that most of its separators
-    have (MB-DPOP; Petcu & Faltings, IJCAI 2007). An agent in a cluster sends a message for each request, which fixes
-    the cut variables of its separator. An agent whose variable is cut goes through its states itself, or the agent on
-    top of the cluster does, where the variable belongs to an ancestor.
+    Agents with too large messages form clusters, together with the agent above that joins their messages. In a cluster
+    some variables are fixed, one assignment after another, so that every message fits: variables that occur in most of
+    its separators (MB-DPOP; Petcu & Faltings, IJCAI 2007). An agent in a cluster sends one message for each request; a
+    request fixes the cut variables of its separator. An agent iterates its own cut variables. If a cut variable belongs
+    to an ancestor, the top agent of the cluster iterates it.
     """
     large = {agent for agent, plan in plans.items() if plan.message_cells > cells}
     fixed: dict[int, FixedVariables] = {}
@@ -65,7 +66,9 @@ def _cluster(below: Sequence[int], tree: PseudoTree, large: set[int]) -> list[in
 
 
 def _cut(dims: Sequence[int], separators: Sequence[Scope], cells: int) -> set[int]:
-    """Choose variables whose removal leaves no separator with too many cells: what most of the large ones have."""
+    """Choose variables whose removal leaves no separator with too many cells: repeatedly the most frequent one in large
+    separators.
+    """
     cut: set[int] = set()
     while True:
         large = [each for each in separators if math.prod(dims[v] for v in each if v not in cut) > cells]
@@ -155,14 +158,14 @@ class Planned:
 
     @property
     def joined_cells(self) -> int:
-        """Cells of all joins, each made once, and of what is matched."""
+        """Cells of all joins, each counted once, and of the matchings."""
         plans = self.plans.values()
         return sum(plan.matched_cells + sum([step.lowered.cells for step in plan.steps]) for plan in plans)
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of all tables in one process: functions, what steps make, and the largest of that once more, with a
-        mask of what is forbidden; where parts of buckets are matched, what the largest agent computes with.
+        """Bytes of all tables in one process: functions, step tables, and the largest step table again with a mask of
+        forbidden entries. If parts of buckets are matched, also the working memory of the largest agent.
         """
         made = [plan.made_cells for plan in self.plans.values()]
         own = sum(own_cells(self.dcop, plan) for plan in self.plans.values())
@@ -172,7 +175,7 @@ class Planned:
 
 @dataclass(frozen=True)
 class Ran:
-    """What agents found, what they sent, and the wall seconds that it took here."""
+    """The answer of the agents, the messages sent, and the wall seconds in this process."""
 
     found: AgentsAnswer
     building: Clock
@@ -227,7 +230,7 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
     built = building(planned.tree, network, traffic)
     algebra = algebra or _algebra(planned)
     known = knowledge(planned, algebra)
-    # this process has no part in what devices of others do
+    # this process does not use the devices of other processes
     if isinstance(pool, SerialPool) or not planned.asked.device:
         _warm(planned, known, algebra.compiled)
     start = perf_counter()
@@ -239,7 +242,7 @@ def run_dcop(planned: Planned, pool: Pool, algebra: Plain | None = None) -> Ran:
 
 
 def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowledge]:
-    """Return what each agent knows."""
+    """Return the knowledge of each agent."""
     dcop, semiring, threads = planned.dcop, planned.semiring, planned.asked.threads
     made = algebra or _algebra(planned)
     return {
@@ -248,7 +251,7 @@ def knowledge(planned: Planned, algebra: Plain | None = None) -> dict[int, Knowl
 
 
 def _algebra(planned: Planned) -> Plain:
-    """What runs the steps of all agents: a device, or compiled kernels where they pay."""
+    """Return the algebra that runs the steps of all agents: on a device, or with compiled kernels if they pay."""
     if planned.asked.device:
         return DevicePlain(planned.semiring, places=DevicePlaces())
     cells = sum(step.lowered.cells for plan in planned.plans.values() for step in plan.steps)

@@ -1,4 +1,4 @@
-"""Which pseudo-tree agents get: the one that was asked for, or the cheapest of all. Pure."""
+"""The choice of the pseudo-tree: the requested one, or the cheapest. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from .pseudo_tree import CHEAPEST, HEURISTICS, PseudoTree, pseudo_tree
 
 
 def chosen_tree(dcop: Dcop, order: str | Sequence[str] = CHEAPEST, *, seed: int = 0) -> PseudoTree:
-    """Return the tree of an order; of ``"cheapest"`` that of the fewest joint states, of equal ones the shallowest.
+    """Return the tree of an order.
+
+    For ``"cheapest"``, return the tree with the fewest joint states, and the shallowest among equals.
 
     A good elimination order is searched for only where the trees that a token finds are not easy.
 

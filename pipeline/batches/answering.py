@@ -25,7 +25,7 @@ _COMPILED = ("marginals", "partition")
 
 
 def answered(pack: Sequence[PricedRow], options: Options) -> list[dict[str, Any]]:
-    """Task: answer rows about one model, one record a row; what goes wrong with a row stays in its record.
+    """Task: answer rows about one model, one record per row; a row's error is stored in its record.
 
     A row that is stopped is the last one.
     """
@@ -61,7 +61,7 @@ def _is_compiled(asked: PricedRow) -> bool:
 
 
 def answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) -> dict[str, Any]:
-    """Return the record of a row; what goes wrong with it stays there."""
+    """Return the record of a row, with its error if it fails."""
     start, row = time.perf_counter(), asked.row
     try:
         found = answer_row(asked, options, compiled)
@@ -74,7 +74,8 @@ def answered_one(asked: PricedRow, options: Options, compiled: Compiled | None) 
         record = wrong(error).refusal()
     except MemoryError:
         refusal = wrong(BudgetError("out of memory; give a smaller memory, so that the plan fits")).refusal()
-        record = {**refusal, "within": None}  # not for what it was allowed: it may be answered another time
+        # a refusal for another reason than its limit: it may be answered another time
+        record = {**refusal, "within": None}
     except Exception as error:
         record = {"status": "failed", "message": f"{type(error).__name__}: {error}", "exit_code": 1}
     seconds = round(time.perf_counter() - start, 6)
@@ -97,7 +98,7 @@ def _stopped(why: str, asked: PricedRow) -> dict[str, Any]:
 
 
 def answer_row(asked: PricedRow, options: Options, compiled: Compiled | None) -> Result | Marginals:
-    """Answer a row's question, by its compiled model where it has one; errors are those of `solved`."""
+    """Answer a row's query, with its compiled model if it has one; errors are those of `solved`."""
     row, price = asked.row, asked.price
     model = model_of_row(row, options)
     if compiled is not None and _is_compiled(asked):

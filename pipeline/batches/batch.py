@@ -1,4 +1,6 @@
-"""Running a batch: what is known stays, the rest is priced, packed and answered, and every answer kept at once."""
+"""Running a batch: known answers are kept, other rows are priced, packed and answered, and every answer is stored
+immediately.
+"""
 
 from __future__ import annotations
 
@@ -34,18 +36,20 @@ from .manifest import Manifest, Row, read_manifest
 from .pricing import PricedRow, Pricing
 from .summary import BatchSummary, RowOutcome, summary_of, write_results
 
-# Which questions are asked together, and in which order: those of one model in packs, the longest first.
+# Packs and order of queries: queries of one model form packs, the longest first.
 
 
 def large_ones(asked: Iterable[PricedRow]) -> list[PricedRow]:
-    """Return the questions that are worth all workers: those that are partly done first, then the shortest."""
+    """Return the queries that deserve all workers: partly finished queries first, then the shortest."""
     large = (a for a in asked if a.price.kind == "large")
     return sorted(large, key=lambda a: (a.stops == 0 or a.price.pieces == 1, a.price.seconds))
 
 
 def packs(asked: Iterable[PricedRow], width: int) -> list[list[PricedRow]]:
-    """Pack small questions by model, each in the time of its share; those between bounds are alone. Longest first, and
-    of those that may take any time the ones that were stopped before last.
+    """Pack small queries by model, each pack up to its share of the time.
+
+    Queries between bounds are alone. The longest packs come first; among queries of unlimited time, interrupted ones
+    come last.
     """
     policy = BatchPolicy.current()
     small = [a for a in asked if a.price.kind == "small"]
@@ -100,7 +104,7 @@ def batch(
     tell: Tell = _ignore,
     **options: Unpack[Where],
 ) -> BatchSummary:
-    """Answer a list of questions, each once, whatever happens in between.
+    """Answer a list of queries, each once, with interruptions at any point.
 
     A row is known by the bytes of its model, its evidence and its options. Rows that were answered in the same folder
     before are not asked again.
@@ -218,7 +222,7 @@ class _Batch:
             self.tell("stopped", why="the time is over" if self.deadline.passed else "interrupted")
 
     def outcomes(self) -> list[RowOutcome]:
-        """Return what became of every row; those that were not reached are stopped."""
+        """Return the outcome of every row; rows that were not reached are stopped."""
         stopped = {"status": "stopped", "message": "not reached", "exit_code": 4}
         found = []
         for k, row in enumerate(self.rows):
@@ -244,7 +248,7 @@ class _Batch:
         return list(todo.values())
 
     def _asked_again(self, row: Row, key: str, before: Mapping[str, Any]) -> PricedRow:
-        """A row to be answered; one that was stopped before may have as much time again."""
+        """Return a row to be answered. A row stopped before gets its earlier time again."""
         stops = before.get("stops", 0) if before.get("status") == "stopped" else 0
         left = None if self.deadline.left == math.inf else self.deadline.left
         return PricedRow(row, key, stops=stops, slot=max(before["wall_seconds"], 0.01) if stops else left)
@@ -276,7 +280,8 @@ class _Batch:
                 raise StoppedError(f"{error}; run the batch again") from None
 
     def _answer(self, pool: Pool, todo: list[PricedRow]) -> None:
-        """Answer those of the highest priority first, of these last what would not end in the time that is left."""
+        """Answer rows by descending priority; within a priority, rows that would exceed the remaining time come last.
+        """
         policy = BatchPolicy.current()
         options = self._task_options(pool)
         pricing = Pricing(self.folder, options, not isinstance(pool, DaskPool), self.tell)
@@ -292,7 +297,7 @@ class _Batch:
             self._ask(pool, long, options)
 
     def _told(self, asked: list[PricedRow], waiting: int) -> None:
-        """Tell prices, and keep what is refused or wrong."""
+        """Report prices, and store refused and invalid rows."""
         asked = sorted(asked, key=lambda a: a.row.number)
         self.tell("prices", prices=[(a.row, a.price) for a in asked], waiting=waiting)
         wrong = [a for a in asked if a.price.kind == "wrong"]
@@ -363,7 +368,7 @@ class _Batch:
 
 
 def _stands(known: Mapping[str, Any] | None, row: Row, options: Options) -> bool:
-    """Whether a row need not be asked again; what was refused for a budget that was given stays refused."""
+    """Whether a row need not be answered again; a row refused for a given budget stays refused."""
     if known is None:
         return False
     within = row.memory or options.memory

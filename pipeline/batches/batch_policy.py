@@ -1,4 +1,4 @@
-"""What is tuned of batches: packs of questions, prices, and sweeps in pieces. Pure."""
+"""Tuned numbers of batches: packs of queries, prices, and sweeps in pieces. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ class BatchPolicy(Policy):
     worker_packs : int
         Packs for each worker, between these lengths.
     pricing_part : int
-        Where the time is limited, prices may take one part in this many of what is left before something is
-        answered.
+        If the time is limited, pricing may take 1 / this of the remaining time before any answer.
     kept_model_bytes : int
         Bytes of models that are kept for further questions.
     large_seconds : float

@@ -46,7 +46,7 @@ class Row:
     number : int
         In the list, from 1.
     name : str
-        What the list calls it.
+        Its name in the list.
     model : str
         Path of the file.
     query : str
@@ -58,11 +58,11 @@ class Row:
     priority : int
         Higher ones are answered first.
     problem : str
-        What is wrong with the row itself; it is not asked then.
+        The row's own fault; a faulty row is not answered.
     check : bool
         Whether a Bayesian network has to be one.
     project, maximize : str, tuple of str or None
-        Variables whose assignments alone are counted, and those of marginal MAP: a file, ``x,y``, or names.
+        Variables to project a count on, and variables of marginal MAP: a file, ``x,y``, or names.
     """
 
     number: int
@@ -81,12 +81,13 @@ class Row:
 
     @property
     def settings(self) -> tuple[Any, ...]:
-        """What rows have to agree in to share a tree: the query, all options that a row may have, and its variables."""
+        """Return the settings that rows must share to use one tree: the query, all options of rows, and the variables.
+        """
         return self.query, *(getattr(self, row.name) for row in COLUMN_ROWS), *self.named
 
     @property
     def named(self) -> tuple[Any, ...]:
-        """The variables that are counted alone and those of marginal MAP; nothing if there are neither."""
+        """Return the projection variables and the variables of marginal MAP; () if there are neither."""
         return () if self.project is None and self.maximize is None else (self.project, self.maximize)
 
     def shown_evidence(self) -> str:
@@ -110,12 +111,12 @@ class Row:
         return sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
 
     def wrong(self, problem: str) -> Row:
-        """The row with what is wrong with it."""
+        """Return the row with its fault."""
         return replace(self, problem=problem)
 
 
 def _content(given: Any) -> Any:
-    """Return a hash of a file's bytes; what is given itself if it is no file."""
+    """Return a hash of a file's bytes, or the value itself if it is not a file."""
     return hash_of(given) if isinstance(given, str) and isfile(given) else given
 
 
@@ -179,7 +180,7 @@ def read_manifest(
     Raises
     ------
     FormatError
-        If the list itself cannot be read. What is wrong with one row is kept in it.
+        If the list itself cannot be read. The fault of a single row is stored in the row.
     ModelError
         If the query is none.
     """
@@ -200,7 +201,7 @@ SaveText = Callable[[str, str], str]
 
 
 def read_lines(lines: Iterable[str], base: Path, query: str, save_text: SaveText) -> list[Row]:
-    """Read questions that somebody sent: JSON lines with the columns of a list.
+    """Read queries from a request: JSON lines with the columns of a list.
 
     In place of ``model`` they may have ``text``, a model itself, and ``format``, the suffix of such files.
 
@@ -216,7 +217,7 @@ def read_lines(lines: Iterable[str], base: Path, query: str, save_text: SaveText
     Raises
     ------
     FormatError
-        If a line is no question. What is wrong with the columns of one is kept in it.
+        If a line is not a query. The fault of its columns is stored in the row.
     ModelError
         If the query is none.
     """
@@ -393,7 +394,7 @@ def _file(base: Path, name: str) -> str:
 
 
 def _settings(entry: Mapping[str, Any], base: Path, query: str) -> tuple[dict[str, Any], list[str]]:
-    """Return what an entry says, and what is wrong with it, a phrase each with the column."""
+    """Return the settings of an entry, and its faults, each as a phrase with the column."""
     faults: list[str] = []
 
     def read(column: str, reader: Callable[[Any], Any], default: Any = None) -> Any:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class RecentValues(Generic[T]):
-    """Values by key, which threads share; those that were not used for longest go first.
+    """Values by key, shared by threads; the least recently used values are dropped first.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def evidence_of_row(model: Model, row: Row) -> Mapping[str, Any] | None:
 
 
 def options_of(row: Row, options: Options, **more: Any) -> Options:
-    """Return the options of a batch with those of a row."""
+    """Return the options of a batch, overridden by the options of a row."""
     names = [each.name for each in COLUMN_ROWS if each.group != PROOF]
     own = {name: value for name in names if (value := getattr(row, name)) is not None}
     return replace(options, **own, **more)

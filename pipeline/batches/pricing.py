@@ -33,7 +33,7 @@ Kind = Literal["small", "large", "alone", "wrong"]
 
 @dataclass(frozen=True)
 class Price:
-    """What a row costs.
+    """The cost of a row.
 
     Parameters
     ----------
@@ -62,18 +62,18 @@ class Price:
     exit_code: int = 0
 
     def refusal(self) -> dict[str, Any]:
-        """Return what is kept of a row that is wrong or refused."""
+        """Return the stored facts of a faulty or refused row."""
         return {"status": self.status, "message": self.message, "exit_code": self.exit_code}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what differs from nothing, in plain types."""
+        """Return the fields that differ from their defaults, in plain types."""
         whole = asdict(self)
         seconds = None if math.isinf(self.seconds) else self.seconds
         return {f.name: whole[f.name] for f in fields(self) if whole[f.name] != f.default} | {"seconds": seconds}
 
     @classmethod
     def from_dict(cls, kept: dict[str, Any]) -> Price:
-        """Return the price that :meth:`to_dict` told."""
+        """Return the price from the result of :meth:`to_dict`."""
         own = {f.name: kept[f.name] for f in fields(cls) if f.name in kept}
         seconds = math.inf if own["seconds"] is None else own["seconds"]
         return cls(**own | {"seconds": seconds, "order": tuple(own.get("order", ()))})
@@ -203,7 +203,9 @@ def _stored_plan(question: Question, folder: Place) -> Mapping[str, Any] | None:
 
 
 def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: float) -> Prepared:
-    """Plan with less memory, until slices or boxes take so many seconds each: what they find is kept one by one."""
+    """Plan with less memory until slices or boxes take at most ``seconds`` each, because their results are stored one
+    by one.
+    """
     policy = BatchPolicy.current()
     assert whole.plan is not None
     order, found = _order(whole), whole
@@ -228,7 +230,7 @@ def _in_pieces(whole: Prepared, question: Question, options: Options, seconds: f
 
 @dataclass
 class Pricing:
-    """Prices of a batch: those that its folder holds, and those that are found now.
+    """Prices of a batch: stored prices and new ones.
 
     Parameters
     ----------
@@ -251,7 +253,7 @@ class Pricing:
         self._within = [FORMAT, str(self.options.memory), str(self.options.gpus)]
 
     def some(self, pool: Pool, waiting: Sequence[PricedRow], seconds: float) -> tuple[list[PricedRow], list[PricedRow]]:
-        """Price rows for so many seconds, at least one; return those that have prices, and the others."""
+        """Price rows for ``seconds`` seconds, at least one row; return the rows with prices, and the other rows."""
         until = time.perf_counter() + seconds
         groups = {key: list(rows) for key, rows in groupby(sorted(waiting, key=_alike), key=self._group_key)}
         unknown = [key for key, rows in groups.items() if len(rows) > 1 and key not in self._known]
@@ -283,7 +285,7 @@ class Pricing:
         return sha256(repr((kind, self._within, what, settings)).encode(errors="backslashreplace")).hexdigest()
 
     def _price(self, asked: PricedRow, group: str) -> Price | None:
-        """Return the price of a row that is known; that of a row that was stopped is, if it leaves pieces then."""
+        """Return the known price of a row. The price of a stopped row is known only if it leaves pieces."""
         kept = self._known.get(self._row_key(asked)) or self._known.get(group)
         if kept is None or kept.get("kind") is None:
             return None
@@ -293,7 +295,7 @@ class Pricing:
 
     def _call(self, asked: PricedRow) -> tuple[Any, ...]:
         before = self._known.get(self._row_key(asked))
-        if before is not None and before["kind"] == "large":  # what is there was made for more time
+        if before is not None and before["kind"] == "large":  # the stored plan was made for more time
             self.folder.drop_run(asked.key)
         return asked.row, self.options, self._run_folder(asked) if self.plans else None, asked.slot, asked.stops > 0
 
@@ -316,7 +318,7 @@ def _alike(asked: PricedRow) -> tuple[Any, ...]:
 
 
 def _until(until: float, what: Sequence[Any], found: Iterator[Any]) -> Iterator[tuple[Any, Any]]:
-    """Yield results with what they are of, until the time is over."""
+    """Yield each item with its result, until the time is over."""
     for each, result in zip(what, found, strict=False):
         yield each, result
         if time.perf_counter() >= until:

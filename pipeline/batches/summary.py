@@ -1,4 +1,4 @@
-"""What a batch came to: one result a row, a table of them, and figures for its user."""
+"""The outcome of a batch: one result per row, a table of them, and figures for the user."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COLUMNS = {
 
 # Of a summary, how many rows ended how.
 _COUNTS = ("rows", "answered", "bounded", "refused", "failed", "stopped", "reused")
-# Of a row, what results leave out.
+# Fields of a row that results omit.
 _NOT_SHOWN = ("number", "problem", "check")
 
 
@@ -108,7 +108,7 @@ def _text(value: Any) -> str | None:
 @public
 @dataclass(frozen=True)
 class BatchSummary:
-    """What a batch came to.
+    """The outcome of a batch.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ class BatchSummary:
     out : str
         The folder with the results.
     notes : tuple of str
-        What of a folder of models is no question, a sentence each.
+        Notes about files in a folder of models that are no queries, one sentence each.
     unanswered : tuple of str
         Which rows failed or were refused, and why; the first of them.
     """

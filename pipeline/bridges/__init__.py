@@ -1,1 +1,1 @@
-"""Models from objects of other libraries, and as such: nothing of these libraries is imported before it is needed."""
+"""Models from objects of other libraries, and the reverse. The libraries are imported only when they are needed."""

@@ -38,10 +38,10 @@ def from_pyagrum(network: Any) -> Model:
 
 
 def _tensor(tensor: Any) -> Table:
-    """Return a tensor by its array, whose axes are in the reverse order of its names; a child is last then.
+    """Return a tensor by its array, with axes in the reverse order of its names; a child is then last.
 
-    The array is read cell by cell. Noisy-OR, logit and aggregator nodes compute their cells when asked, and the buffer
-    that ``toarray`` shows of such a node is uninitialised memory.
+    The array is read cell by cell. Noisy-OR, logit and aggregator nodes compute their cells on request, and the buffer
+    of ``toarray`` of such nodes is uninitialised memory.
     """
     names = [*tensor.names][::-1]
     # Lists of pyAgrum have an axis too many for some variables of one state.

@@ -45,7 +45,7 @@ Linear = tuple[dict[int, int], int]
 @public
 @checks_keywords
 def from_cpmpy(model: Any) -> Model:
-    """Return the model of a constraint model of CPMpy: what is allowed costs 0, or what its objective says.
+    """Return the model of a CPMpy constraint model. Allowed assignments cost 0, or the value of the objective.
 
     Integers are called by their values, booleans ``false`` and ``true``. CPMpy decomposes the global constraints that
     are not read here, if that takes no further variables.
@@ -134,7 +134,7 @@ class _Compiler:
     # Numbers.
 
     def linear(self, expression: Any, *, nested: bool) -> Linear:
-        """Return an expression as a sum of variables, of which some are hidden."""
+        """Return an expression as a sum of variables; some may be hidden."""
         if isinstance(expression, bool | int | np.integer | np.bool_):
             return {}, int(expression)
         name, given = getattr(expression, "name", ""), getattr(expression, "args", ())
@@ -187,7 +187,7 @@ class _Compiler:
             )
 
     def _number(self, expression: Any, name: str, given: Any, nested: bool) -> Operand:
-        """Return a variable, or a hidden one that a function decides."""
+        """Return a variable, or a hidden variable determined by a function."""
         if not given and name in self.index:
             return (self.index[name],)
         if name in _COMPUTED:
@@ -247,7 +247,7 @@ class _Compiler:
         return output
 
     def _decomposed(self, expression: Any, name: str, *, root: bool) -> Any:
-        """Return what CPMpy makes of a global constraint or function, if that takes no further variables."""
+        """Return CPMpy's decomposition of a global constraint or function, if it needs no additional variables."""
         variables = library("cpmpy.transformations.get_variables", "CPMpy").get_variables
         if hasattr(expression, "decompose"):
             found, defining = expression.decompose()
@@ -353,7 +353,7 @@ class _Compiler:
         return True
 
     def _schedule(self, name: str, given: Any) -> None:
-        """Add a schedule of tasks, whose lengths and heights are not negative, with or without ends."""
+        """Add a schedule of tasks with non-negative lengths and heights, with or without ends."""
         ends = len(given) == (5 if name == "cumulative" else 3)
         starts, lengths, *others = (self._operands(each, nested=False) for each in given[: 3 if ends else 2])
         heights, limit = ([], None) if name == "no_overlap" else (self._operands(given[-2], nested=False), given[-1])

@@ -35,7 +35,7 @@ def labelled_model(
     Raises
     ------
     ModelError
-        If variables have the same name, states are not those of a variable, or tables make no model.
+        If variables have the same name, states differ from their variable's, or tables form no valid model.
     """
     labels = {variable: [typed_label(state) for state in own] for variable, own in states.items()}
     names = dict(zip(labels, map(str, labels), strict=True))

@@ -28,7 +28,7 @@ def _verify_installed() -> None:
 
 
 def _estimator() -> Any:
-    """Return what classifiers of scikit-learn are, where it is installed."""
+    """Return the base class of scikit-learn's classifiers, if scikit-learn is installed."""
     if find_spec("sklearn") is None:
         return object
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -40,9 +40,9 @@ def _estimator() -> Any:
 class BayesClassifier(_estimator()):  # type: ignore[misc]
     """A Bayesian network that predicts one of its variables from any others, with cells that may be missing.
 
-    Tables are counted, with a Dirichlet prior (Heckerman, Geiger and Chickering 1995); a case of which some cells are
-    missing counts for the tables whose variables it has. Numbers of many different values are cut at quantiles.
-    Predictions are exact posteriors, of all cases at once.
+    Tables are counted, with a Dirichlet prior (Heckerman, Geiger and Chickering 1995). A case with missing cells counts
+    for the tables over its present variables. Numbers with many different values are cut at quantiles. Predictions are
+    exact posteriors, computed for all cases together.
 
     Parameters
     ----------
@@ -52,11 +52,11 @@ class BayesClassifier(_estimator()):  # type: ignore[misc]
     model : Model, optional
         A Bayesian network whose structure is taken, in place of ``edges``; its tables are not.
     target : str
-        The name of what is predicted, in the structure and in ``model_``.
+        The name of the predicted variable, in the structure and in ``model_``.
     prior : float
         Pseudo-counts of each cell, above 0: no case is impossible.
     bins : int
-        Numbers of more different values than twice this are cut into so many states at most.
+        Numbers with more than twice this many different values are cut into at most this many states.
 
     Attributes
     ----------
@@ -214,7 +214,7 @@ class _Column:
         return _distinct_labels(self.labels)
 
     def states(self, cells: Array) -> Array:
-        """Return the state of each cell, -1 for what is missing or was not there before."""
+        """Return the state of each cell, -1 for missing or unknown values."""
         if self.cuts is None:
             found = [-1 if is_missing(v) else self._index.get(v, -1) for v in cells.tolist()]
             return np.array(found, np.int64)

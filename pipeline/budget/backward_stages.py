@@ -1,8 +1,9 @@
-"""The way back through the stages of a plan out of core: what a box of each stage does there. Pure.
+"""The way back through the stages of an out-of-core plan: the work of a box of each stage. Pure.
 
-Going up, a stage reads the tables of the stages below it and writes the one at its head. On the way back it reads
-them again, with what comes from above its head, and writes what comes from above each of them; inside a box that is
-the ordinary propagation both ways, its upward messages made again. So only tables between stages are stored.
+On the way up, a stage reads the tables of the stages below it and writes the table at its head. On the way back it
+reads these tables again, with the message from above its head, and writes the message from above to each of them.
+Inside a box this is ordinary two-way propagation, with the upward messages recomputed. Only tables between stages are
+therefore stored.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ..trees.tree import Tree
 
 @dataclass(frozen=True)
 class WayBack:
-    """What the stages on the way back are made from.
+    """The inputs of the stages on the way back.
 
     Parameters
     ----------
@@ -77,7 +78,10 @@ class WayBack:
         return Stage(head, (*up, *back), boxed, read, outputs, builder.results, roots)
 
     def readings_in(self, head: int, nodes: Sequence[int]) -> list[TargetReading]:
-        """Readings of a stage: those of its joins, and of its tables; those of a head are its reader's."""
+        """Return the readings of a stage: readings at its joins and of its tables.
+
+        Readings of a head belong to its reader.
+        """
         at, below = self._places
         found = {i for node in nodes for i in at.get(node, ()) if node != head or self.readings[i].join}
         for node in nodes if head >= 0 else (*nodes, -1):
@@ -86,7 +90,7 @@ class WayBack:
 
     @cached_property
     def _places(self) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
-        """The readings at each node, and those of tables of its children; -1 is above the roots."""
+        """The readings at each node, and the readings of its children's tables; -1 stands above the roots."""
         at: dict[int, list[int]] = {}
         below: dict[int, list[int]] = {}
         for i, reading in enumerate(self.readings):

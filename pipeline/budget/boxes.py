@@ -1,7 +1,7 @@
 """Cutting one stage of a plan out of core into boxes that fit the budget.
 
-A box fixes some variables of the stage's output; inside, the stage is an ordinary sweep. What the fixed variables
-do not occur in is read or computed again in every box, so those that occur in most of the stage are fixed first.
+A box fixes some variables of the stage's output; inside the box, the stage is an ordinary sweep. Parts without the
+fixed variables are read or computed again in every box, so variables that occur in most of the stage are fixed first.
 
 Where no such box fits, or much is done again, boxes may fix variables that the stage eliminates as well: each box
 writes its share of the output, which is as large as what it is a share of, and the reader adds the shares up.
@@ -70,7 +70,7 @@ class Inside(dict[int, int]):
 
 @dataclass(frozen=True)
 class StageTables:
-    """The tables of a tree, whose steps are stages."""
+    """The tables of a tree divided into stages."""
 
     tree: Tree
     itemsize: int
@@ -113,7 +113,7 @@ class StageTables:
         Parameters
         ----------
         available : int
-            Bytes for what a box reads, makes and writes, whatever its steps are lowered to.
+            Bytes of a box for its inputs, its tables and its output, for any lowering of its steps.
         alone : bool
             Whether nothing moves while a box computes.
         """
@@ -149,7 +149,7 @@ class StageTables:
         return np.exp2(np.minimum(np.cumsum(logs, axis=1), most))
 
 
-# Weights and entries of beliefs are stored in so many.
+# Bytes of a weight or a belief entry on disk.
 BELIEF_BYTES = 8
 # Nominal seconds of planning a step of a box.
 _STEP_SECONDS = 6e-5
@@ -168,12 +168,12 @@ class StageMaker:
     disk_rate : float
         Bytes per second, to weigh reading against computing.
     way_back : WayBack, optional
-        What has to fit too where beliefs are asked for.
+        Way back, which must fit too if beliefs are requested.
     shares : bool
         Whether boxes may fix variables that their stage eliminates.
     card_share : float, optional
-        A box has one of so many parts of the memory of its device, for itself: nothing is read or written for another
-        one in it while it computes. None where boxes move beside each other.
+        A box gets 1 / this of the memory of its device exclusively: nothing is read or written there for another box
+        while it computes. None if boxes move data side by side.
     """
 
     planner: Planner
@@ -260,7 +260,7 @@ class StageMaker:
     def candidates(
         self, head: int, nodes: Sequence[int], inputs: tuple[int, ...], preferred: Sequence[int]
     ) -> list[int]:
-        """Variables that boxes may fix: those that occur in all large tables of the stage first."""
+        """Return the variables that boxes may fix, with variables of all large tables of the stage first."""
         tree, dims = self.tree, self.tree.dims
         work = {n: self.seconds([self.step(n)]) for n in nodes}
         reading = {i: self.whole[i] / self.disk_rate for i in inputs}
@@ -352,16 +352,16 @@ class StageMaker:
         )
 
     def sizing(self, fixed: Iterable[int]) -> Sizing:
-        """What the byte formulas need for steps with some variables fixed."""
+        """Return the inputs of the byte formulas for steps with some variables fixed."""
         sizes = sliced_dims(self.tree.dims, fixed)
         return Sizing(sizes, self.planner.problem.itemsize, self.planner.options.threads, self.planner.options.device)
 
     def back_peak(self, stage: Stage) -> int:
-        """Bytes of a box on the way back: tables that are read, what is made of them, and one on its way out."""
+        """Return the bytes of a box on the way back: its input tables, its own tables, and one outgoing table."""
         assert self.way_back is not None
         inside, number = self.tables.inside(stage.boxed), Numbering(len(self.tree.scopes))
         read = [inside[number.node(i)] for i in stage.inputs]
-        # what comes from above is a sum of shares: another one, as it is stored and unpacked
+        # the message from above is a sum of partial results: one more of them, stored and unpacked
         transit = 2 * max(read, default=0)
         written = 2 * max((inside[number.node(i)] for i in stage.outputs), default=0)
         sizing = self.sizing(stage.boxed)
@@ -393,7 +393,9 @@ class StageMaker:
         return sum([inside[i] for i in self.tables.leaves_of(steps)])
 
     def refusal(self, stage: Stage) -> BudgetError:
-        """Name the largest step of a stage that does not fit, what its smallest box takes, and what is left for it."""
+        """Return the error that names the largest step of a stage that does not fit, its smallest box, and the
+        available memory.
+        """
         margin = BudgetPolicy.current().margin_bytes
         cells = max(self.step(s.node).lowered.cells for s in stage.steps)
         memory, model = self.planner.memory_bytes, self.planner.problem.model_bytes

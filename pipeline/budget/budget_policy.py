@@ -1,4 +1,4 @@
-"""What is tuned of making plans fit, listed once. Pure."""
+"""Tuned numbers of making plans fit. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class BudgetPolicy(Policy):
     Parameters
     ----------
     hoped_memory, hoped_seconds : float
-        A longer search makes plans that need less than this factor less memory. What fits only then is not hoped for
-        where it would take longer than this all the same, some twelve days.
+        A longer search finds plans that need at most this factor less memory. A plan that fits only with this factor is
+        not pursued if it would take longer than the second number of seconds.
     first_boxes : int
-        The first boxes that fit take so many times the work of a plan.
+        The first boxes that fit take this many times the planning work of a plan.
     most_slices : int
         Beyond this many slices,
     most_overhead : float
@@ -25,54 +25,55 @@ class BudgetPolicy(Policy):
     close : float
         A plan within this factor of the cheapest is not worth looking for a better one.
     rearranging_seconds, rearrangings : float, int
-        Planning time for rearranging a tree for its slices, at most, in so many turns.
+        Maximum planning time for rearranging a tree for its slices, and the number of turns.
     short_rearranging_seconds, behind : float
-        The first turn where slices are far from the whole; slices that are then still so many times behind another way
-        are left at that.
+        Seconds of the first turn if slices are far from the whole plan. If slices are still slower than another method
+        by the second factor, rearranging ends.
     tries_a_tree, fewest_estimated : int
-        A tree is planned so often until it fits; of so many trees one is chosen before.
+        Maximum attempts to plan a tree until it fits; the number of trees from which one is chosen before.
     far : float
-        Slices that take so many times the work need another tree before others are tried of this one.
+        Slices with this many times the work need another tree before other slices of this tree are tried.
     repeated_search, repeated_search_least, repeated_search_most : float
-        Slices on a device are searched for so much longer as this part of the time that they repeat work, from so many
-        nominal seconds up to so many: 90-30-5 within 1 GB is predicted 11 s at first, then 1.1.
+        Slices on a device are searched longer by this fraction of the time of repeated work, between the two numbers of
+        nominal seconds.
     stored_shares : tuple of int
-        Tables of less than one part of so many of the budget stay in memory within a stage, to begin with.
+        Tables smaller than 1 / this of the budget initially stay in memory within a stage.
     stored_work_share : float
         A subtree that costs this share of the whole is swept once and stored, to begin with, not again in every box.
     stored_runs, stored_trials : tuple of int, int
-        Tables are tried to be left out in runs of so many, each time from so many places at most: two stages become one
-        at the price of more and smaller chunks, which only pays once several have.
+        Lengths of the runs of tables that are tried as unstored, and the maximum number of places per length. Fewer
+        stored tables merge stages at the price of more and smaller chunks, so a run often pays when a single table does
+        not.
     rows_search_seconds, rows_function_seconds : float
-        Nominal seconds of the search for a tree, unless told, and for each function: cells say little about rows.
+        Nominal seconds of the search for a tree by default, and per function: cells say little about sparse tables.
     searched_rows, enough_rows : float
-        Fewer rows are joined before another tree is found; whoever ends after the latter does not gain what it takes.
+        Minimum expected rows for a search for another tree; below it, the search takes longer than its gain.
     sparse_states : tuple of int
-        Sparse variables count as so many times the states that they have left: with more, wide tables are avoided.
+        Factor of sparse variables' remaining states in prices; a larger factor avoids wide tables.
     clearly_fewer : float
         Another tree is taken from this share of the rows on.
     slices_at_once : int
         Slices of rows grow by this factor at most before it is tried again.
     worth_storing : float
-        Slices that take so many times the cells of a sweep take longer than writing and reading its tables.
+        Slices with this many times the cells of a sweep take longer than writing and reading its tables.
     margin_bytes : int
-        What receipts, buffers of strided chunks and the interpreter's own temporaries need besides tables.
+        Bytes for receipts, buffers of strided chunks and the interpreter's temporaries, in addition to tables.
     most_boxes : int
         More boxes than this cost more to keep account of than they save.
     repeated_share : float
         Work and reading that this share of a stage repeats do not decide about the order of its variables.
     shares_beyond : float
-        Boxes that are predicted to take so many times what the whole plan does are compared with boxes that write
-        shares of their output: 75-26-5 on two cards of 1 GB is predicted 0.05 s without them and 0.03 with.
+        Boxes predicted to take this many times the whole plan's time are compared with boxes that write partial results
+        of their output.
     chunk_share, chunk_bytes : int, tuple of int
-        A chunk goes through memory whole when it is compressed, so it is one part of so many of the budget, and a file
-        of its own, so it is not a very small one: bytes at least and at most.
+        A chunk is 1 / this of the budget, because it is compressed in memory as a whole, and each chunk is a file;
+        minimum and maximum bytes of a chunk.
     spread_seconds, device_slices : float, int
         Shorter plans run on one device, and have no tables spread over several: 75-26-5, predicted 0.03 s either way,
         took two H100 0.07 s in slices and 0.15 spread. More slices for each device hardly make rounds more even.
     box_shares : tuple of float
-        Where tables are spread over devices, a box has one of so many parts of the memory of its device, and as many
-        boxes at a time as take half of it: small ones leave room for tables, large ones repeat less.
+        If tables are spread over devices, a box gets 1 / this of its device's memory, and boxes at a time use at most
+        half of it. Small boxes leave room for tables; large boxes repeat less work.
     """
 
     hoped_memory: int = 4

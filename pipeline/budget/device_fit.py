@@ -1,4 +1,4 @@
-"""Plans for GPUs: what the passes of a step need on the device besides its tables, and tables larger than it."""
+"""Plans for GPUs: workspace of a step's passes on the device, and tables larger than the device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .sliced_plans import sliced_plan
 from .spill import DISK_RATE, plan_spill
 
 SLOTS: Final = 3
-"""Boxes at a time: one whose inputs are on their way, one that computes, one whose output is on its way."""
+"""Boxes at a time: one receives its inputs, one computes, one sends its output."""
 
 LINK_BYTES_PER_SECOND: Final = 50e9
 """Between page-locked host memory and a device, in each direction."""
@@ -45,13 +45,13 @@ PEER_BYTES_PER_SECOND: Final = 200e9
 
 # Seconds of a search by the rates of a host, or by all of a device, at most.
 _HOST_SEARCH = 0.15
-# A tree that is this much worse needs no plan; one that does not fit takes so much longer in slices, about.
+# A tree this many times worse needs no plan; a tree that does not fit takes about the second factor longer in slices.
 _WORSE, _SLICED = 2.0, 1.5
 
 
 @dataclass(frozen=True)
 class HostBudget:
-    """What is there for tables that leave the device.
+    """Resources of the host for tables that leave the device.
 
     Parameters
     ----------
@@ -95,11 +95,11 @@ def fitted_for_device(
 ) -> Prices:
     """Plan a query for the memory of one device: whole, in slices, or in boxes; see :func:`.fit.fitted`.
 
-    The tree is searched for with nominal rates and is a function of the seed; the planner's rates of a device, which
-    may have been measured, choose between the ways. A search ends with what a device does in no time, so that
-    others go by a host's rates and by all that is known of a device for a while: of their trees the one is taken that
-    the device is predicted to be done with first. A plan for several devices first spends ``begun`` seconds.
-    With ``parts``, workers that have the devices may also take parts of a tree each.
+    The tree is searched for with nominal rates, and is a function of the seed. The planner's device rates, possibly
+    measured, choose between the methods. The search also uses the host's rates and the full device model for a while,
+    and takes the tree with the least predicted device time. The search ends early if the device would finish almost
+    immediately. A plan for several devices first spends ``begun`` seconds. With ``parts``, workers with devices may
+    also take parts of a tree each.
 
     Raises
     ------
@@ -204,8 +204,8 @@ def spread_over_cards(planner: Planner, whole: Plan, around: HostBudget) -> Plan
 def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float) -> Plan:
     """Price the boxes of a plan on several devices.
 
-    A chunk that no device has room for would mean that each holds more than its room less a chunk, so tables fit where
-    they take no more than that.
+    If no device had room for a chunk, each device would hold more than its room minus one chunk. Tables of at most this
+    size in total therefore fit.
 
     Raises
     ------
@@ -236,12 +236,14 @@ def _on_cards(plan: Plan, planner: Planner, cards: int, slots: int, rate: float)
 
 
 def _placed_bytes(memory_bytes: int) -> int:
-    """Return what tables may have of a budget: the rest is for gaps between them."""
+    """Return the part of a budget that tables may use; the rest allows for gaps between them."""
     return memory_bytes - memory_bytes // 32
 
 
 def _whole_plans(planner: Planner) -> Iterator[Plan | Outline]:
-    """Plan without slices, the cheapest first, from trees by few rates of a device, by all, and by those of a host."""
+    """Yield plans without slices, the cheapest first, from trees by simple device rates, by full device rates, and by
+    host rates.
+    """
     problem, options, rates, effort = planner.problem, planner.options, planner.rates, planner.effort
     few = replace(planner, rates=GPU_RATES)
     if options.children is not None or options.order != "auto" or options.order_seconds is not None:
@@ -267,8 +269,8 @@ def _whole_plans(planner: Planner) -> Iterator[Plan | Outline]:
 def cheapest_first(planner: Planner, trees: Sequence[tuple[float, Tree]]) -> Iterator[Plan | Outline]:
     """Plan trees when they are asked for, those first that are predicted to be done first; the very first is a plan.
 
-    Trees that do not fit take so much longer, which may not be known before they are planned. What is far slower than
-    the first tree is left out.
+    A tree that does not fit counts as slower by a factor, which may not be known before it is planned. Trees far slower
+    than the first are omitted.
 
     Parameters
     ----------
@@ -305,9 +307,9 @@ def fitted_propagation_for_device(
 ) -> Prices:
     """Plan a propagation for the memory of one device.
 
-    All messages of a slice are one launch, so slices are taken wherever that is possible, boxes only where even those
-    do not fit or they were asked for. What fits one of several devices is cut into slices too where these are predicted
-    to be done sooner than its parts; before either, ``begun`` seconds are spent.
+    All messages of a slice are one launch. Slices are therefore preferred, and boxes are used only if even slices do
+    not fit or boxes were requested. A plan that fits one of several devices is also cut into slices if they are
+    predicted to end sooner than its parts. Both first spend ``begun`` seconds.
 
     Raises
     ------
@@ -334,8 +336,8 @@ def fitted_propagation_for_device(
 def spread(planner: Planner, prices: Prices, devices: int, begun: float = 0.0, parts: bool = True) -> Prices:
     """Cut a plan that fits into slices, or into more of them, where that keeps several devices busier.
 
-    A slice fixes variables of the large steps, so it is a box of each of them; what does not depend on the fixed
-    variables is swept once by each task. Without ``parts``, threads of one process use the devices, which compute after
+    A slice fixes variables of the large steps, and is therefore a box of each of them. Steps without fixed variables
+    are swept once by each task. Without ``parts``, threads of one process use the devices, which compute after
     ``begun`` seconds.
     """
     policy = BudgetPolicy.current()
@@ -386,7 +388,7 @@ def propagation_seconds(planner: Planner, plan: Plan, devices: int, begun: float
 
 
 def _cheapest_cut(plan: Plan, rates: Rates) -> int | None:
-    """Choose a variable of the largest step such that conditioning on it repeats the least work."""
+    """Choose the variable of the largest step that repeats the least work when conditioned on."""
     tree = plan.tree
     largest = max(plan.up, key=lambda s: s.lowered.cells)
     joined = tree.joined[largest.node - tree.n_leaves]
@@ -418,7 +420,7 @@ def spread_seconds(planner: Planner, plan: Plan, devices: int) -> float:
 def _spilled(planner: Planner, whole: Plan, around: HostBudget) -> Plan:
     """Cut a plan into boxes whose tables stay in host memory or, if those are too large for it, on disk.
 
-    What passes through host memory on its way to files is no more than the boxes have on the device.
+    Data that passes through host memory to files never exceeds the memory of the boxes on the device.
     """
     if not around.files:
         plan = _boxed(planner, whole, around.link_rate, LINK_BYTES_PER_SECOND)
@@ -441,12 +443,12 @@ def _all_slots(plan: Plan, resident: bool) -> Plan:
 
 
 def _boxed(planner: Planner, whole: Plan, rate: float, nominal: float) -> Plan:
-    """Cut a plan into boxes of which several fit the device together."""
+    """Cut a plan into boxes so that several boxes fit on the device together."""
     planner = planner.with_options(memory_bytes=planner.memory_bytes // SLOTS, threads=1)
     return plan_spill(planner, whole, rate, nominal)
 
 
 def boxes_at_a_time(plan: Plan, device_bytes: int) -> int:
-    """Return how many boxes of a plan, perhaps one that was made for other memory, fit a device together."""
+    """Return the number of boxes that fit on a device together, also for a plan made for other memory."""
     assert plan.spill is not None
     return max(1, min(SLOTS, device_bytes // max(plan.spill.peak_bytes, 1)))

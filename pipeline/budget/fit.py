@@ -80,7 +80,7 @@ def _spilled(planner: Planner, whole: Plan, *, disk_bytes: int, disk_rate: Calla
 
 
 def refuse_hopeless(tree: Tree, planner: Planner, fit: Fit, spilled: Spilled | None) -> None:
-    """End a search that nobody hopes for: whose tree fits in no way, and within more memory in none that is short.
+    """End a hopeless search: its tree fits by no method, and even with more memory not by a fast one.
 
     Raises
     ------
@@ -98,7 +98,7 @@ def refuse_hopeless(tree: Tree, planner: Planner, fit: Fit, spilled: Spilled | N
         except BudgetError as error:
             if times == 1:
                 raise HopelessError(str(error), tree) from None
-            # what boxes do not fit in more memory they do not fit in this
+            # boxes that do not fit in more memory do not fit in this
             ways = spilled if fit in ("spill", "store") else None
 
 
@@ -170,7 +170,7 @@ def cheapest(planner: Planner, plans: Iterator[Plan | Outline], fit: Fit, spille
 
 
 def _refusal(whole: Plan, allowed_bytes: int) -> BudgetError:
-    """Say what a plan needs that has to fit as it is."""
+    """Return the error for a plan that must fit unchanged."""
     where, ways = ("or more on a GPU", "--fit slice") if whole.device else ("of memory", "--fit slice or --fit spill")
     return BudgetError(
         f"the plan needs {format_bytes(whole.peak_bytes)} {where}, allowed {format_bytes(allowed_bytes)}; {ways} may "
@@ -179,7 +179,7 @@ def _refusal(whole: Plan, allowed_bytes: int) -> BudgetError:
 
 
 def _worth_another(found: Plan | BudgetError | None, whole: Plan, effort: PlanningBudget) -> bool:
-    """Whether another way may be looked for beside one that was found: it may gain more than it costs to find."""
+    """Whether another method may be considered besides a plan: it may gain more than its planning costs."""
     policy = BudgetPolicy.current()
     if not isinstance(found, Plan):
         return True

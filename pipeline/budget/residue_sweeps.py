@@ -20,14 +20,15 @@ from ..trees.memory import Sizing, sweep_peak
 _TOGETHER = (64, 16, 4)
 # Tables of more cells leave the cache, and are as fast by themselves.
 _MOST_CELLS = 1 << 19
-# Longer rows hide what a sweep costs besides, where it has so few cells that this is most of it.
+# Long rows amortise a sweep's overhead if it has at most this many cells.
 _LONG_ROWS, _FEW_CELLS = (2048, 512), 1 << 18
 
 
 def with_evaluations(
     plan: Plan, semiring: Semiring, points: int, primes: int, expected: int, rates: Rates, memory_bytes: int
 ) -> Plan:
-    """Return the plan with sweeps at so many points, modulo so many primes at most and as expected, after its own.
+    """Return the plan with later sweeps at ``points`` points, modulo at most ``primes`` primes, ``expected`` of them
+    expected.
 
     Where one sweep takes all tables at once it takes several points, if that is faster and fits ``memory_bytes``.
 
@@ -60,7 +61,7 @@ def _together(plan: Plan, semiring: Semiring, wanted: Evaluations, rates: Rates)
 
 
 def _peak(plan: Plan, found: Evaluations) -> int:
-    """Add up what a sweep of several points needs, with where the leaf tables have which power of a point."""
+    """Add up the memory of a sweep of several points, with the leaf tables' powers of a point."""
     sizing = Sizing((*plan.tree.dims, found.together), plan.itemsize, plan.threads, plan.device)
     tables = plan.leaf_bytes * (found.together + 1) + sweep_peak(found.steps, sizing, plan.tree.roots)
     return plan.model_bytes + tables

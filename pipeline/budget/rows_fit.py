@@ -1,4 +1,4 @@
-"""Plans whose tables are rows: one tree, whatever its cells, and as many slices as the tables turned out to need."""
+"""Plans with sparse tables: one tree for any number of cells, and as many slices as the tables turned out to need."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
         return found
     left, known = states_left(problem.dims, problem.scopes, problem.rows), {problem.dims}
     for times in policy.sparse_states:
-        # integers: of one state stay those that had one
+        # integers: variables with one state keep it
         dims = tuple([max(2, round(times * n)) if d > 1 else 1 for n, d in zip(left, problem.dims, strict=True)])
         if dims in known:
             continue
@@ -72,7 +72,7 @@ def _sparsest_tree(planner: Planner, longest: float, found: Tree) -> Tree:
 
 
 def with_stored_rows(plan: Plan, memory_bytes: int) -> Plan:
-    """Return a plan by rows, without slices, whose tables are on disk where they do not fit memory.
+    """Return a sparse plan without slices; its tables are on disk if they do not fit in memory.
 
     Raises
     ------
@@ -113,14 +113,14 @@ def stored_or_sliced(planner: Planner, whole: Plan, plan: Plan, error: RowsNoRoo
 
 
 def is_sparse(problem: Problem) -> bool:
-    """Whether leaf tables allow so few of their cells that rows may be fewer: half of all at most, taken together."""
+    """Whether leaf tables allow few enough cells for sparse tables: at most half of all cells, taken together."""
     assert problem.rows is not None
     cells = (prod(problem.dims[v] for v in scope) for scope in problem.scopes)
     return ordered_sum(log2(all_ / max(rows, 1)) for all_, rows in zip(cells, problem.rows, strict=True)) >= 1.0
 
 
 def with_more_slices(planner: Planner, plan: Plan, error: RowsNoRoomError) -> Plan:
-    """Condition on more variables, those of the table that does not fit which most others have too.
+    """Condition on more variables, preferring variables of the failed table that occur in most other tables.
 
     Raises
     ------

@@ -61,8 +61,8 @@ def _first_slices(
 ) -> tuple[list[tuple[Plan, Slicing]], list[BudgetError]]:
     """Slice trees as they are, as long as others may be cheaper.
 
-    Where the first does not fit, or takes far more work, the others are tried in the order of what their slices are
-    estimated to take, until one fits.
+    If the first tree does not fit, or takes far more work, the other trees are tried in the order of their slices'
+    estimated cost, until one fits.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def _first_slices(
     Returns
     -------
     list of (Plan, Slicing), list of BudgetError
-        Slices that fit, with what made them, and why other trees have none.
+        Slices that fit, with their makers, and the errors of other trees.
     """
     policy = BudgetPolicy.current()
     first, effort = wholes[0], planner.effort
@@ -134,7 +134,7 @@ class Slicing:
     def first(self) -> Plan:
         """Condition on variables of the largest tables, and of ever smaller ones, until the plan fits.
 
-        Variables are chosen with care only where those that were chosen greedily might fit.
+        Variables are chosen carefully only if the greedy choice might fit.
         """
         while True:
             sliced = self._sliced(self.limit, rounds=0)
@@ -200,7 +200,7 @@ class Slicing:
 
 
 def _is_far(plan: Plan, whole: Plan, effort: PlanningBudget) -> bool:
-    """Whether slices take so much more work that another tree, for which there is time, has to come first."""
+    """Whether slices take so many times the whole work that another tree comes first, if there is time for it."""
     policy = BudgetPolicy.current()
     return plan.seconds > policy.far * whole.seconds and effort.left(plan.seconds) > policy.short_rearranging_seconds
 
@@ -208,7 +208,7 @@ def _is_far(plan: Plan, whole: Plan, effort: PlanningBudget) -> bool:
 def rearranged_slices(planner: Planner, plan: Plan, whole: Plan, *, far: bool) -> Plan:
     """Rearrange a tree for its slices and condition again, a few times; return the cheapest plan on the way.
 
-    A short turn comes first where slices are ``far`` from the whole: what it finds shows what more of it is worth.
+    If slices are ``far`` from the whole plan, a short turn comes first: its gain predicts the gain of more turns.
     """
     policy = BudgetPolicy.current()
     best, effort, search = plan, planner.effort, planner.search
@@ -237,7 +237,7 @@ def rearranged_slices(planner: Planner, plan: Plan, whole: Plan, *, far: bool) -
 
 
 def _refusal(whole: Plan, sliced: frozenset[int], allowed_bytes: int, tried: Plan | None = None) -> BudgetError:
-    """Say what the plan needs, what is allowed, and what slicing would cost."""
+    """Return the error with the plan's memory, the limit, and the cost of slicing."""
     largest = max(table_bytes(whole.tree.dims, s.axes, whole.itemsize) for s in whole.steps)
     slices = prod(whole.dims[v] for v in sliced)
     price = "" if tried is None else f" at {tried.slice_overhead:.3g} times the work"

@@ -82,7 +82,7 @@ def plan_spill(
     BudgetError
         If some step does not fit even in its smallest box.
     """
-    if whole.cuts:  # stages make no table twice, and the steps are those of the plan that is made again
+    if whole.cuts:  # stages compute no table twice, and the steps are the recomputed plan's steps
         whole = planner.with_options(memory_bytes=UNLIMITED_BYTES).of(whole.tree)
     tree, way_back, problem = whole.tree, None, planner.problem
     if problem.last:
@@ -102,7 +102,7 @@ def plan_spill(
 def _cheapest_stages(cutter: Cutter, whole: Plan) -> tuple[Stage, ...]:
     """Cut a plan into boxes of outputs and, where those do not fit or do much again, into boxes that make shares."""
     planner = cutter.boxing.planner
-    if planner.options.kept:  # draws and rankings walk down by what is at the heads
+    if planner.options.kept:  # draws and rankings walk down by the tables at the heads
         return cutter.best()
     sharing = Cutter(replace(cutter.boxing, shares=True), cutter.nodes)
     try:
@@ -136,7 +136,7 @@ class Cutter:
     _made: dict[tuple[int, tuple[int, ...], tuple[int, ...]], Stage | BudgetError] = field(default_factory=dict)
 
     def best(self) -> tuple[Stage, ...]:
-        """Store all large tables; then leave out those that cost more than they save, many in a row at first."""
+        """Store all large tables; then stop storing tables that cost more than they save, in long runs first."""
         policy = BudgetPolicy.current()
         cuts, stages = self.feasible()
         seconds = self.priced(stages, self.boxing.disk_rate).seconds
@@ -158,7 +158,7 @@ class Cutter:
 
     @property
     def trial_seconds(self) -> float:
-        """Nominal seconds of dividing the nodes into stages and pricing those, most of which are known."""
+        """Nominal seconds to divide the nodes into stages and to price the stages, most of which are cached."""
         return _TRIAL_SECONDS * len(self.nodes)
 
     def run(self, node: int, length: int, cuts: frozenset[int]) -> frozenset[int]:
@@ -183,7 +183,7 @@ class Cutter:
         raise refusal
 
     def cuts(self, share: int) -> frozenset[int]:
-        """The large tables, and the small ones that are dear to make."""
+        """Return the large tables, and small tables that are expensive to compute."""
         tree = self.boxing.tree
         large = max(self.boxing.available, 0) // share
         cells = {n: self.boxing.step(n).lowered.cells for n in self.nodes}
@@ -233,7 +233,7 @@ class Cutter:
         return found
 
     def as_before(self, stored: Sequence[tuple[int, tuple[int, ...], frozenset[int]]]) -> tuple[Stage, ...]:
-        """Make the stages of an earlier run again, whose chunks may be there already."""
+        """Rebuild the stages of an earlier run; their chunks may exist already."""
         cuts = frozenset(head for head, _, _ in stored if head >= 0)
         parts = self.parts(cuts)
         return tuple(
@@ -242,7 +242,7 @@ class Cutter:
         )
 
     def priced(self, stages: tuple[Stage, ...], disk_rate: float) -> Spill:
-        """Add up bytes and seconds, and follow what lies on disk at the same time; ``stages`` are those of the way up.
+        """Add up bytes and seconds, and the peak of the bytes on disk; ``stages`` are the stages of the way up.
 
         Every stage reads and writes boxes of its tables; with a way back, each writes and has read what it finds.
 
@@ -254,8 +254,8 @@ class Cutter:
         Returns
         -------
         Spill
-            Its seconds are those of the steps of all boxes, of keeping account of boxes and chunk files, and of moving
-            bytes at the rate of the disk.
+            Its seconds are the steps of all boxes, the bookkeeping of boxes and chunk files, and the movement of bytes
+            at the disk's rate.
         """
         boxing, dims = self.boxing, self.boxing.tree.dims
         order = (*stages[:-1], *self.ways_back(stages)) if boxing.way_back else stages
@@ -300,8 +300,8 @@ class Cutter:
     def tables(self, up: Sequence[Stage], order: Sequence[Stage]) -> dict[int, Stored]:
         """The tables between stages: those at the heads, and what comes from above some of them.
 
-        A variable that the boxes of a stage fix but that its head does not have makes as many shares of the head's
-        table as it has states, and as many of the message to the head of a stage below that does not have it.
+        A variable that the boxes of a stage fix but its head does not have creates one partial result of the head's
+        table per state. The message to the head of a lower stage without the variable has as many partial results.
         """
         tree, dims = self.boxing.tree, self.boxing.tree.dims
         wide = {s.head: tuple(v for v in self.boxing.layouts[s.head] if dims[v] > 1) for s in up if s.head >= 0}

@@ -1,4 +1,4 @@
-"""Plans in run directories: what of a plan is written down, and how the same plan is made of it again. Pure."""
+"""Plans in run directories: the stored facts of a plan, and rebuilding the same plan from them. Pure."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .spill import plan_spill
 
 
 def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
-    """Return what makes the same plan again, and what ``inspect`` shows.
+    """Return the facts that rebuild the same plan, and the facts that ``inspect`` shows.
 
     Parameters
     ----------
     memory_bytes : int
-        The budget that a plan in memory was made for; one that spills knows its own.
+        The memory budget of an in-memory plan; a plan that spills has its own.
 
     Returns
     -------
     dict
-        Of what JSON has: the tree's children, sliced variables, cuts (head, boxed and chunked variables of each stage),
+        JSON types: the tree's children, sliced variables, cuts (head, boxed and chunked variables of each stage),
         figures in bytes, cells and seconds, and a hash of all tables and the order of their axes.
     """
     spill = plan.spill
@@ -62,13 +62,13 @@ def plan_record(plan: Plan, memory_bytes: int) -> dict[str, Any]:
 
 
 def structure(plan: Plan) -> str:
-    """Return a hash of what the tables of a plan are, and of the order of their axes: of what receipts stand for."""
+    """Return a hash of a plan's tables and the order of their axes: the content that receipts describe."""
     steps = [(step.node, step.inputs, step.input_axes, step.axes) for step in plan.steps]
     return sha256(repr((plan.dims, plan.sliced, plan.layouts, steps)).encode()).hexdigest()
 
 
 def stored_plan(planner: Planner, record: Mapping[str, Any]) -> Plan:
-    """Make the plan of a record again, whatever is allowed now.
+    """Rebuild the plan of a record, for any present limits.
 
     Raises
     ------
@@ -92,7 +92,7 @@ def _made_again(planner: Planner, record: Mapping[str, Any]) -> Plan:
     tree = Tree(problem.dims, problem.scopes, children, problem.last)
     if not record["cuts"]:
         plan = again.of(tree, frozenset(record["sliced"]))
-        # what slices are compared with is the best tree without them, which is another
+        # slices are compared with the best tree without slices, which is another tree
         whole = record.get("unsliced_cells") or tree_cost(tree, planner.rates, problem.itemsize).cells
         stored, most = record.get("stored_bytes", (plan.stored_bytes, plan.most_stored_bytes))
         plan = replace(plan, unsliced_cells=whole, stored_bytes=stored, most_stored_bytes=most)

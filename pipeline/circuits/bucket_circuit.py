@@ -23,7 +23,7 @@ from ..orders.tree_search import TreeSearch
 from ..trees.tree import Tree, bucket_tree
 
 Array = NDArray[Any]
-# Nominal seconds of a row are those of so many bytes for each factor more.
+# Nominal seconds of a row increase by this many bytes for each additional factor.
 _WORKED_BYTES = 32
 
 
@@ -68,7 +68,7 @@ class BucketCircuit(CircuitMaker):
 
     @property
     def most_bytes(self) -> int:
-        """What the circuit takes at most: a product for each cell that is joined, and a sum for each that stays.
+        """Return the maximum bytes of the circuit: a product for each joined cell, and a sum for each remaining cell.
 
         By the tree that is gone up, or by a first one while that is not searched yet.
         """
@@ -89,7 +89,7 @@ class BucketCircuit(CircuitMaker):
 
     @cached_property
     def tables(self) -> list[NodeTable]:
-        """What each function allows."""
+        """Return the allowed entries of each function."""
         return [self.leaves.table(f) for f in range(len(self.network.model.functions))] if self.network.feasible else []
 
     @cached_property
@@ -101,11 +101,13 @@ class BucketCircuit(CircuitMaker):
 
     @property
     def held_bytes(self) -> int:
-        """What is held by now."""
+        """Bytes held now."""
         return self._store.held_bytes if "_store" in self.__dict__ else 0
 
     def run(self, seconds: float = math.inf) -> CircuitGraph | None:
-        """Go on until the circuit is made, or took so many nominal seconds in all; None if it is not made by then.
+        """Continue until the circuit is built, or ``seconds`` nominal seconds are used in total.
+
+        Return None if it is not complete.
 
         Raises
         ------

@@ -1,7 +1,7 @@
 """Proving what a circuit is: decomposable, smooth, deterministic; and that it has a model's assignments and values.
 
-A circuit that is all three, of which no assignment violates a function, and that has as many as the model, has just the
-model's (Darwiche and Marquis, JAIR 2002).
+A circuit with all three properties has exactly the model's assignments if none of its assignments violates a function
+and it has as many assignments as the model (Darwiche and Marquis, JAIR 2002).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .circuit_model import Circuit
 Array = NDArray[Any]
 Box = tuple[Array, ...]
 """For each variable of a scope which of its states are in."""
-# Codes of so many numbers have a table of their own.
+# Maximum number of codes that use a direct table.
 _SMALL_CODES = 1 << 16
 # Of a logarithm's size and of one rounding a variable: sums of both are computed in different orders.
 _TOLERANCE = 1e-9
@@ -37,7 +37,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class CircuitReport:
-    """What a check found.
+    """The result of a check.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ class CircuitReport:
         return not self.faults
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was found in plain types; null for the logarithm of 0."""
+        """Return the result in plain types, with null for the logarithm of 0."""
         log10 = self.log10 if math.isfinite(self.log10) else None
         return {**asdict(self), "status": "ok" if self.ok else "wrong", "log10": log10}
 
     def lines(self) -> list[str]:
-        """Return what was found as lines for a person."""
+        """Return the result as printable lines."""
         if self.faults:
             return list(self.faults)
         shown = f"{self.nodes:,} nodes, {self.edges:,} edges, {self.count:,} assignments, log10 {self.log10:.12g}"
@@ -87,7 +87,7 @@ def check_circuit(found: Circuit, model: Model | None = None) -> CircuitReport:
     ----------
     found : Circuit
     model : Model, optional
-        What the circuit is to be of: its own evidence holds.
+        The model to compare with; its own evidence holds.
     """
     graph = found.graph
     faults = [*_scope_faults(graph), *_determinism_faults(graph)]
@@ -144,7 +144,7 @@ def _scope_faults(graph: CircuitGraph) -> list[str]:
 def _kinds_of(rows: Array, most: int) -> tuple[Array, Array]:
     """Return distinct rows of numbers below ``most``, and for each given one which it is.
 
-    One column after the other, by tables of what there is: rows are many, and kinds of them few.
+    It works column by column, with tables of the existing kinds: rows are many, kinds are few.
     """
     place, kinds = np.zeros(len(rows), np.int64), np.zeros((min(len(rows), 1), 0), np.int64)
     for column in rows.T:
@@ -162,7 +162,7 @@ def _kinds_of(rows: Array, most: int) -> tuple[Array, Array]:
 
 
 def _determinism_faults(graph: CircuitGraph) -> list[str]:
-    """Look for sums of which two children may hold at once: where no variable tells them apart."""
+    """Find sums with two children that may be true together, because no variable distinguishes them."""
     gates = graph.gates
     left = np.flatnonzero(gates.is_sum & (gates.arities > 1) & (graph.decisions < 0))
     owners, pairs = [], [np.zeros((0, 2), np.int64)]
@@ -201,7 +201,9 @@ def _exclude_each_other(graph: CircuitGraph, pairs: Array) -> Array:
 
 
 def _possible_bits(graph: CircuitGraph, allowed: Array) -> Array:
-    """Return for each node in which cases it is possible, as bits, by what leaves are in; shape (nodes, bytes)."""
+    """Return for each node the cases in which it is possible, as bits, given the cases of the leaves; shape (nodes,
+    bytes).
+    """
     bits = np.empty((graph.nodes, -(-allowed.shape[1] // 8)), np.uint8)
     bits[: graph.n_leaves] = np.packbits(allowed, axis=1)
     for layer in graph.layers:
@@ -259,8 +261,8 @@ def _allowed_faults(found: Circuit, model: Model) -> list[str]:
 def zero_boxes(function: Function, dims: Sequence[int]) -> list[Box]:
     """Return where a function is 0, as boxes that do not overlap: sets of states, one for each variable of its scope.
 
-    States behind which the zeros are the same are one set; the variables are taken from the first to the last and the
-    other way round, whatever makes fewer boxes.
+    States with the same zeros behind them form one set. The variables are taken in both directions, and the direction
+    with fewer boxes is used.
 
     Raises
     ------
@@ -291,7 +293,7 @@ def zero_boxes(function: Function, dims: Sequence[int]) -> list[Box]:
 
 
 def _boxes(rows: Array, sizes: tuple[int, ...], inside: bool, most: int) -> list[Box] | None:
-    """Return boxes of what is listed, or of what is not; None if they are more; rows are distinct and in order."""
+    """Return boxes of the listed rows, or of the unlisted ones; None above the limit. Rows are distinct and sorted."""
     every = [np.ones(size, np.bool_) for size in sizes]
     cells = [*accumulate(reversed(sizes), mul, initial=1)][::-1]
     found: list[Box] = []
@@ -331,8 +333,9 @@ def _split(rows: Array, size: int, inside: bool) -> list[tuple[Array, Array]]:
 
 
 def _violations(graph: CircuitGraph, model: Model, zeros: list[tuple[int, list[Box]]], most: int) -> list[str]:
-    """Return which of some zeros of functions a circuit allows, one a function: each box of them is a case, of which a
-    node's bit says whether it is possible.
+    """Return which zeros of functions a circuit allows, at most one per function.
+
+    Each box of zeros is a case, and a node's bit tells whether it is possible there.
     """
     variables, states = graph.indicators
     boxes = [(f, box) for f, own in zeros for box in own]

@@ -87,7 +87,7 @@ def read_circuit(path: str | PathLike[str], memory: int | None = None) -> Circui
     Parameters
     ----------
     memory : int, optional
-        Bytes that the circuit, and the evaluation of one case, may take; by default most of what is free.
+        Byte limit of the circuit and of the evaluation of one case; by default most of the free memory.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def read_circuit(path: str | PathLike[str], memory: int | None = None) -> Circui
         return _read(told, parts, *arrays)
     except (BucketflowError, MemoryError):
         raise
-    except Exception as error:  # whatever a file makes of us that is none of ours
+    except Exception as error:  # any failure of reading a file that is not ours
         raise FormatError(str(path), None, "a circuit", f"{type(error).__name__}: {error}") from None
 
 
@@ -224,7 +224,7 @@ def _checked_parts(graph: CircuitGraph) -> Iterator[tuple[int, int]]:
 
 
 def _stands_behind(graph: CircuitGraph, first: int, stop: int) -> bool:
-    """Whether gates have children before them; of those in files, before their piece."""
+    """Return whether children come before their gates; for gates in files, before the gates' piece."""
     starts = graph.gates.starts[first : stop + 1]
     arities = np.diff(starts)
     if stop < first or (arities < 0).any():
@@ -254,7 +254,7 @@ def _mapped(path: Path, name: str, entries: Mapping[str, NpzEntry]) -> Array:
 
 
 def literal_weights(graph: CircuitGraph) -> dict[int, float]:
-    """Return what literals weigh: the parameters of a circuit, if all are of functions of one variable of two states.
+    """Return the weights of literals: the parameters of a circuit, if all belong to functions of one binary variable.
 
     Raises
     ------

@@ -54,19 +54,19 @@ def circuit(
 ) -> Circuit:
     """Compile a model to a smooth, deterministic, decomposable circuit.
 
-    From buckets: the tree of a sweep is gone up once with numbers of nodes in place of values: a product for each cell
-    of a join that is not zero, with the indicators of the states that are summed out, and a sum for each cell that
-    stays; equal ones of a bucket are one node (Chavira and Darwiche, IJCAI 2007). From a search, for models that are
-    clauses or mostly zero: what it does to count them, written out (Huang and Darwiche, JAIR 2007).
+    From buckets: one upward sweep over the tree computes node numbers instead of values. Each nonzero cell of a join
+    becomes a product with the indicators of the summed-out states, and each remaining cell becomes a sum. Equal nodes
+    of a bucket are merged (Chavira and Darwiche, IJCAI 2007). From a search, for models that consist of clauses or are
+    mostly zero: the trace of the counting search becomes the circuit (Huang and Darwiche, JAIR 2007).
 
     Parameters
     ----------
     model : Model, path or name of an example
         Of probabilities or potentials, clauses among them.
     evidence : mapping, path or None
-        Hard evidence that all evaluations have; what is impossible under it is left out of the circuit.
+        Hard evidence for all evaluations; assignments that contradict it are not in the circuit.
     method : {"auto", "buckets", "search"}
-        What it is made from; both take turns until one is through unless one is named.
+        Source of the circuit; by default both take turns until one completes it.
     report : callable, optional
         Told what it takes at most, in a sentence, where it is not made at once.
     out : path, optional
@@ -115,7 +115,7 @@ def load_circuit(path: str | PathLike[str], *, memory: int | str | None = None) 
     Parameters
     ----------
     memory : int or str, optional
-        For the circuit and its evaluation, in bytes or as ``"4GB"``; by default most of what is free.
+        Memory for the circuit and its evaluation, in bytes or as ``"4GB"``; by default most of the free memory.
 
     Raises
     ------
@@ -161,7 +161,7 @@ class Circuit:
     ----------
     graph : CircuitGraph
     origin : CircuitOrigin, optional
-        How it was made; None for one that was read.
+        The origin of the circuit; None if it was read from a file.
     memory : int, optional
         Bytes that evaluations may take beside the circuit, which limit how many cases are evaluated together.
     """
@@ -170,7 +170,7 @@ class Circuit:
         self.graph, self.origin, self._memory = graph, origin, memory
         self._there: dict[str, _Arrays] = {}
         known = graph.variables
-        # what reads cases and evidence of names and states
+        # a model that reads cases and evidence by names and states
         self.model = Model("markov", known.names, known.dims, known.labels, (), name=graph.source, hidden=known.hidden)
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """ln Z as a differentiable function of the logarithms of tables, in the operations of another framework.
 
-The steps of a plan are done in the framework itself, in logarithms, so that it differentiates them, as often as is
-asked, compiles them, and keeps its arrays where they are. The derivative by an entry's logarithm is the probability
-of its states, also where the entry is 0 (Darwiche, JACM 2003); the derivative by the entry is that over the entry.
+The framework itself runs the steps of a plan, in logarithms. It can therefore differentiate them repeatedly, compile
+them, and keep its arrays on its devices. The derivative by an entry's logarithm is the probability of its states, also
+if the entry is 0 (Darwiche, JACM 2003). The derivative by the entry is this probability divided by the entry.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _JOINS = 3
 
 
 class Framework(Protocol):
-    """What is needed of a framework, beside arithmetic on its arrays."""
+    """Operations needed from a framework, in addition to arithmetic on its arrays."""
 
     @property
     def rates(self) -> Rates:
@@ -56,7 +56,7 @@ class Framework(Protocol):
         ...
 
     def log_sum(self, logs: Any, axes: Sequence[int]) -> Any:
-        """Return logarithms of sums over some axes; of nothing but zeros -inf, whose derivatives are 0."""
+        """Return logarithms of sums over some axes; a sum of zeros gives -inf with derivatives 0."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class Framework(Protocol):
         ...
 
     def together(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
-        """Return what a function makes of the first arrays of all columns, of the second ones, and so on."""
+        """Return the results of a function for the first arrays of all columns, for the second arrays, and so on."""
         ...
 
     def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -105,7 +105,7 @@ class LogPartition:
         logs : sequence of arrays, optional
             Logarithms of a table for each function, an axis for each variable of its scope; by default the model's own.
         evidence : mapping of str to array, optional
-            Logarithms of likelihoods of a variable's states, in place of what it was made with.
+            Logarithms of likelihoods of a variable's states, replacing the original evidence.
         """
         return self._sum(self._tables(logs), self._findings(evidence))
 
@@ -163,7 +163,7 @@ class LogPartition:
         return joins_of(self.plan, together=self.framework.together_rates is not None)
 
     def _joined(self, join: EqualJoins, *tables: Any) -> Any:
-        """Add up logarithms of tables, and sum out what a join's output lacks."""
+        """Add up logarithms of tables, and sum out the variables that the join's output does not have."""
         spread = [
             self._spread(join, table, places, range(len(join.shape))) for places, table in self._absorbed(join, tables)
         ]
@@ -172,7 +172,9 @@ class LogPartition:
         return self.framework.log_sum(total, gone) if gone else total
 
     def _absorbed(self, join: EqualJoins, tables: Sequence[Any]) -> list[tuple[Places, Any]]:
-        """Add each table to one that has all of its variables: the way back sums the join for each that is left."""
+        """Add each table to a table with all its variables, because the way back sums the join once per remaining
+        table.
+        """
         found: list[tuple[Places, Any]] = []
         for places, table in zip(join.places, tables, strict=True):
             host = next((k for k, (own, _) in enumerate(found) if {*places} <= {*own}), None)
@@ -184,7 +186,7 @@ class LogPartition:
         return found
 
     def _spread(self, join: EqualJoins, table: Any, places: Places, wanted: Sequence[int]) -> Any:
-        """Return a table with an axis for each wanted variable, of one state for those that it lacks."""
+        """Return a table with one axis for each wanted variable, of length 1 for missing variables."""
         shape = [join.shape[place] if place in places else 1 for place in wanted]
         return self.framework.arranged(table, range(len(places)), shape)
 
@@ -198,18 +200,18 @@ class JoinInput(NamedTuple):
 
 @dataclass(frozen=True)
 class EqualJoins:
-    """Steps that need none of each other, and join tables of the same variables but for their names.
+    """Independent steps that join tables of the same shape.
 
     Parameters
     ----------
     nodes : list of int
         What they make.
     inputs : list of list of JoinInput
-        What each of them reads.
+        The inputs of each step.
     places : tuple of tuple of int
         Of each table that one reads the variables, by their places in the join, ascending; the widest table first.
     shape : tuple of int
-        Sizes of the join's variables, those that are kept first.
+        Sizes of the join's variables, kept variables first.
     kept : int
     """
 
@@ -289,7 +291,7 @@ def partition_in(
 
 
 def _bytes(plan: Plan, joins: list[EqualJoins]) -> int:
-    """Return what ln Z and its derivatives need: all tables twice, and the largest of the joins."""
+    """Return the bytes that ln Z and its derivatives need: all tables twice, and the largest joins."""
     kept = sum([step.lowered.out_cells for step in plan.up])
     return plan.leaf_bytes + SUM_PRODUCT.itemsize * (2 * kept + _JOINS * max([each.cells for each in joins], default=0))
 

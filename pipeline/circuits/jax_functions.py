@@ -19,8 +19,8 @@ from .differentiable import LogPartition, partition_in
 def log_partition(model: GivenModel, *, evidence: Findings = None, **options: Unpack[Keywords]) -> LogPartition:
     """Return ln Z of a model, or ln P(evidence), as a function of the logarithms of its tables, for JAX.
 
-    ``jax.grad``, ``jax.jit``, ``jax.vmap`` and their like take it. Numbers have JAX's precision, of which the default
-    is float32: ``jax.config.update("jax_enable_x64", True)`` before gives float64.
+    ``jax.grad``, ``jax.jit``, ``jax.vmap`` and similar functions accept it. Numbers have JAX's precision, float32 by
+    default; call ``jax.config.update("jax_enable_x64", True)`` before for float64.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class _Jax:
         return Rates(cells, cells, step_seconds=policy.device_launch_seconds)
 
     def together(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
-        """Return what a function makes of each row, all of them as one operation."""
+        """Return the results of a function for each row, computed as one operation."""
         if len(columns[0]) == 1:
             return [function(*[column[0] for column in columns])]
         return list(self.jax.vmap(function)(*map(self.np.stack, columns)))

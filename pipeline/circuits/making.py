@@ -1,4 +1,4 @@
-"""How a circuit is made: from buckets or from a search, which take turns until one of them is through."""
+"""Building a circuit: from buckets or from a search, which take turns until one of them completes it."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ CircuitMethod = Literal["auto", "buckets", "search"]
 
 @dataclass(frozen=True)
 class CircuitOrigin:
-    """What a circuit was made from, and what was known of it before.
+    """The source of a circuit, and its predicted costs.
 
     Parameters
     ----------
     method : {"buckets", "search"}
     most_bytes : int
-        What all cells of the buckets would take.
+        Predicted bytes and seconds for all cells of the buckets.
     most_seconds : float
         How long they would take, on a nominal core.
     decisions : int
@@ -53,7 +53,7 @@ class CircuitOrigin:
 
 
 def price(most_bytes: int, most_seconds: float) -> str:
-    """Say what the cells of buckets would take."""
+    """Return a text about the costs of the buckets' cells."""
     return f"dense buckets would take {format_bytes(most_bytes)} and {most_seconds:.3g} s"
 
 
@@ -65,7 +65,7 @@ def made_circuit(
     report: Callable[[str], None] | None,
     folder: Path | None = None,
 ) -> tuple[CircuitGraph, CircuitOrigin]:
-    """Make a circuit: buckets and a search have turns of which each is twice as long as the last.
+    """Build a circuit: buckets and a search take turns, each twice as long as the last.
 
     So neither takes longer than four times what it takes alone. Turns end by nominal seconds, not by a clock: the
     circuit is the same on any machine.
@@ -88,7 +88,7 @@ def made_circuit(
     ModelError
         If the search is asked for a model that makes too many clauses.
     BudgetError
-        If the circuit does not fit memory, whatever it is made from.
+        If the circuit does not fit in memory from any source.
     """
     every = range(len(model.dims))
     linked = with_links(model, CircuitPolicy.current().wide_cells)

@@ -50,7 +50,7 @@ class _NnfDraft:
         self.nodes.append((words[0] == "O", children))
 
     def fail(self, line: int, expected: str, words: Sequence[str]) -> FormatError:
-        """Return what is wrong with a line."""
+        """Return the error for a line."""
         return FormatError(self.path, line, expected, repr(shorten(" ".join(words))))
 
     def _numbers(self, line: int, words: Sequence[str]) -> list[int]:

@@ -20,7 +20,7 @@ def log_partition(
 ) -> LogPartition:
     """Return ln Z of a model, or ln P(evidence), as a function of the logarithms of its tables, for PyTorch.
 
-    What is derived has ``requires_grad``, and lives on ``device``. Numbers are float64.
+    The result has ``requires_grad`` for derived inputs, and lives on ``device``. Numbers are float64.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class _Torch:
         """Steps are done one after the other."""
 
     def together(self, function: Callable[..., Any], columns: Sequence[Sequence[Any]]) -> list[Any]:
-        """Return what a function makes of each row."""
+        """Return the results of a function for each row."""
         return [function(*row) for row in zip(*columns, strict=True)]
 
     def array(self, values: Any) -> Any:

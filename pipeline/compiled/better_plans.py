@@ -1,8 +1,8 @@
 """Better plans for a compiled model: searched for in a thread beside its answers, taken once they have paid.
 
-A tree is planned in proportion to one propagation; of a compiled model there may be thousands. So the search goes on
-beside them for as long as they took themselves (who does not know how often something is asked for is never far from
-the best by that: Karlin, Manasse, Rudolph and Sleator 1988, Competitive snoopy caching).
+A tree is planned in proportion to one propagation, but a compiled model may run thousands. The search therefore
+continues beside the propagations, for as long as they took themselves. Without knowing the number of future requests,
+this rule is never far from the best choice (Karlin, Manasse, Rudolph and Sleator 1988, Competitive snoopy caching).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .compiled_policy import CompiledPolicy
 
 @dataclass(frozen=True)
 class FoundPlan:
-    """What a search found.
+    """The result of a search.
 
     Parameters
     ----------
@@ -41,7 +41,10 @@ class FoundPlan:
 
 
 Find = Callable[[float, Stop], FoundPlan | None]
-"""Search for a plan in about so many seconds, or until it is told to end; None where nothing can be searched for."""
+"""Searches for a plan for about the given seconds, or until its second argument returns True.
+
+Returns None if no search is possible.
+"""
 
 
 def propagation_seconds(plan: Plan) -> float:
@@ -51,9 +54,9 @@ def propagation_seconds(plan: Plan) -> float:
 
 
 class BetterPlans:
-    """What looks for a better plan of a compiled model, and knows when it has paid.
+    """The search for better plans of a compiled model, with the account of whether it has paid.
 
-    Seconds of propagations are priced, not measured: when a plan is taken follows from what was asked alone.
+    Seconds of propagations are priced, not measured, so that the time of a plan change depends only on the requests.
 
     Parameters
     ----------
@@ -99,7 +102,7 @@ class BetterPlans:
         return found.plan
 
     def wait(self) -> None:
-        """Wait until no search runs; what it found is looked at after the next propagation."""
+        """Wait until no search runs; its result is taken over after the next propagation."""
         if self._racer is not None:
             self._racer.ended.wait()
 
@@ -123,7 +126,7 @@ class BetterPlans:
         weakref.finalize(self, self._racer.close)
 
     def _collect(self, plan: Plan, each: float) -> None:
-        """Look at what a search found; one that failed is said, and is the last one."""
+        """Take over the result of a search. A failed search is reported, and is the last one."""
         racer, self._racer = self._racer, None
         assert racer is not None
         try:
@@ -141,7 +144,7 @@ class BetterPlans:
 
 
 def searches_of(planner: Planner, memory_bytes: int) -> BetterPlans | None:
-    """Return what searches for better plans; None where order, tree or time of the search were asked for."""
+    """Return the search for better plans; None if an order, a tree or a search time was requested."""
     options = planner.options
     if options.device or options.order_seconds is not None or options.tree != "refined":
         return None
@@ -149,7 +152,7 @@ def searches_of(planner: Planner, memory_bytes: int) -> BetterPlans | None:
         return None
 
     def find(seconds: float, stop: Stop) -> FoundPlan | None:
-        """Search as long as was asked, for trees of which none has to be compiled for."""
+        """Search for ``seconds``, among trees that need no compilation."""
         if not loops_are_ready():
             return None
         begin = thread_time()

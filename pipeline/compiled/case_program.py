@@ -46,7 +46,7 @@ class Observation:
 
 @dataclass(frozen=True, eq=False)
 class BatchProgram:
-    """What a worker needs to answer any block of cases.
+    """Data that a worker needs to answer any block of cases.
 
     Parameters
     ----------
@@ -167,8 +167,8 @@ class BatchProgram:
 
 @dataclass(frozen=True)
 class BlockAnswer:
-    """What a block found, over the remaining states: ln of the totals, posteriors (cells, cases), and the
-    cases that have to be computed alone.
+    """Results of a block over the remaining states: ln of the totals, posteriors of shape (cells, cases), and the cases
+    that must be computed alone.
     """
 
     totals: Array
@@ -184,7 +184,7 @@ def batch_program(
     targets: Sequence[Target],
     compiled: bool,
 ) -> BatchProgram:
-    """Split the steps into those that a case can change and the others, whose tables are in ``tables``."""
+    """Split the steps into steps that a case can change, and the other steps, whose tables are in ``tables``."""
     varying = {o.leaf for o in observations}
     for step in plan.steps:
         if not varying.isdisjoint(step.inputs):
@@ -214,7 +214,7 @@ def observing(program: BatchProgram, memory_bytes: int, threads: int) -> BatchPr
 
 
 def block_size(program: BatchProgram, memory_bytes: int, threads: int) -> int:
-    """Choose how many cases are answered at once, by so many threads."""
+    """Return the number of cases answered together with ``threads`` threads."""
     policy = CompiledPolicy.current()
     if program.observed is not None:
         answers = 2 * SUM_PRODUCT.itemsize * (program.observed.ends[-1] + len(program.plan.tree.dims))

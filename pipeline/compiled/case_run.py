@@ -49,7 +49,7 @@ def answered_cases(
     variables: Sequence[int],
     **options: Unpack[Where],
 ) -> CaseMarginals:
-    """Return what `answer_cases` yields as one; blocks are written where they belong as they come."""
+    """Return the results of `answer_cases` as one; blocks are written into place as they come."""
     whole = unanswered(compiled.model, variables, cases.count)
     if cases.count:
         for block in _answers(compiled, findings, cases, variables, whole, options):
@@ -67,8 +67,8 @@ def answer_cases(
 ) -> Iterator[CaseMarginals]:
     """Yield the posteriors block by block, in order.
 
-    Findings hold in every case, except those on variables that the cases observe; those of the compiled model may be
-    changed meanwhile.
+    Findings hold in every case, except findings on variables that the cases observe. The findings of the compiled model
+    may be changed meanwhile.
     """
     return (block.answers for block in _answers(compiled, findings, cases, variables, None, options))
 
@@ -89,7 +89,7 @@ def _answers(
     runner = _Runner(compiled, others, tuple(variables), cases, whole)
     if compiled.device is not None:
         where = chosen if chosen.asked.gpus is not None else Resources(compiled.options)
-        with compiled.lock:  # what answers many cases is made for one caller at a time
+        with compiled.lock:  # the answerer of many cases serves one caller at a time
             spread = compiled.device.answers(cases, others, runner.targets, where)
         yield from map(runner.completed, spread(runner.dressed))
         return
@@ -113,7 +113,7 @@ def _pool(resources: Resources, blocks: int) -> AbstractContextManager[Pool]:
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Some cases, what was found of them, and which are left to be computed alone."""
+    """Some cases, their results, and the cases to be computed alone."""
 
     cases: Cases
     answers: CaseMarginals
@@ -216,7 +216,8 @@ class _Runner:
         return block
 
     def _constants(self, block: Cases) -> Array:
-        """ln of what stands outside the tree: constants, variables without functions, scales of likelihoods."""
+        """Return ln of the factors outside the tree: constants, variables without functions, and scales of likelihoods.
+        """
         skeleton = self.compiled.skeleton
         assert skeleton.fixed is not None
         total = np.full(block.count, skeleton.fixed)
@@ -248,7 +249,9 @@ class _Runner:
         return table
 
     def _by_state(self, variable: int) -> _ByState:
-        """Return what observing each state of a variable outside the tree gives; -1, for none, is the last one."""
+        """Return the effect of observing each state of a variable outside the tree; the last entry is for no
+        observation (-1).
+        """
         if variable not in self._outside:
             states, dim = self.network.domains[variable], self.model.dims[variable]
             found = case_likelihoods(np.r_[np.arange(dim), -1], states)

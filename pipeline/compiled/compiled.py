@@ -51,10 +51,10 @@ def compile_model(
     progress : bool
         Whether to draw, on a terminal or in a notebook, that it is read and planned.
     **options
-        ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`;
-        with ``gpus`` every answer is a full propagation on a GPU, whose tables ``gpu_memory`` or ``memory`` limits
-        then, and batches of cases are spread over all of them. Those of ``scheduler`` or ``client`` answer batches
-        only, single questions are left to this machine's CPU.
+        ``memory``, ``order``, ``order_time``, ``tree``, ``seed`` and ``threads``, as in :func:`bucketflow.solve`. With
+        ``gpus``, every answer is a full propagation on a GPU with a memory limit of ``gpu_memory`` or ``memory``, and
+        batches of cases are spread over all GPUs. GPUs of ``scheduler`` or ``client`` answer batches only; this
+        machine's CPU answers single queries.
 
     Raises
     ------
@@ -188,7 +188,7 @@ class Compiled(ShortDir, InformedState):
 
     @checks_keywords
     def marginals_batch(self, cases: Any, variables: Names = "all", **options: Unpack[Where]) -> CaseMarginals:
-        """Return the posteriors of many cases at once, all in the same sweeps.
+        """Return the posteriors of many cases, computed together in the same sweeps.
 
         Parameters
         ----------

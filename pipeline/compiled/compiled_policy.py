@@ -1,4 +1,4 @@
-"""What is tuned of compiled models: blocks of cases, on this machine and on devices. Pure."""
+"""Tuned numbers of compiled models: blocks of cases, on this machine and on devices. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...tasks.steps.policy import Policy
 
 @dataclass(frozen=True)
 class CompiledPolicy(Policy):
-    """Numbers of compiled models; those of devices are measured with ``tests/bench/gpu_marginals.py``.
+    """Numbers of compiled models; numbers of devices are measured with ``tests/bench/gpu_marginals.py``.
 
     Parameters
     ----------
@@ -22,22 +22,22 @@ class CompiledPolicy(Policy):
         Cells of a batch, over the compiled tree, from which cases of observed states have trees of their own; the loop
         for that takes some seconds to compile, once.
     observed_saving : int
-        How many times fewer cells such a tree has, at least: each is visited as often in several passes. Other cases
-        are answered alone over the compiled tree.
+        Minimum ratio of cells between the compiled tree and this tree, because each cell is visited by several passes.
+        Other cases are answered alone over the compiled tree.
     least_observed_cells : int
         Entries that the tables of a case may have all the same.
     observed_block_cases : int
-        Such cases of a block, for each thread: few enough that an interruption is heard soon, and that a cluster has
-        something for every worker.
+        Number of these cases in a block per thread: few enough that an interruption is noticed soon, and that a cluster
+        has work for every worker.
     observed_variables : int
         Most variables of a model whose cases have trees of their own: finding an order takes their square.
     device_cases : int
         Cases at once on a device: enough for every step to fill it, and few enough that their tables are soon
         allocated.
     device_bytes : int
-        Most bytes of the tables of these cases.
+        Maximum bytes of the tables of these cases.
     device_blocks : int
-        Blocks for each of several devices, so that all end together.
+        Blocks per device with several devices, so that all end at about the same time.
     device_block_seconds : float
         Shortest block, beside its way to a worker and back.
     device_factors_per_second : float
@@ -51,18 +51,18 @@ class CompiledPolicy(Policy):
         Seconds that further devices take to be used for the first time, about: 2,000 cases of munin3 took 0.46 s on one
         H200, and 0.72 where three more were started for them, which compute a quarter each.
     device_reading_seconds : float
-        What Python takes to name and place the answer of a variable in a block; devices share the interpreter.
+        Seconds that Python takes to name and place the answer of a variable in a block; devices share the interpreter.
     joint_states : int
-        Most states of a joint that was not compiled in, each of which is a case or an entry of one.
+        Maximum states of a joint that was not compiled in; each state is a case or an entry of a case.
     compiler_cells : int
         Cells from which loops are compiled at once: a compiled model is asked again and again.
     loading_seconds : float
         Seconds of computing after which compiled loops are loaded for small models too.
     searching_seconds : float
-        Once propagations were predicted to take so long, a better tree is searched for beside them, for as long,
+        After propagations with this predicted total time, a better tree is searched for beside them, for the same time,
     searching_growth, longest_search_seconds : float
-        again whenever they took so many times as long, until a search took this long. With 3 s trees of barley, link
-        and pigs are 2 to 3 times as fast as the first ones.
+        again whenever the total has grown by this factor, until a search took this long. On large networks, the better
+        trees are 2 to 3 times faster.
     least_saved : float
         A plan that saves a smaller share of a propagation is left alone.
     """

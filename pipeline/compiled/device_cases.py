@@ -40,14 +40,14 @@ from .compiled_policy import CompiledPolicy
 Array = NDArray[Any]
 T = TypeVar("T")
 Read = Callable[[Cases, BlockAnswer | None], T]
-"""What a block of cases becomes, given what answers it; None where the CPU has to."""
+"""Converts a block of cases with its answer; the answer is None if the CPU must compute it."""
 
 LEAST_LOG: Final = FINDING_EXPONENT * math.log(2)
-"""ln of the least likelihood of which a device proves that products stay in the range of doubles."""
+"""ln of the least likelihood for which a device proves that products stay in the range of doubles."""
 
 
 class CaseProgram:
-    """What answers blocks of cases on the device of whichever process is asked; only the program travels.
+    """Answers blocks of cases on the device of the present process; only the program is sent.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class CaseProgram:
     leaves : DeviceLeaves
         Without findings.
     targets : sequence of Target
-        What the program answers.
+        The targets that the program answers.
     memory_bytes : int
         Budget on the device.
     """
@@ -94,7 +94,8 @@ class CaseProgram:
         return cases * self.program.records.factors / CompiledPolicy.current().device_factors_per_second
 
     def devices(self, cases: int, most: int, begun: int) -> int:
-        """Return on how many devices of this process some cases are predicted to be done first, of so many at most.
+        """Return the number of this process's devices, at most ``most``, with which some cases are predicted to end
+        first.
 
         Parameters
         ----------
@@ -112,7 +113,7 @@ class CaseProgram:
 
     @property
     def _reading_seconds(self) -> float:
-        """What naming the answers of a block takes, of which threads do one at a time."""
+        """Seconds to name the answers of a block; threads do this one at a time."""
         return CompiledPolicy.current().device_reading_seconds * len(self._targets)
 
     def spread(self, cases: Cases, common: Array, pool: Pool, read: Read[T]) -> Iterator[T]:
@@ -125,7 +126,7 @@ class CaseProgram:
             Likelihoods that hold in every case.
         pool : Pool
         read : callable
-            What a block becomes; threads that have devices here do that, too.
+            Converts a block's answer; threads with devices in this process do this too.
         """
         devices = pool.devices if isinstance(pool, DeviceThreads) else pool.width
         blocks = [cases.part(*bounds) for bounds in ranges(cases.count, self._block_size(cases.count, devices))]
@@ -189,14 +190,15 @@ class CaseProgram:
         return BlockAnswer(numbers[:, -2] + self.program.log_scale, beliefs, alone | (numbers[:, -1] != 0.0))
 
     def _columns(self, block: Cases) -> tuple[tuple[list[int], Array], dict[int, Array], Array]:
-        """Return what the cases observe of local variables, and the cases whose likelihoods span too much."""
+        """Return the observations of local variables in the cases, and the cases with a too large range of likelihoods.
+        """
         here = {v: column for v, column in block.columns.items() if v in self._variables}
         hard = [v for v, column in here.items() if column.ndim == 1]
         states = np.array([here[v] for v in hard], dtype=np.int32).reshape(len(hard), block.count)
         for row, v in zip(states, hard, strict=True):
             _, domain, dim = self._variables[v]
             if len(domain) < dim:
-                # a state that the model excludes is none of the remaining ones; the last entry is that of -1
+                # an excluded state of the model is not among the remaining states; the last entry belongs to -1
                 number = np.full(dim + 1, -2, dtype=np.int32)
                 number[domain] = np.arange(len(domain))
                 number[-1] = -1
@@ -286,11 +288,11 @@ class GpuPropagation:
     def answers(
         self, cases: Cases, findings: Mapping[int, Array], targets: Sequence[Target], resources: Resources
     ) -> Callable[[Read[T]], Iterator[T]]:
-        """Return what answers many cases block by block, in their order, and turns each block into something.
+        """Return a function that answers many cases block by block, in order, and converts each block.
 
-        The answer of a block is None where the CPU has to. Blocks are tasks on the GPU workers of a running cluster,
-        or of threads for each GPU here; those that were not used so far are where the answer takes longer than their
-        start. Every case is computed by the same sums wherever its block goes.
+        The answer of a block is None if the CPU must compute it. Blocks are tasks on the GPU workers of a running
+        cluster, or of threads for each GPU here; unused GPUs are started if the answer takes longer than their start.
+        Every case is computed by the same sums on any device.
 
         Parameters
         ----------
@@ -339,8 +341,8 @@ class GpuPropagation:
         return self._other[1]
 
     def _likelihoods(self, findings: Mapping[int, Array]) -> tuple[Array | None, float]:
-        """Return the likelihoods of all variables side by side, each with maximum 1, and ln of what was taken out;
-        None where the CPU has to answer.
+        """Return the likelihoods of all variables, concatenated and each with maximum 1, and ln of the removed scale;
+        None if the CPU must answer.
         """
         if not self._leaves.natural:
             return None, 0.0

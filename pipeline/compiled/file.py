@@ -47,13 +47,13 @@ _OPTIONS = ("memory", "seed", "threads")
 
 @dataclass(frozen=True)
 class Saved:
-    """What a file holds of a compiled model.
+    """The content of a compiled model's file.
 
     Parameters
     ----------
     skeleton : Skeleton
     options : Options
-        Of which the file keeps those that still matter.
+        Tables; the file keeps only the tables that are still valid.
     findings : mapping of int to ndarray
         Likelihoods by variable.
     tables : mapping of int to Scaled
@@ -72,7 +72,7 @@ def save_compiled(saved: Saved, path: str | PathLike[str]) -> None:
     Raises
     ------
     ModelError
-        If the file cannot be written; one that was there before stays as it was.
+        If the file cannot be written. An existing file then stays unchanged.
     """
     skeleton, findings, tables = saved.skeleton, saved.findings, saved.tables
     header = {
@@ -100,7 +100,7 @@ def save_compiled(saved: Saved, path: str | PathLike[str]) -> None:
 
 
 def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> T:
-    """Read what :func:`save_compiled` wrote and return what ``restored`` makes of it.
+    """Read a file of :func:`save_compiled`, and return the result of ``restored`` for its content.
 
     Raises
     ------
@@ -121,12 +121,12 @@ def load_compiled(path: str | PathLike[str], restored: Callable[[Saved], T]) -> 
         raise
     except _SealError as error:
         raise FormatError(str(path), None, "a compiled model", str(error)) from None
-    except Exception as error:  # whatever a file makes of us that has its checksum right
+    except Exception as error:  # any failure of reading content with a correct checksum
         raise FormatError(str(path), None, "a compiled model", f"{type(error).__name__}: {error}") from None
 
 
 class _SealError(Exception):
-    """A file without the checksum of what it holds."""
+    """A file without the checksum of its content."""
 
 
 def _seal(path: Path) -> None:

@@ -1,7 +1,7 @@
 """Joints of any variables of a compiled model, and what they say: entropy, conditionals, value of information.
 
-The joint of a set takes a batch of cases: every joint state of all of its variables but one is a case, whose
-probability is the joint's, and whose posterior of the one left says how that is divided.
+The joint of a set needs a batch of cases. Every joint state of all its variables except one is a case. The probability
+of the case and the posterior of the remaining variable give the joint.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Conflict:
     Parameters
     ----------
     log10 : float
-        log10 of the product of the findings' own probabilities over that of all together: above 0 they are less
-        probable together than if they were independent. Infinite if they exclude each other.
+        log10 of the product of the findings' single probabilities over their joint probability. A value above 0 means
+        that the findings are less probable together than if they were independent. Infinite if they exclude each other.
     findings : dict of str to float
         log10 of the probability of each by itself.
     log10_evidence : float
@@ -49,16 +49,17 @@ class Conflict:
 
 @dataclass(frozen=True)
 class FindingRelevance:
-    """What one finding does to the posterior of a variable (Suermondt and Cooper, 1993; Jensen 2001, section 6).
+    """The effect of one finding on the posterior of a variable (Suermondt and Cooper, 1993; Jensen 2001, section 6).
 
     Parameters
     ----------
     finding : str
         Its variable.
     omitted_bits : float
-        Divergence of the posterior without it from that of all findings: what leaving it out would cost.
+        Divergence caused by removing the finding: of the posterior without it from the posterior with all findings.
     alone_bits : float
-        Divergence of the posterior without any finding from that of this one.
+        Divergence caused by the finding alone: of the posterior without findings from the posterior with only this
+        finding.
     """
 
     finding: str
@@ -115,7 +116,7 @@ class InformedState(CompiledState):
         if not listed:
             raise ModelError("a conditional table needs at least one variable")
         logs, posteriors, last = self._joint_parts(self._variables([*wanted, *listed]), len(wanted))
-        # Each row is scaled by itself: what is given may be less probable than the least number.
+        # Each row is scaled by itself, because the condition may be less probable than the least float.
         tops = logs.max(axis=tuple(range(len(wanted), logs.ndim)), keepdims=True)
         weights = 10.0 ** (logs - np.where(tops == -math.inf, 0.0, tops))
         return conditional_table(np.moveaxis(weights[..., None] * posteriors, -1, last), len(wanted))
@@ -127,7 +128,10 @@ class InformedState(CompiledState):
 
     @one_at_a_time
     def mutual_information(self, first: Sequence[str], second: Sequence[str], given: Sequence[str] = ()) -> float:
-        """Return what two sets of variables say of each other, given a third and the findings, in bits: I(A; B | C)."""
+        """Return the mutual information of two sets of variables given a third set and the findings, in bits:
+
+        I(A; B | C).
+        """
         sets = [named_variables(names) for names in (first, second, given)]
         table = self._joint([name for names in sets for name in names])
         ends = np.cumsum([0, *map(len, sets)]).tolist()
@@ -158,7 +162,7 @@ class InformedState(CompiledState):
 
     @one_at_a_time
     def relevant_findings(self, name: str) -> list[FindingRelevance]:
-        """Return what each present finding does to the posterior of a variable, those first that matter most.
+        """Return the effect of each present finding on the posterior of a variable, the largest effects first.
 
         Each is left out once, and holds alone once, as cases of one batch.
 
@@ -254,9 +258,9 @@ class InformedState(CompiledState):
         return variables
 
     def _cases(self, chosen: Sequence[int], asked: Sequence[int]) -> CaseMarginals:
-        """Answer a case for each joint state of some variables, the last of which varies fastest.
+        """Answer one case for each joint state of some variables, with the last variable varying fastest.
 
-        What is known of these variables holds too: it is their likelihood in each case.
+        Findings on these variables also hold: they are likelihoods in each case.
         """
         dims = [self.model.dims[v] for v in chosen]
         places = np.indices(dims).reshape(len(dims), -1) if dims else np.zeros((0, 1), np.intp)

@@ -67,9 +67,9 @@ def one_at_a_time(
 class CompiledState:
     """A model with its tree, plan and messages, one question at a time.
 
-    An exception, Ctrl-C for one, may leave the tables half changed. So they count as unsound from before a change
-    (:meth:`_tables_under`) until all of it is done, which nothing reaches that was raised; and unsound tables are
-    forgotten before they are used again. Whatever else changes is replaced whole.
+    An exception, for example Ctrl-C, may leave the tables half changed. The tables therefore count as unsound from
+    before a change (:meth:`_tables_under`) until it is complete, which an exception prevents. Unsound tables are
+    discarded before the next use. All other changes replace whole objects.
 
     Attributes
     ----------
@@ -229,7 +229,7 @@ class CompiledState:
         return self._marginals([model.names[v] for v in variables], {**findings, **vectors})
 
     def turn_to_better(self) -> None:
-        """Take the plan that was found to be better, with tables of its own; whoever calls holds the lock.
+        """Switch to the better plan, with its own tables; the caller holds the lock.
 
         An exception that comes in between leaves it to be taken whole by the next question.
         """
@@ -240,7 +240,7 @@ class CompiledState:
             self._next, self._sound = None, True
 
     def _look_for_better(self, steps_run: int) -> None:
-        """Enter what was computed for an answer, and make what a better plan needs, if there is one."""
+        """Record the work of an answer, and build the tables of a better plan, if there is one."""
         if self.better is None or self._tables is None or self.plan is None:
             return
         plan = self.better.after(self.plan, steps_run)
@@ -325,7 +325,7 @@ class CompiledState:
             self._tables.restore(tables.current())
 
     def _enter(self, findings: Mapping[int, Array]) -> None:
-        """Rebuild the leaves whose findings are not those that were entered before."""
+        """Rebuild the leaves with findings that differ from the entered ones."""
         if findings is self._entered or self._tables is None:
             return
         before, local = self._entered, self.skeleton.network.local
@@ -347,7 +347,7 @@ class CompiledState:
 
 
 def _again(kind: type[State], skeleton: Skeleton, options: Options, findings: Mapping[int, Array]) -> State:
-    """Return a compiled model with findings, of which no message is there yet."""
+    """Return a compiled model with findings and without messages."""
     found = kind(skeleton, options)
     found.findings = findings
     return found
@@ -366,7 +366,7 @@ def kept_steps(
     compiled: bool,
     threads: int = 1,
 ) -> KeptTables:
-    """Keep all tables of some steps, of which only the first keep their scale."""
+    """Keep all tables of some steps; only the first ``scaled_steps`` keep their scale."""
     if compiled and not unknown_numba():
         from ...tasks.incremental.packed import Packed
 

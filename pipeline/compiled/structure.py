@@ -1,4 +1,4 @@
-"""What of a compiled model no evidence changes: the network, the plan, where findings go."""
+"""The parts of a compiled model that evidence does not change: the network, the plan, and the places of findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..trees.tree import Target
 
 @dataclass(frozen=True)
 class Skeleton:
-    """What of a compiled model no evidence changes.
+    """The parts of a compiled model that evidence does not change.
 
     Parameters
     ----------
@@ -49,12 +49,12 @@ class Skeleton:
 
     @cached_property
     def targets(self) -> list[Target]:
-        """What is read from the tables for everything that was compiled in."""
+        """Return the targets to read from the tables for everything compiled in."""
         return local_targets(self.network, self.asked)
 
     @cached_property
     def hosts(self) -> dict[int, int]:
-        """For each local variable the smallest leaf that has it: the one that takes its evidence."""
+        """For each local variable, the smallest leaf that contains it; this leaf takes its evidence."""
         network = self.network
         cells = [math.prod(network.dims[v] for v in scope) for scope in network.scopes]
         hosts: dict[int, int] = {}
@@ -82,7 +82,7 @@ def skeleton_of(model: Model, joint: Iterable[Names], families: bool, options: O
 
 
 def network_of(model: Model, asked: BeliefRequest) -> Network:
-    """Reduce a model without evidence to what is kept for all answers."""
+    """Return the network of a model without evidence that serves all answers."""
     question = Question(model, "marginals", asked=asked)
     return question.chained.reduced[0]
 

@@ -41,7 +41,7 @@ class KeptValues:
 
 
 def only(states: States) -> KeptValues:
-    """Return what restores these states where no variable was kept."""
+    """Return an object that restores these states when no variable was kept."""
     values, none = np.array(states, np.int64), np.empty(0, np.int64)
     return KeptValues(values, none, values, np.arange(len(values) + 1))
 
@@ -81,7 +81,10 @@ def _keep_cheapest(flat: Flat, keep: np.ndarray) -> None:
 
 
 def _rebuild(problem: NetworkProblem, values: Integers, first: Integers, unary: Costs) -> None:
-    """Restrict all functions to the values kept; those of no variable or one go to the constant and the unary costs."""
+    """Restrict all functions to the kept values.
+
+    Functions without variables go to the constant, and functions of one variable to the unary costs.
+    """
     from ...tasks.networks.flat import chosen_parts, flatten, offsets, parts, restrict
 
     flat, counts = problem.flat, np.diff(first)
@@ -104,7 +107,7 @@ def _rebuild(problem: NetworkProblem, values: Integers, first: Integers, unary: 
 
 
 def _fold(problem: NetworkProblem) -> None:
-    """Add functions to those that contain them, and drop those that are constant."""
+    """Add functions to functions that contain their scope, and drop constant functions."""
     from ...tasks.networks.flat import fold_contained, selected
 
     flat, problem.folded = problem.flat, True

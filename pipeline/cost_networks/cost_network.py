@@ -1,8 +1,8 @@
-"""A network of integer costs in float64: what bounds, diagrams, rows and searches work on.
+"""A network of integer costs in float64: the input of bounds, diagrams, rows and searches.
 
-float64 holds integers up to 2**53 exactly and has an infinity for what is forbidden, so that kernels need no test for
-overflow and every bound is a sum of integers: a proof. Costs of a cost network are taken as they are; energies
-``-ln p`` are rounded down to multiples of a unit that is finer than their own rounding errors.
+float64 holds integers up to 2**53 exactly, and has an infinity for forbidden entries. Kernels therefore need no test
+for overflow, and every bound is a sum of integers: a proof. Costs of a cost network are used unchanged. Energies ``-ln
+p`` are rounded down to multiples of a unit that is finer than their own rounding errors.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ States = tuple[int, ...]
 Restore = Callable[[States], States]
 """Turns states of a smaller network's variables into states of the variables it was made from."""
 
-#: Preparation has the network's tables so many times, 8 bytes a cell.
+#: Number of copies of the network's tables during preparation, at 8 bytes per cell.
 COPIES = 8
 #: Totals stay below this, so that a few of them still add up exactly.
 LARGEST = 1 << 50
@@ -95,7 +95,7 @@ class CostNetwork:
 
     @cached_property
     def totals(self) -> Totals:
-        """What totals there can be: tables add multiples of a common divisor to their least entries."""
+        """Return the possible totals: tables add multiples of a common divisor to their least entries."""
         step = 0
         for entries in (CostNetworkPolicy.current().glance_entries, None):
             for table in self.tables:
@@ -112,7 +112,7 @@ class CostNetwork:
         return self.constant + ordered_sum(float(t.costs[tuple([states[v] for v in t.scope])]) for t in self.tables)
 
     def restored(self, states: States) -> States:
-        """Turn states of these variables into states of the variables of the first network."""
+        """Turn states of the present variables into states of the first network's variables."""
         for restore in reversed(self.made):
             states = restore(states)
         return states
@@ -126,7 +126,7 @@ class CostNetwork:
 
 @dataclass(frozen=True)
 class Units:
-    """What the integers of a cost network mean: a total ``t`` stands for costs near ``base + unit * t``.
+    """The meaning of a cost network's integers: a total ``t`` stands for costs near ``base + unit * t``.
 
     Parameters
     ----------
@@ -164,7 +164,7 @@ class Units:
 
 
 def _common_divisor(divisor: int, costs: Costs, entries: int | None) -> int:
-    """Return the greatest number that divides ``divisor`` and what so many entries have above the least."""
+    """Return the greatest divisor of ``divisor`` and of the differences of ``entries`` entries from the least."""
     some = costs.reshape(-1)[:entries]
     left = some[np.isfinite(some)] - costs.min(initial=math.inf)
     while left.size and divisor != 1:

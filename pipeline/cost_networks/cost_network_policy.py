@@ -1,4 +1,4 @@
-"""What is tuned of cost networks, listed once. Pure."""
+"""Tuned numbers of cost networks. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class CostNetworkPolicy(Policy):
     Parameters
     ----------
     glance_entries : int
-        So many entries of each table are looked at before all of them for what they have in common.
+        Entries of each table that are examined first, before all entries, for a common divisor.
     joined_small_cells : int
-        Tables of variables of two neighbours may become larger than what they replace, up to so many cells.
+        Tables of variables with two neighbours may exceed the tables that they replace, up to this many cells.
     joined_cells : int
         No joined table is larger.
     rounds : int
@@ -31,7 +31,7 @@ class CostNetworkPolicy(Policy):
         Sweeps between two looks at the clock; even, so that the last one went backwards. Fewer where they touch more
         cells together.
     stalled_share : float
-        Sweeps that raise the bound by less than this part of what all did are the last.
+        Sweeps that raise the bound by less than this fraction of the total rise are the last.
     """
 
     glance_entries: int = 1 << 10

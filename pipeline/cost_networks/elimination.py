@@ -25,8 +25,8 @@ class Best:
     Parameters
     ----------
     choices : tuple
-        In the order of elimination: the variable, those that its best state depends on, and that state for each of
-        their states.
+        In the order of elimination: the variable, the variables that its best state depends on, and the best state for
+        each of their states.
     """
 
     choices: tuple[tuple[int, tuple[int, ...], NDArray[np.unsignedinteger[Any]]], ...]
@@ -39,7 +39,7 @@ class Best:
 
 
 class FunctionStore:
-    """Functions by number while variables are eliminated; tables are only made of those that are touched."""
+    """Functions by number during elimination; tables are built only for changed functions."""
 
     def __init__(self, flat: Flat) -> None:
         self.source = flat
@@ -99,7 +99,7 @@ class FunctionStore:
                 self.around[v][f] = None
 
     def leave(self, problem: NetworkProblem, rule: str) -> int:
-        """Put what is left into a problem; return how many variables were taken out, by a rule of this name."""
+        """Put the remaining functions into a problem; return the number of variables eliminated by the rule."""
         if self.choices:
             problem.made.append(Best(tuple(self.choices)))
             problem.constant += self.constant
@@ -109,7 +109,7 @@ class FunctionStore:
         return len(self.choices)
 
     def flat(self) -> Flat:
-        """Return what is left as arrays."""
+        """Return the remaining functions as arrays."""
         from ...tasks.networks.flat import chosen_parts, flatten
 
         old = np.array([f for f in self.scopes if f not in self.tables], np.int64)
@@ -218,7 +218,7 @@ class _Eliminating(FunctionStore):
     """Tables are only made of functions that are touched."""
 
     def run(self) -> None:
-        """Eliminate as long as a variable qualifies, those of few functions first."""
+        """Eliminate as long as a variable qualifies, variables with few functions first."""
         queue = deque(sorted((x for x in range(len(self.dims)) if self.around[x]), key=lambda x: len(self.around[x])))
         waiting = set(queue)
         while queue:

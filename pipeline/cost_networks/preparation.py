@@ -39,7 +39,7 @@ class Report:
     before, after : NetworkSize
         Of the network given and of the one returned.
     removed : dict
-        By rule, what it removed.
+        Numbers of removed values, by rule.
     rounds : int
         How often the rules were applied.
     work : int
@@ -54,7 +54,7 @@ class Report:
 
 
 def removed_by(reports: Iterable[Report]) -> dict[str, Removed]:
-    """Return what several preparations removed, by rule."""
+    """Return the numbers removed by several preparations, by rule."""
     total: dict[str, Removed] = {}
     for report in reports:
         for rule, removed in report.removed.items():
@@ -78,7 +78,7 @@ class PreparedNetwork:
     total, states : optional
         The best assignment that was seen, in variables of the network given.
     report : Report
-        What was removed by what.
+        Report of the preparation, by rule.
     """
 
     network: CostNetwork
@@ -108,9 +108,10 @@ def prepare(
     work : int
         Cells to touch, about a nanosecond each.
     stop : callable
-        Asked now and then whether to end early; what was done until then is exact.
+        Called repeatedly; True ends the preparation early. The result is exact at any time.
     keep_all : bool
-        Whether to keep every assignment below the cut-off: each has one assignment of what comes out, of equal total.
+        Whether to keep every assignment below the pruning value: each corresponds to one assignment of the result with
+        an equal total.
     """
     run = _Rounds(network, math.inf if upper is None else upper - 1, work, stop, keep_all)
     run.all()
@@ -153,7 +154,7 @@ class _Rounds:
         return self.problem.feasible and self.lower <= self.most
 
     def paid(self, values: int, cells: int) -> bool:
-        """Whether so much was removed that other rules may find something new."""
+        """Return whether enough was removed for other rules to find something new."""
         policy = CostNetworkPolicy.current()
         flat = self.problem.flat
         values -= int(np.count_nonzero(flat.unary < math.inf))
@@ -161,7 +162,9 @@ class _Rounds:
         return values > policy.worthwhile_share * len(flat.unary) or cells > policy.worthwhile_share * len(flat.costs)
 
     def shrink(self) -> None:
-        """Remove dominated values, variables that others determine and those of small degree until nothing changes."""
+        """Remove dominated values, variables determined by others, and variables of small degree, until nothing
+        changes.
+        """
         eliminated = 0
         while self.compacted(eliminated):
             if not self.keep_all:
@@ -173,7 +176,7 @@ class _Rounds:
                 return
 
     def compacted(self, eliminated: int = 0) -> bool:
-        """Drop what is removed, after so many eliminations; return whether other rules may find something."""
+        """Drop removed values after ``eliminated`` eliminations; return whether other rules may find something."""
         if self.problem.feasible:
             compact(self.problem, eliminated, keep_all=self.keep_all)
         return self.problem.feasible and self.problem.flat.n_functions > 0 and not self.stop()
@@ -231,7 +234,7 @@ class _Rounds:
         return self.result(CostNetwork(dims, tables_of(problem.flat), int(problem.constant), made), lower)
 
     def result(self, after: CostNetwork, lower: int, feasible: bool = True) -> PreparedNetwork:
-        """Put it together with what was seen on the way."""
+        """Build the result, with the best assignment seen."""
         total, states = (None, None) if self.best is None else (int(self.best[0]), self.best[1])
         report = Report(self.before, _size(after, lower), dict(self.problem.removed), self.rounds, self.spent)
         return PreparedNetwork(after, lower, feasible, total, states, report)

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 #: Every number stays below this, so that sums and differences of two are exact.
 _EXACT = 2.0**52
-#: Shares of small costs are multiples of a power of two, such that totals have so many bits.
+#: Fractions of small costs are multiples of a power of two chosen so that totals have this many bits.
 _BITS = 46
 
 
 @dataclass(frozen=True)
 class ShiftLimits:
-    """What bounds the shifting of one round.
+    """The limits of cost shifting in one round.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class ShiftLimits:
     stop : callable
         Asked now and then whether to end.
     keep_all : bool
-        Whether all totals up to the limit matter, whatever is found.
+        Whether all totals up to the limit matter, even after a better one is found.
     """
 
     total: float
@@ -129,7 +129,7 @@ class _Sweeps:
         return self.found(bound)
 
     def found(self, bound: float) -> Shifted:
-        """What is known after the sweeps."""
+        """Return the result of the sweeps."""
         lower = 0 if bound == math.inf else math.ceil(bound)
         return Shifted(max(lower, self.lower), self.total, self.states if self.total < math.inf else None, self.work)
 
@@ -156,7 +156,8 @@ class _Sweeps:
         return constant
 
     def probed(self, flat: Flat, constant: float, grain: float) -> float:
-        """Sweep with each value alone, where that is affordable, and forbid those that lead nowhere; return the bound.
+        """Sweep with each value alone, if affordable, and forbid values without a total below the limit; return the
+        bound.
 
         The least bound of a variable's values holds for all assignments.
         """
@@ -222,7 +223,7 @@ class _Sweeps:
 
 
 class _Probe:
-    """Bounds with one value of a variable alone; what exceeds the limit then is forbidden for good."""
+    """Bounds with a single value of a variable. Values whose bound exceeds the limit are forbidden permanently."""
 
     def __init__(self, flat: Flat, sweeps: _Sweeps, constant: float, grain: float) -> None:
         self.flat, self.sweeps, self.constant, self.grain = flat, sweeps, constant, grain

@@ -1,4 +1,4 @@
-"""A cost network while rules make it smaller: its arrays, what was taken out, how states are restored."""
+"""A cost network during preparation: its arrays, the removed parts, and the restoration of states."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Removed:
-    """What one rule removed.
+    """Numbers removed by one rule.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Removed:
 
 @dataclass(eq=False)
 class NetworkProblem:
-    """What is left of a network; rules change it in place.
+    """The remaining network; rules change it in place.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class NetworkProblem:
     made : list of Restore
         How it was made smaller, oldest first.
     removed : dict
-        What was removed, by the name of the rule.
+        Numbers removed, by the name of the rule.
     folded : bool
         Whether contained scopes were looked for since functions changed.
     """

@@ -225,7 +225,7 @@ def positions(children: Mapping[int, Sequence[int]]) -> tuple[dict[int, float], 
 
 
 def table(columns: Mapping[str, Sequence[Any]], sparks: str = "") -> Html:
-    """A table whose columns can be sorted; the numbers of ``sparks`` have bars beside them. Of many rows the first."""
+    """Return a table with sortable columns, with bars beside the numbers of ``sparks``; only the first of many rows."""
     policy = DisplayPolicy.current()
     lengths, _ = shares([float(value or 0) for value in columns[sparks]]) if sparks else ([], False)
     rows = list(zip(*columns.values(), strict=True))

@@ -36,7 +36,7 @@ class DisplayPolicy(Policy):
     same_seconds : float
         Clocks that are read together differ by less.
     network_nodes : int
-        Networks of more nodes are drawn as communities: beyond some hundred boxes nobody reads a label.
+        Networks with more nodes are drawn as communities, because the labels of more boxes are unreadable.
     communities : int
         Communities that are drawn; the smallest of more are one.
     bar_states : int
@@ -44,9 +44,9 @@ class DisplayPolicy(Policy):
     label_characters : int
         Characters of a label.
     log_ratio : float
-        Axes and bars whose largest value is so many times the least are logarithmic.
+        Axes and bars are logarithmic if the largest value is this many times the least.
     first_bound_ratio : float
-        A bound that is so many times the width of all others from them is left out of the axis.
+        A bound is omitted from the axis if its distance from the others is this many times their range.
     table_rows : int
         Rows of a table on a page: some 100 kB.
     spans : int

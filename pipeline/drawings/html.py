@@ -1,4 +1,4 @@
-"""What answers are in notebooks, and bars and tables of pages: small, escaped, with the colours of the page. Pure."""
+"""Answers in notebooks, and bars and tables of pages: small, escaped, with the colours of the page. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .svg import page_of
 
 Rows = Sequence[tuple[str, str]]
 
-#: Colours are those of the page around, so that they are right where that is dark.
+#: Colours are the colours of the surrounding page, so that they suit dark pages.
 STYLE: Final = (
     ".bf table{border-collapse:collapse;margin:.3em 0}.bf th,.bf td{text-align:left;padding:.1em .9em .1em 0;"
     "vertical-align:top;font-weight:400;background:none}.bf th{font-weight:600}.bf td.n{text-align:right;"

@@ -158,7 +158,7 @@ def _moved_apart(middles: NDArray[np.float64], boxes: NDArray[np.float64]) -> ND
 
 
 def _by_level(sizes: Sizes, edges: Sequence[Edge]) -> Places:
-    """Put every box one level below the lowest of those before it, beside the others in the middle of its neighbours.
+    """Put every box one level below its lowest predecessor, and horizontally in the middle of its neighbours.
 
     Levels of longest paths (Sugiyama, Tagawa and Toda 1981), ordered by two passes of means.
     """
@@ -183,7 +183,7 @@ def _by_level(sizes: Sizes, edges: Sequence[Edge]) -> Places:
 
 
 def _levels(names: Sizes, edges: Sequence[Edge]) -> dict[str, int]:
-    """Return the length of the longest path to each; what a circle holds is where it was found first."""
+    """Return the length of the longest path to each name; nodes of a cycle keep their first level."""
     below: dict[str, list[str]] = defaultdict(list)
     above = dict.fromkeys(names, 0)
     for a, b in edges:

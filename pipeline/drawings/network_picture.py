@@ -41,7 +41,7 @@ class NetworkNode:
     doubt : float or None
         How undecided it is, between 0 and 1: its entropy over the most that it might have.
     text : str
-        What is said of it under the mouse.
+        Its tooltip.
     members : int
         Variables of a community.
     """
@@ -57,7 +57,7 @@ class NetworkNode:
 
 
 def network_picture(title: str, nodes: Sequence[NetworkNode], edges: Sequence[Edge], directed: bool) -> Svg:
-    """Draw a network; of many nodes their communities.
+    """Draw a network, or its communities if it has many nodes.
 
     Raises
     ------
@@ -186,7 +186,8 @@ def _edge_of(at: Pair, size: Pair, towards: Pair) -> Pair:
 def _communities(nodes: Sequence[NetworkNode], edges: Sequence[Edge]) -> tuple[list[NetworkNode], dict[Edge, int]]:
     """Return a node for each community, and how many edges are between two of them.
 
-    Communities of greatest modularity (Blondel et al. 2008); functions belong to those of their variables.
+    Return communities of greatest modularity (Blondel et al. 2008); functions belong to the communities of their
+    variables.
     """
     if find_spec("networkx") is None:
         why = f"a network of {len(nodes):,} nodes is drawn by its communities, and finding them needs networkx"

@@ -1,4 +1,7 @@
-"""Answers as labelled lines of text, wrapped and shortened. Light: answers are also made where nobody looks at them."""
+"""Answers as labelled lines of text, wrapped and shortened.
+
+Light, because answers are also built where nothing is shown.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +74,8 @@ def first_lines(lines: Iterable[str], all_in: str = "to_dict() and to_json() giv
 
 
 def shortened(lines: Iterable[str], all_in: str) -> Iterator[str]:
-    """Yield at most :data:`MOST_LINES` lines, then one that says where all of them are; more are not computed."""
+    """Yield at most :data:`MOST_LINES` lines, then a line that names the source of all lines; the rest is not computed.
+    """
     each = iter(lines)
     yield from islice(each, MOST_LINES)
     if next(each, None) is not None:

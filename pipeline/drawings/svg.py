@@ -54,7 +54,7 @@ class Svg:
 
     @property
     def markup(self) -> str:
-        """What stands in a page."""
+        """Return the markup for a page."""
         return self.text
 
     def __str__(self) -> str:
@@ -109,13 +109,14 @@ def page_of(markup: str, title: str) -> str:
 
 
 class Canvas:
-    """What is drawn, element by element; texts are escaped."""
+    """A drawing, element by element; texts are escaped."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
 
     def text(self, x: float, y: float, words: str, kind: str = "", anchor: str = "") -> None:
-        """Write a line of text, whose base line begins at a place, or is around or before it (middle, end)."""
+        """Write a line of text with its base line starting at a place, or centred on it or ending at it (middle, end).
+        """
         more = _classed(kind) + (f" text-anchor='{anchor}'" if anchor else "")
         self._parts.append(f"<text{more} x='{x:.1f}' y='{y:.1f}'>{escape(words)}</text>")
 
@@ -146,7 +147,7 @@ class Canvas:
         self._parts.append(f"<g class='{kind}'>{''.join(inside._parts)}</g>")
 
     def svg(self, width: float, height: float, title: str, told: str = "") -> Svg:
-        """Return the drawing, with what it shows in words for who cannot see it."""
+        """Return the drawing, with a description in words for readers who cannot see it."""
         size = f"width='{width:.0f}' height='{height:.0f}' viewBox='0 0 {width:.0f} {height:.0f}'"
         words = f"<title>{escape(title)}</title>" + (f"<desc>{escape(told)}</desc>" if told else "")
         marker = (
@@ -162,7 +163,7 @@ def _classed(kind: str) -> str:
 
 
 def _with_title(begun: str, title: str) -> str:
-    """Close an element, with what is said of it under the mouse inside."""
+    """Close an element, with its tooltip inside."""
     name = begun[1:].split(" ", 1)[0]
     return f"{begun}><title>{escape(title)}</title></{name}>" if title else f"{begun}/>"
 
@@ -189,5 +190,5 @@ def legend_words(canvas: Canvas, x: float, y: float, words: str) -> float:
 
 
 def text_width(words: Iterable[str], most: int) -> float:
-    """Return about how wide the longest of some labels is, shortened to so many characters."""
+    """Return the approximate width of the longest label, each shortened to ``most`` characters."""
     return CHARACTER * max((len(shorten(word, most)) for word in words), default=0)

@@ -34,7 +34,7 @@ from .step_findings import StepFindings, evidence_by_step
 from .walks import ImpossibleError, OptimumWalk, SumWalk, block_steps
 
 Array = NDArray[Any]
-# How far log10 of a path's probability may be from what was swept, relative to its size.
+# Tolerated difference between log10 of a path's probability and the sweep's value, relative to its size.
 _TOLERANCE = 1e-9
 
 
@@ -56,8 +56,8 @@ def dynamic(
     transition : Model, path or name of an example, optional
         A slice with the variables of the one before that it depends on.
     suffixes : (str, str), optional
-        What names of variables end with one step before, and now: by default ``_0`` and ``_1``, ``_prev`` and nothing,
-        ``[0]`` and ``[1]``, or ``0`` and ``t``, whichever pairs them.
+        Suffixes of variable names for the previous step and the current one. By default the first pair that matches:
+        ``_0`` and ``_1``, ``_prev`` and none, ``[0]`` and ``[1]``, or ``0`` and ``t``.
     **options
         ``memory``, ``order`` (a rule), ``order_time``, ``tree`` and ``seed``, as in :func:`bucketflow.solve`.
 
@@ -83,9 +83,9 @@ def dynamic(
 class DynamicNetwork:
     """A network of any number of steps; see :func:`bucketflow.dynamic`.
 
-    Evidence is by step, as columns, a data frame, or a mapping for each step; or the path of a CSV file with a header
-    of names and a row for each step. What is blank, None or NaN is not observed. ``steps`` may be more than there is
-    evidence of.
+    Evidence is given by step: as columns, a data frame, or a mapping for each step; or as the path of a CSV file with a
+    header of names and one row for each step. Blank, None or NaN means unobserved. ``steps`` may exceed the steps with
+    evidence.
     """
 
     template: SliceTemplate
@@ -166,7 +166,7 @@ class DynamicNetwork:
 
     @cached_property
     def _plans(self) -> dict[tuple[int, ...], tuple[SlicePlan, SlicePlan]]:
-        """Plans of sums by what is asked."""
+        """Plans of sums, by the requested variables."""
         return {}
 
     def _sum_plans(self, asked: tuple[int, ...]) -> tuple[SlicePlan, SlicePlan]:
@@ -183,7 +183,7 @@ class DynamicNetwork:
     def _sum_walk(
         self, evidence: Any, steps: int | None, variables: Names, sweeps: int
     ) -> tuple[SumWalk, tuple[int, ...]]:
-        """Make tables for a walk; return what is asked too."""
+        """Build the walk, and return it with the requested variables."""
         model = self.template.slice
         asked = tuple(asked_of(model, variables, (), False).variables)
         cases = evidence_by_step(model, evidence, steps)
@@ -216,7 +216,7 @@ class DynamicNetwork:
         return block
 
     def _blocks(self, walk: SumWalk, found: Iterator[SliceBeliefs], asked: Sequence[int]) -> Iterator[StepMarginals]:
-        """Gather steps into blocks; those that are impossible have zeros."""
+        """Collect steps into blocks; impossible steps have zeros."""
         model, count, rows = self.template.slice, walk.findings.count, DynamicPolicy.current().rows
         impossible: int | None = None
         for start in range(0, count, rows):
@@ -264,7 +264,7 @@ def _joined(blocks: Sequence[StepMarginals]) -> StepMarginals:
 
 
 def _compiled(count: int, sweeps: int, cells: int, steps: int) -> bool:
-    """Whether compiled loops pay: what a step costs without them counts too."""
+    """Whether compiled loops pay; the overhead of a step without them counts too."""
     return compiler_pays(count * sweeps * (cells + steps * DynamicPolicy.current().step_cells) // 2)
 
 

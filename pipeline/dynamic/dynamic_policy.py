@@ -1,4 +1,4 @@
-"""What is tuned of dynamic networks. Pure."""
+"""Tuned numbers of dynamic networks. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class DynamicPolicy(Policy):
     Parameters
     ----------
     kept_message_bytes : int
-        Messages from later steps are all kept up to so many bytes, unless ``memory`` says otherwise; beyond, at
-        checkpoints. Making them again takes a third more time.
+        Maximum bytes of kept messages from later steps, unless ``memory`` is given. Beyond this, messages are kept at
+        checkpoints, and recomputing the others takes a third more time.
     message_bytes : int
-        What a message takes besides its table: an array, its scale and bounds, measured with 10^5 of them.
+        Bytes of a message in addition to its table: an array, its scale and bounds, measured with 10^5 messages.
     rows : int
         Steps of a block that is answered, and written, at once.
     step_cells : int
-        What a step of a plan costs besides its loops without compiled code, in cells: some 15 microseconds.
+        Cost of a plan's step without compiled code in addition to its loops, in cells: about 15 microseconds.
     """
 
     kept_message_bytes: int = 1 << 26

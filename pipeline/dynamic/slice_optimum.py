@@ -1,4 +1,6 @@
-"""The best states of one slice, again and again: what the slices from it on can reach, and who reaches it."""
+"""The best states of one slice, computed repeatedly: the best value of the slices from it on, and the states that reach
+it.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,7 @@ class SliceOptimum:
         return sweep(self.plan.up, leaves, self._algebra, self._freed)
 
     def message(self, tables: Mapping[int, Array], after: EnergyMessage | None) -> EnergyMessage | None:
-        """Return what the tables of a sweep leave of the interface before, or in all; None if that is impossible."""
+        """Return the message to the previous interface from the tables of a sweep, or the total; None if impossible."""
         past, dims = self.leaves.past, self.leaves.dims
         total = np.zeros([dims[v] for v in past])
         for root in self._roots:
@@ -108,7 +110,7 @@ class SliceOptimum:
         return EnergyMessage(total - total.min(), energy)
 
     def decoded(self, tables: Mapping[int, Array], past: Sequence[int]) -> list[int]:
-        """Return the best states of the slice's variables, given those of the interface before."""
+        """Return the best states of the slice's variables, given the states of the previous interface."""
         assignment = dict(zip(self.leaves.past, past, strict=True))
         decode(self.plan.up, tables, self.leaves.dims, _ENERGIES, assignment, self._algebra.compiled)
         return [assignment[v] for v in range(self.leaves.variables)]

@@ -29,8 +29,8 @@ Axes = tuple[int, ...]
 class SliceLeaves:
     """Which leaf of a slice's tree is what.
 
-    The first leaves are factors, then comes one for the finding of each variable, then what comes after the slice, a
-    table over its interface, then what comes before it, if anything does.
+    The first leaves are factors. Then come one leaf for the finding of each variable, one for the message from later
+    slices (a table over the interface), and, except in the first slice, one for the message from earlier slices.
 
     Parameters
     ----------
@@ -55,17 +55,17 @@ class SliceLeaves:
         return len(self.dims) - len(self.past)
 
     def finding(self, v: int) -> int:
-        """Return the leaf of what is found of a variable."""
+        """Return the leaf of the finding of a variable."""
         return len(self.factors) + v
 
     @property
     def after(self) -> int:
-        """The leaf of what comes after."""
+        """The leaf of the message from later slices."""
         return len(self.factors) + self.variables
 
     @property
     def before(self) -> int:
-        """The leaf of what comes before."""
+        """The leaf of the message from earlier slices."""
         return self.after + 1
 
     @cached_property
@@ -75,7 +75,7 @@ class SliceLeaves:
         return (*factors, *((v,) for v in range(self.variables)), self.interface, *([self.past] if self.past else []))
 
     def tables(self, layouts: Sequence[Axes]) -> dict[int, Array]:
-        """Return the tables of all leaves but that of what comes before, flat, in some orders of axes."""
+        """Return the flat tables of all leaves except the message from earlier slices, in given orders of axes."""
         found = {}
         for leaf, (scope, values) in enumerate(self.factors):
             moved = np.transpose(values, [scope.index(v) for v in layouts[leaf]])
@@ -100,7 +100,7 @@ class SlicePlan:
     ----------
     leaves : SliceLeaves
     messages : LeafMessages
-        To the leaves of what comes after and before.
+        Messages to the leaves of the later and the earlier slices.
     """
 
     leaves: SliceLeaves
@@ -123,7 +123,7 @@ class SlicePlan:
         return found
 
     def apart(self, leaf: int) -> tuple[int, ...]:
-        """Return the roots of those parts of the forest that a leaf is not in: what they sum to multiplies its own."""
+        """Return the roots of the components that do not contain a leaf; their sums multiply its own."""
         own = self.messages.root(leaf)
         return tuple([root for root in self.messages.tree.roots if root != own])
 

@@ -1,4 +1,4 @@
-"""Sums over one slice, again and again: what leaves it forward and backward, and the beliefs inside."""
+"""Sums over one slice, computed repeatedly: the messages forward and backward, and the beliefs inside."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class SumMessage:
-    """What the slices on one side say of an interface.
+    """The message from the slices on one side to an interface.
 
     Parameters
     ----------
     table : Scaled
         Over the interface's variables in their order, without a scale.
     log : float
-        ln of what it was divided by.
+        ln of its divisor.
     """
 
     table: Scaled
@@ -35,7 +35,7 @@ class SumMessage:
 
 
 class SliceBeliefs(NamedTuple):
-    """What is found of a slice between two messages.
+    """Beliefs of a slice between two messages.
 
     Attributes
     ----------
@@ -44,7 +44,7 @@ class SliceBeliefs(NamedTuple):
     posteriors : dict of int to ndarray
         Of the variables that are asked for; none where the sum is 0.
     leaving : SumMessage or None
-        What this slice and those before it say of its interface.
+        The message from this slice and the earlier ones to its interface.
     """
 
     log: float
@@ -82,7 +82,7 @@ class SliceSums:
             self._put(self.leaves.finding(v), finding)
 
     def forward(self, before: SumMessage | None) -> SumMessage | None:
-        """Return what this slice and those before it say of its interface; None if that is impossible.
+        """Return the message from this slice and the earlier ones to its interface; None if it is impossible.
 
         Parameters
         ----------
@@ -93,7 +93,7 @@ class SliceSums:
         return self._leaving(self.leaves.after, self.leaves.interface, before)
 
     def backward(self, after: SumMessage | None) -> SumMessage | None:
-        """Return what this slice and those after it say of the interface before it; None if that is impossible.
+        """Return the message from this slice and the later ones to the previous interface; None if it is impossible.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class SliceSums:
         return self._leaving(self.leaves.before, self.leaves.past, after)
 
     def beliefs(self, before: SumMessage | None, after: SumMessage | None) -> SliceBeliefs:
-        """Return what is asked of this slice, and what leaves it forward."""
+        """Return the requested beliefs of this slice, and its forward message."""
         self._set_before(before)
         self._set_after(after)
         tables, roots = self._tables, self.plan.messages.tree.roots

@@ -20,7 +20,7 @@ Factor = tuple[tuple[int, ...], Array]
 """Variables, and a table with an axis for each."""
 
 Suffixes = tuple[str, str]
-"""What names of variables end with, one step before and now."""
+"""Suffixes of variable names, for the previous step and the current one."""
 
 #: Tried in this order where nothing is said.
 KNOWN_SUFFIXES: Final[tuple[Suffixes, ...]] = (("_0", "_1"), ("_prev", ""), ("[0]", "[1]"), ("0", "t"))
@@ -30,8 +30,8 @@ KNOWN_SUFFIXES: Final[tuple[Suffixes, ...]] = (("_0", "_1"), ("_prev", ""), ("[0
 class SliceTemplate:
     """A network of any number of steps.
 
-    Variables ``0`` to ``n - 1`` are those of a slice, in the order of ``slice.names``; variable ``n + k`` is the state
-    that variable ``interface[k]`` had one step before.
+    Variables ``0`` to ``n - 1`` are the variables of a slice, in the order of ``slice.names``. Variable ``n + k`` is
+    the state of variable ``interface[k]`` at the previous step.
 
     Parameters
     ----------
@@ -85,10 +85,10 @@ def template_of(initial: Model, transition: Model | None, suffixes: Suffixes | N
     initial : Model
         The first slice; or, without a transition, two slices.
     transition : Model, optional
-        A slice with its past. What a Bayesian network says of the past alone is left out, which a note says.
+        A slice with its past. Functions of a Bayesian network over the past alone are ignored, with a note.
     suffixes : (str, str), optional
-        What names end with one step before, and now. By default ``_0`` and ``_1``, ``_prev`` and nothing, ``[0]`` and
-        ``[1]``, or ``0`` and ``t``, whichever pairs all variables.
+        Suffixes of variable names for the previous step and the current one. By default the first pair that matches all
+        variables: ``_0`` and ``_1``, ``_prev`` and none, ``[0]`` and ``[1]``, or ``0`` and ``t``.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def _bases(names: Iterable[str], before: str, now: str) -> set[str]:
 def _pairing(
     listed: Sequence[str] | None, known: set[str], names: Sequence[str], before: str, now: str
 ) -> _Names | str:
-    """Pair names, or say what is in the way."""
+    """Pair names, or return the reason why they do not pair."""
     if before == now:
         return "they are the same"
     places: dict[int, tuple[str, bool]] = {}
@@ -207,7 +207,7 @@ def _verify_states(initial: Model, both: Model, first: dict[int, int], names: _N
 
 
 def _split(both: Model, names: _Names) -> tuple[list[Function], list[Function]]:
-    """Split functions into those of the past alone and the others.
+    """Split functions into functions of the past alone and other functions.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is observed at each step, as tables that slices take."""
+"""The findings at each step, as tables for slices."""
 
 from __future__ import annotations
 

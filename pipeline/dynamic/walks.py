@@ -18,11 +18,13 @@ Message = TypeVar("Message", SumMessage, EnergyMessage)
 
 
 class ImpossibleError(Exception):
-    """What is observed is impossible together."""
+    """The findings are jointly impossible."""
 
 
 def block_steps(count: int, message_bytes: int, allowed: int) -> int:
-    """Return how many steps lie between checkpoints: all, where so many messages are allowed, or the root of all."""
+    """Return the number of steps between checkpoints: all steps if ``allowed`` bytes hold all messages, otherwise about
+    their square root.
+    """
     if count * message_bytes <= allowed:
         return count
     return min(isqrt(count - 1) + 1, count)
@@ -31,7 +33,7 @@ def block_steps(count: int, message_bytes: int, allowed: int) -> int:
 def from_later(
     count: int, block: int, backward: Callable[[int, Message | None], Message | None]
 ) -> Iterator[Message | None]:
-    """Yield for each step, the first one first, what comes from the steps after it; None for the last one.
+    """Yield for each step, from the first on, the message from the later steps; None for the last step.
 
     At most ``count / block + block`` messages are there at once: those between checkpoints are made twice, the second
     time when they are wanted.
@@ -86,7 +88,7 @@ class SumWalk:
     findings: StepFindings
 
     def entered(self, step: int) -> SliceSums:
-        """Return the tables of a step's slice with what it observes."""
+        """Return the sums of a step's slice with its findings."""
         sums = self.later if step else self.first
         sums.enter(self.findings.likelihoods(step))
         return sums
@@ -122,7 +124,7 @@ class SumWalk:
             before = found.leaving
 
     def _from_next(self, step: int, lag: int) -> SumMessage | None:
-        """Return what comes from the next steps, so many of them."""
+        """Return the message from the next ``lag`` steps."""
         message: SumMessage | None = None
         for later in range(min(step + lag, self.findings.count - 1), step, -1):
             message = self._backward(later, message)

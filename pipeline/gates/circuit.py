@@ -27,7 +27,8 @@ class Gates:
     starts : ndarray of int64, shape (gates + 1,)
         Where the children of each begin.
     children : ndarray of int32 or int64
-        Numbers of nodes, leaves first; each is below its parent's. A product without children is 1, such a sum 0.
+        Numbered nodes, leaves first; each has a smaller number than its parents. A product without children is 1, and a
+        sum without children is 0.
     """
 
     is_sum: Array
@@ -113,7 +114,7 @@ class CircuitGraph:
     scopes : dict
         The variables of each function of the model's own that has parameters.
     parts : ndarray of int64, shape (parts + 1,), optional
-        Of gates in files: where pieces begin of which none has a gate that is made of another one, and the end.
+        For gates in files: the start of each piece and the end. No gate of a piece has a child in the same piece.
     """
 
     variables: CircuitVariables
@@ -169,7 +170,8 @@ class CircuitGraph:
 
     @cached_property
     def decisions(self) -> Array:
-        """For each gate the variable of which its children decide different states at once; -1 for none, and products.
+        """Return for each gate the variable of which its children decide different states; -1 if there is none, and for
+        products.
 
         An indicator decides at once, and a product with indicators among its children.
         """
@@ -203,7 +205,7 @@ class CircuitGraph:
             The indicator that the child at each place decides.
         """
         found = self._told_by_first(shape, places, decided)
-        left = (found < 0)[places // shape[1]]  # those that decide several variables, or not the same
+        left = (found < 0)[places // shape[1]]  # gates whose children decide several variables, or different ones
         places, decided = places[left], decided[left]
         if not len(decided):
             return found
@@ -244,7 +246,7 @@ class PartLayers:
     graph: CircuitGraph
 
     def __iter__(self) -> Iterator[CircuitLayer]:
-        """Yield layers, each behind those that it is made of."""
+        """Yield layers, each after the layers of its children."""
         for part in range(len(self._parts) - 1):
             yield from self._layers(part)
 
@@ -326,7 +328,7 @@ def depths_of(gates: Gates, first: int) -> Array:
 
 
 def pieces(starts: Array, most: int) -> Iterator[slice]:
-    """Yield ranges of gates that have at most so many children together, and are no more; one gate at least."""
+    """Yield ranges of gates with at most ``most`` children and gates together; at least one gate each."""
     start = 0
     while start < len(starts) - 1:
         window = starts[start : start + most + 1]
@@ -336,7 +338,7 @@ def pieces(starts: Array, most: int) -> Iterator[slice]:
 
 
 def ranges(starts: Array, ends: Array) -> Array:
-    """Return the numbers of several ranges, one behind the other."""
+    """Return the numbers of several ranges, concatenated."""
     counts = ends - starts
     places: Array = np.arange(counts.sum()) + np.repeat(starts - (counts.cumsum() - counts), counts)
     return places

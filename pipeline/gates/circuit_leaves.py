@@ -57,7 +57,9 @@ class CircuitLeaves:
         return int(self.indicators[0].shape[1])
 
     def table(self, f: int) -> NodeTable:
-        """Return what a function allows, with a leaf for each entry; none where all that is allowed is worth 1."""
+        """Return the allowed entries of a function, with one leaf for each entry; no leaves if all allowed values are
+        1.
+        """
         scope, states, entries, values = entries_left(self.network, f)
         nodes = np.full((len(values), 1), NOTHING, np.int64)
         if len(values) and not (values == 1.0).all():
@@ -78,7 +80,7 @@ class CircuitLeaves:
             yield from [int(node) for node in table.nodes[:, 0] if node != NOTHING]
 
     def graph(self, store: GateStore) -> CircuitGraph:
-        """Return the circuit of what its root is made of."""
+        """Return the circuit below its root."""
         gates, left, pieces = store.reachable()
         indicators = self.indicators[0]
         split = np.searchsorted(left, self.first_parameter)
@@ -126,11 +128,13 @@ class CircuitMaker(ABC):
     @property
     @abstractmethod
     def held_bytes(self) -> int:
-        """What is held by now."""
+        """Bytes held now."""
 
     @abstractmethod
     def run(self, seconds: float = math.inf) -> CircuitGraph | None:
-        """Go on until the circuit is made, or took so many nominal seconds in all; None if it is not made by then.
+        """Continue until the circuit is built, or ``seconds`` nominal seconds are used in total.
+
+        Return None if it is not complete.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""What is tuned of circuits."""
+"""Tuned numbers of circuits."""
 
 from __future__ import annotations
 
@@ -24,32 +24,31 @@ class CircuitPolicy(Policy):
     circuit_byte_seconds : float
         The same of one byte that the circuit takes: a fifth, as it takes several times what a row does.
     searched_per_second : float
-        Uses of literals that a search looks at in a nominal second: those of sums by search.
+        Uses of literals that a search visits in a nominal second, as in sums by search.
     first_turn_seconds : float
         Nominal seconds of the first turn of buckets, and of the search behind it; then twice as many.
     batch_bytes : int
         Values of all nodes for the cases that are evaluated together. 1,000 cases of insurance took 3.8, 1.1, 1.0 and
         0.9 CPU-s for sums with 1, 4, 64 and 256 MiB, and 10.8, 4.2, 3.7 and 4.2 for marginals.
     stored_edges : int
-        Edges of gates that are read together where a circuit is in a file: some 40 MB with what is made of them.
+        Edges of gates that are read together if a circuit is in a file: about 40 MB with the derived data.
     disk_margin : float
-        A circuit is refused before it is written if it is expected to take so many times what the disk has left: what
-        is expected is a cell's share so far, and later buckets may have fewer possible cells.
+        A circuit is refused before writing if its predicted size is this many times the free disk. The prediction
+        extrapolates the size per cell so far, and later buckets may have fewer possible cells.
     xla_cells_per_second, xla_step_seconds : float
-        What XLA takes on a CPU for ln Z and its derivatives: the slope over plans of 2,000 to 330,000 cells, and a step
-        of 16 cells. With nominal steps of 40 us clusters of seven variables were joined whose pairs sufficed: 128
-        attributes of 4 states 2.1 ms in place of 0.34, alarm 1.49 in place of 0.18.
+        Seconds of XLA on a CPU for ln Z and its derivatives: per cell, from the slope over plans of 2,000 to 330,000
+        cells, and per step. Too high seconds per step would join clusters unnecessarily.
     device_launch_seconds, device_cells_per_second : float
-        What XLA takes on one H100 for a step and its way back, beside its cells, and for cells of large steps.
+        Seconds of XLA on a data-centre GPU: per step with its way back, without its cells, and per cell of large steps.
     wider_joins : int
         Joins of orders that are compared for a device grow by this factor.
     worse_orders : int
-        So many orders after the best one that are no better end the comparison.
+        Number of consecutive orders without improvement that ends the comparison.
     box_entries : int
         Sets of states in the boxes of a function's zeros: 256 MB of references.
     checked_draws, least_draws : int
-        Assignments that a check draws from a circuit and evaluates on the model: so many, or as many as are evaluated
-        together, and no fewer than those.
+        Assignments that a check draws from a circuit and evaluates on the model: the first number, or as many as are
+        evaluated together, but at least the second number.
     """
 
     wide_cells: int = 1 << 12

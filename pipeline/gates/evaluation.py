@@ -127,7 +127,7 @@ def flows(circuit: CircuitGraph, layers: Reversible[CircuitLayer], values: Any, 
 
 
 def scatter_add(target: Any, layer: CircuitLayer, column: int, added: Any, xp: Any) -> None:
-    """Add a row for each node of a layer to that of its child in a column, which several may have."""
+    """Add a row for each node of a layer to the row of its child in a column; several nodes may have the same child."""
     if xp is not np:
         xp.add.at(target, layer.children[:, column], added)
         return
@@ -178,7 +178,7 @@ def log_leaves(circuit: CircuitGraph, cases: Cases) -> Array:
 
 
 def state_flows(circuit: CircuitGraph, v: int, flow: Array) -> Array:
-    """Return the flows of a variable's states, shape (cases, states), of those of all indicators in each case."""
+    """Return the flows of a variable's states, shape (cases, states), from the flows of all indicators in each case."""
     found = np.zeros((flow.shape[1], circuit.variables.dims[v]))
     own = np.flatnonzero(circuit.indicators[0] == v)
     found[:, circuit.indicators[1, own]] = flow[own].T
@@ -199,7 +199,8 @@ def best(logs: Any) -> Any:
 
 
 def drawn_by(generator: Any, xp: Any) -> Picker:
-    """Return what picks a child in proportion to its value, by the greatest of logarithms with Gumbel's noise."""
+    """Return a function that picks a child in proportion to its value, by the maximum of logarithms plus Gumbel noise.
+    """
 
     def pick(logs: Any) -> Any:
         return (logs + xp.asarray(generator.gumbel(size=logs.shape))).argmax(axis=1)

@@ -1,4 +1,4 @@
-"""Making gates: equal ones of a bucket are one, and what they take is told before."""
+"""Building gates: equal gates of a bucket are merged, and their memory is checked before."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Array = NDArray[Any]
 
 NOTHING = -1
 """In place of a child: a factor of 1."""
-# What a row of a join takes while its product is made: itself, its children, copies in order, packed and distinct ones;
-# and the numbers of sorting.
+# Bytes of a row of a join while its product is built: itself, its children, sorted, packed and distinct copies; and the
+# numbers for sorting.
 _COPIES, WORK_BYTES = 4, 48
-# What an edge and a gate take at most: at the end, when gates are put in order and those of no use are left out.
+# Maximum bytes of an edge and of a gate: at the end, when gates are sorted and useless ones removed.
 EDGE_BYTES, GATE_BYTES = 56, 40
 
 
 class TurnOver(Exception):
-    """What is next takes more seconds than a turn has left."""
+    """The next work takes more seconds than the turn has left."""
 
 
 class JoinTooLargeError(BudgetError):
@@ -44,13 +44,13 @@ class GateStore:
     allowed_bytes : int
         For gates, and the tables that they are made from.
     expected_bytes : float
-        What the circuit takes at most, by the cells of the plan.
+        Maximum bytes of the circuit, by the cells of the plan.
     turn_seconds : float
         Nominal seconds that all joins may take until now; raised from turn to turn.
     reserved_bytes : int
         Of what is allowed, for others.
     disk : StoredGates, optional
-        Where gates go once they do not fit memory with what is next.
+        Place of gates that no longer fit in memory beside the next work.
     made_share : float
         The part of all cells that is made by now, for the price of the disk.
     """
@@ -76,14 +76,14 @@ class GateStore:
         rows, row_bytes : int
             Of the join.
         worked_bytes : int
-            What time goes by, of each row.
+            Bytes of a row for the nominal time.
         where : str
             Which join it is.
 
         Raises
         ------
         JoinTooLargeError
-            With what is needed, what the plan's cells would need at most, and what is allowed.
+            With the needed bytes, the maximum by the plan's cells, and the limit.
         TurnOver
             If it takes longer than what is left of the turn.
         """
@@ -127,7 +127,7 @@ class GateStore:
         return found[place]
 
     def sums(self, starts: Array, children: Array) -> Array:
-        """Return a sum for each run of children, of which none is empty; the sum of one child is that child."""
+        """Return a sum for each run of children, without empty runs; the sum of one child is that child."""
         counts = np.diff(np.append(starts, len(children)))
         found = np.empty(len(starts), np.int64)
         for count in np.unique(counts).tolist():
@@ -169,7 +169,7 @@ class GateStore:
         ndarray of int
             The leaves that are left.
         ndarray of int64 or None
-            Of gates in files, where pieces begin of which none has a gate that is made of another one, and the end.
+            For gates in files: the start of each piece and the end. No gate of a piece has a child in the same piece.
         """
         if self.disk is not None and self.disk.sizes:
             self.store_blocks(self.disk)

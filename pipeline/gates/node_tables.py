@@ -17,7 +17,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """What is possible of some variables, and the nodes whose product each is.
+    """Possible states of some variables, and for each the nodes of its product.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ OnJoin = Callable[[int, int], None]
 
 
 def joined(tables: Sequence[NodeTable], dims: Sequence[int], on_join: OnJoin) -> NodeTable:
-    """Join tables, each time with the one that adds the fewest states."""
+    """Join tables, each time with the table that adds the fewest states."""
     left = sorted(tables, key=len)
     found = left.pop(0)
     while left:
@@ -110,7 +110,9 @@ def grouped(table: NodeTable, gone: int, dims: Sequence[int]) -> tuple[NodeTable
 
 
 def restricted(table: NodeTable, v: int, state: int) -> NodeTable:
-    """Return what is possible where a variable is in a state, without it; the table where it does not have it."""
+    """Return the rows of a table with a variable in a state, without the variable; a table without the variable stays
+    unchanged.
+    """
     if v not in table.axes:
         return table
     k = table.axes.index(v)
@@ -121,7 +123,7 @@ def restricted(table: NodeTable, v: int, state: int) -> NodeTable:
 
 
 def united(tables: Sequence[NodeTable]) -> NodeTable:
-    """Return the rows of several tables, of which no two share one."""
+    """Return the rows of several tables with disjoint rows."""
     axes, width = tables[0].axes, max(table.nodes.shape[1] for table in tables)
     nodes = [np.pad(t.nodes, ((0, 0), (0, width - t.nodes.shape[1])), constant_values=-1) for t in tables]
     return NodeTable(axes, np.concatenate([columns(table, axes) for table in tables]), np.concatenate(nodes))

@@ -16,7 +16,7 @@ from .circuit import Gates, pieces, ranges
 from .circuit_policy import CircuitPolicy
 
 Array = NDArray[Any]
-# What a gate takes in memory once it is on disk: whether the root needs it, and its number then.
+# Bytes in memory of a gate on disk: whether the root needs it, and its new number.
 STORED_GATE_BYTES = 5
 _KINDS = ("is_sum", "arities", "children")
 # Gates as they are made, and again in order.
@@ -24,18 +24,18 @@ _PASSES = 2
 
 
 def stored_bytes(gates: int, edges: int) -> int:
-    """Return what gates and their children take on disk."""
+    """Return the bytes of gates and their children on disk."""
     return 9 * gates + 8 * edges
 
 
 @dataclass(eq=False)
 class StoredGates:
-    """Gates in pieces of which none has a gate that is made of another one.
+    """Gates in pieces; no gate of a piece has a child in the same piece.
 
     Parameters
     ----------
     folder : Path
-        Of scratch files, which somebody else removes.
+        Folder of scratch files; the caller removes it.
     """
 
     folder: Path
@@ -46,7 +46,8 @@ class StoredGates:
         self.folder.mkdir(exist_ok=True)
 
     def verify_room(self, more: int, share: float) -> None:
-        """Refuse before more is written if a circuit, of which this is a share, is far from finding room.
+        """Refuse before more is written if a circuit is far too large for the disk; ``share`` is the fraction built so
+        far.
 
         Raises
         ------

@@ -1,8 +1,8 @@
-"""From clauses to a circuit: what a search for their count did, written out as a decision-DNNF.
+"""Circuits from clauses: the trace of a counting search, written as a decision-DNNF.
 
-Sums are decisions, products what follows from them and components that fall apart, and a component that the search
-knew from before is one node with two parents (Huang & Darwiche, The language of search, JAIR 2007; Lagniez & Marquis,
-An improved decision-DNNF compiler, IJCAI 2017).
+Sums are decisions. Products are implied literals and independent components. A cached component is one node with two
+parents (Huang & Darwiche, The language of search, JAIR 2007; Lagniez & Marquis, An improved decision-DNNF compiler,
+IJCAI 2017).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...tasks.counting.search_trace import SearchTrace
 
 Array = NDArray[Any]
-# What a node of a trace takes while its gates go to disk: its number, its depth, and its place in their order.
+# Bytes of a trace node while its gates go to disk: its number, its depth, and its place in their order.
 _STORED_NODE_BYTES = STORED_GATE_BYTES + 40
 
 
@@ -124,11 +124,13 @@ class TracedCircuit(CircuitMaker):
 
     @property
     def held_bytes(self) -> int:
-        """What is held by now."""
+        """Bytes held now."""
         return self._count.held_bytes if self._began else 0
 
     def run(self, seconds: float = math.inf) -> CircuitGraph | None:
-        """Go on until the search is through, or took so many nominal seconds in all; None if it is not by then.
+        """Continue until the search ends, or ``seconds`` nominal seconds are used in total.
+
+        Return None if it is not complete.
 
         Raises
         ------
@@ -151,16 +153,18 @@ class TracedCircuit(CircuitMaker):
 
     @property
     def _checked_work(self) -> float:
-        """What is done of the search between two looks at the size of the circuit."""
+        """Work of the search between two checks of the circuit's size."""
         return CircuitPolicy.current().searched_per_second / 4
 
     @property
     def needed_bytes(self) -> int:
-        """What the circuit takes by what is traced of it so far, while it is put together."""
+        """Bytes of the circuit, by its trace so far, while it is put together."""
         return max([self._bytes_of(*size) for size in self._count.trace_sizes]) if self._began else 0
 
     def _bytes_of(self, nodes: int, edges: int) -> int:
-        """What a circuit takes while it is put together, on disk if there is one and memory does not suffice."""
+        """Return the bytes of a circuit while it is put together, using the disk, if given, when memory does not
+        suffice.
+        """
         whole = GATE_BYTES * nodes + EDGE_BYTES * edges
         if self.disk is None:
             return whole
@@ -196,7 +200,7 @@ class TracedCircuit(CircuitMaker):
         return self.leaves.graph(store)
 
     def _numbers(self, store: GateStore, trace: SearchTrace) -> Array:
-        """Make the gates of a trace; return the number of what each of its children is, or ``NOTHING`` for 1."""
+        """Build the gates of a trace; return the node of each child, or ``NOTHING`` for 1."""
         nodes = trace.size[0]
         literals = self._literals(store)
         pairs = literals.reshape(-1, 2)
@@ -213,8 +217,9 @@ class TracedCircuit(CircuitMaker):
         return numbers
 
     def _literals(self, store: GateStore) -> Array:
-        """Return the node of each literal: of its state's indicator and of what it weighs; ``NOTHING`` where it says
-        that a state of several is not, or an entry.
+        """Return the node of each literal: its state's indicator and its weight.
+
+        Return ``NOTHING`` for a literal that negates one of several states, or an entry.
         """
         formula, network = self.formula, self.network
         assert formula is not None
@@ -238,7 +243,7 @@ class _TraceGates:
     ----------
     trace : SearchTrace
     numbers : ndarray of int64
-        What each of its children is: those of literals are known, those of nodes are found; changed in place.
+        The node of each child: literals are known, nodes are filled in; changed in place.
     first : int
         The number of the first gate.
     """
@@ -282,7 +287,9 @@ class _TraceGates:
         return counts, left
 
     def store(self, store: GateStore, disk: StoredGates) -> None:
-        """Write gates to disk, those of one depth together, and number them so; some edges are in memory at a time."""
+        """Write gates to disk, gates of one depth together, and number them in this order; only some edges are in
+        memory at a time.
+        """
         (nodes, _), starts, most = self.trace.size, self.trace.starts, CircuitPolicy.current().stored_edges
         depth = np.zeros(nodes, np.int32)
         for piece in pieces(starts[: nodes + 1], most):
@@ -304,7 +311,7 @@ class _TraceGates:
                 store.store_blocks(disk)
 
     def _depths(self, counts: Array, left: Array, depth: Array, start: int) -> Array:
-        """Return how many gates lie below each of some nodes, from those of the nodes before them."""
+        """Return the depth of some nodes, from the depths of earlier nodes."""
         owners, gate = np.repeat(np.arange(len(counts)), counts), left >= self.first
         owners, below = owners[gate], left[gate] - self.first
         found, before = np.zeros(len(counts), np.int32), below < start

@@ -71,7 +71,7 @@ def _kept(job: JobDir, record: Record) -> bool:
 
 
 def _handed_on(job: JobDir, record: Record) -> str:
-    """Start another task in place of this one, whose worker died after it got somewhere.
+    """Start another task in place of this one, if its worker died after some progress.
 
     Dask gives up a task whose workers died several times, as it may have killed them. Then nothing more was done.
     """
@@ -103,7 +103,7 @@ class _Run:
             self._pulse.beat()
 
     def _run(self, client: Any) -> None:
-        """Answer, in a thread of its own; whatever goes wrong ends in the record."""
+        """Answer in a thread of its own; any failure is stored in the record."""
         try:
             self._pulse = Pulse(self._job, client)
             verify_workers(client)

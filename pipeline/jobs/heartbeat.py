@@ -39,7 +39,7 @@ class Pulse:
     _said: tuple[Any, ...] = (0, 0, None)
 
     def __post_init__(self) -> None:
-        """Begin with what was said last: the run begins where the driver before this one, which is gone, ended it."""
+        """Begin with the last pulse, because the run continues where the earlier driver ended it."""
         before = self.job.read_pulse()
         self._done = before.get("done", 0), before.get("planned", 0)
         self._bounds = before.get("bounds") and tuple(before["bounds"])
@@ -51,7 +51,7 @@ class Pulse:
         self._done = done, planned
 
     def bounds(self, lower: Number | None, upper: Number | None, way: str) -> None:
-        """Take what an optimum lies between, and what is tried."""
+        """Record the interval of an optimum, and the present method."""
         self._bounds = plain_number(lower), plain_number(upper), way
 
     def beat(self) -> None:
@@ -95,11 +95,11 @@ class Progress:
     begun_seconds : float
         How long after that it began to sweep.
     begun_bytes : int
-        What was done by then, which a run that goes on finds in its directory.
+        The progress until then; a continued run finds it in its directory.
     lower, upper : number or None
-        What an optimum lies between, where bounds prove it; else None.
+        The interval of an optimum, if bounds prove it; otherwise None.
     way : str
-        What is tried to close them.
+        The present method of closing the bounds.
     workers : int
         Of the cluster.
     peak_bytes : int
@@ -157,7 +157,7 @@ PREFIX: Final = "bucketflow-job-"
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What is shown of a job.
+    """The displayed facts of a job.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class JobFacts:
         return asdict(self)
 
     def rows(self) -> list[tuple[str, str]]:
-        """Return labelled lines for a person; what does not apply is left out."""
+        """Return labelled lines; inapplicable facts are omitted."""
         rows = [("job", self.id), ("model", self.model), ("query", self.query), ("state", self.state)]
         rows += [("message", self.message)] if self.message else []
         rows += [("done", self.done())] if self.share or self.upper is not None or self.lower is not None else []

@@ -56,7 +56,7 @@ class Job:
 
     @property
     def record(self) -> Record:
-        """What is kept of the job."""
+        """The stored record of the job."""
         return read_record(self._dir)
 
     @property
@@ -178,7 +178,7 @@ class Job:
             raise StoppedError(f"job {record.id} was {record.state}{why}; bucketflow resume {self.folder}")
 
     def answer(self) -> dict[str, Any]:
-        """Return what ``--json`` prints of the answer: of an optimum that is not proved, what is known."""
+        """Return the answer as ``--json`` prints it; for an unproved optimum, the bounds."""
         found = stored_result(self.folder) or stored_bounds(self.folder)
         if found is None:
             raise StoppedError(f"the answer in {self.folder} is damaged; bucketflow resume {self.folder}")
@@ -267,13 +267,13 @@ class Job:
         return Html(labelled(facts.rows()) + done)._repr_html_()
 
 
-# Finding jobs: in a folder of run directories, or among those that a scheduler was given.
+# Finding jobs: in a folder of run directories, or among the jobs of a scheduler.
 
 
 @public
 @checks_keywords
 def jobs(place: str | PathLike[str] | None = None, *, scheduler: str | None = None, client: Any = None) -> list[Job]:
-    """Return the jobs of a folder of run directories, or those that a scheduler was given.
+    """Return the jobs in a folder of run directories, or the jobs of a scheduler.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is tuned of jobs: how often others look at them. Pure."""
+"""Tuned numbers of jobs: how often they are polled. Pure."""
 
 from __future__ import annotations
 

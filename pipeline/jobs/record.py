@@ -1,4 +1,4 @@
-"""What is kept of a job: what was asked, with which options, and how it stands."""
+"""The stored facts of a job: the query, its options, and its state."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from ..models.option_rows import OPTION_ROWS
 from ..options import Options, ProofOptions
 
 State = Literal["waiting", "running", "finished", "cancelled", "interrupted", "failed"]
-#: States that a task leaves for good; one that was interrupted may be started again by the cluster itself.
+#: Final states of a task; an interrupted task may be restarted by the cluster itself.
 DONE = ("finished", "cancelled", "failed")
 #: States in which no task works on a job any more.
 ENDED = (*DONE, "interrupted")
 
-# Of the options, what a job does not keep: where it runs is said anew.
+# Options that a job does not store, because each start names its place again.
 _ANEW = ("client", *(row.name for row in OPTION_ROWS.values() if not row.stored))
 
 
@@ -40,12 +40,12 @@ class Record:
     options, effort : mapping
         How to plan and run, and how an optimum is proved.
     price : mapping of str to str
-        What the plan costs, as ``plan`` shows it.
+        The cost of the plan, as ``plan`` shows it.
     state : str
     message : str
-        What went wrong, in one sentence.
+        The error, in one sentence.
     exit_code : int
-        What the command line returns for that.
+        The exit code of the command line for it.
     starts : int
         How often the task was started.
     submitted, started, ended : float
@@ -96,14 +96,14 @@ class Record:
 
 
 def kept_options(options: Options) -> dict[str, Any]:
-    """Return what a job keeps of its options."""
+    """Return the options that a job stores."""
     order = options.order if isinstance(options.order, str) else list(options.order)
     kept = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in _ANEW}
     return {**kept, "order": order}
 
 
 def kept_effort(effort: ProofOptions) -> dict[str, Any]:
-    """Return what a job keeps of how an optimum is proved."""
+    """Return the proof options that a job stores."""
     bound = effort.upper_bound
     return {**asdict(effort), "upper_bound": None if bound is None else str(bound)}
 

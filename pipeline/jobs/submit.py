@@ -54,9 +54,9 @@ def submit(
     Parameters
     ----------
     model : Model or path
-        A file that the workers see under the same path; a Model has to be that of a file.
+        A file that the workers see under the same path; a Model must come from a file.
     query : str
-        What :func:`bucketflow.solve` answers, or ``"marginals"`` or ``"max-marginals"``.
+        A query of :func:`bucketflow.solve`, or ``"marginals"`` or ``"max-marginals"``.
     scheduler, client
         The cluster.
     workdir : path
@@ -125,7 +125,7 @@ def _stem(source: str) -> str:
 
 
 def _price(folder: RunFolder, question: Question, options: Options, effort: ProofOptions) -> dict[str, str]:
-    """Plan, keep the plan, and return what it costs; refuse what does not fit."""
+    """Plan, store the plan, and return its cost; refuse a plan that does not fit."""
     effort.refuse_for(question.query)
     if folder.stored_plan is None and is_bounded(question, options.without_folder(), effort):
         folder.keep_question(options, effort)

@@ -1,4 +1,4 @@
-"""What this machine does in a second: measured once with the real kernels, and cached.
+"""The rates of this machine: measured once with the real kernels, and cached.
 
 Only predictions use it. The search for trees runs on nominal rates, so that a plan depends on its seed and
 not on how busy the machine was.
@@ -32,12 +32,12 @@ from ..trees.costs import Rates
 
 @cache
 def machine() -> str:
-    """Return what tells this machine from others that share a home directory."""
+    """Return a name that distinguishes this machine from others with the same home directory."""
     return f"{platform.node()}-{platform.machine()}-{os.cpu_count()}"
 
 
 def read(name: str) -> dict[str, Any]:
-    """Return what was measured under a name with this version, or nothing."""
+    """Return the measurements stored under a name by this version, or {}."""
     path = path_of(name)
     try:
         status = path.stat()
@@ -54,7 +54,7 @@ def _content(path: Path, *_: int) -> dict[str, Any]:
 
 
 def write(name: str, entries: dict[str, Any]) -> None:
-    """Add entries to what was measured; a read-only home only means that they are measured again."""
+    """Add entries to the stored measurements. With a read-only home they are measured again each time."""
     write_whole(path_of(name), json.dumps({**read(name), **entries}).encode())
 
 
@@ -72,9 +72,10 @@ def _path(folder: Path, name: str, version: str) -> Path:
 _REPEATS = 3
 # Looking up this machine's rates takes longer than this; compiling what measures them a good part of that.
 _SHORT_SECONDS, _LONG_SECONDS = 1e-3, 10.0
-# A further table costs neither nothing nor as much as a pass of its own, whatever a busy machine says.
+# Limits for the measured cost of an additional table, relative to a pass of its own; a busy machine can measure
+# nonsense.
 _SHARES = (0.05, 0.5)
-# What earlier calibrations did not measure.
+# Fields that earlier calibrations did not measure.
 _LATER = ("read_share", "fresh_bytes_per_second")
 # Caches in which there was code of loops.
 _SEEN: set[Path] = set()
@@ -86,7 +87,7 @@ def cached_rates(semiring: Semiring) -> Rates | None:
 
 
 def rates_of(stored: Any) -> Rates | None:
-    """Take rates from what a cache holds, or None if that is not what it should be."""
+    """Return the rates in a cache entry, or None if the entry is invalid."""
     try:
         rates = {f.name: float(stored[f.name]) for f in fields(Rates) if f.name in stored or f.name not in _LATER}
     except (ValueError, KeyError, TypeError):
@@ -101,7 +102,7 @@ def machine_rates(semiring: Semiring) -> Rates:
 
 
 def is_worth_measuring(seconds: float) -> bool:
-    """Return whether it matters what this machine does in a second to a plan of so many nominal ones."""
+    """Return whether the machine's rates matter for a plan with these nominal seconds."""
     if seconds < _SHORT_SECONDS:
         return False
     return seconds >= _LONG_SECONDS or _loops_are_kept()
@@ -152,14 +153,14 @@ def _step_rate(
 
 def _copy_rate() -> float:
     """Return bytes read plus written per second by a copy that does not fit the caches."""
-    source = np.ones(1 << 23)  # pages that nobody wrote to would be one page, in a cache
+    source = np.ones(1 << 23)  # unwritten pages would all map to one page, in a cache
     target = np.empty_like(source)
     return 2 * source.nbytes / _best(lambda: np.copyto(target, source))
 
 
 def _fresh_rate() -> float:
     """Return bytes per second of filling memory that the process did not have before."""
-    size = 1 << 25  # the allocator gives so much back each time
+    size = 1 << 25  # the allocator returns a block of this size each time
     return size / _best(lambda: np.empty(size, np.uint8).fill(1))
 
 

@@ -1,7 +1,7 @@
-"""What a GPU does in a second, and from where it beats the CPU: measured with the real kernels, and cached.
+"""The rates of a GPU, and the cells from which it beats the CPU: measured with the real kernels, and cached.
 
-As on the CPU, the search for trees runs on nominal rates; what is measured decides how a plan fits, where its steps
-run, and what is predicted.
+As on the CPU, the search for trees uses nominal rates. Measured rates decide the method for a plan that does not fit,
+the place of its steps, and the predicted time.
 """
 
 from __future__ import annotations
@@ -61,12 +61,12 @@ class DeviceRates:
 
 
 def nominal_device_rates(semiring: Semiring) -> DeviceRates:
-    """Return what a device that was not measured is taken to do."""
+    """Return the assumed rates of a device that was not measured."""
     return DeviceRates(gpu_rates(semiring))
 
 
 def device_name() -> str:
-    """Return the name of the current device and of what drives it."""
+    """Return the name of the current device and of its driver."""
     cp = cupy()
     return _device_name(cp, cp.cuda.Device().id)
 
@@ -80,7 +80,7 @@ def _device_name(cp: Any, number: int) -> str:
 
 
 def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
-    """Return what was measured for a semiring on this device with these libraries, if anything."""
+    """Return the measured rates of a semiring on this device with these libraries, or None."""
     stored: Any = rate_files.read(device_name()).get(rates_key(semiring))
     try:
         measured = {name: float(stored["rates"][name]) for name in _MEASURED}
@@ -92,7 +92,7 @@ def cached_device_rates(semiring: Semiring) -> DeviceRates | None:
 
 
 def known_device_rates() -> dict[Semiring, tuple[DeviceRates, int]]:
-    """Return what was measured on the device of this process, and from how many cells on it beats the CPU beside it."""
+    """Return the measured rates of this process's device, and the cells from which it beats the CPU beside it."""
     known = {semiring: cached_device_rates(semiring) for semiring in SEMIRINGS}
     return {s: (rates, least_device_cells(s, rates)) for s, rates in known.items() if rates is not None}
 

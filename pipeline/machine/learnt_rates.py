@@ -14,7 +14,7 @@ from ...tasks.learnt.learnt_launches import LearntLaunches, Place, launches_from
 from . import cpu as rate_files
 
 _PACKAGE: Final = Path(__file__).parents[2]
-# Whatever decides which kernels a step gets, what they do, and what a model knows of a step.
+# Sources of the kernels, of their choice, and of the models of steps.
 _SOURCES: Final = ("tasks/steps", "tasks/cpu", "tasks/gpu", "tasks/learnt")
 _ENTRY: Final = "launches"
 
@@ -36,7 +36,7 @@ class KnownLaunches:
 
 @cache
 def kernel_fingerprint() -> str:
-    """Return what tells the sources of the kernels, and of what chooses them, from others."""
+    """Return a fingerprint of the sources of the kernels and of their choice."""
     digest = sha256()
     for folder in _SOURCES:
         for path in sorted((_PACKAGE / folder).rglob("*")):
@@ -61,7 +61,7 @@ def keep_launches(name: str, model: Mapping[str, Any] | None) -> Path:
     return rate_files.path_of(name)
 
 
-# What was made of the last entry that was read, for each place: it is the same object until its file changes.
+# The object built from the last entry read, for each place; it is reused until the file changes.
 _MADE: Final[dict[Place, tuple[Any, KnownLaunches]]] = {}
 
 
@@ -90,7 +90,7 @@ def _checked(entry: Any, name: str) -> KnownLaunches:
         text = f"learnt from {int(entry['steps']):,} steps by {entry['regression']!s:.40}"
     except (ValueError, KeyError, TypeError, IndexError, AttributeError):
         return KnownLaunches(None, f"by the rules: the stored file holds no rates; {again}")
-    return KnownLaunches(model, text + ("" if model.chooses else "; launches are those of the rules"))
+    return KnownLaunches(model, text + ("" if model.chooses else "; launches follow the rules"))
 
 
 def use_launches(place: Place) -> None:

@@ -1,4 +1,4 @@
-"""What was found for a caller's options: memory, cores, devices, workers; each measured once, when first needed."""
+"""The resources for a caller's options: memory, cores, devices, workers; each measured once, on first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def connected(given: Any, address: str | None, *, with_workers: bool = True) -> Iterator[Any]:
-    """Enter the client that the caller gave, or one of a scheduler; what goes wrong there ends as one sentence."""
+    """Yield the caller's client, or a client of a scheduler; failures end as one sentence."""
     from ...cluster.connect import ClusterError, client_of
 
     try:
@@ -59,12 +59,12 @@ class Resources:
 
     @cached_property
     def threads(self) -> int:
-        """Threads of a large step in this process: all cores that it may use, unless told."""
+        """Threads of a large step in this process: all usable cores by default."""
         return self.asked.threads or len(os.sched_getaffinity(0))
 
     @cached_property
     def memory_bytes(self) -> int:
-        """The budget for the tables of a task in bytes: with GPUs, of what is free on a device."""
+        """Memory budget in bytes for the tables of a task; with GPUs, from the free memory of a device."""
         if self.gpu_count:
             asked = [parse_size(size) for size in (self.asked.memory, self.asked.gpu_memory) if size is not None]
             return min([*asked[-1:], self._free_device_bytes])
@@ -95,7 +95,8 @@ class Resources:
 
     @property
     def device_budget(self) -> Callable[[], int] | None:
-        """What measures the budget for tables on a device, which starts it; None without GPUs.
+        """Return the function that measures the budget for tables on a device, which starts the device; None without
+        GPUs.
 
         Raises
         ------
@@ -115,7 +116,7 @@ class Resources:
 
     @property
     def _free_device_bytes(self) -> int:
-        """What the device with the least free memory has free."""
+        """Return the free memory of the device with the least free memory."""
         from ...cluster.gpus import free_gpu_bytes
         from ...tasks.gpu import arrays, kernels
 
@@ -132,7 +133,7 @@ class Resources:
 
     @property
     def disk_bytes(self) -> int:
-        """The budget for tables on disk in bytes: what is free where they would be, unless told."""
+        """Disk budget in bytes for tables; by default the free bytes at their place."""
         from tempfile import gettempdir
 
         asked = self.asked.disk_bytes
@@ -161,7 +162,7 @@ class Resources:
 
     @property
     def gpu_workers(self) -> tuple[GpuWorker, ...]:
-        """The GPU workers of a running cluster that are to be used, with what memory they have free.
+        """The GPU workers of a running cluster to use, with their free memory.
 
         Raises
         ------
@@ -172,7 +173,7 @@ class Resources:
 
     @cached_property
     def _gpu_cluster(self) -> tuple[tuple[GpuWorker, ...], dict[Semiring, tuple[DeviceRates, int]]]:
-        """GPU workers; what the first was measured to do, and from how many cells on it beats the CPU beside it."""
+        """GPU workers, the measured rates of the first one, and the cells from which it beats the CPU beside it."""
         if self.asked.gpus is None or not self.asked.remote:
             return (), {}
         from ...cluster.gpus import gpu_workers
@@ -184,7 +185,7 @@ class Resources:
             return workers, rates
 
     def device_rates(self, semiring: Semiring) -> DeviceRates:
-        """Return what is known of the devices: measured where they are, or nominal."""
+        """Return the rates of the devices: measured on the devices, or nominal."""
         from .device import cached_device_rates, nominal_device_rates
         from .learnt_rates import use_launches
 

@@ -18,14 +18,14 @@ Answered = TypeVar("Answered")
 
 
 class Extent(NamedTuple):
-    """What is known of a message before it is read.
+    """Facts of a message before it is read.
 
     Parameters
     ----------
     least, greatest : float
         Of its entries, the least one without -inf, the greatest one without inf.
     shared : float
-        The greatest size of what its bucket's mini-buckets were compared by; 0 if it was not split.
+        Greatest magnitude of the values that its bucket's mini-buckets were compared by; 0 if the bucket was not split.
     """
 
     least: float
@@ -40,22 +40,25 @@ class Extent(NamedTuple):
 
 
 class Rule(Protocol[Answered]):
-    """How the mini-buckets of a bucket agree, what its messages tell the bound, and how they are read then."""
+    """The rule of an elimination: how the mini-buckets of a bucket agree, how messages change the bound, and how they
+    are read afterwards.
+    """
 
     def agreed(self, sums: Sequence[Any]) -> tuple[list[Any], float]:
-        """Return what to add to each mini-bucket so that they agree, and how large what was compared is."""
+        """Return the amounts to add to each mini-bucket so that they agree, and the magnitude of the compared values.
+        """
         ...
 
     def added(self, total: Array, share: Array) -> Array:
-        """Return what parts of a mini-bucket that fix states of a variable are together."""
+        """Return the combination of parts of a mini-bucket that fix different states of a variable."""
         ...
 
     def written(self, costs: Any, parts: int) -> None:
-        """Make of a projection of one of several mini-buckets a message, in place."""
+        """Turn a projection of one of several mini-buckets into a message, in place."""
         ...
 
     def measured(self, costs: Any, shared: float) -> Extent:
-        """Return what :meth:`told` uses of a message in memory."""
+        """Return the facts of a message in memory that :meth:`told` uses."""
         ...
 
     def told(self, minis: Sequence[MiniBucket], extents: Sequence[Extent]) -> list[Answered] | None:
@@ -63,11 +66,11 @@ class Rule(Protocol[Answered]):
         ...
 
     def read(self, costs: Any, told: Answered) -> None:
-        """Take from a message, in place, what it told the bound."""
+        """Subtract from a message, in place, the amount that it contributed to the bound."""
         ...
 
     def raised(self, costs: Any, parts: int, out: Any = None) -> Any:
-        """Turn a table, or a message that was read, into what one of several mini-buckets joins; into an array."""
+        """Turn a table, or a read message, into the input of one of several mini-buckets, as an array."""
         ...
 
 
@@ -136,7 +139,7 @@ class BucketElimination(Generic[Answered]):
         return table if parts == 1 else BucketTable(table.scope, self.rule.raised(table.costs, parts))
 
     def _agree(self, minis: Sequence[MiniBucket], tables: Sequence[list[BucketTable]]) -> float:
-        """Give the mini-buckets equal shares of what they are together, by one more table for each; return its size."""
+        """Give the mini-buckets equal shares of their combination, by one more table for each; return its magnitude."""
         common = self.split.shared(minis)
         sums = [self.joins.projected(mini.scope, each, common) for mini, each in zip(minis, tables, strict=True)]
         added, size = self.rule.agreed(on_one_side(sums))

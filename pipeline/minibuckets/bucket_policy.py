@@ -1,4 +1,4 @@
-"""What is tuned of mini-buckets, listed once. Pure."""
+"""Tuned numbers of mini-buckets. Pure."""
 
 from __future__ import annotations
 
@@ -14,41 +14,41 @@ class BucketPolicy(Policy):
     Parameters
     ----------
     quick_cells, quick_sum_cells : int
-        Joins of at most so many cells are done by NumPy at once, which takes a few microseconds where a step takes
-        hundreds; least costs, and sums of logarithms, which soon take longer.
+        Cells of joins that NumPy does directly, which takes microseconds while a step takes hundreds: for least costs,
+        and for sums of logarithms, which get slower sooner.
     short_states : int
         Least costs over an axis of no more states are found state by state, which takes a tenth.
     held_part : int
-        Small messages that need not be read again take one part of so many of memory.
+        Small messages are cached in at most 1 / this of the memory, to avoid reading them again.
     message_copies : int
-        A message takes so many times its bytes while it is made: itself, and what is compared in it.
+        Memory factor of a message while it is made: the message and the compared values in it.
     easy_cells : int
-        With at most so many cells, nothing split, the first order is good enough.
+        With at most this many cells and no split bucket, the first order is good enough.
     bucket_seconds, cell_seconds, sum_cell_seconds : float
-        What a mini-bucket and a cell of least costs, or of sums, are thought to take before a round was measured. On a
-        busy core cells took 4e-9 s where domains are of 44 states, 1e-7 where they are of two.
+        Assumed seconds of a mini-bucket, and of a cell of least costs or of sums, before a round was measured. Measured
+        seconds per cell range from 4e-9 for large domains to 1e-7 for binary ones.
     first_part : float
-        The first round is of the largest size that takes one part of so many of the time: smaller ones, whose bounds
-        are lower, take most of what it takes.
+        The first round has the largest size that takes 1 / this of the time. Smaller sizes have worse bounds and take
+        most of this time.
     optimism : float
         A round takes longer than the fastest so far lets it seem.
     other_orders : int
         Orders that are tried once no larger size fits: of 16 on CELAR6-SUB1 the best bound was 837, the first 396.
     triangle_part : float
-        Triangles have one part of so many of the time that is left, and all of it if they raise the bound.
+        Triangles get 1 / this of the remaining time, and all of it if they raise the bound.
     share_step, least_step, weight_step, least_weight : float
-        How far parts of a split bucket move towards each other at first in a pass, before it begins anew, and their
-        weights with them, none of which is less. Of marginal MAP with mini-buckets of 2^10 cells, 5 CPU-s, 75-26-5:
-        -15.3 (log10); weights that stay equal -10.1, a weight step of 1 -13.9.
+        First step sizes of a pass, before it starts again: how far parts of a split bucket move towards each other, and
+        how far their weights move; and the minimum weight. Moving the weights is worth much more than moving the shares
+        alone.
     heat, cooling, least_heat : float
         Maxima are compared softly, as sums with this weight, and less so after each pass that was worse: without that
         75-26-5 came to -14.4.
     least_gain : float
-        Passes that gain less than this part of the bound are in vain.
+        Passes that gain less than this fraction of the bound count as failed.
     first_entries : int
-        What a search of losses can remember at first.
+        Initial memory of a loss search.
     eager_loss : float
-        It goes on below a state until that loses more than the next one by so much.
+        The search continues below a state until it loses more than the next state by this amount.
     search_seconds : float
         CPU seconds from one look at the clock to the next.
     known_sums : int

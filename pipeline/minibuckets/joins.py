@@ -46,7 +46,7 @@ class Joins:
     compiled : bool
         Whether compiled kernels may be used.
     device_cells : int, optional
-        Joins of at least so many cells run on the GPU, and leave their result there.
+        Minimum cells of a join that runs on the GPU and leaves its result there.
     policy : BucketPolicy
         The one in force when this was made.
     """

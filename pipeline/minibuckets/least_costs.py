@@ -26,7 +26,7 @@ from .partition import MiniBucket, Partition
 
 @dataclass(frozen=True, eq=False)
 class MiniBuckets:
-    """What mini-bucket elimination found.
+    """The result of mini-bucket elimination.
 
     Any assignment of the variables from some place of the order to its end has a bound on what it can still become:
     ``lower``, plus the tables of its buckets at its states, minus the messages that these sent and their offsets.
@@ -85,13 +85,13 @@ def eliminate(
     upper : int, optional
         A cut-off: assignments of this total or more do not interest, and bounds may pass over them.
     keep : bool
-        Whether buckets and messages are kept; else they are empty in what is returned.
+        Whether buckets and messages are kept; otherwise they are empty in the result.
     threads : int
         Threads of large steps.
     compiled : bool
         Whether compiled kernels may be used.
     device_cells : int, optional
-        Joins of at least so many cells run on the GPU; their messages stay there.
+        Minimum cells of a join that runs on the GPU and leaves its message there.
     stop : callable, optional
         Asked before each bucket.
     """
@@ -115,7 +115,9 @@ def eliminate(
 
 @dataclass(frozen=True)
 class Told:
-    """What a message tells the bound: its least entry, and from where on its entries, less that, are forbidden."""
+    """The contribution of a message to the bound: its least entry, and the value (minus the least) from which entries
+    are forbidden.
+    """
 
     lowest: int
     limit: int
@@ -136,7 +138,7 @@ class Reach:
 
     @property
     def room(self) -> int:
-        """What may still be added."""
+        """The amount that may still be added."""
         return self.upper - self.lower
 
     @property
@@ -203,7 +205,7 @@ class LeastCosts:
 
 
 def shifts(minima: Sequence[Any], limit: float) -> list[Any]:
-    """Return what to add to each of several tables so that their minima become equal shares of the sum of them.
+    """Return the amounts to add to several tables so that their minima become equal parts of the sum of the minima.
 
     Shares are whole numbers and add up to that sum; where it is ``limit`` or more everything becomes forbidden.
     """
@@ -222,7 +224,8 @@ def _greatest(costs: Any) -> int:
 
 
 def greedy_states(found: MiniBuckets, dims: Sequence[int]) -> States:
-    """Assign every variable to the state whose bound is least, given those that are assigned; the first of equals.
+    """Assign every variable the state with the least bound, given the variables assigned so far; ties go to the first
+    state.
 
     Optimal if no bucket was split, else a heuristic that may end at a forbidden assignment. Needs the tables that
     :func:`eliminate` keeps.

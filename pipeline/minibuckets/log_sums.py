@@ -1,9 +1,9 @@
 """Weighted mini-buckets: an upper bound on a sum of products, rounded outwards.
 
-A bucket that was split is eliminated by Hölder's inequality: its parts are summed as powers whose exponents add up to
-one, here equal ones, after they were made to agree on what they share (Liu & Ihler, ICML 2011). Tables are logarithms.
-What rounding may have taken away is added up beside the bound: each message is off by at most a multiple of what it
-was computed from, and a constant that is added to a message is added to the bound.
+A split bucket is eliminated by Hölder's inequality: its parts are summed as powers with exponents that add up to one,
+here equal exponents. Before that, the parts are made to agree on their common variables (Liu & Ihler, ICML 2011).
+Tables are logarithms. Possible rounding errors are added up beside the bound: each message is off by at most a multiple
+of its inputs, and a constant added to a message is added to the bound.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def log_sum_bounds(
     Parameters
     ----------
     tables : sequence of BucketTable
-        Logarithms, -inf for what is impossible, axes as in ``split.scopes``.
+        Logarithms, -inf for impossible assignments, with axes as in ``split.scopes``.
     split : Partition
         Of their scopes.
     threads : int
         Threads of large steps.
     device_cells : int, optional
-        Joins of at least so many cells run on the GPU.
+        Minimum cells of a join that runs on the GPU.
     stop : callable, optional
         Asked before each bucket.
 
@@ -68,13 +68,13 @@ def _free_dims(split: Partition) -> list[int]:
 
 
 class Account:
-    """What messages add to the bound, and how far rounding may have led.
+    """The messages' contributions to the bound, and the possible rounding error.
 
     Parameters
     ----------
     split : Partition
     tables : sequence of BucketTable
-        The ones that are given.
+        The given tables.
     """
 
     def __init__(self, split: Partition, tables: Sequence[BucketTable]) -> None:
@@ -138,7 +138,7 @@ class LogSums:
 
 
 def shares(sums: Sequence[Any]) -> list[Any]:
-    """Return what to add to each of several logarithms of sums so that all become their mean."""
+    """Return the amounts to add to several logarithms of sums so that all equal their mean."""
     mean = reduce(np.add, sums) / len(sums)
     dead = mean == -np.inf
     return [np.where(dead, -np.inf, mean - np.where(dead, 0.0, logs)) for logs in sums]

@@ -1,4 +1,4 @@
-"""Sums of powers of tables that are logarithms, -inf for what is impossible, an axis for each variable."""
+"""Sums of powers of logarithmic tables, with -inf for impossible assignments and one axis for each variable."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def conditional_entropy(belief: Array, top: float, weight: float) -> float:
 
 
 def spread_over(table: Array, scope: Scope, wide: Scope) -> Array:
-    """Return a table with axes of length 1 for the variables of a wider scope that it lacks, in the same order."""
+    """Return a table with additional axes of length 1 for the missing variables of a wider scope, in the same order."""
     sizes = dict(zip(scope, table.shape, strict=True))
     return table.reshape([sizes.get(v, 1) for v in wide])
 

@@ -1,9 +1,9 @@
 """Marginal MAP by AND/OR search below the bound of mini-buckets: which states lose least of it, and how much.
 
-Messages of mini-buckets say what is lost of the bound by each state of a maximised variable, given those that its
-tables read; what is lost where sums were split is known once all that a sum reads is decided: it is summed exactly then
-(Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018). The search over the losses is compiled,
-in the room of tasks.
+Messages of mini-buckets give the loss against the bound of each state of a maximised variable, given the states that
+its tables read. The loss of a split sum is known once all variables that the sum reads are decided: then it is summed
+exactly (Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018). The compiled search over the
+losses is in the room of tasks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ExactSums(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class SplitSum:
-    """A part of the summed variables of which buckets were split.
+    """A component of the summed variables with split buckets.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ class SplitSum:
     reads : tuple of int
         Maximised variables.
     messages : tuple of MiniNode
-        Whose messages bound it, with ``top``.
+        The nodes whose messages bound it, with ``top``.
     top : float
     """
 
@@ -75,7 +75,7 @@ class LossSearch:
     mixed : MixedBound
         After its passes.
     sums : ExactSums or None
-        None where they take too long: what splits of them lose is not seen then.
+        Exact sums; None if they take too long, so that losses of split sums are unknown.
     known : dict
         Sums by part and states that were found before, in the same network; more are added.
     memory_bytes : int
@@ -84,7 +84,7 @@ class LossSearch:
     Attributes
     ----------
     lost : float
-        All states lose at least so much of the bound.
+        Minimum loss of any state against the bound.
     finished : bool
     """
 
@@ -106,7 +106,8 @@ class LossSearch:
         self._state = new_loss_state(self._tree, words)
 
     def run(self, limit: float, until: float) -> bool:
-        """Search for states that lose less than a limit, until these are known or excluded, or so late.
+        """Search for states that lose less than ``limit``, until they are found or excluded, or until the time
+        ``until``.
 
         Returns
         -------
@@ -282,7 +283,7 @@ def _depth_first(mixed: MixedBound, split: Sequence[SplitSum]) -> tuple[list[int
 
 
 def _losses(node: MiniNode) -> Array:
-    """Return what is lost of a mini-bucket's bound by each state of its variable, flat; infinite where impossible."""
+    """Return the loss of each state of a mini-bucket's variable against its bound, flat; infinite if impossible."""
     with np.errstate(invalid="ignore"):
         lost = (node.up + node.top)[..., None] - node.joined
     found: Array = np.where(np.isneginf(node.joined), np.inf, np.maximum(lost, 0.0)).reshape(-1)
@@ -308,7 +309,7 @@ def _packed(context: Sequence[int], sizes: Sequence[int]) -> tuple[list[tuple[in
 
 
 def _ends(rows: Sequence[Any]) -> Array:
-    """Return where each of several begins, and where the last one ends."""
+    """Return the start of each part, and the end of the last one."""
     return np.cumsum([0, *map(len, rows)], dtype=np.int64)
 
 

@@ -18,14 +18,14 @@ from ..errors import BudgetError, format_bytes
 from .bucket_policy import BucketPolicy
 from .partition import MiniBucket, Partition, Scope
 
-#: All messages are files of this table, whose first axis, as if it were a variable, is the number of the message.
+#: All messages are files of this table. Its first axis, treated as a variable, is the number of the message.
 TABLE, NUMBER = "messages", -1
 _DTYPE, _ITEMSIZE = "float64", 8
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """What the boxes of a bucket fix.
+    """Variables that the boxes of a bucket fix.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Boxing:
     specs : tuple of TableSpec
         The messages, in the order they are made; chunks are named by number and coordinates.
     held_cells : int
-        Messages of at most so many cells are kept in memory too.
+        Messages with at most this many cells are also cached in memory.
     peak_bytes : int
         Memory of the network's tables, messages that are kept, and the largest box.
     disk_bytes, read_bytes : int
@@ -73,7 +73,7 @@ def boxed(split: Partition, memory_bytes: int) -> Boxing:
     Raises
     ------
     BudgetError
-        If some bucket does not even in its smallest boxes, with both numbers.
+        If a bucket does not fit even in its smallest boxes; the message gives both numbers.
     """
     return _Boxes(split, memory_bytes).plan()
 
@@ -97,7 +97,7 @@ class _Boxes:
         self.peak = self.read = 0
 
     def size(self, scope: Iterable[int], fixed: Collection[int] = ()) -> int:
-        """Cells over some variables, of which some are fixed."""
+        """Return the number of cells over some variables, with ``fixed`` ones left out."""
         return math.prod([self.split.dims[v] for v in scope if v not in fixed])
 
     def small(self) -> tuple[int, int]:
@@ -175,7 +175,7 @@ class _Boxes:
         return read + BucketPolicy.current().message_copies * self.size(mini.message, fixed)
 
     def free(self, scope: Scope, variable: int, fixed: Collection[int]) -> list[int]:
-        """Variables that can be fixed too, those that are eliminated last first."""
+        """Return the variables that can also be fixed, the last eliminated first."""
         return [v for v in scope if v != variable and v not in fixed and self.split.dims[v] > 1]
 
     def refusal(self, needed: int) -> BudgetError:

@@ -60,12 +60,12 @@ class MessageFiles:
 
     @property
     def finding(self) -> dict[str, Any] | None:
-        """What the elimination found, if it is finished."""
+        """The result of the elimination, if it is finished."""
         receipt = self.receipts.get(_FINISHED)
         return None if receipt is None else receipt.value
 
     def finish(self, finding: dict[str, Any]) -> None:
-        """Keep what was found, and remove all messages."""
+        """Store the result, and remove all messages."""
         self.receipts.record([Receipt(*_FINISHED, 0, 0, 0.0, 0, finding, time.time())])
         self.receipts.delete(self.receipts.tables().values())
         self._held = {}
@@ -76,7 +76,7 @@ class MessageFiles:
         return all((TABLE, chunk) in self.receipts for chunk in chunks)
 
     def write(self, message: int, costs: Array, states: States, shared: float) -> None:
-        """Write the chunks that lack of a part of a message, flat; and their receipts.
+        """Write the missing chunks of one part of a message, and their receipts.
 
         Raises
         ------
@@ -113,7 +113,7 @@ class MessageFiles:
         return values.reshape(-1)
 
     def extent(self, message: int) -> Extent:
-        """What is known of a message that is there."""
+        """Return the stored facts of a message on disk."""
         known = [Extent(**receipt.value) for receipt in self.receipts.at(self.specs[message], {NUMBER: message})]
         return Extent(
             min(each.least for each in known),

@@ -1,12 +1,13 @@
 """Marginal MAP from above by weighted mini-buckets whose shares and weights are made better, pass after pass.
 
-Buckets of summed variables come first and are split by Hölder's inequality with weights that add up to 1, those of
-maximised variables follow and are split with weights of 0. After each pass up, a pass down says what the rest thinks of
-each part of a bucket; the next pass up makes parts agree on that, and gives weight to the parts that are surer
-(Liu and Ihler, Bounding the partition function using Hölder's inequality, ICML 2011; Variational algorithms for
+Buckets of summed variables come first, and are split by Hölder's inequality with weights that add up to 1. Buckets of
+maximised variables follow, and are split with weights of 0. After each pass up, a pass down computes the belief of the
+rest about each part of a bucket. The next pass up makes the parts agree on this belief, and gives more weight to surer
+parts (Liu and Ihler, Bounding the partition function using Hölder's inequality, ICML 2011; Variational algorithms for
 marginal MAP, JMLR 2013; Marinescu, Lee, Dechter and Ihler, AND/OR search for marginal MAP, JAIR 2018).
 
-Whatever shares and weights are, each pass up is a bound. Tables are natural logarithms, -inf for what is impossible.
+Each pass up gives a valid bound for any shares and weights. Tables are natural logarithms, with -inf for impossible
+assignments.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Array = NDArray[Any]
 
 @dataclass(eq=False)
 class MiniNode:
-    """A mini-bucket with what passes write.
+    """A mini-bucket with the results of passes.
 
     Parameters
     ----------
@@ -39,7 +40,7 @@ class MiniNode:
     table : ndarray
         The model's own functions, an axis for each variable of the scope, the eliminated one last.
     below : tuple of MiniNode
-        Whose messages it reads.
+        The nodes that send it their messages.
     weight : float
         0 for a maximum.
     """
@@ -67,7 +68,7 @@ class MiniNode:
 
     @property
     def belief(self) -> Array:
-        """The join with what is above."""
+        """The join with the message from above."""
         return self.joined if self.down is None else self.joined + self.down[..., None]
 
     def gone(self, kept: Collection[int]) -> tuple[int, ...]:
@@ -125,7 +126,7 @@ class MixedBound:
         stop : callable
             Asked before each pass but the first.
         patience : int
-            Ends once so many passes together gained less than a small part of the bound.
+            Ends once ``patience`` passes together gained less than a small fraction of the bound.
 
         Returns
         -------
@@ -156,7 +157,8 @@ class MixedBound:
         return self.best
 
     def left(self, count: int) -> tuple[list[tuple[Scope, Array]], float]:
-        """Return what the first buckets leave: logarithms over other variables, flat, and a number to add to them.
+        """Return the messages that remain after the first buckets (logarithms over other variables, flat), and a number
+        to add to them.
 
         Parameters
         ----------
@@ -172,7 +174,7 @@ class MixedBound:
         return logs, total + self.slack + ROUNDING * (abs(total) + len(parts))
 
     def decoded(self) -> dict[int, int]:
-        """Return states of the maximised variables, each the best by messages given those that were decided before."""
+        """Return states of the maximised variables, each the best by the messages given the states decided before."""
         states: dict[int, int] = {}
         for v, bucket in zip(reversed(self.split.order), reversed(self.buckets), strict=True):
             if v not in self.maximised:
@@ -211,7 +213,10 @@ class MixedBound:
         self._pass(0.0)
 
     def _softness(self, node: MiniNode) -> float:
-        """The weight by which beliefs are compared: that of maxima is not 0, or shares would soon stand still."""
+        """Return the weight for comparing beliefs.
+
+        It is positive even for maxima, because shares would otherwise soon stop moving.
+        """
         return max(node.weight, self._heat)
 
     def _up(self) -> float:
@@ -279,7 +284,7 @@ class MixedBound:
             node.weight = weight / ordered_sum(raised)
 
     def _send(self, node: MiniNode) -> float:
-        """Make a node's message; return what it adds to the bound."""
+        """Make a node's message, and return its contribution to the bound."""
         message = powered(node.joined, (node.joined.ndim - 1,), node.weight)
         top = float(message.max())
         if top == -math.inf:

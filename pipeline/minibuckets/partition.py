@@ -25,14 +25,14 @@ class Size:
     cells : int, optional
         Most cells of its join.
     variables : int, optional
-        Most variables, the one that is eliminated among them.
+        Maximum number of variables, including the eliminated one.
     """
 
     cells: int | None = None
     variables: int | None = None
 
     def holds(self, cells: int, variables: int) -> bool:
-        """Whether a mini-bucket may be so large."""
+        """Whether a mini-bucket may have this size."""
         return (self.cells is None or cells <= self.cells) and (self.variables is None or variables <= self.variables)
 
 
@@ -43,7 +43,7 @@ class MiniBucket:
     Parameters
     ----------
     scope : tuple of int
-        Variables of the join, those that are eliminated later first, so that the bucket's own is the last axis.
+        Variables of the join, in reverse elimination order, so that the bucket's own variable is the last axis.
     tables : tuple of int
         What is joined: the network's tables have the first numbers, messages follow in the order they are made.
     cells : int
@@ -103,12 +103,12 @@ class Partition:
 
     @cached_property
     def kept_bytes(self) -> int:
-        """Memory of an elimination that keeps all its tables, and of what it works with at its largest bucket."""
+        """Bytes of an elimination that keeps all its tables, with the working memory of its largest bucket."""
         return _ITEMSIZE * (sum(map(self._size, self.scopes)) + max(map(self._work, self.buckets), default=0))
 
     @cached_property
     def live_bytes(self) -> int:
-        """Memory of an elimination that drops messages once they are read; those of the network stay."""
+        """Bytes of an elimination that drops messages once they are read; tables of the network stay."""
         made = sum(len(bucket) for bucket in self.buckets)
         live = sum(map(self._size, self.scopes[: len(self.scopes) - made]))
         peak = live
@@ -129,7 +129,7 @@ class Partition:
         return math.prod([self.dims[v] for v in scope])
 
     def _work(self, bucket: Sequence[MiniBucket]) -> int:
-        """Cells of what is compared between the mini-buckets of one bucket, and of one more message."""
+        """Cells of the values compared between the mini-buckets of one bucket, and of one more message."""
         if not bucket:
             return 0
         message = max(self._size(mini.message) for mini in bucket)

@@ -1,4 +1,4 @@
-"""Bounds on the answers of questions, one elimination after another: what each adds to what was known."""
+"""Bounds on the answers of queries, one elimination after another: the improvement by each elimination."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _EPSILON = 2.0**-50
 
 @dataclass(frozen=True)
 class RoundMeans:
-    """What an elimination may use: threads, and the GPU for joins of at least so many cells."""
+    """Resources of an elimination: threads, and the GPU for joins of at least ``device_cells`` cells."""
 
     threads: int = 1
     device_cells: int | None = None
@@ -50,7 +50,7 @@ class OptimumBounds:
     total, states : optional
         The best assignment, in the network's variables.
     costs : CostNetwork
-        What mini-buckets work on.
+        The costs that mini-buckets work on.
     possible : bool
         False once it is proved that everything is forbidden.
     """
@@ -90,23 +90,25 @@ class OptimumBounds:
     ) -> Found | None:
         """Eliminate once, and decode if tables may be kept or are on disk; return None if it was stopped.
 
-        Threads may do so at the same time: what they find is taken afterwards, by `take`.
+        Several threads may do so at the same time; `take` takes over their results afterwards.
         """
         return self._in_memory(split, keep, stop) if spilling is None else self._on_disk(spilling, stop)
 
     def take(self, found: Found) -> None:
-        """Take what an elimination found, which holds with a smaller cut-off than it began with too."""
+        """Take over the result of an elimination. It also holds for a smaller pruning value than it began with."""
         self.learn(found.lower, found.states, found.feasible)
 
     def learn(self, lower: int, states: States | None, feasible: bool) -> None:
-        """Take a bound of what mini-buckets work on, an assignment of it, and whether one is below the cut-off."""
+        """Take over a bound on the prepared costs, an assignment of them, and whether an assignment is below the
+        pruning value.
+        """
         self.possible = feasible or self.states is not None
         self._raise(lower)
         if states is not None:
             self._take(self.costs.restored(states))
 
     def _raise(self, lower: int) -> None:
-        """Take a bound, which holds of what is below the cut-off; the next total that there can be is one too."""
+        """Take over a bound, which holds for totals below the pruning value; the next possible total is a bound too."""
         lower = lower if self.cutoff is None else min(lower, self.cutoff)
         self.lower = max(self.lower, self.given.totals.at_least(lower))
 
@@ -157,7 +159,7 @@ class SumBounds:
     Attributes
     ----------
     lower, upper : float
-        Natural logarithms; the lower is at least that of the best assignment found.
+        Natural logarithms. The lower bound is at least the value of the best assignment found.
     """
 
     def __init__(self, network: Network, means: RoundMeans) -> None:
@@ -184,7 +186,7 @@ class SumBounds:
         return FoundSum(*found, self.best.attempt(split, keep, stop, spilling) if decodes else None)
 
     def take(self, found: FoundSum) -> None:
-        """Take what an elimination found."""
+        """Take over the result of an elimination."""
         self.lower = max(self.lower, found.lower - self.slack)
         self.upper = min(self.upper, found.upper + self.slack)
         if found.best is not None:

@@ -1,4 +1,4 @@
-"""Mini-bucket elimination in boxes, whose messages are chunk files: whatever is added up, and whatever is cut off.
+"""Mini-bucket elimination in boxes, with messages as chunk files, for any sums and any pruning.
 
 Buckets follow each other, as what a message tells the bound says how it is read. A message is written as it is made:
 the least entry of its chunks is known by their receipts, and taken away when they are read.
@@ -56,7 +56,7 @@ class Boxes(Generic[Answered]):
     own: Sequence[BucketTable]
     stop: Callable[[], bool]
     known: list[Answered] = field(default_factory=list)
-    """What the messages told that were read so far."""
+    """Contributions of the messages read so far."""
 
     def run(self) -> bool | None:
         """Eliminate all variables; return whether anything is possible, or None if it was stopped."""
@@ -71,7 +71,7 @@ class Boxes(Generic[Answered]):
         return True
 
     def _complete(self, minis: Sequence[MiniBucket], fixed: Fixed, made: range) -> bool:
-        """Run the boxes of a bucket that lack; return False if it was stopped."""
+        """Run the missing boxes of a bucket; return False if ``stop`` ended it."""
         for states in states_of(fixed.shared, self.joins.dims):
             if self.stop():
                 return False
@@ -132,7 +132,7 @@ class Boxes(Generic[Answered]):
 
 @dataclass(frozen=True, eq=False)
 class StoredLeastCosts:
-    """A table or message of an elimination, flat, of which rows are read as they are asked for."""
+    """A table or message of an elimination, flat; its rows are read on demand."""
 
     boxes: Boxes[Any]
     number: int
@@ -184,7 +184,7 @@ def least_total(
     joins : Joins
         Over all states of every variable.
     stop : callable
-        Asked before each box; what is done by then stays.
+        Called before each box; finished boxes stay on disk.
     """
     boxing = spilling.boxing
     tables, reach = beginning(network, boxing.split, upper)

@@ -1,4 +1,4 @@
-"""Bounds on all slices of a network at once: mini-buckets whose order ends with what is conditioned on."""
+"""Bounds on all slices of a network together: mini-buckets with an order that ends with the conditioned variables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SIZES = tuple(1 << bits for bits in (20, 18, 16, 14, 12, 10, 8, 6, 4))
 
 @dataclass(frozen=True, eq=False)
 class SliceBounds:
-    """What is known of slices before any is run.
+    """Facts of slices before any of them runs.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class SliceBounds:
 def affordable(
     network: CostNetwork, sliced: Sequence[int], seed: int, *, cells: float, memory_bytes: int
 ) -> Partition | None:
-    """Return the mini-buckets for bounds on slices that take no more than this; None if even small ones do."""
+    """Return the mini-buckets for bounds on slices within these limits; None if even small ones exceed them."""
     first = [v for v in min_fill_order(network.dims, network.scopes, seed) if v not in sliced]
     for size in _SIZES:
         split = partition(network.dims, network.scopes, (*first, *reversed(sliced)), Size(cells=size))
@@ -74,7 +74,7 @@ def _sums(found: MiniBuckets, sliced: Sequence[int], shape: list[int]) -> NDArra
         sums -= found.offsets[v]
         for table in found.messages[v]:
             told = _placed(table, sliced, shape)
-            sums -= np.where(told < np.inf, told, 0.0)  # what is forbidden is so in the bucket too
+            sums -= np.where(told < np.inf, told, 0.0)  # entries forbidden here are also forbidden in the bucket
     for v in sliced:
         for table in found.buckets[v]:
             sums += _placed(table, sliced, shape)

@@ -26,9 +26,9 @@ def depth_first_order(
 ) -> tuple[int, ...]:
     """Search for an elimination order, and rearrange it depth first without changing its buckets.
 
-    Whoever assigns variables in the reverse order finishes a small subtree before it begins a large one, so that what
-    is left open is the separator of one path (the frontier). A search that would have to be compiled first is left
-    until it may take longer, and one that would have to be loaded where the first order is good enough.
+    A search that assigns variables in the reverse order finishes a small subtree before it begins a large one, so that
+    the open part is the separator of one path (the frontier). If the order search must be compiled first, it waits
+    until enough time is allowed. If it must be loaded, it is skipped when the first order is good enough.
     """
     policy = OrderPolicy.current()
     searched, compiled = PATIENCE.ends(0.0), PATIENCE.compiled
@@ -96,6 +96,6 @@ def cells_of_buckets(dims: Sequence[int], scopes: Sequence[Sequence[int]], order
 def sweep_cells(
     dims: Sequence[int], scopes: Sequence[Sequence[int]], seed: int, last: frozenset[int] = frozenset()
 ) -> float:
-    """Return how many cells the buckets of one greedy order have, ``last`` behind all others: what a sweep takes."""
+    """Return the cells of the buckets of one greedy order, with ``last`` after all others: the cells of a sweep."""
     order = min_fill_order(dims, scopes, seed)
     return bucket_cells(dims, scopes, sorted(order, key=last.__contains__) if last else order)

@@ -1,4 +1,4 @@
-"""What planning may cost: work counted in nominal seconds, on one account for the search, slices and boxes. Pure.
+"""The cost of planning: work in nominal seconds, on one account for the search, slices and boxes. Pure.
 
 Counted and not measured, so that a busy machine makes the same plan as an idle one.
 
@@ -18,9 +18,9 @@ from typing import Final
 SHARE: Final = 0.1
 """Planning may take this share of the predicted run,"""
 LEAST: Final = 0.2
-"""or so many seconds if that is more,"""
+"""or this many seconds if that is more,"""
 LEAST_ON_DEVICE: Final = 0.4
-"""or so many for a GPU."""
+"""or this many for a GPU."""
 
 TABLE_SECONDS: Final = 3e-5
 """Choosing the layout of a table that a step reads or writes, lowering, and following what is alive."""
@@ -44,7 +44,7 @@ class PlanningBudget:
     known : float
         Seconds of the fastest plan that was found.
     kept, before : float
-        What share is set aside of what was left when so much was spent.
+        Fraction reserved of the seconds that were left when ``before`` seconds were spent.
     least : float
         Seconds that are allowed however short the run is.
     """
@@ -61,29 +61,29 @@ class PlanningBudget:
         self.spent += seconds
 
     def know(self, seconds: float) -> None:
-        """Note that a plan was found that is predicted to take so long."""
+        """Record a plan with this predicted time."""
         self.known = min(self.known, seconds)
 
     def left(self, predicted: float) -> float:
-        """Seconds that may still be spent on a better plan than one that is predicted to take ``predicted``.
+        """Return the seconds that may still be spent on a better plan than one with the predicted time ``predicted``.
 
-        What improves a slow plan may take no more than the fastest plan that is known justifies.
+        Improving a slow plan may take no longer than the fastest known plan justifies.
         """
         allowed = self.asked + max(self.least, SHARE * min(predicted, self.known))
         aside = self.kept * max(allowed - self.before, 0.0) if self.kept else 0.0  # all may be allowed
         return allowed - aside - self.spent
 
     def grant(self, seconds: float, predicted: float) -> None:
-        """Allow so many seconds for a better plan than one that is predicted to take ``predicted``."""
+        """Allow ``seconds`` for a better plan than one with the predicted time ``predicted``."""
         self.asked += max(seconds - self.left(predicted), 0.0)
 
     def allows(self, seconds: float, predicted: float) -> bool:
-        """Whether so much more may be spent."""
+        """Return whether ``seconds`` more may be spent."""
         return seconds <= self.left(predicted)
 
     @contextmanager
     def set_aside(self, share: float) -> Iterator[None]:
-        """Keep a share of what is left for later."""
+        """Reserve a fraction of the remaining seconds for later."""
         self.kept, self.before = share, self.spent
         yield
         self.kept = 0.0

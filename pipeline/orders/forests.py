@@ -28,7 +28,8 @@ _MANY_INPUTS = 64
 
 @dataclass(frozen=True)
 class FunctionGroups:
-    """Input functions grouped so that the first of a group stands for all, whose scopes it includes.
+    """Input functions in groups; the first function of a group represents it, because it includes the scopes of the
+    others.
 
     ``private`` are variables that no other unit has; they are summed out before anything else.
     """
@@ -83,7 +84,7 @@ class _ForestJoiner:
                 self.holders[v].add(i)
 
     def join(self, tables: Iterable[int]) -> int:
-        """Join tables two at a time, the smallest with what it makes the smallest result with."""
+        """Join tables in pairs: the smallest table with the table that gives the smallest result."""
         masks, log = self.forest.masks, self._sizer.log
         left = sorted([(log(masks[i]), i) for i in tables])
         while len(left) > 1:
@@ -186,7 +187,7 @@ def merge_steps(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> Tree:
             apart, union = price[j] + price[c - first], joined[j] | joined[c - first]
             if least_seconds(sizer.cells(union), rates) >= apart:
                 continue
-            # Pricing a merge reads all inputs of the step. Of many children that look alike, one refusal is enough.
+            # Pricing a merge reads all inputs of the step. For many similar children, one refusal is enough.
             alike = price[c - first], sizer.cells(union), len(kids[c - first])
             if len(kids[j]) > _MANY_INPUTS and alike in refused:
                 continue
@@ -285,7 +286,7 @@ def _binary(forest: Forest, dims: Sequence[int], rates: Rates, itemsize: int) ->
     Parameters
     ----------
     rates : Rates
-        Of a core; what a step costs is put in seconds per cell, for values of ``itemsize`` bytes.
+        Rates of a core; the overhead of a step is converted to seconds per cell, for values of ``itemsize`` bytes.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """Randomised greedy elimination orders on bit-set adjacency matrices, compiled with Numba.
 
-Only what an elimination changes is recomputed: a fill edge (a, b) lowers the fill count of the common
+Only values that an elimination changes are recomputed: a fill edge (a, b) lowers the fill count of the common
 neighbours of a and b, and gives a the new missing pairs (b, x) for x adjacent to a and not to b.
 """
 
@@ -131,7 +131,7 @@ def eliminate(
     fill, clique : ndarray, shape (n,), float64
         Weight of the missing pairs around each vertex, and the sum of ``logs`` over it and its neighbours; in place.
     logs, weights : ndarray, shape (n,), float64
-        What a vertex adds to a clique, and to the weight of a missing pair.
+        Contribution of a vertex to a clique, and to the weight of a missing pair.
     even : bool
         Whether all weights are 1.
     stale : ndarray, shape (n,), bool
@@ -195,7 +195,8 @@ def greedy_order(
 ) -> tuple[float, int]:
     """Eliminate all vertices greedily; return the cells of the buckets (inf if above ``limit``) and work.
 
-    Iterative greedy variable ordering (Kask, Gelfand, Otten and Dechter, AAAI 2011): what is over the limit ends early.
+    Iterative greedy variable ordering (Kask, Gelfand, Otten and Dechter, AAAI 2011): an order above the limit ends
+    early.
 
     Parameters
     ----------
@@ -262,7 +263,7 @@ def greedy_order(
         degree, more = eliminate(v, neighbours, adjacency, fill, clique, unit, weights, even, stale)
         work += more
         if degree == n - step - 1:
-            # what is left is one clique
+            # the remaining variables form one clique
             for i in range(degree):
                 order[step + 1 + i] = left[i]
             break

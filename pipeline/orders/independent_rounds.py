@@ -17,7 +17,7 @@ from math import prod
 
 
 def independent_rounds(dims: Sequence[int], scopes: Iterable[Sequence[int]], most_cells: int) -> tuple[int, ...]:
-    """Return all variables in the order of rounds; in each those of smaller joins come first.
+    """Return all variables in the order of rounds, with smaller joins first in each round.
 
     Parameters
     ----------

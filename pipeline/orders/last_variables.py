@@ -1,11 +1,11 @@
 """Trees in which given variables are eliminated after all others, by the searches that know nothing of them.
 
-What is left of a part of the network once its other variables are gone is a table over the last variables that it
-touches, in whatever order they went. So each part is searched by itself, with one further function over those last
-variables, and its tree is seen from there: where the further function was, the table leaves the part (a tree of
-joins has the same joins from wherever it is looked at). A search over these tables and the functions of last variables
-alone does the rest. No tree is lost by it: the least width of all such trees is the largest of the parts' widths
-(constrained elimination orders; Park and Darwiche 2004, Complexity results and approximation strategies for MAP).
+After the other variables of a component are eliminated, a table over the adjacent last variables remains, in any order
+of elimination. Each component is therefore searched separately, with one additional function over these last variables,
+and its tree is rooted there: the table leaves the component where the additional function was (a join tree has the same
+joins from any root). A search over these tables and the functions of last variables completes the tree. No tree is
+lost: the least width of all such trees is the largest width of the components (constrained elimination orders; Park and
+Darwiche 2004, Complexity results and approximation strategies for MAP).
 
 The middle of a chain of five variables of two states goes last: each half leaves a table of two cells.
 
@@ -95,7 +95,9 @@ def _check_order(search: TreeSearch, last: frozenset[int]) -> None:
 
 
 def _parts(scopes: Sequence[tuple[int, ...]], last: frozenset[int]) -> tuple[list[NetworkPart], list[int]]:
-    """Divide functions into parts that share no variable but last ones; those of last variables alone are the rest."""
+    """Divide functions into components that are connected only by last variables; functions of last variables alone are
+    the rest.
+    """
     holders: dict[int, list[int]] = {}
     for i, scope in enumerate(scopes):
         for v in scope:
@@ -141,7 +143,7 @@ def _put_together(
     below: Sequence[Tree],
     top: Tree,
 ) -> Tree:
-    """Return the tree of the whole network from the trees of its parts and that of the last variables."""
+    """Return the tree of the whole network from the trees of its components and of the last variables."""
     fresh = count(len(search.scopes))
     kids: dict[int, Sequence[int]] = {}
     tables: list[int] = []

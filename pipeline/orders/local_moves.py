@@ -32,11 +32,11 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class Marks(NamedTuple):
-    """What is known of the nodes of a tree, and room to work in.
+    """Marks of the nodes of a tree, and working memory.
 
-    ``clean[i]`` tells that nothing near node i has changed since it was last looked at in vain, ``changed[i]`` that
-    the node is not what it was when this was last taken back. The rest is overwritten: nodes that wait for their turn,
-    their ranks and whether they wait or waited, all of shape (n,), and tables and inner nodes of a subtree.
+    ``clean[i]`` marks that nothing near node i has changed since an unsuccessful attempt. ``changed[i]`` marks that the
+    node differs from the last saved state. The rest is working memory: waiting nodes, their ranks, and whether they
+    wait or waited, all of shape (n,), and the tables and inner nodes of a subtree.
     """
 
     clean: NDArray[np.bool_]
@@ -51,7 +51,7 @@ class Marks(NamedTuple):
 
 
 def new_marks(n: int, k: int) -> Marks:
-    """Return marks of n nodes of which none is clean, and room for subtrees of up to k tables."""
+    """Return marks of n nodes, none of them clean, with working memory for subtrees of up to k tables."""
     clean, changed, before, queued = np.zeros((4, n), dtype=np.bool_)
     queue, frontier, inner = (np.empty(size, dtype=np.int64) for size in (n, k, k))
     return Marks(clean, changed, before, queued, queue, np.empty(n), frontier, inner, np.empty(1, dtype=np.uint64))
@@ -75,7 +75,8 @@ def _rearranged(t: Binary, count: int, levels: int, marks: Marks) -> None:
 
 @njit(nogil=True)
 def _dirty(t: Binary, first: int, marks: Marks) -> int:
-    """Rank all nodes, and put those that are not clean into the queue, dearest first; return how many there are."""
+    """Rank all nodes, and put the nodes that are not clean into the queue, most expensive first; return their number.
+    """
     rank, queue = marks.rank, marks.queue
     count = 0
     for node in range(rank.shape[0]):
@@ -140,7 +141,7 @@ def _improve(
     max_work : int
         Splits that are looked at before no further subtree is begun.
     marks : Marks
-        Nodes around which nothing changed since they were looked at in vain; updated.
+        Nodes around which nothing changed since an unsuccessful attempt; updated.
     choice : SubtreeChoice
         Room for subtrees of k tables.
     """
@@ -244,9 +245,9 @@ def rearrange(
 ) -> tuple[float, int]:
     """Price a tree, improve it once, or kick and improve it again and again; return seconds saved and work.
 
-    With kicks it is iterated local search (Lourenço, Martin and Stützle 2003): what is not worse is kept, and after
-    each kick only what is near it is improved. All in one, as each function that is compiled takes seconds; and what
-    it works in is given, as code that allocates nothing is compiled in half the time.
+    With kicks this is iterated local search (Lourenço, Martin and Stützle 2003): a result that is not worse is kept,
+    and after each kick only the kicked neighbourhood is improved. Everything is in one function, because each compiled
+    function takes seconds. Working memory is passed in, because code without allocations compiles in half the time.
 
     Parameters
     ----------
@@ -265,7 +266,7 @@ def rearrange(
     max_work : int
         Splits that are looked at before nothing further is begun.
     marks : Marks
-        Of a tree of which nothing is clean yet; with kicks, all is at first.
+        Marks of a tree without clean nodes; with kicks, all nodes are clean at first.
     choice : SubtreeChoice
         Room for subtrees of k and of ``kick`` tables.
     """

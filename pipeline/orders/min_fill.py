@@ -13,7 +13,7 @@ from ...tasks.steps.ordered_sum import ordered_sum
 
 
 def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]:
-    """Return each variable's neighbours as a bit set: those that share a function with it."""
+    """Return each variable's neighbours as a bit set: the variables that share a function with it."""
     adjacency = [0] * n_variables
     for scope in scopes:
         mask = mask_of(scope)
@@ -22,7 +22,7 @@ def primal_graph(n_variables: int, scopes: Sequence[Sequence[int]]) -> list[int]
     return [a & ~(1 << v) for v, a in enumerate(adjacency)]
 
 
-#: Neighbours looked at before the rest of an order is left as it is: such a network needs the compiled search.
+#: Maximum neighbours visited before an order is completed arbitrarily: such a network needs the compiled search.
 MAX_WORK = 1_000_000
 
 
@@ -62,7 +62,7 @@ def remembered_min_fill(
 
 
 class FillGraph:
-    """The primal graph while variables are eliminated, with the score of each: what it fills, ln of its table.
+    """The primal graph during elimination, with the score of each variable: its fill edges, and ln of its table.
 
     Only what an elimination changes is computed again, as in the compiled search.
     """

@@ -1,4 +1,4 @@
-"""What is tuned of searches for orders and trees, listed once. Pure."""
+"""Tuned numbers of searches for orders and trees. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class OrderPolicy(Policy):
     Parameters
     ----------
     share, short_share, short_seconds : float
-        Automatic planning spends this share of the predicted run time, and the larger share of shorter runs up to so
+        Automatic planning spends this fraction of the predicted run time, and the larger fraction of runs up to this
         many seconds.
     hopeless_seconds : float
-        And so long where nobody would wait for what was found.
+        Maximum seconds of planning if the best plan would take unacceptably long.
     doubtful_seconds : float
         A search that would go on for longer is begun with a quarter of this; then its best tree is looked at.
     first_round_seconds : float
-        The first round of a search takes so long, each further one twice as long.
+        Seconds of the first round of a search; each round takes twice as long as the last.
     order_share, start_share, starts : float, float, int
-        Shares of a round for trying orders, and for the refinement of each of so many of them.
+        Fractions of a round for trying orders and for refining each start, and the number of starts.
     least_gain : float
         A round may gain this share of the run although those before gained less.
     forest_seconds, tree_seconds : float
@@ -34,9 +34,9 @@ class OrderPolicy(Policy):
     emergency : float
         A search that takes this many times its nominal time is stopped by the clock.
     piece_seconds : float
-        Nominal seconds of what a search beside other work does before it asks whether to end.
+        Nominal seconds between two checks of whether a search beside other work should end.
     kept_trees : int
-        The cheapest tree may need too much memory, so so many are remembered.
+        Number of cached trees, because the cheapest tree may need too much memory.
     compiled_seconds, loaded_cells : float, int
         Seconds of a search that it is compiled for, and cells of the buckets of the first order that it is loaded for.
     compiling_seconds, uncompiled_table_cells : float, int
@@ -47,8 +47,7 @@ class OrderPolicy(Policy):
         Orders that are not for a sweep are searched for, though that has to be compiled, where the buckets of the first
         one have more cells.
     first_work : int
-        Neighbours that a first order looks at where a search that is compiled can follow: one that takes longer is
-        worse.
+        Neighbours visited by a first order if a compiled search can follow; a longer first order is worse.
     both_ways_tiny_cells : int
         Where both sweeps multiply no more cells than this, the buckets of one order are as good as any tree.
     both_ways_step_seconds : float
@@ -60,26 +59,24 @@ class OrderPolicy(Policy):
     both_ways_short_seconds : float
         The share of a propagation that takes less is too little for a search, which is given time by cells instead.
     restart_cells, restart_cell_seconds : int, float
-        Where the first tree of a short propagation sweeps more cells than this, further orders are tried, and refined,
-        for so many seconds a cell: on barley, 24 million cells, in 0.2 CPU-s a propagation of 73 ms becomes one of 29,
-        on link, 42 million, in 0.5 CPU-s one of 110 one of 41.
+        If the first tree of a short propagation sweeps more cells than this, more orders are tried and refined, for
+        this many seconds per cell. Large propagations often become two to three times faster.
     restart_least_seconds : float
         Unless it is predicted to take less than this: loading the search alone takes 0.4 CPU-s, and 16 ms of diabetes,
         11 million cells, become 13.
     pairs_seconds, pairs_share, both_ways_near : float
-        Making the joins of a tree pairwise and pricing both both ways, for each variable or group of functions. The
-        trees that a search one way finds within a factor of the best are compared both ways, as many as take this share
-        of the propagation, at least one; of a short one not with their joins pairwise, which saved 0 to 8% of the loops
-        of 20 propagations of 0.02 to 2 s and took 10 to 20 ms.
+        Seconds per variable, or group of functions, to make the joins of a tree pairwise and to price both versions in
+        both directions. Trees within a factor of the best are compared in both directions, at least one, for this
+        fraction of the propagation. In a short propagation the pairwise version is skipped, because its gain is smaller
+        than its cost.
     asked_cells, asked_cell_seconds : int, float
         The same of trees of buckets or cliques that were asked for, which only further orders improve.
     longest_restarts_seconds, restarts_seconds : float
         No search whose time is by cells is given more than the first, for a refined tree nor more than the other or
         ``share`` of the propagation.
     least_restarts_seconds, both_ways_tables : float, int
-        Nor than what is left once the steps of both sweeps are lowered, which have so many tables for each of the tree
-        (3.2 to 5.6 of eight networks), but at least the first: a few orders by other rules are worth it (munin: 0.17 s
-        a propagation instead of 0.21).
+        Also at most the time that remains after the steps of both sweeps are lowered; they have this many tables for
+        each table of the tree. The first orders by other rules are always tried.
     """
 
     share: float = 0.08

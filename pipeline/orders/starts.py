@@ -1,4 +1,4 @@
-"""What orders of a network give whatever the rates: its trees and forests, made once for all searches. Pure."""
+"""Results of a network's orders that do not depend on rates: its trees and forests, shared by all searches. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .forests import Forest, FunctionGroups, forest_tree, group_units, merge_ste
 
 
 class Starts:
-    """What orders of a network give whatever the rates: searches of one network share it."""
+    """Results of a network's orders that do not depend on rates; searches of one network share them."""
 
     def __init__(self, dims: Sequence[int], scopes: Sequence[Sequence[int]]) -> None:
         self.dims: tuple[int, ...] = tuple(dims)

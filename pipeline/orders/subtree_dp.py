@@ -1,11 +1,10 @@
 """Exact re-arrangement of small subtrees of a binary contraction tree, compiled with Numba.
 
-A subtree of k tables is replaced by the cheapest binary tree over the same k tables, by dynamic programming
-over all 3^k / 2 splits (Lam, Sadayappan and Wenger 1997, On optimizing a class of multi-dimensional loops
-with reductions for parallel execution).
-The cost of a split needs three numbers only. For a set S of the tables let touched(S) be the log2 size
-over the variables that some table of S has, and private(S) that over the variables which neither another
-table nor the world above has. Joining A and B to S sweeps 2^(touched(S) - private(A) - private(B)) cells.
+A subtree of k tables is replaced by the cheapest binary tree over the same k tables, by dynamic programming over all
+3^k / 2 splits (Lam, Sadayappan and Wenger 1997, On optimizing a class of multi-dimensional loops with reductions for
+parallel execution). The cost of a split needs only three numbers. For a set S of the tables, let touched(S) be the log2
+size over the variables of its tables, and private(S) the log2 size over the variables that occur neither in another
+table nor above the subtree. Joining A and B to S sweeps 2^(touched(S) - private(A) - private(B)) cells.
 
 A join that eliminates nothing need not be written: it may stay *virtual*, its inputs being read by the
 step above. So a chain of virtual joins is one step with many inputs.
@@ -36,9 +35,10 @@ PRICE = 3
 class Binary(NamedTuple):
     """A binary contraction tree as arrays over its nodes; the tables 0..first-1 are given.
 
-    ``masks`` are the scopes as bit sets, ``seconds`` the predicted time of each step (0 if virtual), ``reads``
-    the cells that a step reads when the node is its input, ``logs`` the log2 domain sizes, and ``rates`` the
-    seconds per cell, per cell of a product, per cell moved and per step, and what three tables to read cost over two.
+    ``masks`` are the scopes as bit sets. ``seconds`` is the predicted time of each step (0 if virtual). ``reads`` is
+    the number of cells that a step reads when the node is its input. ``logs`` are the log2 domain sizes. ``rates`` are
+    the seconds per cell, per cell of a product, per cell moved and per step, and the extra cost of reading three tables
+    instead of two.
     """
 
     kids: NDArray[np.int64]
@@ -53,7 +53,8 @@ class Binary(NamedTuple):
 
 
 class SubtreeChoice(NamedTuple):
-    """Tables of the dynamic programme, indexed by sets of subtree inputs as bit patterns; and room for those of a tree.
+    """Tables of the dynamic programme, indexed by sets of subtree inputs as bit patterns; and working memory for a
+    tree.
 
     ``sets`` is by inner nodes of a subtree, ``above`` as long as a bit set of variables.
     """
@@ -137,7 +138,7 @@ def grow(
     frontier: NDArray[np.int64],
     inner: NDArray[np.int64],
 ) -> tuple[int, int]:
-    """Collect up to ``k`` tables below ``top``; return their number and that of the inner nodes.
+    """Collect up to ``k`` tables below ``top``; return the numbers of tables and of inner nodes.
 
     Parameters
     ----------
@@ -220,8 +221,8 @@ def patterns(t: Binary, top: int, frontier: NDArray[np.int64], count: int, choic
 def best_splits(choice: SubtreeChoice, count: int, bound: float, rates: NDArray[np.float64]) -> int:
     """Fill the tables of the dynamic programme over sets of tables; return the splits looked at.
 
-    ``cost``, ``reads`` and ``lazy`` of the single tables are given. The programme goes over all ways to split a set in
-    two (as in Selinger et al. 1979 for joins): 3^count in all, less those that cannot be better than ``bound``.
+    ``cost``, ``reads`` and ``lazy`` of the single tables are given. The programme tries all splits of a set into two
+    (as in Selinger et al. 1979 for joins): 3^count in all, without the splits that cannot be better than ``bound``.
 
     Parameters
     ----------
@@ -327,7 +328,7 @@ def replace(
 
 
 def new_choice(k: int, words: int) -> SubtreeChoice:
-    """Allocate the tables for up to ``k`` inputs, of bit sets of so many words."""
+    """Allocate the tables for up to ``k`` inputs, with bit sets of ``words`` words."""
     n = 1 << k
     private, shared, shrink, size, cost, reads = np.empty((6, n))
     lazy, split = np.empty(n, dtype=np.bool_), np.empty(n, dtype=np.int64)

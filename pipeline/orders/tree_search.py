@@ -40,18 +40,18 @@ TreeName = Literal["refined", "bucket", "junction"]
 #: Automatic planning spends this share of the predicted run time, up to a number of seconds, and the larger share of
 #: shorter runs up to another.
 LONGEST_PLANNING = 8.0
-#: Plans cheaper than this are made without compiled code, whose loading alone takes as long.
+#: Predicted seconds below which plans are made without compiled code, because loading it takes as long.
 SMALL_SECONDS = 0.1
-#: No search makes a tree that would take longer than this, thirty years, one that somebody waits for.
+#: Predicted seconds (thirty years) above which no search makes a tree acceptable.
 HOPELESS_SECONDS = 1e9
 #: Trees save less than this factor over the buckets of the same order.
 MOST_SAVED = 1e6
 
 Check = Callable[[Tree], None]
-"""Looks at the best tree before a search goes on for long; what it raises ends the search."""
+"""Called with the best tree before a long search continues; an exception ends the search."""
 
 Ended = Callable[[], bool]
-"""Whether a search is to end with what it has."""
+"""Returns whether a search should end with its present result."""
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,15 @@ class TreeSearch:
     scopes : sequence of sequences of int
         Scopes of the functions, each of distinct variables.
     tree : {"refined", "bucket", "junction"}
-        What to build from an order. A refined tree is never dearer than the buckets of the same order.
+        Kind of tree to build from an order. A refined tree never costs more than the buckets of the same order.
     order : str or sequence of int
         A rule for the randomised greedy orders, or the order itself, naming every variable once.
     seconds : float, optional
-        Planning time; by default a share of what the best plan so far is predicted to take.
+        Planning seconds; by default a fraction of the best plan's predicted time.
     seed : int
         The same seed gives the same tree.
     rates : Rates
-        What trees are priced by.
+        Rates that price trees.
     itemsize : int
         Bytes of a value.
     longest : float
@@ -95,12 +95,12 @@ class TreeSearch:
 
     @property
     def automatic(self) -> bool:
-        """Whether the search takes a share of what the plan is predicted to take."""
+        """Whether the search takes a fraction of the plan's predicted time."""
         return self.seconds is None
 
     @property
     def first_order(self) -> tuple[int, ...]:
-        """The order that was given, or the one that a heuristic gives at once.
+        """The given order, or the immediate order of a heuristic.
 
         Raises
         ------
@@ -125,7 +125,7 @@ class TreeSearch:
         effort : PlanningBudget, optional
             Account that the work is entered in.
         check : callable, optional
-            Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
+            Called once with the best tree, before an automatic search continues for long; an exception ends the search.
         starts : Starts, optional
             Of this network, from a search by other rates.
 
@@ -174,11 +174,11 @@ class TreeSearch:
 
 
 class _Curve:
-    """What the rounds of a search gained, and whether another one is predicted to gain more than it takes.
+    """The gains of a search's rounds, and whether another round is predicted to pay.
 
-    A round twice as long gains the same share of what is left of the run, as a rule, however long the search has been:
-    so the best of the last two rounds says what the next one is worth, at least a small share, as rounds may gain
-    nothing by chance. Two rounds are made before anything is known.
+    As a rule, a round twice as long gains the same fraction of the remaining run time, however long the search has
+    been. The better of the last two rounds therefore predicts the next gain, with a minimum, because a round may gain
+    nothing by chance. The first two rounds always run.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -189,7 +189,7 @@ class _Curve:
         self._seconds.append(seconds)
 
     def pays(self, effort: float) -> bool:
-        """Whether a round of so many seconds may gain as many."""
+        """Return whether a round of ``effort`` seconds may gain at least its own time."""
         *before, now = self._seconds[-3:]
         if len(before) < 2:
             return True
@@ -221,7 +221,7 @@ class _SearchState:
 
     @property
     def best_seconds(self) -> float:
-        """What it is predicted to take."""
+        """Predicted seconds of the best tree."""
         return self.found[0][0]
 
     @property
@@ -260,12 +260,12 @@ class _SearchState:
         order : str
             The rule of the greedy orders.
         budget : float
-            Nominal seconds at most; an automatic search takes a share of what the best tree is predicted to take.
+            Maximum nominal seconds; an automatic search takes a fraction of the best tree's predicted time.
 
         Raises
         ------
         Exception
-            What the check of the search raises, which is asked once, before a search goes on for long.
+            The exception of the search's check, which is called once before a search continues for long.
         """
         policy = OrderPolicy.current()
         orders = OrderPool(self.dims, self.scopes, order, self.seed)
@@ -303,7 +303,7 @@ class _SearchState:
             curve.add(self.best_seconds)
 
     def _starts(self, effort: float) -> int:
-        """Return how many orders a round refines: few of a large network, whose forests take much of the round."""
+        """Return the number of orders that a round refines; few for a large network, whose forests take much time."""
         policy = OrderPolicy.current()
         if self.kind != "refined":
             return policy.starts
@@ -312,7 +312,8 @@ class _SearchState:
 
     @cached_property
     def _size(self) -> int:
-        """What handling a forest takes time for: its variables, or its groups of functions if there are more."""
+        """Size of a forest for its handling time: the number of variables, or of groups of functions if it is larger.
+        """
         return max(len(self.dims), len(self.starts.units.members), 1)
 
     def refine(self, tree: Tree, budget: float) -> None:
@@ -332,7 +333,7 @@ class _SearchState:
         return self.asked.ended is not None and self.asked.ended()
 
     def _work(self, rearranger: Rearranger, seconds: float) -> None:
-        """Rearrange for nominally so many seconds, in short pieces where the search may be ended."""
+        """Rearrange for nominally ``seconds`` seconds, in short pieces if the search may be ended."""
         piece = seconds if self.asked.ended is None else OrderPolicy.current().piece_seconds
         until = self.spent + seconds
         while (left := until - self.spent) > 0 and not self._ended:
@@ -351,7 +352,9 @@ class _SearchState:
         return min(budget, max(policy.share * seconds, min(policy.short_share * seconds, policy.short_seconds)))
 
     def _clock(self) -> float:
-        """Seconds that users asked for pass by the wall; others by what this thread takes; compiling is neither."""
+        """Return a clock: wall seconds if the user gave a time, otherwise this thread's seconds; both without
+        compilation.
+        """
         if self.automatic:
             return time.thread_time() - (time.process_time() - working_seconds())
         return time.monotonic() - compiling_seconds()

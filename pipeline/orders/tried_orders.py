@@ -1,4 +1,4 @@
-"""Elimination orders by rules: the one that a rule gives at once, and the best of many randomised greedy ones.
+"""Elimination orders by rules: the immediate order of a rule, and the best of many randomised greedy orders.
 
 The effort is counted in units of work, not by the clock, so that a seed always gives the same orders.
 """
@@ -68,10 +68,9 @@ def search_order(
     seed: int = 0,
     rule: OrderName = "auto",
 ) -> tuple[float, tuple[int, ...]]:
-    """Return the order of the fewest cells among those tried in nominally so many seconds, after these cells.
+    """Return the order with the fewest cells among the orders tried in ``seconds`` nominal seconds, after its cells.
 
-    Cells are those of the buckets but the last, which are one clique together. One order is tried however long it
-    takes.
+    Cells count the buckets, with the last ones counted as one clique. At least one order is tried.
     """
     if not dims:
         return 0.0, ()

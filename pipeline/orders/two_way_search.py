@@ -20,9 +20,9 @@ from .tree_search import HOPELESS_SECONDS, MOST_SAVED, Check, TreeSearch
 def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None, check: Check | None = None) -> Tree:
     """Choose the tree that is cheapest in both directions.
 
-    Merged steps, which save a forward sweep from writing a table, are dear on the way back: every input asks
-    for the whole join again. So trees are compared as they are and with all their joins pairwise, and with steps of
-    many inputs split where that makes no table larger. What is hopeless already one way is returned as it is.
+    Merged steps save a forward sweep from writing a table, but are expensive on the way back: every input needs the
+    whole join again. Trees are therefore compared unchanged, with all joins pairwise, and with steps of many inputs
+    split where no table becomes larger. A tree that is hopeless in one direction is returned unchanged.
 
     A short propagation is searched for where it sweeps many cells, if the search need not be compiled first: its best
     tree often sweeps several times fewer, which users see in each propagation.
@@ -32,7 +32,7 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     effort : PlanningBudget, optional
         Account that the work is entered in.
     check : callable, optional
-        Asked about the best tree once, before an automatic search goes on for long; what it raises ends the search.
+        Called once with the best tree, before an automatic search continues for long; an exception ends the search.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
     if search.automatic and _multiplied_cells(split) < policy.both_ways_tiny_cells:
         return split
     rates = replace(search.rates, step_seconds=min(search.rates.step_seconds, policy.both_ways_step_seconds))
-    # what each step costs besides its loops is about the same for all trees
+    # the overhead of a step outside its loops is about equal for all trees
     loops = replace(rates, step_seconds=0.0)
     sizer, units = starts.sizer, starts.units
     trees = best, starts.pairwise_tree(first), starts.merged(first, rates, itemsize)
@@ -89,7 +89,8 @@ def tree_for_both_ways(search: TreeSearch, effort: PlanningBudget | None = None,
 def _tree_as_asked(
     search: TreeSearch, starts: Starts, first: tuple[int, ...], effort: PlanningBudget, check: Check | None
 ) -> Tree:
-    """Choose the buckets or cliques of the first order, or of the best of many where it sweeps many cells."""
+    """Choose the buckets or cliques of the first order, or of the best of many orders if the first sweeps many cells.
+    """
     policy = OrderPolicy.current()
     best = starts.buckets(first) if search.tree == "bucket" else starts.cliques(first)
     if not isinstance(search.order, str):
@@ -105,7 +106,7 @@ def _tree_as_asked(
 
 
 def _restart_seconds(tree: Tree, cells: int, cell_seconds: float) -> float:
-    """Return for how long further orders are tried where a tree sweeps more cells than so many; 0 for not at all."""
+    """Return the seconds for trying further orders if a tree sweeps more than ``cells`` cells; 0 otherwise."""
     swept = sum(tree.joined_cells)
     if swept <= cells or not loops_are_ready():
         return 0.0

@@ -1,1 +1,1 @@
-"""Plans as values: what was asked, the steps, how they are split. Pure."""
+"""Plans as values: the options, the steps, and their division into parts. Pure."""

@@ -1,4 +1,4 @@
-"""Both sweeps over a tree with what all others say of some leaves: messages without the leaves themselves. Pure."""
+"""Both sweeps over a tree, for messages to some leaves: the message to a leaf excludes the leaf itself. Pure."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class LeafMessages:
     results : dict of tuple of int to int
         The table of the belief of each target.
     leaving : dict of int to (int, tuple of int) or None
-        For some leaves the table of all that the others say of it, and its axes: those of the leaf that some other
-        table has too. None for a leaf that nothing is joined to.
+        For some leaves, the table of the message from all other leaves, and its axes: the leaf's axes that occur in
+        another table. None for a leaf that nothing is joined to.
     """
 
     tree: Tree

@@ -1,4 +1,5 @@
-"""What a plan needs at least, from the sizes of tables and the steps where most of them are alive: before it is made.
+"""Lower limits of a plan's memory, from the sizes of tables and from the steps with the most live tables, before the
+plan is made.
 
 Lowering all steps takes most of the time of planning a tree, and most of the trees that are looked at do not fit.
 """
@@ -15,7 +16,7 @@ from ..trees.tree import Tree, cells_beside
 from .plan import Plan
 from .problem import Problem
 
-# So many steps are lowered to see that a plan does not fit.
+# Number of steps that are lowered to see that a plan does not fit.
 _LOOKED_AT = 24
 
 
@@ -65,7 +66,7 @@ def live_cells(tree: Tree, order: Sequence[int]) -> list[int]:
 
 
 def needed_bytes(tree: Tree, order: Sequence[int], sizing: Sizing) -> int:
-    """Return the bytes of the messages that are there and of workspace, at least, whatever steps are lowered to."""
+    """Return a lower limit of the bytes of live messages and workspace, for any lowering of the steps."""
     first, cells = tree.n_leaves, tree.joined_cells
     least = [sizing.least_workspace_bytes(cells[node - first], len(tree.children[node - first])) for node in order]
     live = live_cells(tree, order)
@@ -73,7 +74,7 @@ def needed_bytes(tree: Tree, order: Sequence[int], sizing: Sizing) -> int:
 
 
 def exceeds(tree: Tree, order: Sequence[int], sizing: Sizing, available: int, lowered: Callable[[int], Step]) -> bool:
-    """Tell whether a sweep up a tree cannot fit whose messages do, by the steps where most of these are alive.
+    """Return whether an upward sweep cannot fit although its messages do, by the steps with the most live messages.
 
     Parameters
     ----------

@@ -40,7 +40,7 @@ class DeviceLeaves:
     packs : sequence of TablePack
         Probabilities of at most 1; or energies or costs, infinite where nothing is possible.
     log_scale : float
-        ln of what probabilities were divided by.
+        Natural logarithm of the divisor of the probabilities.
     natural : bool
         False if a table spans more than doubles do, so that no device can answer.
     """
@@ -68,7 +68,7 @@ def probability_leaves(leaves: Mapping[int, Scaled]) -> DeviceLeaves:
 
 
 def cost_leaves(leaves: Mapping[int, Array], semiring: Semiring) -> DeviceLeaves:
-    """Return tables of energies or costs; those of integers are infinite from the saturating infinity on."""
+    """Return tables of energies or costs. Integers become infinite from the saturating infinity on."""
 
     def doubles(table: Array) -> Array:
         return np.where(table < semiring.zero, table, math.inf) if semiring.saturates else table
@@ -144,7 +144,7 @@ def _program(
 
 
 def device_needs(plan: Plan) -> DeviceNeeds:
-    """Return what a slice of a plan needs on a GPU."""
+    """Return the GPU memory that a slice of a plan needs."""
     tree = plan.tree
     cells = [*tree.cells[: tree.n_leaves], *[step.lowered.out_cells for step in plan.steps]]
     if max(cells, default=0) >= MOST_CELLS:
@@ -219,7 +219,7 @@ def _laid_out(
 
 
 def _parts(plan: Plan) -> tuple[object, ...]:
-    """Return what messages follow from: copies of a plan with another price have the same."""
+    """Return the parts of a plan that determine its messages; copies of a plan with another price share them."""
     return plan.tree, plan.layouts, plan.up, plan.back
 
 

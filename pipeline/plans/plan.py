@@ -1,4 +1,4 @@
-"""The plan as a value: what will run, what it is predicted to take, and how it is shown."""
+"""The plan as a value: the steps to run, their predicted cost, and their display."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _THREADED_SECONDS = 0.02
 class Plan(ShortDir, PlannedSteps):
     """A frozen description of everything that will run, and what it costs: one sweep, or both ways.
 
-    Its fields, and what it takes in cells and bytes, are those of :class:`.PlannedSteps`.
+    :class:`.PlannedSteps` defines its fields and its sizes in cells and bytes.
     """
 
     _SHOWN = (
@@ -67,7 +67,7 @@ class Plan(ShortDir, PlannedSteps):
     def predicted_seconds(self) -> float:
         """Predicted time of the whole run on one core: steps as they are lowered, and what is done around them.
 
-        Tables of rows are not known before they are there; what their steps take at most is priced as in `seconds`.
+        Sparse tables are unknown before they are made; the maximum work of their steps is priced as in `seconds`.
         """
         around = self.around
         sweep = self.sweep_seconds if self.row_bounds is not None else self._predicted_sweep
@@ -103,7 +103,8 @@ class Plan(ShortDir, PlannedSteps):
         return self._predicted(self.around.steps_seconds)
 
     def _predicted(self, steps_seconds: Callable[[Iterable[Step], int], float]) -> float:
-        """Predicted for one sweep whose steps take so long, in numbers of so many bytes."""
+        """Return the prediction for one sweep, given a function for the seconds of steps with a number size in bytes.
+        """
         around, itemsize, spill = self.around, self.itemsize, self.spill
         # both ways a device is planned for by the rates of a core
         share = 1 / CORES_OF_A_DEVICE if self.device and self.results else 1.0
@@ -142,7 +143,7 @@ class Plan(ShortDir, PlannedSteps):
 
     @property
     def kept_bytes(self) -> int:
-        """Model, leaves and every other table together, with workspace: what a compiled model keeps."""
+        """Bytes of the model, the leaves and all other tables, with workspace: the memory of a compiled model."""
         from ...tasks.incremental.schedule import scratch_cells
 
         sizing = Sizing(self.tree.dims, self.itemsize, self.threads)
@@ -277,7 +278,7 @@ class Plan(ShortDir, PlannedSteps):
         names : sequence of str, optional
             Of the variables that are eliminated; by default their numbers.
         most : int, optional
-            Draw so many tasks at most, those of the largest tables.
+            Draw at most ``most`` tasks, the tasks with the largest tables.
         """
         return self.graph(names).draw(most)
 

@@ -1,4 +1,4 @@
-"""What a plan is divided into for workers, and what follows its sweep where it counts."""
+"""The division of a plan into parts for workers, and the later sweeps of a count."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Parts:
     heads : tuple of int
         The top node of every part, or -1 for the roots; parts below before those above.
     seconds : float
-        Predicted time with enough workers: that of the longest chain of tasks; 0 where nobody asked.
+        Predicted seconds with enough workers: the longest chain of tasks; 0 if this was not requested.
     """
 
     makers: Mapping[int, Task]
@@ -43,9 +43,9 @@ class Evaluations:
     together : int
         Points that one sweep takes.
     steps : tuple of Step
-        Of a sweep of several points.
+        Steps of a sweep of several points.
     seconds : float
-        Predicted for a sweep of several points.
+        Predicted seconds of a sweep of several points.
     share : float
         How many times the plan's own sweep one of a single point takes: its numbers are residues.
     expected : int, optional
@@ -62,7 +62,7 @@ class Evaluations:
 
     @property
     def likely(self) -> Evaluations:
-        """What is expected, by which plans are priced."""
+        """The expected numbers, which plans are priced by."""
         return self if self.expected is None else replace(self, primes=self.expected, expected=None)
 
     @property

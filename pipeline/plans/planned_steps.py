@@ -1,4 +1,4 @@
-"""What a plan runs: its steps, where their tables are, and how many cells and bytes they take."""
+"""The steps of a plan, the places of their tables, and their cells and bytes."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class PlannedSteps:
     sliced : tuple of int
         Variables that are conditioned on; the steps run once for each of their joint states.
     leaf_bytes, model_bytes, peak_bytes : int
-        Leaf tables, the model itself, and everything together at the worst moment; of one slice, or of one box. On
-        a GPU both sweeps have all tables of a slice there, with what describes them.
+        Bytes of leaf tables, of the model, and of everything at the peak, for one slice or one box. On a GPU, both
+        sweeps hold all tables of a slice with their descriptions.
     cost : TreeCost
         Of one slice.
     unsliced_cells : int
@@ -64,23 +64,23 @@ class PlannedSteps:
     device : bool
         Whether steps run on a GPU.
     needs : DeviceNeeds or None
-        What a slice of both sweeps needs on a GPU.
+        GPU memory of a slice of both sweeps.
     group : int
         Slices in a task, which leave one receipt.
     parts : Parts or None
         Tasks of both sweeps; None where one does all. A forward sweep has a task for the steps below each cut.
     evaluations : Evaluations or None
-        The sweeps that follow, of a count. Cells and bytes are those of the first.
+        The later sweeps of a count. Cells and bytes of the plan are those of its first sweep.
     row_bounds : dict of int to int or None
         Rows of every table at most, where tables hold only what is possible; peak and bytes of leaves are bounds then.
         None where all tables are dense.
     rows_stored : bool
         Whether tables of rows that do not fit memory are on disk, and steps that do not are done in boxes.
     stored_bytes, most_stored_bytes : int
-        What all tables of rows are expected to take there, if functions were independent, and at most; 0 where none
-        will be.
+        Expected disk bytes of all sparse tables if functions were independent, and maximum disk bytes; 0 if no table is
+        on disk.
     around : RunOverhead
-        What runs besides the steps, for predictions.
+        Work of a run other than its steps, for predictions.
     names : tuple of str
         Names of the variables, for drawings; empty if only their numbers are known.
     """
@@ -127,17 +127,19 @@ class PlannedSteps:
 
     @cached_property
     def freed(self) -> tuple[tuple[int, ...], ...]:
-        """For each step the tables that nobody needs after it."""
+        """For each step, the tables that no later step needs."""
         return freed_tables(self.steps, self.outputs)
 
     @cached_property
     def swept_bytes(self) -> int:
-        """Peak bytes on the host of what the steps make in a slice, the leaf tables not counted."""
+        """Peak host bytes of the step tables in a slice, without the leaf tables."""
         return sweep_peak(self.steps, Sizing(self.tree.dims, self.itemsize), self.outputs)
 
     @cached_property
     def junction_tree(self) -> JunctionTreeSizes:
-        """Sizes of the tree's cliques and separators, as a junction tree of all states, whatever is sliced."""
+        """Sizes of the tree's cliques and separators, as a junction tree of all states, even if some variables are
+        sliced.
+        """
         return junction_tree_sizes(self.tree.resized(self.dims) if self.sliced else self.tree)
 
     @cached_property
@@ -177,7 +179,8 @@ class PlannedSteps:
         return self.spill.disk_bytes if self.spill else 0
 
     def kept_tables_bytes(self, least: int) -> int:
-        """Return what the tables take on disk that are kept there for others: of so many bytes, or all that are stored.
+        """Return the disk bytes of the tables kept for inspection: tables of at least ``least`` bytes, or all stored
+        tables.
 
         By rows that is not known before, and checked as tables are made.
         """
@@ -200,7 +203,7 @@ class PlannedSteps:
 
     @property
     def slices_name(self) -> str:
-        """The table of what slices found; by rows there may be more slices than were planned first."""
+        """Name of the table of slice results. A sparse plan may have more slices than were planned first."""
         return "slices" if self.row_bounds is None else f"slices_{self.slices}"
 
     @property
@@ -244,7 +247,7 @@ class PlannedSteps:
         )
 
     def _over_slices(self, each: _Amount, once: _Amount) -> _Amount:
-        """Return what all slices take, given what one takes and how much of it serves all."""
+        """Return the amount for all slices, given the amount for one slice and the part shared by all slices."""
         return once + (each - once) * self.slices
 
     @property

@@ -1,6 +1,6 @@
 """The planner: from a network's scopes to a frozen list of steps with exact byte counts.
 
-Pure: it sees sizes, never a table. What it makes is a :class:`~bucketflow.pipeline.plans.plan.Plan`.
+Pure: the planner sees sizes, never a table. It makes a :class:`~bucketflow.pipeline.plans.plan.Plan`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .tree_planner import TreePlanner, forget_trees
 # Small networks take longer to plan than to run.
 
 _Key = tuple[Problem, PlanOptions, Rates]
-"""What a plan without slices is a function of, whatever memory there is."""
+"""The inputs that determine a plan without slices, for any memory."""
 
 _REMEMBERED: Final = 8
 _planned: dict[_Key, tuple[Plan, float]] = {}
@@ -45,7 +45,7 @@ def forget_plans() -> None:
 
 
 class HopelessError(BudgetError):
-    """A search ended with a tree that nobody would wait for.
+    """A search ended with a tree that would take unacceptably long.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class Planner(TreePlanner):
         )
 
     def tree(self, check: Check | None = None, longest: float = LONGEST_PLANNING) -> Tree:
-        """Return the tree of a stored plan, or the one that a search of nominally so many seconds at most finds."""
+        """Return the tree of a stored plan, or the result of a search of at most ``longest`` nominal seconds."""
         problem = self.problem
         if self.options.children is not None:
             return Tree(problem.dims, problem.scopes, self.options.children, problem.last)
@@ -131,14 +131,14 @@ class Planner(TreePlanner):
     # plans of the trees that are found
 
     def plans(self, check: Check | None = None) -> Iterator[Plan | Outline]:
-        """Plan without slices, whatever that needs, from each of the trees that a search finds, the cheapest first.
+        """Yield plans without slices, for any memory, from the trees that a search finds, the cheapest first.
 
         Further trees than the first whose tables exceed memory by far are not planned.
 
         Parameters
         ----------
         check : callable, optional
-            Looks at the best tree before a search goes on for long; what it raises ends the search.
+            Called with the best tree before a long search continues; an exception ends the search.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class Planner(TreePlanner):
         return plan
 
     def outline(self, tree: Tree) -> Outline:
-        """Return a tree with what it is predicted to take."""
+        """Return a tree with its predicted seconds."""
         return Outline(tree, tree_cost(tree, self.rates, self.problem.itemsize).seconds)
 
     def whole(self, check: Check | None = None) -> Plan:
@@ -200,7 +200,7 @@ class Planner(TreePlanner):
         return self._remade(found, must_fit=True) or found
 
     def _further_plans(self, found: Plan) -> Iterator[Plan | Outline]:
-        """Plan both ways over the tree of a short search, which those that are fast anyway are planned without."""
+        """Plan both sweeps over the tree of a short search, unless the first plan is fast enough."""
         policy = PlanningPolicy.current()
         options, effort = self.options, self.effort
         seconds = min(policy.further_search_seconds, effort.left(found.seconds) / 2)

@@ -1,4 +1,4 @@
-"""What is tuned of plans, listed once. Pure."""
+"""Tuned numbers of plans. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class PlanningPolicy(Policy):
     sent_bytes : int
         A message between workers; a larger one costs more to send than it saves.
     part_share : float
-        A part should take at least this share of what each worker would do if all did the same.
+        A part should take at least this fraction of each worker's equal share of the work.
     least_gain : float
         Chains of parts that save less than this share of the time are not worth sending.
     part_seconds, start_seconds : float
-        What it costs to send a part, to schedule its four tasks and to fetch what they find, and to begin at all.
+        Seconds to send a part, to schedule its four tasks, to fetch their results, and to start.
     device_start_seconds : float
         Starting processes for the GPUs of this machine.
     device_begin_seconds : float
@@ -36,7 +36,7 @@ class PlanningPolicy(Policy):
     device_loading_seconds : float
         Loading a device's libraries and kernels in this process.
     device_link_bytes_per_second : float
-        What passes between a GPU and the host: tables that a part on a GPU leaves for others, or for the way back.
+        Rate between a GPU and the host, for tables that a part on a GPU leaves for other parts or for the way back.
     device_tasks : int
         Tasks that slices of beliefs are divided into for devices, however many there are.
     further_search_seconds, searched_seconds : float

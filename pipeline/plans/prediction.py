@@ -1,10 +1,10 @@
-"""What a run takes, as it is told to people: its steps, and what Python does around them. Pure.
+"""The predicted seconds of a run as shown to users: its steps, and Python's work around them. Pure.
 
 Plans are compared by the prices of :mod:`~bucketflow.pipeline.trees.costs`, which follow from scopes alone and are the
 same everywhere. A prediction knows the kernel of each lowered step and the pace of the interpreter, makes leaf tables,
 restricts them to slices, decodes and reads beliefs.
 
-What begins a step of ten cells is nearly all that it takes:
+Starting a step of ten cells takes nearly all of its time:
 
 >>> from bucketflow.tasks.steps.lowering import lower
 >>> from bucketflow.tasks.steps.semiring import SUM_PRODUCT
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from ...tasks.steps.step import Step
     from .plan_parts import Evaluations
 
-#: A core of 2023 with CPython 3.11, as ``calibrate`` measures it; what it measures elsewhere scales all figures here.
+#: A core of 2023 with CPython 3.11, as ``calibrate`` measures it; measurements on other machines scale all figures
+#: here.
 REFERENCE = Rates(1.4e9, 20e9, 23e9, 9.5e-6, fresh_bytes_per_second=2e9)
 # Cells of a step on a GPU from which its launches are counted one by one; rates of all steps know nothing of its axes.
 _LAUNCHES_COUNTED = 1 << 25
@@ -43,7 +44,7 @@ CORES_OF_A_DEVICE = 100
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of what Python does around steps.
+    """Seconds of Python's work around steps.
 
     Parameters
     ----------
@@ -60,8 +61,8 @@ class Pace:
     belief : float
         Reading a belief from its table.
     sweep, power, point : float
-        Beginning a sweep modulo a prime, besides its leaf tables; each cell of these at a point, which is a power of a
-        root; reading the count from the values at all points, for each of them.
+        Seconds to begin a sweep modulo a prime, without its leaf tables; per cell of the leaf tables at a point, a
+        power of a root; and per point to read the count from the values.
     """
 
     function: float
@@ -81,28 +82,29 @@ class Pace:
 CORE = Pace(6e-6, 6e-9, 1e-5, 0.0, 0.0, 6.5e-6, 2.2e-6, 12e-6)
 #: Where they run on a GPU, by the core beside it: as runs of 6 to 80 ms took on one H100, each twice.
 DEVICE = Pace(4e-6, 6e-9, 1e-5, 60e-6, 5e-6, 1e-6, 1.2e-6, 15e-6)
-# Steps on a GPU whose launches are made once, which is all but sums of floats, take of what begins others about half,
-# and so much where several small ones are one launch.
+# Steps on a GPU whose launches are recorded once, which are all steps except sums of floats, take about half of the
+# start time of others. If several small steps share one launch, each takes the second number of seconds.
 _REPEATED, _SMALL_REPEATED = 0.5, 1e-6
 
 # Beginning a step, and for each of its tables: of few cells, in a streaming loop, a product of matrices.
 _SMALL, _STREAMING, _PRODUCT = (3.5e-6, 4e-6), (25e-6, 11e-6), (10e-6, 14e-6)
-# NumPy takes so many times a cell of a loop for a cell of a small step, and so much for each of its tables.
+# Factors of NumPy against a loop: for a cell of a small step, and for a cell of each of its tables.
 _SMALL_CELL, _SMALL_TABLE_CELL = 2.0, 0.4
-# Loops over long rows are faster than the one that is measured.
+# Factor for loops over long rows, which are faster than the measured loop.
 _LONG_ROWS = 0.75
-# Products of short sides, beside a cell of a loop; rows of several tables move at a third of a copy's pace.
+# Factors for products of short sides, in cells of a loop, and for rows of several tables, which move at a third of a
+# copy's rate.
 _SIDE_CELL, _ROWS_MOVED = 0.3, 2.8
 # The allocator gives larger tables back each time, so that every page is touched for the first time.
 _FRESH_BYTES = 1 << 25
-# What reading a table that is in no cache against its order takes, beside a cell of a loop: each of its cells, and each
-# cell of an inner loop.
+# Factors for reading an uncached table against its order, in cells of a loop: for each of its cells, and for each cell
+# of an inner loop.
 _FAR_BYTES, _FAR_CELL, _GATHERED_CELL = 1 << 25, 10.0, 2.0
 
 
 @dataclass(frozen=True)
 class RunOverhead:
-    """What a run does besides its steps.
+    """Work of a run other than its steps.
 
     Parameters
     ----------
@@ -119,12 +121,12 @@ class RunOverhead:
     rates: Rates = Rates()  # noqa: RUF009 - a frozen value
 
     def leaf_seconds(self, device: bool, cells: int) -> float:
-        """Predict making leaf tables of so many cells."""
+        """Predict the seconds to build leaf tables of ``cells`` cells."""
         pace = DEVICE if device else CORE
         return self._slowness * (pace.function * self.functions + pace.cell * cells)
 
     def reading_seconds(self, device: bool, inputs: int, beliefs: int) -> float:
-        """Predict decoding steps of so many inputs, and reading beliefs."""
+        """Predict the seconds to decode steps with ``inputs`` inputs, and to read beliefs."""
         pace = DEVICE if device else CORE
         calls = pace.belief * beliefs
         if self.evaluated:
@@ -138,7 +140,7 @@ class RunOverhead:
         return self._slowness * (begun + pace.restricted * varying)
 
     def evaluation_seconds(self, later: Evaluations, cells: int) -> float:
-        """Predict what sweeps modulo primes take besides their steps, with leaf tables of so many cells."""
+        """Predict the seconds of sweeps modulo primes outside their steps, with leaf tables of ``cells`` cells."""
         made = CORE.power if later.points > 1 else CORE.cell
         values = later.points * later.primes
         begun = later.sweeps * (CORE.sweep + CORE.function * self.functions)
@@ -154,7 +156,9 @@ class RunOverhead:
         return steps_seconds(steps, self.rates, itemsize)
 
     def interval_shares(self, steps: Iterable[Lowered]) -> tuple[float, float] | None:
-        """Between which shares of their predicted seconds nine of ten steps were, if any of these was learnt."""
+        """Return the interval of measured over predicted seconds for nine of ten steps; None if no step is predicted by
+        a learnt model.
+        """
         model = learnt("gpu" if isinstance(self.rates, KernelRates) else "cpu")
         if model is None or not model.predicts or not any(is_learnt(lowered, model) for lowered in steps):
             return None
@@ -166,7 +170,7 @@ class RunOverhead:
 
 
 def _slowness(rates: Rates) -> float:
-    """How much slower Python is than at the reference; what a launch on a device takes says nothing of it."""
+    """Return Python's slowness against the reference. The launch time of a device is no measure of it."""
     return 1.0 if isinstance(rates, KernelRates) else _measured(rates).step_seconds / REFERENCE.step_seconds
 
 
@@ -194,7 +198,7 @@ def _sum_of(steps: Iterable[Step], price: Callable[[Lowered], float]) -> float:
 
 
 def is_learnt(lowered: Lowered, model: LearntLaunches) -> bool:
-    """Whether a model knows steps like this one: they are large, and so are those that it learnt from."""
+    """Whether a model applies to this step: the step is large, as all steps that the model learnt from."""
     return lowered.cells > SMALL_CELLS and rates_key(lowered.semiring) in model.rates
 
 
@@ -220,7 +224,7 @@ def step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
 
 
 def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
-    """Predict one lowered step by today's prices: what begins it, and its loops or the memory's pace."""
+    """Predict the seconds of one lowered step by the present rules: its start, and its loops or the memory's rate."""
     work = lowered_work(lowered)
     if isinstance(rates, KernelRates):
         if is_repeated(lowered):
@@ -249,7 +253,7 @@ def ruled_step_seconds(lowered: Lowered, rates: Rates, itemsize: int) -> float:
 
 
 def _gathered_cells(lowered: Lowered, itemsize: int) -> float:
-    """What reading tables against their order takes, in cells of a loop."""
+    """Return the cost of reading tables against their order, in cells of a loop."""
     loops = lowered.loops
     if loops is None:
         return 0.0
@@ -268,5 +272,5 @@ def _begun(kind: tuple[float, float], work: StepWork, slowness: float) -> float:
 
 
 def _measured(rates: Rates) -> Rates:
-    """Return the rates of a machine that was measured, or those of the reference."""
+    """Return the measured rates of a machine, or the reference rates."""
     return REFERENCE if rates == Rates() else rates

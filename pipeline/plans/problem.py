@@ -1,4 +1,4 @@
-"""What the planner is given: a problem as sizes, and what the caller asks of its plan. Pure: no values."""
+"""The planner's input: a problem as sizes, and the caller's options. Pure: no values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNLIMITED_BYTES: Final = 1 << 62
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """What the caller asks of a plan.
+    """The caller's options for a plan.
 
     Parameters
     ----------
@@ -32,13 +32,13 @@ class PlanOptions:
     decode : bool
         Whether an assignment has to be found after the sweep, which keeps messages alive.
     kept : bool
-        Whether all messages stay, none of which is made again: many assignments are found after the sweep.
+        Whether all messages are kept and none is recomputed, because many assignments are read after the sweep.
     threads : int
         Threads that share a large step, each with a workspace of its own.
     device : bool
-        Whether steps run on a GPU, whose kernels join small inputs by themselves and keep temporaries meanwhile.
+        Whether steps run on a GPU. Its kernels join small inputs on the fly, and hold temporaries meanwhile.
     by_rows : bool
-        Whether tables hold only what is possible: plans of any size, whose tables are known when they are made.
+        Whether tables are sparse: plans of any size, with table sizes known only when the tables are made.
     children : tuple of tuple of int, optional
         The tree of an earlier plan, to be used again instead of a search.
     stages : tuple, optional
@@ -61,7 +61,7 @@ class PlanOptions:
 
 @dataclass(frozen=True)
 class Problem:
-    """What the planner is given: sizes, never values.
+    """The planner's input: sizes, never values.
 
     Parameters
     ----------
@@ -73,20 +73,19 @@ class Problem:
     itemsize : int
         Bytes of one value in every table.
     model_bytes : int
-        What the model itself occupies while the plan runs.
+        Bytes of the model itself while the plan runs.
     targets : tuple of tuple of int or None
         Sets of variables whose joint beliefs are wanted, each within the scope of some leaf, ascending: the plan goes
         both ways. None for one sweep.
     rows : tuple of int or None
-        For each leaf table how many assignments it allows, at most; None where nobody counted.
+        Maximum number of allowed assignments of each leaf table; None if not counted.
     functions, evaluated : int
-        Functions that leaf tables are made of, and those of the model, which an assignment is evaluated on: for
-        predictions.
+        Numbers of functions in the leaf tables and in the model, which evaluates assignments, for predictions.
     last : frozenset of int
         Variables that are eliminated after all others.
     keeps_last : bool
-        Whether these are not eliminated at all: what is left are tables over them. Each has a scope of its own then,
-        which no step reads.
+        Whether the last variables are not eliminated, so that tables over them remain. Each then has a scope of its
+        own, which no step reads.
     """
 
     dims: tuple[int, ...]

@@ -1,4 +1,4 @@
-"""Making messages again to save memory: what is dropped, and what that needs. Pure.
+"""Recomputing messages to save memory: which messages are dropped, and the memory needed. Pure.
 
 The tree is cut; only the tables at the cuts stay while the parts below them are dropped. To decode an assignment each
 part is swept again with the variables above it fixed. On the way back each part makes its upward messages again
@@ -38,7 +38,7 @@ from .two_way_steps import StepBuilder, TargetReading, choose_readings
 
 # Parts are halved so often at most.
 _HALVINGS = 12
-# So many cuts that need more than others before them are the last.
+# The search ends after this many cuts that need more memory than earlier cuts.
 _WORSE = 2
 
 
@@ -68,7 +68,7 @@ def cuts_for_decoding(tree: Tree, steps: Sequence[Step], sizing: Sizing, availab
 
 
 def _made_bytes(tree: Tree, nodes: Iterable[int], itemsize: int, fixed: int = 0) -> dict[int, int]:
-    """Return the bytes of what nodes make, with the variables of a bit set fixed."""
+    """Return the bytes of the tables of nodes, with the variables of a bit set fixed."""
     cells, masks = sizer_of(tree.dims).cells, tree.scope_masks
     return {node: cells(masks[node] & ~fixed) * itemsize for node in nodes}
 
@@ -98,11 +98,11 @@ def recomputing_peak(tree: Tree, steps: Sequence[Step], sizing: Sizing, cuts: fr
 
 
 class BothWaysBytes:
-    """What both sweeps over a tree need at least, wherever it is cut, before any step is lowered.
+    """Lower limits of the memory of both sweeps over a tree, for any cuts, before a step is lowered.
 
-    The messages up that the way back reads are all there when it begins. In a tree that is cut, those of a part are
-    when the way back through this part begins, beside the tables at the cuts, and messages from above to them, that are
-    still to be read.
+    All upward messages that the way back reads exist when it begins. In a cut tree, the messages of a part exist when
+    the way back through this part begins, beside the tables at the cuts and the messages to the cuts that are still to
+    be read.
 
     Parameters
     ----------
@@ -135,7 +135,9 @@ class BothWaysBytes:
         self._entered = [inside > own for inside, own in zip(below, here, strict=True)]
 
     def fitting(self, available: int) -> Iterator[frozenset[int]]:
-        """Yield cuts with which both sweeps may fit so many bytes: none first, then those of ever smaller parts."""
+        """Yield cuts with which both sweeps may fit in ``available`` bytes: no cuts first, then cuts into smaller and
+        smaller parts.
+        """
         if self.least() <= available:
             yield frozenset()
         for cuts, least in self._halved:
@@ -144,7 +146,7 @@ class BothWaysBytes:
 
     @cached_property
     def _halved(self) -> tuple[tuple[frozenset[int], int], ...]:
-        """Cuts that make parts of half of all messages and ever less, with what they need at least."""
+        """Cuts into parts with half of all message bytes, a quarter, and so on, with a lower limit of their memory."""
         size = self._bytes
         limit = sum([size[node] for node in self._order]) / 2
         found: dict[frozenset[int], int] = {}
@@ -175,7 +177,7 @@ class BothWaysBytes:
                 continue
             part[node] = own = len(inside)
             inside.append(0)
-            if self._read[node]:  # until the way back is through the part above
+            if self._read[node]:  # until the way back has passed the part above
                 changes += (0, size[node]), (outer + 1, -size[node])
             if self._entered[node] and self._shared[node]:  # from above, until it goes through the part itself
                 changes += (outer + 1, size[node]), (own + 1, -size[node])

@@ -28,13 +28,13 @@ def with_rates(plan: Plan, rates: Rates) -> Plan:
 
 
 def repriced(evaluations: Evaluations, rates: Rates, itemsize: int) -> Evaluations:
-    """Predict the seconds of a sweep of several points from other rates of floats."""
+    """Predict the seconds of a sweep of several points with other rates of floats."""
     rates = residue_rates(rates)
     return replace(evaluations, seconds=ordered_sum(lowered_seconds(s, rates, itemsize) for s in evaluations.steps))
 
 
 def remembered_with_rates(plan: Plan, rates: Rates) -> Plan:
-    """Return the plan with its seconds predicted from other rates; those of the last few plans are remembered."""
+    """Return the plan with seconds predicted from other rates. The results for the last few plans are cached."""
     return PRICED.of((plan,), rates, lambda: with_rates(plan, rates))
 
 

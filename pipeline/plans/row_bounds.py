@@ -1,7 +1,7 @@
 """Plans whose tables hold only what is possible: rows are known when they are made, before that only bounds. Pure.
 
-A table has at most as many rows as cells, and as the rows multiplied of inputs that have all of its variables; from an
-input of which only some are new, as many as those have joint states.
+A table has at most as many rows as cells. It also has at most the product of the rows of inputs that together contain
+all its variables. An input that adds only some new variables counts with the joint states of these variables.
 
 >>> sizes = (10,) * 6
 >>> most_rows((0, 1, 2, 3), [((0, 1, 2, 4), 50), ((2, 3, 5), 30)], sizes)
@@ -24,10 +24,10 @@ from ..trees.costs import Rates
 from ..trees.tree import Tree
 from .plan import Plan
 
-#: What each row of a leaf table takes while it is made: packed, in order, and sorted.
+#: Bytes of a row of a leaf table while it is made: packed, in order, and sorted.
 LEAF_ROW_BYTES: Final = 136
 _LARGEST_LOG: Final = 700.0
-# What a sweep takes however few its rows: to make a leaf table, and to do a step.
+# Minimum seconds of a sparse sweep: to build a leaf table, and to run a step.
 _LEAF_SECONDS: Final = 5e-5
 _STEP_SECONDS: Final = 1e-4
 _CELLS_OF_A_ROW: Final = RowPolicy().cells_of_a_row
@@ -63,8 +63,8 @@ def expected_work(tree: Tree, leaf_rows: Sequence[int]) -> float:
 def _expected(tree: Tree, leaf_rows: Sequence[int]) -> tuple[dict[frozenset[int], float], float]:
     """Return the logarithm of about how many rows tables have, by their variables, and joins have together.
 
-    As query planners do: tables that share variables agree in one of as many states of these as the table with most of
-    them has, if nothing else is known.
+    The estimate of query planners: without other information, tables with common variables agree in one of k joint
+    states of these variables, where k is the number of rows of the table with most states of them.
     """
     logs = [log(d) for d in tree.dims]
     tables = [(frozenset(scope), log(max(rows, 1))) for scope, rows in zip(tree.leaves, leaf_rows, strict=True)]
@@ -98,7 +98,7 @@ def row_bytes(sizes: Sequence[int], axes: Sequence[int], itemsize: int) -> int:
 
 
 def least_seconds(plan: Plan) -> float:
-    """Return what a slice of a sweep by rows takes at least, however few its rows are."""
+    """Return a lower limit of the seconds of a slice of a sparse sweep, for any number of rows."""
     return _LEAF_SECONDS * plan.tree.n_leaves + _STEP_SECONDS * len(plan.steps)
 
 
@@ -151,7 +151,7 @@ def with_row_bounds(plan: Plan, leaf_rows: Sequence[int], *, decode: bool, rates
 
 
 def _peak(steps: Sequence[Step], kept: Sequence[int], nbytes: Callable[[int], int]) -> int:
-    """Return the bytes of what steps make, at the worst moment."""
+    """Return the peak bytes of the step tables."""
     live = peak = 0
     made: set[int] = set()
     for step, gone in zip(steps, freed_tables(steps, kept), strict=True):

@@ -1,4 +1,4 @@
-"""What a plan whose tables leave memory consists of: stages, their boxes, the tables between them, what they cost."""
+"""Plans with tables outside memory: stages, their boxes, the tables between them, and their costs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stage:
     steps : tuple of Step
         Lowered for the sizes inside a box.
     boxed : tuple of int
-        Variables that a box fixes; those that the head does not have make shares of its table.
+        Variables that a box fixes. Variables that the head does not have make partial results of its table.
     inputs : tuple of int
         Stored tables that it reads, by their numbers.
     outputs : mapping of int to int
@@ -76,7 +76,7 @@ class Stage:
 
     @property
     def found_name(self) -> str:
-        """Name of the table of what its boxes find: beliefs, and in the receipts roots."""
+        """Name of the table of its boxes' results: beliefs, with the roots in the receipts."""
         return "result" if self.head < 0 else f"beliefs_{self.head}"
 
 
@@ -111,9 +111,9 @@ class Spill:
     cards : int
         Over the memory of how many devices of this machine the tables are spread; 0 where they are elsewhere.
     card_bytes : int
-        What the tables may take of each device then.
+        Budget of the tables on each device in this case.
     card_boxes : int
-        So many boxes at a time are on each device then.
+        Number of boxes at a time on each device in this case.
     link_bytes : int
         About what devices read from each other then.
     """
@@ -148,7 +148,7 @@ class Spill:
 
     @property
     def cuts(self) -> tuple[tuple[int, tuple[int, ...], frozenset[int]], ...]:
-        """What makes the same stages again: head, boxed and chunked variables of each up to the roots."""
+        """The facts that rebuild the stages: head, boxed and chunked variables of each stage up to the roots."""
         return tuple((s.head, s.boxed, s.chunked) for s in self.stages[: self.top + 1])
 
     def boxes(self, stage: Stage) -> int:
@@ -181,7 +181,7 @@ class Spill:
         return "host memory" if self.resident else "disk"
 
     def room_bytes(self, stage: Stage) -> int:
-        """What other boxes may move while one of this stage computes."""
+        """Return the bytes that other boxes may move while a box of this stage computes."""
         return max(s.peak_bytes for s in self.stages) - stage.computing_bytes if stage.moving_bytes else 0
 
     def box_bytes(self, stage: Stage) -> int:
@@ -198,7 +198,7 @@ class Spill:
         return prod(self.dims[v] for v in self.tables[table].axes if v not in stage.boxed) * self.itemsize
 
     def records(self) -> list[dict[str, Any]]:
-        """Return what ``inspect`` shows of the stages, and what makes them again."""
+        """Return the facts of the stages that ``inspect`` shows and that rebuild them."""
         return [
             {
                 "head": stage.head,
@@ -214,7 +214,7 @@ class Spill:
 
 @dataclass(frozen=True)
 class DeviceNeeds:
-    """What one slice needs on a GPU when everything that is asked for is answered.
+    """The GPU memory of one slice when all requested answers are computed.
 
     Parameters
     ----------

@@ -29,7 +29,7 @@ _ENDINGS: Final = (".svg", ".html", ".json", *RENDERED)
 class TaskNode:
     """A step of a plan, as a task that depends on others.
 
-    Called with what these found it returns itself: a dry run.
+    A call with the results of its inputs returns the node itself: a dry run.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class TaskNode:
     functions : int
         Tables of the model's functions that it reads besides.
     level : int
-        0 where it reads nothing but functions, otherwise one more than the highest level of what it needs.
+        0 if it reads only functions, otherwise one more than the highest level among its inputs.
     variables, eliminated : tuple of str
-        Of the table that it makes, in the order of its axes; and those that it sums out or optimises over.
+        Variables of its table, in the order of the axes; and the variables that it sums out or optimises over.
     cells : int
         Swept each time; by rows, the rows of its table at most.
     nbytes : int
@@ -72,7 +72,7 @@ class TaskNode:
     bucket: str = ""
 
     def __call__(self, *found: TaskNode) -> TaskNode:
-        """Return the node: what a Dask scheduler computes of :meth:`.TaskGraph.to_dask`."""
+        """Return the node itself: the result that a Dask scheduler computes for :meth:`.TaskGraph.to_dask`."""
         return self
 
     def to_dict(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class GraphSection:
     prefix : str
         Of the keys.
     outputs : mapping of int to int
-        What later sections know as which table: the number there, and the table here.
+        Numbers of the tables that later sections know: the number there, and the table here.
     """
 
     steps: Sequence[Step]
@@ -112,7 +112,7 @@ class GraphSection:
 
 @dataclass(frozen=True)
 class TableMeasure:
-    """What is told of a table and its step.
+    """Functions that measure a table and its step.
 
     Parameters
     ----------
@@ -129,13 +129,13 @@ class TableMeasure:
     seconds_of: Callable[[Step], float | None]
 
     def kind(self, table: int) -> Kind:
-        """Return what makes a table."""
+        """Return the kind of the task that makes a table."""
         return ("elimination", "message", "result")[min(table // max(self.nodes, 1), 2)]
 
 
 @dataclass(frozen=True, repr=False)
 class TaskGraph:
-    """The tasks of a plan by key, those that are needed before those that need them.
+    """The tasks of a plan by key, each after the tasks that it needs.
 
     Parameters
     ----------
@@ -265,7 +265,7 @@ def graph_ending(path: str | PathLike[str]) -> str:
 
 
 def _text(node: TaskNode) -> str:
-    """What is said of a task under the mouse."""
+    """Return the tooltip of a task."""
     from ..errors import format_bytes
 
     seconds = "seconds unknown" if node.seconds is None else f"{node.seconds:.2g} s"

@@ -25,10 +25,10 @@ from .repricing import with_rates
 from .two_way_steps import StepBuilder, TargetReading, choose_readings, ordered_layouts, table_layouts
 
 _Ordered = tuple[Tree, tuple[int, ...], frozenset[int]]
-"""The tree of a slice, its internal nodes in the order of their steps, and those that vary."""
+"""The tree of a slice, its internal nodes in the order of their steps, and the nodes that differ between slices."""
 
 _LaidOut = tuple[Tree, tuple[tuple[int, ...], ...], tuple[int, ...], frozenset[int]]
-"""The tree of a slice, its layouts, the internal nodes as they are swept, and those that differ between slices."""
+"""The tree of a slice, its layouts, the internal nodes in sweep order, and the nodes that differ between slices."""
 
 _ORDERED: Final[Remembered[_Ordered]] = Remembered(4)
 _BOTH_WAYS: Final[Remembered[BothWaysBytes]] = Remembered(4)
@@ -49,7 +49,7 @@ class TreePlanner:
     ----------
     problem : Problem
     options : PlanOptions
-        What is asked of the plan.
+        The requested kind of plan.
     rates : Rates
         Of what the steps run on; nominal ones by default.
     """
@@ -115,7 +115,7 @@ class TreePlanner:
         return self.problem.targets is None or any(True for _ in self._both_ways(tree, order).fitting(available))
 
     def _both_ways(self, tree: Tree, order: Sequence[int]) -> BothWaysBytes:
-        """What both sweeps need at least, and where targets are read."""
+        """Return lower limits of the memory of both sweeps, and the places where targets are read."""
         targets, itemsize = self.problem.targets, self.problem.itemsize
         assert targets is not None
         key = targets, itemsize
@@ -126,7 +126,7 @@ class TreePlanner:
         return self.memory_bytes - self.problem.model_bytes - self._leaf_bytes(tree, whole)
 
     def conditioned(self, plan: Plan, sliced: frozenset[int]) -> Plan:
-        """Plan the same tree with the given variables conditioned on, whatever it needs."""
+        """Plan the same tree conditioned on the given variables, for any memory."""
         return replace(self.of(replace(plan.tree, dims=plan.dims), sliced), unsliced_cells=plan.unsliced_cells)
 
     def _sizing(self, tree: Tree) -> Sizing:
@@ -137,7 +137,9 @@ class TreePlanner:
         return tree, self._layouts(tree), order, varies
 
     def _ordered(self, whole: Tree, sliced: frozenset[int]) -> _Ordered:
-        """The tree of a slice, its internal nodes in the order of their steps, and those that vary."""
+        """Return the tree of a slice, its internal nodes in the order of their steps, and the nodes that differ between
+        slices.
+        """
         if whole.last and not sliced <= whole.last:
             raise BudgetError(
                 "slices would fix variables that must be eliminated before the last variables; try a larger --memory"
@@ -159,7 +161,7 @@ class TreePlanner:
         return choose_layouts(tree, elimination_order(tree))
 
     def _leaf_bytes(self, tree: Tree, whole: Tree) -> int:
-        """Bytes of the leaf tables, and of those of a slice."""
+        """Return the bytes of the leaf tables of the whole tree and of a slice."""
         itemsize = self.problem.itemsize
         return leaf_bytes(whole, whole.dims, itemsize) + (0 if tree is whole else leaf_bytes(tree, tree.dims, itemsize))
 
@@ -175,7 +177,8 @@ class TreePlanner:
         sliced : frozenset of int
             Variables that are conditioned on.
         laid_out
-            The tree of a slice, axis orders by node, nodes in the order of their steps, and those that vary.
+            The tree of a slice, axis orders by node, nodes in the order of their steps, and the nodes that differ
+            between slices.
         must_fit : bool
             Whether steps back are of no use where they do not fit.
 
@@ -251,7 +254,7 @@ class TreePlanner:
         return replace(plan, back=back, results=builder.results, cost=cost, unsliced_cells=cost.cells)
 
     def _remade(self, plan: Plan, *, must_fit: bool) -> Plan | None:
-        """Plan both sweeps, whose peak is added up; where it is too much, messages are made again.
+        """Plan both sweeps with their joint peak. If the peak is too high, messages are recomputed.
 
         Slices first give up what they share. Steps back are lowered only where their messages may fit.
 
@@ -277,7 +280,7 @@ class TreePlanner:
         return None if must_fit else kept or self._kept(plan, needs.readings, sizing)
 
     def _kept(self, plan: Plan, readings: Sequence[TargetReading], sizing: Sizing) -> Plan:
-        """Keep all messages of both sweeps, and those that slices share where that fits."""
+        """Keep all messages of both sweeps, and also the tables shared by slices if they fit."""
         plan = plan if plan.back else self._with_back(plan, readings)
         fixed = plan.model_bytes + plan.leaf_bytes
         found = plan

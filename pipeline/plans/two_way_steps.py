@@ -1,7 +1,7 @@
 """The steps of both sweeps: every message of a tree in both directions, and where beliefs are read. Pure.
 
-The backward sweep is the adjoint of the forward one (Darwiche 2003, §4): what comes from above a node is
-combined with the node's other children and reduced to the scope of each child,
+The backward sweep is the adjoint of the forward one (Darwiche 2003, §4). The message from above a node is combined with
+the node's other children, and reduced to the scope of each child:
 
     down[c] = Σ_{joined \\ scope(c)}  down[parent] ⊗ ∏_{siblings s} up[s]
 
@@ -46,7 +46,7 @@ class Numbering:
     nodes: int
 
     def down(self, node: int) -> int:
-        """Number of what comes from above a node."""
+        """Return the number of the message from above a node."""
         return self.nodes + node
 
     def result(self, index: int) -> int:
@@ -99,15 +99,15 @@ def ordered_layouts(tree: Tree) -> tuple[tuple[int, ...], ...]:
 def choose_readings(tree: Tree, targets: Sequence[tuple[int, ...]]) -> tuple[TargetReading, ...]:
     """Choose the cheapest place for each target.
 
-    A place is a message with what comes from above it; for what only leaves have it is the join above such a
-    leaf, which saves the message to it.
+    A place is a message joined with the message from above it. Variables that only leaves have are read at the join
+    above such a leaf, which saves the message to the leaf.
     """
     first, parent = tree.n_leaves, tree.parent
     price, place = list(tree.cells), [(node, False) for node in range(len(parent))]
     for leaf in range(first):
         if parent[leaf] >= 0:
             price[leaf], place[leaf] = tree.joined_cells[parent[leaf] - first], (parent[leaf], True)
-    # of each variable the cheapest place, of several the cheapest that has them all
+    # the cheapest place of each variable, and for several variables the cheapest place that contains them all
     best: list[int] = [-1] * len(tree.dims)
     least: list[float] = [inf] * len(tree.dims)
     for node, scope in enumerate(tree.scopes):
@@ -149,7 +149,7 @@ class StepBuilder:
         self._layouts = layouts
         self.number, self._made = Numbering(len(layouts)), 0
         self._lowered = lowered
-        # what comes from above each node; nothing comes from above a root
+        # messages from above each node; a root has none
         self.above: dict[int, tuple[int, ...]] = dict.fromkeys(tree.roots, ())
 
     def step(self, node: int, inputs: tuple[int, ...], axes: tuple[int, ...]) -> Step:
@@ -175,7 +175,7 @@ class StepBuilder:
         Parameters
         ----------
         tops : sequence of int, optional
-            Nodes to begin at, whose ``above`` is known; the roots by default.
+            Nodes to begin at, with known ``above``; the roots by default.
         ends : collection of int
             Nodes to which messages are made too, each a table in the axes of the node's own.
         """
@@ -211,7 +211,7 @@ class StepBuilder:
         return load
 
     def _down(self, node: int, *, end: bool) -> Iterator[Step]:
-        """Make what comes from above a node; an only child sees what its parent sees, if it is no end."""
+        """Make the message from above a node. An only child uses its parent's message, unless it is an end."""
         parent = self.tree.parent[node]
         siblings = tuple([c for c in self.tree.children[parent - self.tree.n_leaves] if c != node])
         inputs = (*self.above[parent], *siblings)
@@ -220,7 +220,7 @@ class StepBuilder:
             self.above[node] = (self.number.down(node),)
             axes = self._layouts[node]
             if node < self.tree.n_leaves:
-                # a variable that only this leaf has is not in what comes from above
+                # the message from above does not contain a variable that only this leaf has
                 held = {v for i in inputs for v in self.axes[i]}
                 axes = tuple([v for v in axes if v in held])
             yield self.step(self.number.down(node), inputs, axes)

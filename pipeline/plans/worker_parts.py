@@ -39,8 +39,9 @@ def for_workers(plan: Plan, width: int, seconds: float, rates: Rates, memory_byt
 def slices_per_task(plan: Plan, width: int, seconds: float) -> int:
     """Choose how many slices are worth a task, and few enough that all workers end together.
 
-    Of sums, the largest number of those that give the fewest rounds. Beliefs are added up group by group, so theirs
-    depends neither on the width nor on measured rates: they are the same on any number of workers and devices.
+    For sums, return the largest of the numbers with the fewest rounds. Beliefs are added up group by group. Their
+    number therefore depends neither on the width nor on measured rates, so that beliefs are equal on any number of
+    workers and devices.
     """
     if plan.results:
         plan = with_rates(plan, Rates())
@@ -128,7 +129,7 @@ def both_ways_in_parts(plan: Plan, width: int, seconds: float, rates: Rates, mem
 
 
 def parts_of(plan: Plan) -> Parts:
-    """Return the parts that run: those of both sweeps, or of a forward sweep the steps below each cut."""
+    """Return the parts that run: the parts of both sweeps, or for a forward sweep the steps below each cut."""
     if plan.parts is not None:
         return plan.parts
     below = parts_below(plan.tree, plan.up, plan.cuts)
@@ -177,7 +178,7 @@ def _bundled(plan: Plan, head: Mapping[int, int], load: Mapping[int, float], eno
 
 
 def _longest_chain(plan: Plan, makers: Mapping[int, Task], work: Mapping[int, float]) -> float:
-    """Seconds of the longest chain of tasks, each of which waits for all that it reads."""
+    """Return the seconds of the longest chain of tasks; each task waits for all its inputs."""
     seconds: dict[Task, float] = defaultdict(float)
     needs: dict[Task, set[Task]] = defaultdict(set)
     for step in plan.steps:

@@ -1,1 +1,1 @@
-"""What preprocessing leaves of a model for a question, and its leaf tables."""
+"""The network that preprocessing leaves of a model for a query, and its leaf tables."""

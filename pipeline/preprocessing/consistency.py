@@ -1,6 +1,7 @@
-"""What no assignment can have: states without support, and entries of functions that agree with none of another.
+"""Removal of impossible values: states without support, and entries of functions that agree with no entry of another
+function.
 
-Exact for every query: what is removed has infinite cost or probability 0, whatever the other functions are.
+Exact for every query: a removed value has infinite cost or probability 0 for any values of the other functions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Domains = list[NDArray[np.intp]]
 
 @dataclass(frozen=True)
 class Fallen:
-    """What was found to be part of no assignment.
+    """Numbers of values that are part of no assignment.
 
     Parameters
     ----------
@@ -49,7 +50,8 @@ def allowed(model: Model, function: int, values: NDArray[Any]) -> NDArray[np.boo
 def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[bool, dict[int, Possible], Fallen]:
     """Remove states, in place, and entries until nothing falls, or entries cost more than reading all functions does.
 
-    Returns whether every variable has a state left, what is left of functions that lost entries, and how much fell.
+    Return whether every variable has a state left, the remaining entries of functions that lost some, and the numbers
+    removed.
     """
     whole = sum(map(len, domains))
     supports = _Supports(model, functions, domains)
@@ -62,10 +64,10 @@ def fixpoint(model: Model, functions: Sequence[int], domains: Domains) -> tuple[
 
 
 class _Supports:
-    """States that every function supports (arc consistency), with what each function still allows.
+    """States that every function supports (arc consistency), with the remaining entries of each function.
 
-    Generalised arc consistency on tables (Mohr & Masini 1988). Functions that exclude nothing are not there; of those
-    that list the few assignments they exclude, these are kept.
+    Generalised arc consistency on tables (Mohr & Masini 1988). Functions that exclude nothing are skipped. For
+    functions that list a few excluded assignments, only these assignments are stored.
     """
 
     def __init__(self, model: Model, functions: Sequence[int], domains: Domains):
@@ -91,7 +93,8 @@ class _Supports:
                 self.users[v].append(f)
 
     def useful(self) -> Iterable[int]:
-        """Return the functions that may exclude a state now: not those that support every state of whole domains."""
+        """Yield the functions that may exclude a state now; functions that support every state of whole domains cannot.
+        """
         narrow = {v for v, states in enumerate(self.domains) if len(states) < self.model.dims[v]}
         functions, dims = self.model.functions, self.model.dims
         for f in self.possible:
@@ -162,7 +165,7 @@ def _row_support(rows: NDArray[Any], domains: Domains) -> Domains:
 
 
 def _excludes_few(rows: int, sizes: Sequence[int]) -> bool:
-    """Whether so many excluded assignments are too few to exclude a state of some variable."""
+    """Whether ``rows`` excluded assignments are too few to exclude a state of any variable."""
     return rows < prod(sizes) // max(sizes, default=1)
 
 
@@ -179,7 +182,7 @@ def _states_not_excluded(rows: NDArray[Any], domains: Domains) -> Domains:
     return [d[count < cells // len(d)] for d, count in zip(domains, counts, strict=True)]
 
 
-# Functions that a count has to look at: those that forbid some assignment of the states that are left.
+# Functions that a count must consider: functions that forbid some assignment of the remaining states.
 
 
 def excluding(
@@ -194,7 +197,7 @@ def excluding(
     Parameters
     ----------
     smaller : collection of int
-        Functions of which entries fell that are part of no assignment: they are needed.
+        Functions that lost entries that are part of no assignment; these functions are needed.
     domains : sequence of ndarray
         The states that are left of each variable of the model.
     """

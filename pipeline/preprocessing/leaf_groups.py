@@ -26,14 +26,14 @@ Array = NDArray[Any]
 Cells = Sequence[int] | ListedCells
 """Where a leaf table is wanted: all cells, by the order of their axes, or some, each with its value in a flat array."""
 
-# What stands for an axis that a table lacks, and for the axis of a variable that is fixed.
+# Markers for an axis that a table does not have, and for the axis of a fixed variable.
 _NO_AXIS, _FIXED = -1, -2
 _NONE = np.zeros(0, np.intp)
 
 
 @dataclass(frozen=True, eq=False)
 class LeafGroup:
-    """One leaf table, or several small ones: those of more functions first, of fewer cells first among equals.
+    """One leaf table, or several small ones, ordered by decreasing number of functions, then by increasing cells.
 
     Parameters
     ----------
@@ -42,11 +42,11 @@ class LeafGroup:
     axes : tuple of cells
         Where each is wanted.
     cells : ndarray of int
-        How many each of several tables has.
+        Number of cells of each of several tables.
     variables : ndarray of int, shape (tables, axes)
-        The axes of several tables, the last ones in the last columns; ``_NO_AXIS`` in the others.
+        The axes of several tables, right-aligned; ``_NO_AXIS`` in the other columns.
     counts : ndarray of int
-        How many functions each of several tables has.
+        Number of functions of each of several tables.
     """
 
     nodes: tuple[int, ...]
@@ -71,7 +71,7 @@ class LeafGroup:
 
     @cached_property
     def functions(self) -> list[int]:
-        """The functions of the leaves, those of the first place before those of the second."""
+        """The functions of the leaves: all first functions, then all second functions, and so on."""
         return [leaf.functions[place] for place, head in enumerate(self.heads) for leaf in self.leaves[:head]]
 
     def some(self, places: Sequence[int]) -> LeafGroup:
@@ -124,7 +124,7 @@ def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[Le
     values, owners = network.model.scopes.cells(functions), np.repeat(np.arange(len(nodes)), counts)
     alone = counts == 0
     alone[owners[values > policy.group_small_cells]] = True
-    # the others have no more cells than one of their functions, whose variables all of them are
+    # each other table has no more cells than one of its functions, which has all its variables
     small = np.flatnonzero(~alone)
     variables = _table([wanted[k] for k in small.tolist()])
     cells = _sizes(network, variables).prod(axis=1)
@@ -146,7 +146,7 @@ def groups(network: Network, axes: Mapping[int, tuple[int, ...]]) -> Iterator[Le
 def made_together(
     network: Network, axes: Mapping[int, tuple[int, ...]], build: Callable[[LeafGroup], Iterable[Any]]
 ) -> dict[int, Any]:
-    """Build the leaf tables of some nodes, by node; ``build`` makes those of a group, in their order."""
+    """Build the leaf tables of some nodes, by node; ``build`` returns the tables of a group in order."""
     found = {
         node: table for group in groups(network, axes) for node, table in zip(group.nodes, build(group), strict=True)
     }
@@ -216,7 +216,7 @@ def _lengths(rows: Sequence[Sequence[int]]) -> Array:
 
 
 def _sizes(network: Network, axes: Array) -> Array:
-    """Return how many states each of some axes has, 1 for those that are ``_NO_AXIS``."""
+    """Return the number of states of each of some axes, 1 for ``_NO_AXIS``."""
     left = network.left
     return np.where(axes == _NO_AXIS, 1, left.counts[left.variables[axes]])
 
@@ -252,7 +252,7 @@ def _cells(network: Network, first: Array, axes: Array, along: Array) -> Array:
 
 
 def _values(model: Model, numbers: Array, counts: Array) -> Array:
-    """Return the values of functions at all states, one function after another; those that are stored by rows last."""
+    """Return the values of functions at all states, one function after another, with functions stored as rows last."""
     some: Sequence[Function] = itemgetter(*numbers.tolist())(model.functions)
     dense = len(some) - int(np.count_nonzero(model.scopes.by_rows[numbers]))
     parts = [joined([function.values for function in some[:dense]])] if dense else []

@@ -28,11 +28,11 @@ class ListedCells:
     axes : tuple of int
         Local variables.
     states : tuple of ndarray, integer, shape (cells,)
-        For each axis the places of states among those that are left.
+        For each axis, the indices of states among the remaining states.
     function : int
         The function that lists these cells.
     values : ndarray, shape (cells,)
-        What it is worth there.
+        Values of the function at these cells.
     """
 
     axes: tuple[int, ...]
@@ -84,7 +84,7 @@ def rows_left(network: Network, f: int) -> ListedCells:
 
 
 def values_at(network: Network, f: int, cells: ListedCells) -> Array:
-    """Return what a function that is stored by rows is worth at some cells, one value each."""
+    """Return the values at some cells of a function stored as rows, one value per cell."""
     if f == cells.function:
         return cells.values
     function, rows = network.model.functions[f], rows_left(network, f)
@@ -102,7 +102,7 @@ def leaf_rows(network: Network) -> tuple[int, ...]:
 
 
 def possible(network: Network, rows: Sequence[int]) -> str:
-    """Say how much leaf tables exclude that allow so many assignments each, at most."""
+    """Describe how sparse leaf tables are, given their maximum numbers of allowed assignments."""
     cells = [math.prod(network.dims[v] for v in leaf.scope) for leaf in network.leaves]
     bits = ordered_sum(math.log2(count / max(own, 1)) for own, count in zip(rows, cells, strict=True))
     return f"functions would leave 1 of 2^{bits:,.0f} assignments if they were independent"

@@ -106,7 +106,7 @@ def cost_leaves(network: Network, group: LeafGroup, finish: Callable[[Array], Ar
     network : Network
     group : LeafGroup
     finish : callable, optional
-        What is made of them, part by part of a large table.
+        Conversion of the sums, applied part by part to a large table.
 
     Returns
     -------
@@ -235,14 +235,14 @@ class _LeafMaking(NamedTuple):
     Parameters
     ----------
     one : ndarray
-        What tables without functions are full of.
+        Value that fills tables without functions.
     convert : callable
         Called with some functions, their values, one after another, and how many each has; or with one, its values at
         the cells of a table, with axes, and None.
     combine : callable
         Combines the second array into the first one.
     finish : callable
-        What becomes of combined values.
+        Conversion of combined values.
     """
 
     one: Array
@@ -252,7 +252,7 @@ class _LeafMaking(NamedTuple):
 
 
 _Cuts = Mapping[int, range]
-"""Local variables of which only some states are taken, by their places among those that are left."""
+"""Local variables restricted to some of their remaining states, given by index."""
 
 
 def _combine(network: Network, group: LeafGroup, making: _LeafMaking) -> Array:
@@ -315,7 +315,7 @@ def _combined(
 
 
 def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:
-    """Refuse a table that this machine cannot hold, whatever its functions list.
+    """Refuse a dense table that this machine cannot hold.
 
     Raises
     ------
@@ -334,7 +334,7 @@ def _check_dense(network: Network, leaf: Leaf, cells: int) -> None:
 
 
 def _aligned(network: Network, f: int, axes: Cells, shape: tuple[int, ...], cuts: _Cuts) -> Array:
-    """Return a function's values on the states that are left, with the axes given; one cell along those it lacks."""
+    """Return a function's values on the remaining states, with the given axes; length 1 along missing axes."""
     if isinstance(axes, ListedCells):
         return _values_at(network, f, axes)
     scope, values = restricted(network, f, cuts)

@@ -1,9 +1,8 @@
-"""Preprocessing: what is left of a model to eliminate for one query under its evidence.
+"""Preprocessing: the network that remains to eliminate for one query under its evidence.
 
-Works on scopes and domains: condition on the evidence, drop the barren variables of Bayesian
-networks, remove states without support, leave out functions that exclude nothing of a count, and group each
-function with one whose scope contains it. The tables of the groups are built later, in the layout and dtype that
-the plan asks for.
+It works on scopes and domains: condition on the evidence, drop the barren variables of Bayesian networks, remove states
+without support, omit functions that exclude nothing from a count, and group each function with a function whose scope
+contains it. The tables of the groups are built later, in the layout and dtype of the plan.
 """
 
 from __future__ import annotations
@@ -49,15 +48,15 @@ class StatesLeft:
     Parameters
     ----------
     states : ndarray of intp
-        Those of one variable after those of another.
+        Remaining states of all variables, one variable after another.
     starts : ndarray of intp
-        Where those of each variable start.
+        Start of each variable's states.
     counts : ndarray of intp
         How many each has.
     variables : ndarray of intp
         Model index of each local variable.
     local : ndarray of intp
-        Local index of each variable, -1 for those that do not remain.
+        Local index of each variable, -1 for removed variables.
     """
 
     states: NDArray[np.intp]
@@ -135,7 +134,7 @@ class Network:
 
     @cached_property
     def places(self) -> tuple[NDArray[np.intp], ...]:
-        """For each variable of the model, the position of each state among those that are left; -1 for the others."""
+        """For each variable of the model, the index of each state among the remaining states; -1 for removed states."""
         places = []
         for dim, domain in zip(self.model.dims, self.domains, strict=True):
             place = np.full(dim, -1, dtype=np.intp)
@@ -215,7 +214,8 @@ def reduce_model(
 
 @dataclass(frozen=True, eq=False)
 class _Left:
-    """What some functions leave under evidence, by where they are 0 alone: see :class:`Network`."""
+    """The remaining network of some functions under evidence, which depends only on their zeros: see :class:`Network`.
+    """
 
     feasible: bool
     domains: tuple[NDArray[np.intp], ...]
@@ -226,13 +226,16 @@ class _Left:
     constants: tuple[int, ...] = ()
 
 
-# What was left of small models of probabilities: finding it takes as long as propagating.
+# Cached results for small models of probabilities, because computing them takes as long as propagating.
 _REMEMBERED, _SMALL_BYTES = 4, 1 << 22
 _remembered: WeakKeyDictionary[Model, dict[Any, _Left]] = WeakKeyDictionary()
 
 
 def _left(model: Model, functions: tuple[int, ...], evidence: Mapping[int, int]) -> _Left:
-    """Return what is left; of a small model with dense probabilities the last few findings are remembered."""
+    """Return the remaining network.
+
+    For a small model with dense probabilities, the results of the last few findings are cached.
+    """
     key = functions, frozenset(evidence.items())
     if (found := _remembered.get(model, {}).get(key)) is not None:
         return found
@@ -257,7 +260,7 @@ def _reduced(model: Model, functions: tuple[int, ...], evidence: Mapping[int, in
 
 
 def _grouped(model: Model, functions: Sequence[int], left: _Left) -> _Left:
-    """Return what some of the functions leave, with their groups."""
+    """Return the remaining network of some of the functions, with their groups."""
     single = {v for v, domain in enumerate(left.domains) if len(domain) == 1}
     whole = {f: model.functions[f].scope for f in functions}
     scopes = {
@@ -272,7 +275,7 @@ def _grouped(model: Model, functions: Sequence[int], left: _Left) -> _Left:
 
 
 def _relevant(model: Model, query: Query, needed: Collection[int]) -> tuple[list[int], frozenset[int]]:
-    """Functions that matter, and the barren variables: those of a Bayesian network that sum to 1.
+    """Return the relevant functions, and the barren variables: variables of a Bayesian network that sum to 1.
 
     A barren variable is neither observed nor asked for, and occurs only in its own conditional distribution,
     so summing it out leaves 1 (Shachter 1986). Kept where the file's rows do not sum to 1, since the answer is
@@ -386,7 +389,7 @@ def with_joints(network: Network, targets: Sequence[tuple[int, ...]]) -> Network
     return replace(network, leaves=(*network.leaves, *(Leaf(t, ()) for t in extra))) if extra else network
 
 
-# What preprocessing settled of a model: the value of what is fixed, and the states of what is not left.
+# Results of preprocessing: the value of the fixed part, and the states of removed variables.
 
 
 def fixed_value(network: Network) -> float | int | None:
@@ -400,7 +403,9 @@ def _reaches_top(model: Model, above: int) -> bool:
 
 
 def local_places(network: Network, states: Sequence[int]) -> tuple[int, ...]:
-    """Turn states of the model's variables into places among those that are left, by local variable; -1 is none."""
+    """Turn states of the model's variables into indices among the remaining states, by local variable; -1 for a removed
+    state.
+    """
     return tuple([int(network.places[v][states[v]]) for v in network.variables])
 
 

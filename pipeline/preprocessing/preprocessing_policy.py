@@ -1,4 +1,4 @@
-"""What is tuned of making models smaller and of their leaf tables, listed once. Pure."""
+"""Tuned numbers of making models smaller and of their leaf tables. Pure."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ class PreprocessingPolicy(Policy):
     Parameters
     ----------
     together_functions : int
-        What fewer functions allow is looked at one by one.
+        Below this number of functions, allowed entries are examined function by function.
     semijoin_passes, semijoin_entries : int
-        Passes may look at every entry so many times, and at so many more.
+        Passes may visit every entry this many times, and this many additional entries.
     own_pairs, free_pairs : int
         Pairs of variables by which functions are found that share them: for each function, and for all.
     most_sharing_functions : int
         Where more functions share a pair of variables, they are not compared two by two.
     semijoin_table_cells : int
-        What is possible over shared variables is a table of at most so many cells, or else rows.
+        Possible values over shared variables are a dense table up to this many cells, and rows otherwise.
     wide_cells : int
-        As an array of all cells a function of so many is fine.
+        Cells up to which a function is stored as a dense array.
     link_cells : int
         A link reads variables as long as it has no more cells than this, and two at least.
     group_small_cells, group_cells : int
-        Tables of larger functions are made one by one, and so many cells of small ones together.
+        Tables of larger functions are built one by one; small ones are built together, up to this many cells.
     group_tables : int
         Fewer tables are made sooner one by one.
     isolated_variables : int
         This many variables that share no function with another variable are eliminated before planning. A plan takes
         0.1 CPU-s for 1,000 of them, and time and memory that are quadratic beyond.
     made_cells : int
-        Of a larger table so many cells are made at a time, each of some 20 bytes while it is made.
+        Cells of a larger table that are built at a time, at about 20 bytes per cell.
     """
 
     together_functions: int = 32

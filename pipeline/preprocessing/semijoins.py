@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Possible:
-    """What a function allows on its own: a mask over the states of the model, or else rows.
+    """The allowed entries of a single function: a mask over the states of the model, or rows.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Possible:
 
     @classmethod
     def of(cls, function: Function, allowed: Mask) -> Possible:
-        """Return what is allowed of a function's values; its default is not."""
+        """Return the allowed entries among a function's values; its default is not allowed."""
         if function.rows is None:
             return cls(function, allowed, np.zeros(0, dtype=np.intp))
         return cls(function, None, np.flatnonzero(allowed))
@@ -179,7 +179,7 @@ class Semijoins:
     Parameters
     ----------
     possible : dict
-        What each function allows, by its number; entries fall in place.
+        The allowed entries of each function, by its number; entries are removed in place.
     dims : sequence of int
         Domain sizes of the model.
     domains : sequence of ndarray
@@ -198,7 +198,7 @@ class Semijoins:
         self._waiting: dict[Shared, None] | None = None
 
     def passed(self) -> set[int]:
-        """Reduce functions until they agree, or enough was looked at; return those that lost entries."""
+        """Reduce functions until they agree or the work limit is reached; return the functions that lost entries."""
         if self._waiting is None:
             self._find_shared()
             self._waiting = dict.fromkeys(sorted(self._members, key=self._effort))
@@ -264,7 +264,7 @@ class Semijoins:
                 self._waiting.update(dict.fromkeys(self._shared[f]))
 
     def _reduced(self, shared: Shared) -> list[int]:
-        """Make all functions agree over shared variables; return those that lost entries."""
+        """Make all functions agree over shared variables; return the functions that lost entries."""
         members = self._members[shared]
         self._work -= 2 * self._effort(shared)
         losers = []

@@ -1,8 +1,8 @@
 """Functions over very many variables that list few assignments, as chains of small functions over further variables.
 
-Such a function reads its variables in order, some at a time, and remembers which of its rows may still be meant: a
-variable of its own between two links, whose states are the rows that look the same from there on, and 0 for none. Each
-assignment of the model's variables has one of these, so that optima stay what they were.
+The function reads its variables in order, some at a time, and remembers which of its rows are still possible. A hidden
+variable between two links stores this: its states are the classes of rows that look the same from there on, and 0 for
+none. Each assignment of the model's variables has exactly one state of these variables, so that optima do not change.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def with_links(model: Model, cells: int | None = None) -> Model:
     ----------
     model : Model
     cells : int, optional
-        Functions of more cells than this are wide; by default those that are too large for an array.
+        Functions with more cells than this are wide; by default, functions that are too large for an array.
     """
     most = PreprocessingPolicy.current().wide_cells if cells is None else cells
-    # no function of fewer variables has so many cells
+    # a function over fewer variables cannot have this many cells
     least = most.bit_length() // max(1, (max(model.dims, default=1) - 1).bit_length())
     listed = [f for f, g in enumerate(model.functions) if g.rows is not None and len(g.scope) >= least]
     wide = [f for f in listed if _is_wide(model, f, model.functions[f], most)]
@@ -144,7 +144,7 @@ def _automaton(function: Function, parts: Sequence[slice]) -> Automaton:
 def _links(
     model: Model, function: Function, parts: Sequence[slice], automaton: Automaton, first: int
 ) -> Iterator[Function]:
-    """Yield the functions of a chain, whose variables are numbered from ``first`` on."""
+    """Yield the functions of a chain, with hidden variables numbered from ``first`` on."""
     forbidden: Any = FORBIDDEN if model.kind == "cost" else 0.0
     neutral: Any = 0 if model.kind == "cost" else 1.0
     states = [1 + max(own.values(), default=0) for own in automaton[:-1]]

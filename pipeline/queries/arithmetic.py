@@ -45,11 +45,11 @@ _EXACT = 1 << 53
 MAX_INPUTS = 4
 
 SEMIRINGS = (*(min_plus(dtype, MAX_INPUTS) for dtype in ("int16", "int32", "int64")), min_plus("float64"), SUM_PRODUCT)
-"""What queries compute in."""
+"""Semirings of the queries."""
 
 
 class Arithmetic(Protocol[T]):
-    """What a query computes with.
+    """The computation of a query.
 
     ``semiring`` is what the plan is lowered for, ``algebra`` what runs its steps.
     """
@@ -61,7 +61,7 @@ class Arithmetic(Protocol[T]):
 
     @property
     def network(self) -> Network:
-        """What of the model is left."""
+        """The network that remains of the model."""
         ...
 
     @property
@@ -110,15 +110,15 @@ class Arithmetic(Protocol[T]):
         ...
 
     def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> Combiner:
-        """Return what adds up the beliefs of parts of all assignments; ``shapes`` are those over all states."""
+        """Return a combiner of beliefs of parts of all assignments; ``shapes`` are the shapes over all states."""
         ...
 
     def joined(self, totals: Iterable[Any]) -> Any:
-        """Return the value of everything from those of its parts; None if nothing is possible."""
+        """Return the total of the values of parts; None if no assignment is possible."""
         ...
 
     def shifted(self, total: Any, fixed: Any) -> Any:
-        """Return a value with that of the functions without variables: a cost, or a natural logarithm."""
+        """Return a value combined with the value of the functions without variables: a cost, or a natural logarithm."""
         ...
 
     @property
@@ -240,7 +240,7 @@ def optimum_arithmetic(network: Network) -> CostOptimum | EnergyOptimum:
 
 
 def arithmetic_for(network: Network) -> Arithmetic[Any]:
-    """Return what the network's query computes with; a count begins with its estimate."""
+    """Return the arithmetic of the network's query; a count begins with its estimate."""
     if network.query == "optimum":
         return optimum_arithmetic(network)
     if network.query == "partition":

@@ -1,4 +1,4 @@
-"""Which beliefs are asked for, and how those of parts of all assignments (slices, boxes) add up to those of all."""
+"""Requested beliefs, and the combination of beliefs of parts (slices, boxes) into beliefs of all assignments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BeliefRequest:
-    """What is wanted, as indices of the model's variables and functions."""
+    """The requested beliefs, as indices of the model's variables and functions."""
 
     variables: tuple[int, ...]
     joints: tuple[tuple[int, ...], ...]
@@ -40,13 +40,13 @@ class BeliefRequest:
 
 
 def local_part(network: Network, variables: Iterable[int]) -> Target:
-    """Local indices, ascending, of those variables that are still in the network."""
+    """Return the ascending local indices of the variables that remain in the network."""
     local = network.local
     return tuple(sorted([local[v] for v in variables if v in local]))
 
 
 def local_targets(network: Network, asked: BeliefRequest) -> list[Target]:
-    """What has to be read from the tree: the parts of the asked sets that are left in the network."""
+    """Return the targets to read from the tree: the remaining parts of the requested sets."""
     sets = [(v,) for v in asked.variables] + list(asked.joints)
     targets = (local_part(network, variables) for variables in sets)
     return list(dict.fromkeys(t for t in targets if t))
@@ -58,7 +58,7 @@ Where = tuple[slice, ...]
 
 @dataclass(frozen=True)
 class Beliefs:
-    """What a propagation found.
+    """The result of a propagation.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ class Beliefs:
 
 
 class Combiner(Protocol):
-    """How the beliefs of one part are read and added to those of others."""
+    """Reads the beliefs of one part, and adds them to the beliefs of other parts."""
 
     def read(self, tables: Mapping[Target, Any], dims: Sequence[int]) -> dict[Target, Array]:
         """Return tables as the numbers that :meth:`add` takes, shaped."""
@@ -85,7 +85,7 @@ class Combiner(Protocol):
         ...
 
     def beliefs(self) -> Beliefs:
-        """Return what all parts give together."""
+        """Return the combined beliefs of all parts."""
         ...
 
 
@@ -132,7 +132,7 @@ class LeastCombiner:
         self._best: Any = math.inf
 
     def read(self, tables: Mapping[Target, Array], dims: Sequence[int]) -> dict[Target, Array]:
-        """Return what is above the least."""
+        """Return the tables minus the least value."""
         return {target: self._above(table).reshape([dims[v] for v in target]) for target, table in tables.items()}
 
     def _above(self, table: Array) -> Array:
@@ -152,7 +152,7 @@ class LeastCombiner:
             np.minimum(part, (above + total).reshape(part.shape), out=part)
 
     def beliefs(self) -> Beliefs:
-        """Return what is least over all parts, above the least of all."""
+        """Return the minimum over all parts, minus the least value of all."""
         if self._best == math.inf:
             return Beliefs(None, {})
         beyond, best = self._beyond, self._best
@@ -160,7 +160,7 @@ class LeastCombiner:
 
 
 class Defaults:
-    """What arithmetics have in common unless they say otherwise.
+    """Default behaviour of arithmetics.
 
     They travel without their network, which only leaf tables need; those are built before.
     """
@@ -213,7 +213,7 @@ class Sums(Defaults):
         return ScaledCodec()
 
     def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> SumCombiner:
-        """Return what adds up beliefs of the given shapes."""
+        """Return a combiner that adds up beliefs of the given shapes."""
         return SumCombiner(shapes)
 
     def joined(self, totals: Iterable[float]) -> float | None:
@@ -240,7 +240,7 @@ class Least(Defaults):
         return PlainCodec(self.semiring)
 
     def combiner(self, shapes: Mapping[Target, tuple[int, ...]]) -> LeastCombiner:
-        """Return what takes the least of beliefs of the given shapes."""
+        """Return a combiner that takes the minimum of beliefs of the given shapes."""
         return LeastCombiner(shapes, self.semiring)
 
     def joined(self, totals: Iterable[Any]) -> Any:

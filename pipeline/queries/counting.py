@@ -46,7 +46,7 @@ _SLACK = 1e-6
 class CountEstimate(Sums):
     """The number of assignments that no leaf table forbids, as a scaled float.
 
-    ``scale`` is that of the costs, None for a probabilistic model.
+    ``scale`` is the scale of the costs, None for a probabilistic model.
     """
 
     network: Network
@@ -168,7 +168,7 @@ class CountResidue(Defaults):
 
 @dataclass(frozen=True)
 class Spectrum:
-    """What is needed to count only totals below ``top``: ``points`` evaluations, of costs in ``unit`` steps.
+    """Parameters for counting only totals below ``top``: ``points`` evaluations, with costs in steps of ``unit``.
 
     An assignment counts if its cost above the offset, in units, is below ``limit``.
     """
@@ -274,7 +274,7 @@ def prefix_sum(values: Sequence[int], limit: int, root: int, prime: int) -> int:
 
 
 def _inverses(residues: Array, prime: int) -> Array:
-    """Return the inverses modulo a prime below 2**31, by Fermat; those of multiples of the prime are 0."""
+    """Return the inverses modulo a prime below 2**31, by Fermat; multiples of the prime give 0."""
     base, found = residues % prime, np.ones_like(residues)
     exponent = prime - 2
     while exponent:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-#: Rows are decoded as arrays of all cells where what is left of them has so few, or these take no more than so many
-#: times their bytes: variables are eliminated one by one.
+#: Rows are decoded as dense arrays if their remaining part has at most this many cells, or if the array takes at most
+#: this many times the rows' bytes. Variables are then eliminated one by one.
 WHOLE_CELLS: int = JOINED_CELLS
 WHOLE_BYTES: float = 1.0
 
@@ -45,7 +45,7 @@ def decode(
 ) -> None:
     """Extend ``assignment`` (variable → state), in place, to every variable that ``steps`` minimised over.
 
-    Steps that sum, whose variables have no state in an assignment, are passed over.
+    Steps that sum are skipped; their variables have no state in an assignment.
 
     Parameters
     ----------
@@ -60,9 +60,9 @@ def decode(
     compiled : bool
         Whether large slices may use compiled kernels.
     room : Room, optional
-        What joins of rows may take of.
+        Memory account for joins of rows.
     most : float
-        What the inputs of each step are known to add up to, or less, at some of its states.
+        Known upper limit of the sum of each step's inputs at some of its states.
     """
     begin_decode(steps, tables, sizes, semiring, assignment, compiled, room, most)()
 
@@ -77,7 +77,8 @@ def begin_decode(
     room: MemoryAccount | None = None,
     most: float = inf,
 ) -> Callable[[], None]:
-    """Begin to `decode` where the tables are on a device, which may be sweeping still; return what ends it."""
+    """Start to `decode` if the tables are on a device, which may still be sweeping; return a function that finishes it.
+    """
     best = [step for step in steps if step.lowered.semiring.name == semiring.name]
     if len(best) < len(steps):
         steps, tables = best, {i: tables[i] for step in best for i in step.inputs}
@@ -107,7 +108,9 @@ def _best_of(
     room: MemoryAccount | None,
     most: float = inf,
 ) -> dict[int, int]:
-    """Return the best states of what a step eliminated, however many there are and whatever its tables are."""
+    """Return the best states of the variables that a step eliminated, for any number of variables and any kind of
+    tables.
+    """
     read = list(zip(step.inputs, step.input_axes, strict=True))
     if not any(isinstance(tables[node], Relation) for node in step.inputs):
         slices = [slice_of(tables[node], axes, sizes, assignment) for node, axes in read]
@@ -122,7 +125,7 @@ def _best_of(
 
 @dataclass(frozen=True, eq=False)
 class RowStates:
-    """Joint states of what a step eliminated, and what each is worth, where only those of some rows are possible."""
+    """Joint states of the variables that a step eliminated, with their values, if only some rows are possible."""
 
     rows: Relation
 
@@ -133,7 +136,7 @@ class RowStates:
 
     @property
     def worth(self) -> Array:
-        """What each row is worth at best."""
+        """The best value of each row."""
         return np.asarray(self.rows.values)
 
     def states(self, code: int) -> dict[int, int]:
@@ -150,14 +153,16 @@ def choices(
     semiring: Semiring,
     states: dict[int, int],
 ) -> Iterator[JointStates | RowStates]:
-    """Yield what a step eliminated, some variables at a time, with what their states are worth at those chosen before.
+    """Yield the variables that a step eliminated, some at a time, with the values of their states given the states
+    chosen before.
 
     Parameters
     ----------
     algebra : Algebra
-        What joins tables of which some are rows.
+        Joins tables if some of them are sparse.
     states : dict of int to int
-        Of all variables that the step left; gets those of what was yielded before the next is asked for.
+        States of all variables of the step's output. The caller adds the states of each yield before it requests the
+        next.
 
     Raises
     ------
@@ -231,7 +236,7 @@ def _near(tables: Mapping[int, Array]) -> Mapping[int, Array]:
 
 
 def _of_parts(node: int, table: Any, parts: Mapping[Any, Any]) -> Any:
-    """Return a table of arrays that may be elsewhere now; rows of which only some are stay where they were."""
+    """Return a table of arrays that may have moved; partial rows stay where they were."""
     if not isinstance(table, Relation):
         return parts[node]
     words, values = parts[node, "words"], parts[node, "values"]

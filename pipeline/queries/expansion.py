@@ -38,7 +38,7 @@ def dressed(
     ----------
     model : Model
     network : Network
-        What was left of the model.
+        The network that remains of the model.
     arithmetic : Arithmetic
         In which beliefs are; with a decoding one they are max-marginals.
     asked : BeliefRequest
@@ -91,7 +91,10 @@ def _single_tables(
     findings: Mapping[int, Array],
     answer: Callable[[tuple[int, ...]], Array],
 ) -> dict[str, Array]:
-    """Answer for each variable; those of probabilities with all states left, or in no function, are as they are."""
+    """Answer for each variable.
+
+    Probabilities of variables with all states left, or without a function, are taken directly.
+    """
     names, local, whole = network.model.names, network.local, network.whole
     if network.query != "partition":
         return {names[v]: answer((v,)) for v in variables}
@@ -102,7 +105,7 @@ def _single_tables(
 
 
 def costs_above(model: Model, above: Array, least: int) -> Array:
-    """Turn costs above the least one into objective values; those that reach ``top`` are forbidden.
+    """Turn costs above the least one into objective values; costs that reach ``top`` are forbidden.
 
     Returns
     -------
@@ -123,7 +126,7 @@ def costs_above(model: Model, above: Array, least: int) -> Array:
 
 
 def loose_log(network: Network, findings: Mapping[int, Array]) -> float:
-    """Return ln of what the variables outside the network sum to: those without functions or with one state."""
+    """Return ln of the sum over the variables outside the network: variables without functions or with one state."""
     total = math.log(network.free_states)
     for v in findings:
         if v not in network.local:

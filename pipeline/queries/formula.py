@@ -1,4 +1,4 @@
-"""A network of functions as clauses: what is impossible is excluded, what weighs differently has a literal of its own.
+"""A network of functions as clauses: impossible values are excluded, and each different weight has its own literal.
 
 Direct encoding of states, clauses of a cover of each function's zeros; weights as by Sang, Beame & Kautz (Performing
 Bayesian inference by weighted model counting, AAAI 2005), one literal for entries of equal weight that form a cube.
@@ -29,7 +29,7 @@ Cube = Sequence[int]
 
 # Smaller weights might underflow.
 _LEAST_WEIGHT = 1e-150
-# Two orders take turns: one that clauses decide as well as the tree, and one of the tree alone.
+# Two orders take turns: one decided half by clauses and half by the tree, and one by the tree alone.
 _SPREADS = (32.0, float(1 << 20))
 
 
@@ -50,14 +50,14 @@ class Formula:
     weights : dict
         Of literals; 1 where nothing is said.
     log_scale : float
-        Natural logarithm of what all products are to be multiplied by.
+        Natural logarithm of the constant factor.
     owners : list of int
         The network's variable that a variable belongs to.
     hidden : frozenset of int
-        The network's variables of which only some state is needed.
+        Variables of the network for which some state suffices.
     suits : bool
-        Whether functions whose entries above 0 differ, of several variables, are 0 for half of their entries at least:
-        others are too many weights for a search to be quick.
+        Whether every function of several variables with different entries above 0 has at least half of its entries 0.
+        Otherwise there are too many weights for a fast search.
     """
 
     dims: tuple[int, ...]
@@ -101,7 +101,8 @@ class Formula:
         self.add([literal ^ 1 for literal in self._literals(scope, cube)])
 
     def weigh(self, scope: Sequence[int], cube: Cube, weight: float, owner: int) -> int | None:
-        """Let all assignments in a cube weigh so much; return the literal that says whether one is in it, if any does.
+        """Give all assignments in a cube the same weight; return the literal that means membership in the cube, or
+        None.
 
         It is a state's where that says it, or else of a variable that is made for it.
         """
@@ -130,7 +131,7 @@ class Formula:
     def ordered(
         self, order: Sequence[int], spread: float, states_first: bool = False, outer: frozenset[int] = frozenset()
     ) -> Clauses:
-        """Return the clauses with ranks from 0 to ``spread``, the highest for what is eliminated last.
+        """Return the clauses with ranks from 0 to ``spread``, highest for the last eliminated variables.
 
         Where states go first, variables of weights come after all of those; states of outer variables before others.
         """
@@ -154,7 +155,7 @@ class Formula:
 class _Cover:
     """A function as a number that most of its entries above 0 have, cubes of zeros, and cubes that weigh otherwise.
 
-    Cubes of zeros may overlap, others do not. ``mixed`` says whether entries of several variables differ above 0.
+    Cubes of zeros may overlap, other cubes do not. ``mixed`` tells whether entries of several variables differ above 0.
     """
 
     base: float
@@ -173,7 +174,7 @@ def formula_of(network: Network, model: Model, hidden: frozenset[int] = frozense
     model : Model
         As it is asked about: semijoins leave more zeros, which follow from the others.
     hidden : frozenset of int
-        The network's variables of which only some state is needed; no weights depend on them.
+        Variables of the network for which some state suffices; no weights depend on them.
 
     Raises
     ------
@@ -211,7 +212,7 @@ def formula_of(network: Network, model: Model, hidden: frozenset[int] = frozense
 
 
 def has_mixed_tables(network: Network, model: Model) -> bool:
-    """Whether tables of several weights have too few zeros for a formula to suit, which is told before it is made."""
+    """Whether tables with several weights have too few zeros for a formula; known before the formula is built."""
     if network.query == "count":
         return False
     given, entries, zeros = replace(network, model=model), 0, 0
@@ -228,7 +229,9 @@ def has_mixed_tables(network: Network, model: Model) -> bool:
 
 
 def _weigh_rows(made: Formula, listed: ListedCells, states: list[list[int]], default: float) -> bool:
-    """Let rows weigh what they are worth, all others the default; whether any but those of 0 differ from it."""
+    """Give rows their weights and all other assignments the default; return whether any row's nonzero weight differs
+    from it.
+    """
     made.log_scale += math.log(default)
     others = np.flatnonzero((listed.values != 0) & (listed.values != default)).tolist()
     for k in others:
@@ -265,7 +268,7 @@ def _cover(values: NDArray[np.float64], most: int) -> _Cover:
 
 
 def _cubes(mask: Mask, most: int, apart: bool) -> Iterator[Cube]:
-    """Cover the cells of a mask by cubes within it, of which none overlap if they are to be apart."""
+    """Cover the cells of a mask by cubes within it; the cubes do not overlap if ``apart``."""
     left = mask.copy()
     for cell in map(tuple, np.argwhere(mask).tolist()):
         if not left[cell]:
@@ -290,7 +293,7 @@ def formula_orders(
     ----------
     formula : Formula
     network : Network
-        What the formula says.
+        The formula to order.
     seed : int
         Of the elimination order.
     states_first : bool

@@ -40,7 +40,7 @@ def with_outer(
     Raises
     ------
     ModelError
-        If the query takes no such variables, lacks them, or a projected sum depends on what it does not count.
+        If the query takes no such variables or needs them, or if a projected sum depends on other variables.
     """
     if maximize is not None and query != "mmap":
         raise ModelError(f"maximize goes with the query mmap, not with the {query}")
@@ -70,7 +70,7 @@ def _without_unread(model: Model, projection: Projection) -> Model:
 
 
 def _checked(model: Model, outer: frozenset[int]) -> Model:
-    """Return a model of potentials for a projected sum, of which those of other variables are 0 or 1.
+    """Return the model of a projected sum as potentials; functions of other variables must be 0 or 1.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What is tuned of questions that are read as formulas or summed on diagrams. Pure."""
+"""Tuned numbers of queries that are read as formulas or summed on diagrams. Pure."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ class QueryPolicy(Policy):
     more_left: float = 2.0
 
     def free(self, run_edges: float) -> float:
-        """Return the edges that a join may make, whatever part of its cells they are, in a run of so many edges."""
+        """Return the edges that a join may make at any density, in a run of ``run_edges`` edges."""
         return max(self.free_edges, self.free_part * run_edges)

@@ -1,4 +1,4 @@
-"""Tables of a query as rows: the algebra that joins them, and leaf tables of which no other cells are made."""
+"""Sparse tables of a query: the algebra that joins them, and leaf tables built only from listed rows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def rows_algebra(
 def leaf_tables(
     arithmetic: Arithmetic[Any], algebra: RowsAlgebra, axes: Mapping[int, Sequence[int]], memory_bytes: int
 ) -> dict[int, Any]:
-    """Build leaf tables by node, over all states; those that a function lists are never dense.
+    """Build leaf tables by node, over all states; listed functions are never made dense.
 
     Raises
     ------

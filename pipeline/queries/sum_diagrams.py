@@ -27,7 +27,7 @@ class EdgesSpentError(NoRoomError):
 
 @dataclass(frozen=True)
 class DiagramBudget:
-    """What an elimination may take.
+    """The limits of an elimination.
 
     Parameters
     ----------
@@ -36,7 +36,8 @@ class DiagramBudget:
     edges : float
         Of all joins.
     part : float
-        Edges of a join, as a part of its dense cells; a small join may have more, and one that takes little of the run.
+        Edges of a join relative to its dense cells. Small joins, and joins that are a small part of the run, may have
+        more.
     stop : callable
         Whether to stop, asked after every million of edges.
     """
@@ -101,7 +102,7 @@ class SumElimination:
     held : int
         Bytes of the diagrams that wait in buckets.
     free : float
-        Edges that a join of this run may make, whatever part of its cells they are.
+        Edges that a join of this run may make at any density.
     """
 
     dims: Sequence[int]
@@ -129,7 +130,7 @@ class SumElimination:
         self.possible = True
 
     def run(self, work: DiagramBudget) -> Total:
-        """Go on until all variables are eliminated; what is done by then stays done if that does not suffice.
+        """Continue until all variables are eliminated. Finished joins are kept if the budget does not suffice.
 
         Raises
         ------
@@ -140,7 +141,7 @@ class SumElimination:
         VanishedError
             If products are too small for floats.
         StoppedError
-            If it was told to stop.
+            If ``stop`` ended it.
         """
         self.work, self.free = replace(work, edges=self.edges + work.edges), QueryPolicy.current().free(work.edges)
         while self.possible and (self._has_table() or self.variable >= 0):
@@ -195,7 +196,7 @@ class SumElimination:
         return self._kept(made)
 
     def _means(self, rows: float) -> Means:
-        """What a join over 2**rows cells may take."""
+        """Return the limits of a join over 2**rows cells."""
         edges = int(min(self._own_edges(rows), self.work.edges - self.edges))
         return Means(self.modulus, self.work.memory_bytes - self.held, edges, self.work.stop)
 
@@ -204,7 +205,7 @@ class SumElimination:
         return int(min(max(self.free, self.work.part * 2.0 ** min(rows, 1000.0)), 1 << 62))
 
     def _kept(self, made: Factor) -> _Entry | None:
-        """Account for what was made; None if it is 0 everywhere."""
+        """Account for a new factor, and return its entry; None if it is 0 everywhere."""
         self.edges += made.edges
         self.moved += made.moved
         if made.diagram is None:

@@ -1,4 +1,4 @@
-"""What ``--json`` prints besides answers: plans, models, runs, jobs, rates; and tables of batches."""
+"""Pages for other ``--json`` outputs than answers: plans, models, runs, jobs, rates; and tables of batches."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _by_model(rows: Sequence[dict[str, str]]) -> dict[str, float]:
     return dict(sorted(spent.items(), key=lambda item: -item[1])[: DisplayPolicy.current().model_bars])
 
 
-# The commands whose objects are shown so, what those are about, and names that each of theirs has.
+# The commands with this display, the subjects of their objects, and names that each object has.
 _FACTS = {
     "plan": ("Question", ("query", "plan")),
     "info": ("Model", ("kind", "variables", "functions")),
@@ -136,7 +136,7 @@ def _table(members: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _rows(found: Mapping[str, Any], before: str = "", depth: int = 0) -> list[tuple[str, str]]:
-    """Labelled lines; those of an object inside begin with its own name."""
+    """Return labelled lines; lines of a nested object begin with its name."""
     policy = DisplayPolicy.current()
     rows: list[tuple[str, str]] = []
     for name, value in found.items():

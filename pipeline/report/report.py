@@ -21,7 +21,7 @@ from .fact_pages import batch_sections, command_of, fact_sections, is_batch, is_
 from .runs import Sections, answer_sections, answer_title, best_sections, run_sections
 from .shapes import ANSWER, BEST, ShapeError
 
-# What an answer of ``dpop`` shows: the answer, its pseudo-tree, what it cost, and what went over which link.
+# Sections of an answer of ``dpop``: the answer, its pseudo-tree, its costs, and the traffic of links.
 
 
 def is_dpop(found: Mapping[str, Any]) -> bool:
@@ -74,7 +74,7 @@ def report(source: str | PathLike[str], out: str | PathLike[str]) -> None:
     Parameters
     ----------
     source : path
-        A run directory (that of a job too), the folder of a batch, or a file that ``--json`` printed.
+        A run directory (also of a job), the folder of a batch, or a file with the output of ``--json``.
     out : path
         The page, ``.html``.
 

@@ -1,4 +1,4 @@
-"""What a run directory shows: its question and answer, its plan, and what its tasks left in the ledger."""
+"""Sections of a run directory: its query and answer, its plan, and its tasks' ledger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ..results.posteriors import posterior_bars
 from ..results.proof import shown_assignment
 from ..trees.costs import Rates
 
-# What an answer shows, as ``--json`` prints it.
+# Sections of an answer, as ``--json`` prints it.
 
 Sections = list[tuple[str, Any]]
 
@@ -84,7 +84,7 @@ def best_sections(found: Mapping[str, Any]) -> Sections:
 
 
 def answer_title(found: Mapping[str, Any], otherwise: str) -> str:
-    """Return what a page about an answer is called: the model and the query."""
+    """Return the title of a page about an answer: the model and the query."""
     model = found.get("model") or {}
     name = Path(model.get("source") or "").name or model.get("name")
     query = found.get("query") or ("marginals" if "marginals" in found else "answer")
@@ -92,7 +92,7 @@ def answer_title(found: Mapping[str, Any], otherwise: str) -> str:
 
 
 def _short(found: Mapping[str, Any], query: str) -> list[tuple[str, str]]:
-    """Return what was asked, what the answer is, whether to trust it, and what it cost: one line each."""
+    """Return the query, the answer, its trustworthiness and its cost, one line each."""
     asked = _asked(found, str(found.get("query") or query or "marginals"))
     seconds = sum(found["seconds"].values())
     cost = f"{seconds:.3g} s, {format_bytes(found['peak_rss_bytes'])} at most"
@@ -100,7 +100,7 @@ def _short(found: Mapping[str, Any], query: str) -> list[tuple[str, str]]:
 
 
 def _asked(found: Mapping[str, Any], what: str) -> str:
-    """Say what was asked of which model, given which evidence."""
+    """Return a description of the query: the model and the evidence."""
     model, evidence = found.get("model"), found.get("evidence") or {}
     if not model:
         return what
@@ -201,7 +201,7 @@ def _joints(found: Mapping[str, Any]) -> Html:
     return charts.below(*made)
 
 
-# What the steps of a run took beside what was predicted for them.
+# The measured seconds of a run's steps beside their predictions.
 
 
 Told = Mapping[str, Sequence[float]]
@@ -296,12 +296,12 @@ class RunTask(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskHistory:
-    """What tasks left in a ledger.
+    """The receipts of tasks in a ledger.
 
     Parameters
     ----------
     written : sequence of (str, Receipt)
-        Every receipt with the process that wrote it, those of chunks that were done again too.
+        Every receipt with the process that wrote it, including receipts of chunks that were computed again.
     """
 
     written: Sequence[tuple[str, Receipt]]

@@ -1,7 +1,7 @@
-"""What the JSON objects hold that pages show: names and kinds of values, checked before anything is drawn.
+"""Shapes of the JSON objects that pages show: names and kinds of values, checked before drawing.
 
-A shape is a function of a value and of where that stands in the file, such as ``proof.tried``. What is not of its shape
-raises :exc:`ShapeError`; names that a shape does not have are left alone.
+A shape is a function of a value and of its place in the file, such as ``proof.tried``. A value of another shape raises
+:exc:`ShapeError`; unknown names are ignored.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def named(shape: Shape) -> Shape:
 
 
 def record(needed: Mapping[str, Shape], perhaps: Mapping[str, Shape] | None = None) -> Shape:
-    """The shape of an object of known names: those it needs, and those that it may have, or have none for."""
+    """Return the shape of an object with known names: required names, and optional names, which may be null."""
 
     def check(value: Any, where: str) -> None:
         there = _object(value, where)
@@ -114,12 +114,12 @@ _PROOF = record(
 _MODEL = record({"name": TEXT, "source": TEXT, "kind": TEXT, "variables": COUNT})
 _JOINT = record({"variables": listed(TEXT), "table": _plain("a table", list)})
 _RANKED = record({"rank": COUNT, "assignment": named(STATE)}, {"value": FIGURE, "log10": NUMBER})
-#: What ``solve --best`` prints.
+#: Output of ``solve --best``.
 BEST = record(
     {"status": TEXT, "seconds": named(NUMBER), "assignments": listed(_RANKED)},
     {"optimal_count": FIGURE, "model": _MODEL, "evidence": named(EVIDENCE), "notes": listed(TEXT)},
 )
-#: What ``solve``, ``marginals``, ``bound`` and ``result`` print.
+#: Output of ``solve``, ``marginals``, ``bound`` and ``result``.
 ANSWER = record(
     {"status": TEXT, "seconds": named(NUMBER), "peak_rss_bytes": COUNT},
     {

@@ -20,7 +20,7 @@ from .timed_call import Ended, within
 
 Said = Callable[[str], None]
 
-# What is shown of ours by kind, besides seconds: of what the CPU found, or else a GPU.
+# Our displayed figures by kind, in addition to seconds: from the CPU, otherwise from a GPU.
 _SHOWN: Mapping[Kind, Mapping[str, str]] = {
     "optimum": {"answer": "optimum", "by": "by", "first": "first s"},
     "bound": {"lower": "lower", "upper": "upper", "quality": "lower / optimum", "size": "mini-buckets"},
@@ -34,20 +34,20 @@ _SHOWN: Mapping[Kind, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row of a paper beside ours: what each place found, or why it found nothing."""
+    """A row of a paper beside ours: the result of each place, or the reason why there is none."""
 
     row: PaperRow
     ended: Mapping[str, Ended] = field(default_factory=dict)
     missing: bool = False
 
     def measured(self, where: str) -> Measured | None:
-        """What a place found."""
+        """The result of a place."""
         found = self.ended[where].found if where in self.ended else None
         return found if isinstance(found, Measured) else None
 
     @cached_property
     def ours(self) -> Measured | None:
-        """What the CPU found, or else one core or a GPU."""
+        """The result of the CPU, otherwise of one core or a GPU."""
         return next((found for where in ("cpu", "core", "gpu") if (found := self.measured(where))), None)
 
     @property
@@ -125,7 +125,7 @@ class Comparison:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """What is to be known before the tables."""
+        """Facts shown before the tables."""
         limit = "none" if self.seconds is None else f"{self.seconds:g} s a figure"
         return [
             ("paper", self.paper.title),
@@ -303,7 +303,7 @@ def _plain(ended: Ended) -> dict[str, Any]:
 
 
 def listing(papers: Sequence[Paper]) -> list[tuple[str, str]]:
-    """Return a line on each paper, and one on each of its tables with what is published and missing."""
+    """Return a line on each paper, and one on each of its tables with the published and missing figures."""
     lines = []
     for each in papers:
         lines.append((each.name, each.title))

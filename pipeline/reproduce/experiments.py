@@ -41,7 +41,7 @@ class Asked:
     gpus : str or None
         How many, for GPUs.
     seconds : float or None
-        What bounds that grow may take.
+        Limits of growing bounds.
     """
 
     where: Where
@@ -66,7 +66,7 @@ class Measured:
 
 
 def prepared(kind: Kind, row: PaperRow, path: Path | None, asked: Asked) -> Callable[[], Measured]:
-    """Read or draw the problem of a row; return what answers its question."""
+    """Read or draw the problem of a row; return the function that answers its query."""
     if kind == "agents":
         drawn = generate(**row.problem)
         return partial(_agents, drawn, row, asked)

@@ -1,4 +1,4 @@
-"""Papers as files: what they measured, which of their figures are at hand, and where instances are found. Pure."""
+"""Papers as files: their measurements, the available figures, and the places of instances. Pure."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class PaperTable:
     kind : Kind
         Which experiment it is.
     columns : mapping of str to str
-        Published columns that are at hand, and their headings.
+        Available published columns, and their headings.
     source : str
         Where the figures are from.
     missing : tuple of str
-        Published columns that are not at hand.
+        Published columns that are not available.
     rows : tuple of PaperRow
     against : str or None
         The published column that our seconds are compared with; its name ends in ``_s`` or ``_ms``.
@@ -77,13 +77,13 @@ class PaperTable:
 
     @property
     def published(self) -> int:
-        """How many published figures are at hand, known answers not among them."""
+        """Number of available published figures, without known answers."""
         return sum(len(row.published) for row in self.rows)
 
 
 @dataclass(frozen=True)
 class Paper:
-    """A paper: its title, the device of its figures, what it claims, what is not comparable, its tables."""
+    """A paper: its title, the device of its figures, its claims, incomparable parts, and its tables."""
 
     name: str
     title: str
@@ -93,7 +93,7 @@ class Paper:
     tables: tuple[PaperTable, ...]
 
     def only(self, instances: tuple[str, ...], sample: int | None) -> Paper:
-        """Return it with the rows of some instances, and at most so many rows of each table.
+        """Return the paper restricted to some instances, and to at most ``sample`` rows of each table.
 
         Raises
         ------

@@ -15,14 +15,14 @@ _START_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Ended:
-    """How a call ended: with what it returned, or with the sentence why it returned nothing."""
+    """The end of a call: its result, or the reason why there is none."""
 
     found: Any = None
     reason: str | None = None
 
 
 def within(seconds: float | None, prepare: Callable[..., Any], *arguments: Any) -> Ended:
-    """Call what ``prepare(*arguments)`` returns, for at most so many wall seconds; preparing is not counted.
+    """Call the result of ``prepare(*arguments)`` for at most ``seconds`` wall seconds; preparation is not counted.
 
     Parameters
     ----------

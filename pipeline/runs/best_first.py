@@ -1,4 +1,4 @@
-"""Slices of an optimum, those of the least bounds first; what can hold nothing better than what is known is never run.
+"""Slices of an optimum, in the order of their lower bounds. A slice that cannot beat the incumbent never runs.
 
 Every slice that reaches the optimum is run, so that the first of them is found whatever the order was.
 """
@@ -20,7 +20,7 @@ from .slices import Slices, group_totals
 if TYPE_CHECKING:
     from ..minibuckets.slice_bounds import SliceBounds
 
-# Sums of logarithms may be off by so much of their size.
+# Relative rounding error of sums of logarithms.
 _ROUNDING = 1e-9
 _LOG = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def least_slice(run: Run[Any], slices: Slices[Any], bounds: SliceBounds, sent: A
     bounds : SliceBounds
         In the run's arithmetic.
     sent
-        What the pool returned for ``slices``, if it has them already.
+        The pool's handle of ``slices``, if it has them already.
     """
     size, least = slices.size, np.minimum.reduceat(bounds.least, range(0, slices.slices, slices.size))
     best: tuple[Any, int] | None = None

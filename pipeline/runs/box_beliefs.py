@@ -1,4 +1,4 @@
-"""The answer of a propagation in boxes: what all of them have found, added up."""
+"""The answer of a propagation in boxes: the sum of the results of all boxes."""
 
 from __future__ import annotations
 

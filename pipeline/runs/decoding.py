@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Decoded(Generic[T]):
-    """States of the variables of a part and of those above it, its root tables, and the seconds of the decoding."""
+    """States of the variables of a part and of those above the part, its root tables, and the seconds of decoding."""
 
     states: dict[int, int]
     roots: list[T]
@@ -33,7 +33,7 @@ class Decoded(Generic[T]):
 
 
 def begin_decoding(run: Run[T], swept: Swept[T]) -> Callable[[], dict[int, int]]:
-    """Begin to decode where that is on a device; return what gives the optimal states of all local variables."""
+    """Start decoding if it runs on a device. Return a function that gives the optimal states of all local variables."""
     if swept.made or run.plan.cuts:
         return lambda: _decode_tasks(run, swept)
     assignment = dict(run.states)
@@ -76,7 +76,7 @@ def sweep_and_decode(run: Run[T], slices: Any, states: Mapping[int, int]) -> Dec
     Parameters
     ----------
     slices
-        What the pool returned for the :class:`.slices.Slices`.
+        The pool's handle of the :class:`.slices.Slices`.
     """
     handle = run.pool.submit(decode_slice, slices, states, run.problem, run.threads)
     return run.pool.get(handle)  # type: ignore[no-any-return]

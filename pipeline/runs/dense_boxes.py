@@ -55,9 +55,9 @@ class BoxRun(Generic[T]):
     store: Store
     keep: bool = False
     wanted: dict[Task, set[Key]] = field(default_factory=dict)
-    """What each waiting task is to write."""
+    """The chunks that each waiting task must write."""
     sent: dict[int, Any] = field(default_factory=dict)
-    """What the boxes of a stage share, where the pool's tasks find it."""
+    """The pool's handles of the data shared by the boxes of a stage."""
     cut: dict[Task, tuple[int, ...]] = field(default_factory=dict)
     """Boxes that did not fit a device, and the further variables that their parts fix by now."""
 
@@ -69,7 +69,7 @@ class BoxRun(Generic[T]):
 
     @cached_property
     def receipts(self) -> Receipts:
-        """What is known of chunks."""
+        """The receipts of chunks."""
         return Receipts(self.store, lambda: self.by_name)
 
     @cached_property
@@ -90,12 +90,12 @@ class BoxRun(Generic[T]):
         }
 
     def _told_shares(self, shared: tuple[int, ...]) -> dict[str, Any]:
-        """What an array says of axes along which its entries have to be added up."""
+        """Return the attributes of an array with axes along which its entries must be added up."""
         return {"shares": self.run.names(shared)} if shared else {}
 
     @cached_property
     def found(self) -> dict[int, TableSpec]:
-        """What the boxes of a stage find, their weights and beliefs, by the index of the stage."""
+        """The specs of the results of each stage's boxes, weights and beliefs, by the index of the stage."""
         specs = {}
         for index, stage in enumerate(self.spill.stages):
             if stage.results or stage.roots:
@@ -142,7 +142,7 @@ class BoxRun(Generic[T]):
         return {spec.name: [(spec.name, chunk) for chunk in spec.chunks_at(states)] for spec in specs}
 
     def goals(self) -> Iterator[Key]:
-        """Keys of what the answer is read from."""
+        """Yield the keys of the chunks that the answer is read from."""
         if self.keep:
             yield from ((spec.name, chunk) for spec in self.specs.values() for chunk in spec.chunks_at({}))
         for spec in self.found.values():
@@ -170,11 +170,11 @@ class BoxRun(Generic[T]):
         self.receipts.resume()
 
     def complete(self) -> None:
-        """Run what the answer lacks; boxes that do not fit the device are cut until they do."""
+        """Run the boxes that the answer still needs. Boxes that do not fit the device are cut until they do."""
         self.receipts.until_whole(self.run_waiting)
 
     def run_waiting(self) -> None:
-        """Run what the answer lacks, unless a chunk is lost.
+        """Run the boxes that the answer still needs, unless a chunk is lost.
 
         Raises
         ------
@@ -217,14 +217,19 @@ class BoxRun(Generic[T]):
         return lost, larger
 
     def node(self, index: int, before: set[Task]) -> Node:
-        """Describe a box to the pool; on the way up one that reads goes first: what it reads was just written."""
+        """Describe a box to the pool.
+
+        On the way up, a box with inputs goes first, because its inputs were just written.
+        """
         stage = self.spill.stages[index]
         priority = index if stage.inputs and index <= self.spill.top else -index - 1
         return Node(before, self.call, priority, stage.moving_bytes, self.spill.room_bytes(stage), self._near)
 
     @property
     def _near(self) -> Callable[[Task], int | None] | None:
-        """What says on which card most of a box's inputs lie, where tables are spread over cards."""
+        """Return a function that gives the card with most of a box's inputs, if tables are spread over cards; None
+        otherwise.
+        """
         nearest = getattr(self.store, "nearest", None)
         if nearest is None:
             return None
@@ -281,7 +286,7 @@ class BoxRun(Generic[T]):
         return count
 
     def free_inputs(self, task: Task, readers: dict[Any, int]) -> list[Key]:
-        """Delete the tables that nobody reads any more, unless the decoding needs them.
+        """Delete the tables without remaining readers, unless the decoding needs them.
 
         Returns the chunks of an earlier run that are damaged: then nothing is deleted, as they may be made from it.
         """

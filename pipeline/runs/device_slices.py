@@ -49,7 +49,7 @@ class DeviceSweeps:
 
     @property
     def _host_bytes(self) -> int:
-        """What a slice takes on the CPU."""
+        """Bytes of a slice on the CPU."""
         return self._swept_bytes if self._plan is None else self._plan.swept_bytes
 
     def swept(self, leaves: Mapping[int, Any]) -> tuple[Any, dict[Target, Any]] | None:
@@ -84,7 +84,7 @@ class DeviceSweeps:
         return total, {t: b if len(t) == 1 else b.reshape([dims[v] for v in t]) for t, b in tables.items()}
 
     def _answer(self, leaves: Mapping[int, Any]) -> Array | None:
-        """Return what the device answers; None where it cannot prove that no product left the range of doubles."""
+        """Return the device's answer; None if it cannot prove that every product stayed in the range of doubles."""
         constants = self._arithmetic.device_leaves(leaves)
         if not constants.natural:
             self._check_host()
@@ -142,7 +142,7 @@ def checked_device(program: MessageProgram, leaves: DeviceLeaves, memory_bytes: 
 
 
 def check_case(program: MessageProgram, memory_bytes: int) -> None:
-    """Refuse a program of which not one case, or one group of them, fits the budget."""
+    """Refuse a program if a single case, or one group of cases, does not fit the budget."""
     if not program.cases_within(memory_bytes):
         needed = program.case_bytes * program.records.group + program.records.fixed_bytes
         raise BudgetError(

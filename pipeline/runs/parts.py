@@ -1,6 +1,6 @@
 """Running a plan in parts: each goes up in a task, and back in another beside the tables that it kept.
 
-Where steps are asked for, each of them is a task instead, whose needs are the futures of the tables that it reads.
+If steps are requested as tasks, each step is a task that needs the futures of its input tables.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Swept(Generic[T]):
 def sweep_parts(run: Run[T], *, keep: bool = False) -> Swept[T]:
     """Run all parts on the pool of a run, one way or both; with ``keep`` the tables of an only part stay for decoding.
 
-    The steps are those of one task that does all, and so are the results, bit for bit.
+    Steps and results equal those of a single task, bit for bit.
     """
     if run.by_steps:
         return _sweep_steps(run, keep)
@@ -175,7 +175,7 @@ def submit_steps(
     kept : collection of int
         Tables that are read afterwards.
     made : dict of int to handle
-        Tables that tasks make; afterwards those that are to be kept.
+        Handles of the tables that tasks make; at the end, of the tables to keep.
     submit : callable
         Submits a step, given with its position.
     sent : dict of int to handle, optional

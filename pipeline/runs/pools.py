@@ -137,7 +137,7 @@ def width_of(resources: Resources) -> int:
 
 @contextmanager
 def serial_pool(resources: Resources) -> Iterator[Pool]:
-    """A pool of this thread, for what is too small for a cluster; the address of one has to be right still.
+    """Yield a pool of this thread, for runs too small for a cluster. The address of a given scheduler is still checked.
 
     Raises
     ------
@@ -159,7 +159,7 @@ def open_tables(pool: Pool, folder: Place, attributes: Mapping[str, Any]) -> Non
     Parameters
     ----------
     attributes : mapping
-        What the group says of itself.
+        Attributes of the group of tables.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A step by rows that is done box by box: cut by what its inputs hold, and further where a box turns out not to fit."""
+"""A sparse step in boxes: the first cut follows from its inputs, and boxes that do not fit are cut further."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BoxedStep(Generic[T]):
     node : int
         The table that it makes.
     shared : callable
-        Returns what so many boxes share, which are about to be done.
+        Returns the data shared by the given number of boxes that will run.
     """
 
     run: Run[T]
@@ -41,7 +41,7 @@ class BoxedStep(Generic[T]):
     shared: Callable[[int], RowBoxes[T]]
 
     def complete(self) -> None:
-        """Do the boxes that are not done, and cut those that do not fit."""
+        """Run the unfinished boxes, and cut those that do not fit."""
         boxes, disk = self.shared(0), self.disk
         samples = [sample_of_runs(runs) for runs in boxes.stored.values()]
         while waiting := self._cut_to_read(boxes, samples):
@@ -51,7 +51,7 @@ class BoxedStep(Generic[T]):
             disk.made(self.node)
 
     def _run_boxes(self, boxes: RowBoxes[T], samples: Sequence[Sample], waiting: Mapping[Path, Ranges]) -> None:
-        """Do boxes, and cut those that do not fit."""
+        """Run boxes, and cut those that do not fit."""
         sent = self.run.pool.put(boxes)
         # a device of this process does boxes one after the other, and threads read what the next one needs
         task = row_box_phases if boxes.device and self.run.serial else run_row_box
@@ -113,7 +113,7 @@ class BoxedStep(Generic[T]):
 
 
 def refusal(error: RowsNoRoomError) -> BudgetError:
-    """Return what is said where a box does not fit."""
+    """Return the error for a box that does not fit."""
     return BudgetError(
         f"a box of sparse tables needs {format_bytes(error.needed)}, allowed {format_bytes(error.allowed)}; "
         "try a larger --memory"

@@ -1,8 +1,8 @@
 """Steps by rows in memory on several devices of this process: each goes to a device that is free, large ones to all.
 
-A step waits for those that make what it reads, so that subtrees that do not depend on each other are made side by side,
-each where most of what it reads lies. One whose join turns out to have very many rows waits for the others, and is done
-by ranges of keys on all devices. Every device has an account of its memory.
+A step waits for the steps that make its inputs. Independent subtrees therefore run side by side, each on the device
+with most of its inputs. A step whose join has very many rows waits for the other steps, and then runs by ranges of keys
+on all devices. Every device has its own memory account.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def brought(values: V) -> V:
 
 
 def _entered(table: Table, room: MemoryAccount) -> Table:
-    """Return a table on the present device; one that comes from another is entered into the account."""
+    """Return a table on the present device; a table from another device is entered into the account."""
     found = brought(table)
     if found is not table:
         room.keep(bare(found))
@@ -169,7 +169,7 @@ class RowsOnDevices(Generic[T]):
     Attributes
     ----------
     tables : dict of int to table
-        Leaf tables, on the host, and those that were made and are still to be read, each on some device or the host.
+        Leaf tables on the host, and step tables that will still be read, each on some device or on the host.
     """
 
     run: Run[T]
@@ -187,7 +187,7 @@ class RowsOnDevices(Generic[T]):
         self._readers.update(i for step in program.steps for i in dict.fromkeys(step.inputs))
 
     def swept(self) -> dict[int, T]:
-        """Do all steps; return what the answer is read from."""
+        """Run all steps, and return the tables that the answer is read from."""
         left = {step.node: step for step in self.program.steps}
         self.program.compile_kernels(decoded=False)
         while left:
@@ -197,7 +197,7 @@ class RowsOnDevices(Generic[T]):
         return self._kept() if self.keep else {i: self._here(i) for i in self.program.outputs}
 
     def _side_by_side(self, left: dict[int, Step]) -> list[int]:
-        """Do the steps that are left, but for those that all devices share, which are returned, and what needs them."""
+        """Run the remaining steps except the steps shared by all devices, which are returned, and their dependents."""
         shared = []
         nodes = {step.node: self._node(step, left.keys()) for step in left.values()}
         for node, outcome in self.team.pool.run_graph(nodes):
@@ -216,7 +216,7 @@ class RowsOnDevices(Generic[T]):
         return Node({i for i in step.inputs if i in left}, call, near=lambda _: self._nearest(step))
 
     def _nearest(self, step: Step) -> int | None:
-        """Return the device that most of what a step reads lies on."""
+        """Return the device with most of a step's inputs."""
         there = Counter[int]()
         for i in step.inputs:
             values: Any = entries(self.tables[i]) if i in self.tables else None
@@ -247,12 +247,14 @@ class RowsOnDevices(Generic[T]):
         return replace(algebra, choice=replace(algebra.choice, **how))
 
     def _by_all(self, step: Step) -> tuple[T, float]:
-        """Do a step of which all devices share the join; returns the seconds, too."""
+        """Run a step with a join shared by all devices; return its table and its seconds."""
         shared = self._choosing(self.program.algebra, shared=self.team.joined)
         return self._done(step, {i: self.tables[i] for i in step.inputs}, shared, self.team.rooms[0])
 
     def _done(self, step: Step, inputs: dict[int, T], algebra: Any, room: MemoryAccount) -> tuple[T, float]:
-        """Do a step on the present device, from leaf tables of which large ones go there, and from what others made."""
+        """Run a step on the present device, from leaf tables (large ones are sent there) and from tables of other
+        steps.
+        """
         start = time.perf_counter()
         given = self.program.leaves_there([i for i in inputs if i in self.program.leaves])
         given |= {i: self._brought(table, room) for i, table in inputs.items() if i not in given}
@@ -270,7 +272,7 @@ class RowsOnDevices(Generic[T]):
         return table if found is values else with_entries(table, room.keep(found))
 
     def _enter(self, step: Step, made: T, seconds: float) -> None:
-        """Take what a step made in so many seconds, and drop what nobody reads any more."""
+        """Store the table of a step with its seconds, and drop tables without remaining readers."""
         spend(step.node, seconds)
         self.tables[step.node] = made
         if (told := self.run.on_table()) is not None:

@@ -1,4 +1,4 @@
-"""What boxes of steps by rows wrote: how each step was cut, which boxes are done, and the runs that they left."""
+"""The boxes of sparse steps on disk: the cuts of each step, the finished boxes, and the runs that they wrote."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Split:
 
 
 def sample_of_runs(runs: Sequence[RowRun]) -> Sample:
-    """Return what the receipts of an input on disk tell."""
+    """Return the sample in the receipts of an input on disk."""
     found = [(run.samples[0], run.samples[1] * run.row_bytes) for run in runs]
     return Sample(runs[0].keys, *(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
@@ -110,7 +110,10 @@ def split(
 
 
 def _cuts(variable: int, first: int, stop: int, samples: Sequence[Sample], parts: int) -> tuple[int, ...]:
-    """Return states between which about as many bytes lie; those that have so many alone are parts of their own."""
+    """Return the states that split the bytes into about equal parts.
+
+    A state with more bytes than a part is a part of its own.
+    """
     load: NDArray[Any] = np.full(stop - first, 1e-9)
     for sample in samples:
         word, shift, bits = sample.keys.fields[variable]
@@ -138,7 +141,7 @@ class RowsOnDisk:
     room : Room
         Where what is written is entered, and what is known of it.
     allowed : int, optional
-        Bytes that tables may take on disk; what it has left, unless told.
+        Bytes of disk for tables; the free bytes by default.
 
     Attributes
     ----------
@@ -216,7 +219,7 @@ class RowsOnDisk:
             self._runs = None
 
     def open(self, node: int) -> list[tuple[Path, Ranges, Receipt | None]]:
-        """Return the boxes of a step that are not done, and the receipts of those that were."""
+        """Return the unfinished boxes of a step, with the receipts of boxes that were finished earlier."""
         return [
             (path, ranges, receipt)
             for path, ranges, receipt in self.leaves(node)
@@ -224,13 +227,13 @@ class RowsOnDisk:
         ]
 
     def tell(self, node: int, values: NDArray[Any], kept: Mapping[str, Any], start: float) -> None:
-        """Write an array of few cells into the ledger itself, with what belongs to its values besides."""
+        """Write a small array into the ledger itself, with the facts of its values."""
         cells = b64encode(values.tobytes()).decode()
         value = {"values": cells, "dtype": values.dtype.name, "kept": {**kept}}
         self.receipts.record([new_receipt(*_told_key(node), 0, 0, start, value)])
 
     def told(self, node: int) -> tuple[NDArray[Any], Mapping[str, Any]] | None:
-        """Return what the ledger itself has of a table, if that is all of it."""
+        """Return the table that the ledger itself holds, if it holds the whole table."""
         receipt = self.receipts.get(_told_key(node))
         if receipt is None:
             return None
@@ -246,7 +249,7 @@ class RowsOnDisk:
         return _told_key(node) in self.receipts or not self.open(node)
 
     def cut(self, node: int, path: Path, ranges: Ranges, split: Split) -> None:
-        """Write down how a box, which has some ranges, is cut; what it wrote when it was whole is deleted."""
+        """Record how a box with some ranges is cut, and delete the files of the uncut box."""
         if path in {found for found, _, receipt in self.open(node) if receipt is not None}:
             self.receipts.delete(run_of(self.receipts[self.name(node), path], self.keys[node]).specs)
         value = {"variable": split.variable, "cuts": [*split.cuts], "within": told_ranges(ranges)}
@@ -288,7 +291,7 @@ class RowsOnDisk:
         self.room.stored(sum(run.rows for run in self.runs(node)), prod(self.keys[node].dims))
 
     def check(self, more: int) -> None:
-        """Refuse to write so many bytes more if that is too much.
+        """Refuse to write ``more`` bytes if this exceeds the limit.
 
         Raises
         ------
@@ -306,7 +309,7 @@ class RowsOnDisk:
             )
 
     def account(self, step: Step, boxes: int = 1) -> None:
-        """Enter what is known of runs into the account of memory, and what will be of so many boxes of a step.
+        """Enter the memory of the known runs, and of ``boxes`` future boxes of a step, into the memory account.
 
         Raises
         ------
@@ -322,7 +325,7 @@ class RowsOnDisk:
             raise RowsNoRoomError(tuple(axes), self.room.beside, most)
 
     def delete(self, nodes: Collection[int]) -> None:
-        """Delete tables; first the receipts of what was made from them are forced to disk.
+        """Delete tables; first, force the receipts of their dependents to disk.
 
         Raises
         ------

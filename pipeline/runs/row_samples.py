@@ -1,10 +1,10 @@
 """How many rows joins have, by samples: of each table some rows, which are joined and reduced as all of them are.
 
-Rows of one table meet few of those that were drawn from another one. So messages that meet are drawn together
-(correlated sampling: Vengerov et al., PVLDB 2015, §3): those rows stay whose states of the variables that all of them
-share have a small hash. What has few rows is there whole, as an index that samples are joined with (Leis et al., CIDR
-2017, §3). How many rows are left once variables are summed out is estimated from how many of the sample are there once
-only (unsmoothed jackknife: Haas et al., VLDB 1995, §4). Where too few rows meet, tables count as independent.
+Independent samples of two tables rarely meet. Messages that meet are therefore sampled together (correlated sampling:
+Vengerov et al., PVLDB 2015, §3): a row stays if the states of the variables common to all these messages have a small
+hash. Small tables are kept whole, as an index that samples are joined with (Leis et al., CIDR 2017, §3). The number of
+rows after variables are summed out is estimated from the number of rows that occur once in the sample (unsmoothed
+jackknife: Haas et al., VLDB 1995, §4). If too few rows meet, tables are treated as independent.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class TableSample:
 
     @property
     def scale(self) -> float:
-        """How many rows each one stands for, of those with a small hash."""
+        """The number of rows that each sampled row stands for, among the rows with a small hash."""
         return max(self.rows * self.share / max(self.drawn, 1), 1.0)
 
     def at(self, rows: NDArray[Any]) -> States:
@@ -78,7 +78,7 @@ def sampled_work(run: Run[Any], most_work: float = inf) -> float:
     run : Run
         By rows, up the tree or both ways.
     most_work : float
-        Where it is more nobody wants to know how much.
+        Work beyond which the estimate stops.
     """
     plan, samples = run.plan, _Samples(run.plan.tree.dims)
     program, semiring = run.program(plan.steps, plan.outputs), run.problem.semiring
@@ -128,7 +128,7 @@ class _Samples:
         self.factors = self.rng.integers(0, 1 << 63, len(sizes)).astype(np.uint64) * np.uint64(2) + np.uint64(1)
 
     def of_leaf(self, keyed: tuple[Table, Mapping[str, Any]], semiring: Semiring) -> TableSample:
-        """Return the sample of a leaf table, given with what belongs to its values besides."""
+        """Return the sample of a leaf table, given with the facts of its values."""
         table, kept = keyed
         relation = (
             table if isinstance(table, Relation) else from_dense(table, LOG_SUM if kept.get("logs") else semiring)
@@ -161,7 +161,7 @@ class _Samples:
         return left, max(rows, left.rows)
 
     def work(self, inputs: Sequence[TableSample], joined_rows: float) -> float:
-        """Return what a step takes, in rows of joins, in the way that it is expected to take."""
+        """Return the work of a step by its cheaper method, in rows of joins."""
         policy, cells = RowPolicy.current(), self._cells(_scope(inputs))
         density = self._independent(inputs) / cells
         swept = density * policy.cells_of_a_row >= 1.0 or cells <= policy.small_cells
@@ -170,7 +170,9 @@ class _Samples:
     def reduced(
         self, axes: Sequence[int], inputs: Sequence[TableSample], found: TableSample | None, met: tuple[int, ...]
     ) -> TableSample:
-        """Return what a step makes of a join, drawn by the hash of what it has in common with what it meets."""
+        """Return the sample of a step's result, drawn by the hash of the variables in common with the tables it will
+        meet.
+        """
         axes, cells = tuple(axes), self._cells(axes)
         if found is None or found.states is None:
             return TableSample(axes, None, min(self._independent(inputs), cells))

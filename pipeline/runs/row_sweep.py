@@ -1,8 +1,8 @@
 """Running a sweep by rows whose tables do not fit memory: some are on disk, some steps are done box by box.
 
-What a table takes is known when it is made. A step is done in memory if it fits; if not, in boxes: ranges of states,
-each a task of its own that reads by range, joins, reduces and writes a sorted run. Boxes that turn out not to fit are
-cut further. What was cut and what is done is in the ledger. Both ways it is the same.
+The size of a table is known only when it is made. A step runs in memory if it fits. Otherwise it runs in boxes: ranges
+of states, each a task that reads its ranges, joins, reduces and writes a sorted run. Boxes that do not fit are cut
+further. Cuts and finished boxes are in the ledger. Both methods give the same result.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class RowTables(Generic[T]):
 
     @property
     def algebra(self) -> RowsAlgebra[T]:
-        """What is known of tables of the host."""
+        """The algebra of sparse tables on the host."""
         return self.program.algebra  # type: ignore[return-value]
 
     @cached_property
     def steps_algebra(self) -> RowsAlgebra[T]:
-        """What steps are done with: on a device if the run has one."""
+        """The algebra that runs the steps: on a device if the run has one."""
         if not self.run.device:
             return self.algebra
         from ...tasks.rows.device_algebra import rows_there
@@ -100,7 +100,7 @@ class RowTables(Generic[T]):
 
     @property
     def room(self) -> MemoryAccount:
-        """What tables take in this process."""
+        """The memory account of tables in this process."""
         assert self.run.room is not None
         return self.run.room
 
@@ -111,7 +111,7 @@ class RowTables(Generic[T]):
 
     @cached_property
     def disk(self) -> RowsOnDisk:
-        """What is on disk."""
+        """The sparse tables on disk."""
         return RowsOnDisk(self.store, self.steps, self.run.plan.tree.dims, self.room, self.run.disk_bytes)
 
     def roots(self) -> list[T]:
@@ -126,7 +126,7 @@ class RowTables(Generic[T]):
         return self.complete(lambda: {node: self._whole(node) for node in self.run.plan.outputs})
 
     def complete(self, then: Callable[[], R]) -> R:
-        """Make the tables that the answer lacks, and read them."""
+        """Make the tables that the answer still needs, and read them."""
 
         def attempt() -> R:
             self._sweep()
@@ -161,7 +161,7 @@ class RowTables(Generic[T]):
 
         boxes = [*self._boxes_at(step, known)]
         if len(boxes) > 1 and all(run is not None for _, run in boxes):
-            # whichever made the least of what the boxes made has the states, and the others need not be read
+            # the box with the least value has the optimal states, so the other boxes need not be read
             made = [(value(self._read_runs([run], fixed)), ranges) for ranges, run in boxes if run is not None]
             made.sort(key=lambda one: one[0])
             least = made[0][0]
@@ -178,7 +178,7 @@ class RowTables(Generic[T]):
         return best[1]
 
     def _boxes_at(self, step: Step, states: Mapping[int, int]) -> Iterator[tuple[Ranges, RowRun | None]]:
-        """Yield the ranges in which a step was done, those that agree with some states, and the runs that are there."""
+        """Yield the ranges of a step's boxes that agree with some states, with their runs if present."""
         for ranges, run in self.disk.boxes(step.node):
             if all(first <= states[v] < stop for v, (first, stop) in ranges.items() if v in states):
                 yield ranges, run
@@ -194,7 +194,9 @@ class RowTables(Generic[T]):
         return sum(entry(tables[node], axes, sizes, states, semiring) for node, axes in read), states
 
     def inputs_at(self, step: Step, states: Mapping[int, int]) -> dict[int, T]:
-        """Return what a step reads, of tables on disk only the rows that agree with states; lost ones are made again.
+        """Return the inputs of a step.
+
+        Tables on disk are read only at rows that agree with the states; lost tables are made again.
 
         Raises
         ------
@@ -219,7 +221,7 @@ class RowTables(Generic[T]):
         self.collect()
 
     def make_all(self, needed: Collection[int]) -> None:
-        """Make tables, one after the other, and drop those that no step will read."""
+        """Make tables one after another, and drop the tables without remaining readers."""
         for step, gone in zip(self.program.steps, self._freed, strict=True):
             if step.node in needed:
                 self.make(step)
@@ -232,12 +234,12 @@ class RowTables(Generic[T]):
 
     @cached_property
     def _freed(self) -> Sequence[Sequence[int]]:
-        """For each step the tables that nobody needs after it."""
+        """For each step, the tables that no later step needs."""
         steps = self.program.steps
         return [()] * len(steps) if self.keep else freed_tables(steps, self.run.plan.outputs)
 
     def _behind(self, is_known: Callable[[int], bool]) -> tuple[set[int], set[int]]:
-        """Return the tables that have to be made where some are known, and those of the known that they need."""
+        """Return the tables that must be made if some are known, and the known tables that they need."""
         unknown, known = set[int](), set[int]()
         stack = [*(self.steps if self.keep else self.run.plan.outputs)]
         while stack:
@@ -290,7 +292,7 @@ class RowTables(Generic[T]):
         return [self._read(i, {}, there=True) if i in stored else self._whole(i) for i in step.inputs]
 
     def _here(self, made: T) -> T:
-        """Return what a step made in the host's memory."""
+        """Return the table of a step in the host's memory."""
         if not self._there:
             return made
         from ...tasks.rows.device_algebra import entries, table_here
@@ -321,7 +323,7 @@ class RowTables(Generic[T]):
         return int(bare.nbytes if isinstance(bare, Relation) else bare.values.nbytes)
 
     def _stored_bytes(self, table: T, step: Step) -> int:
-        """Return what the values of a table's rows take on disk; their keys are compressed."""
+        """Return the disk bytes of the values of a table's rows, without their compressed keys."""
         bare, kept = self.algebra.keyed(table, step.axes)
         share = self.store.share(bare.values)
         if isinstance(bare, Relation):
@@ -337,7 +339,7 @@ class RowTables(Generic[T]):
             self.collect()
 
     def collect(self) -> None:
-        """Delete the tables on disk that nobody needs, not even if those in memory were lost."""
+        """Delete the tables on disk that are not needed, even if the tables in memory are lost."""
         needed = self._behind(self.disk.has)
         done = [node for node in self.steps if self.disk.is_begun(node) and not any(node in some for some in needed)]
         if done:
@@ -359,7 +361,7 @@ class RowTables(Generic[T]):
         return read_table(self.store, self.algebra, runs, ranges, limit, there=there)[0]
 
     def _whole(self, node: int) -> T:
-        """Return a table; what the answer is read from as an array of all cells."""
+        """Return a table. A table of the answer is returned as a dense array."""
         if node in self.held or node not in self.run.plan.outputs:
             return self._read(node, {})
         if (told := self.disk.told(node)) is not None:
@@ -385,7 +387,7 @@ class RowTables(Generic[T]):
         nbytes -= nbytes // policy.held_part
         lost = [receipt.value.get("nbytes", 0) for _, _, receipt in self.disk.open(step.node) if receipt is not None]
         if lost and max(lost) - self.room.free <= self.room.nbytes // policy.repair_part:
-            nbytes = max(nbytes, *lost)  # what fitted then is not cut now
+            nbytes = max(nbytes, *lost)  # boxes that fit before are not cut now
         if self.run.device:
             nbytes //= policy.device_boxes
         how = self.steps_algebra, self.run.problem.semiring, self.run.plan.tree.dims, self.store

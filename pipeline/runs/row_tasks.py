@@ -1,6 +1,7 @@
 """Steps by rows on disk as tasks of a pool: each needs the futures of the tables it reads, and hands on receipts.
 
-What a table takes is known when it is made, so that its boxes are: its task does them one after the other.
+The size of a table, and so of its boxes, is known only when it is made. The table's task therefore runs its boxes one
+after another.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class RowsMade(Generic[T]):
-    """What a task of a step by rows made.
+    """The result of a task of a sparse step.
 
     Parameters
     ----------
@@ -32,9 +33,9 @@ class RowsMade(Generic[T]):
     receipts : sequence of Receipt
         Of what it wrote.
     table : table, optional
-        What the answer is read from, where it is small; all else is on disk.
+        The table that the answer is read from, if it is small; all other tables are on disk.
     joined, work, dense
-        What the account of the task has of its work.
+        Figures of the work in the task's memory account.
     """
 
     node: int
@@ -47,7 +48,7 @@ class RowsMade(Generic[T]):
 
 @dataclass
 class RowTasks(RowTables[T]):
-    """The tables of a sweep by rows of which each step is a task of the pool."""
+    """The tables of a sparse sweep in which each step is a task of the pool."""
 
     def make_all(self, needed: Collection[int]) -> None:
         """Submit steps, each as a task that does its boxes one after the other, and enter what they made.
@@ -69,7 +70,7 @@ class RowTasks(RowTables[T]):
                 self.run.report(self.moved(self.steps[node]))
                 if failure is None:
                     self.collect()
-            except Exception as error:  # others still run, and those that need it end with it
+            except Exception as error:  # running tasks continue, and their dependents end with this error
                 failure = failure or error
         if failure is not None:
             raise failure
@@ -101,7 +102,7 @@ class RowTasks(RowTables[T]):
 
 
 def make_rows(shared: RowTables[T], node: int, known: Sequence[Receipt], *inputs: RowsMade[T]) -> RowsMade[T]:
-    """Task: do a step by rows in memory, or in boxes, of which those that are known are done."""
+    """Task: run a sparse step in memory, or in boxes; known boxes are not run again."""
     tables = shared.for_task({one.node: one.table for one in inputs if one.table is not None})
     tables.disk.receipts.take([*known, *(receipt for one in inputs for receipt in one.receipts)])
     tables.disk.take_left(node)

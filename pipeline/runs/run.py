@@ -36,13 +36,13 @@ def ignored(_: str) -> None:
 
 @dataclass
 class Held(Generic[V]):
-    """What tasks of single steps share: here, where they are submitted, and where the pool's tasks find it.
+    """Data shared by tasks of single steps: the value in this process, and its handle in the pool.
 
     Parameters
     ----------
     value
     handle
-        What stands for the value in tasks.
+        The handle that represents the value in tasks.
     made : dict of int to handle
         Tables that were made once, for all slices.
     """
@@ -76,17 +76,17 @@ class Run(Generic[T]):
     device_bytes : int
         Budget on the device, for both sweeps of a slice at once.
     room : Room, optional
-        What tables of rows may take, where the plan is by rows.
+        Memory account of sparse tables, if the plan is sparse.
     disk_bytes : int, optional
-        What those may take on disk.
+        Disk limit of the sparse tables.
     by_steps : bool
         Whether each step is a task of the pool.
     kept_bytes : int, optional
         From how many bytes on tables are kept in the run's folder.
     note : callable
-        Called with what the caller should be told besides the answer.
+        Called with notes for the caller.
     most_primes : float
-        A count that needs sweeps modulo more primes ends once its first sweep told so.
+        A count that needs more primes than this ends after its first sweep.
     """
 
     network: Network
@@ -135,7 +135,7 @@ class Run(Generic[T]):
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a group of tables says of itself; rows know variables by their places in this list."""
+        """Return the attributes of a group of tables; rows refer to variables by their places in this list."""
         semiring = self.problem.semiring
         told = {
             "query": self.network.query,
@@ -151,7 +151,7 @@ class Run(Generic[T]):
         return {**told, "scale": "costs; costs of top and more are forbidden", "top": int(semiring.zero)}
 
     def told_of(self, table: int, axes: Sequence[int]) -> dict[str, Any]:
-        """What the array of a table says of itself, besides; its task is that of the plan's graph."""
+        """Return the additional attributes of a table's array; its task is the task in the plan's graph."""
         kind = ("elimination", "message", "result")[min(table // max(len(self.plan.tree.scopes), 1), 2)]
         told = {key: value for key, value in self.told.items() if key != "query"}
         return {**told, "step": table, "task": f"{kind}-{table}", "variables": self.names(axes)}
@@ -174,7 +174,7 @@ class Run(Generic[T]):
         return StepReport(done) if kept is None else told
 
     def _keeper(self) -> TableArchive[T] | None:
-        """Return what writes tables of a plan in memory that are kept, if any are."""
+        """Return the archive that writes the kept tables of an in-memory plan; None if no table is kept."""
         if self.kept_bytes is None or self.folder is None or self.plan.way != "memory":
             return None
         from ...tasks.boxes.object_chunks import chunk_store
@@ -184,12 +184,12 @@ class Run(Generic[T]):
         return TableArchive(store, codec, self.plan.dims, self.kept_bytes, self.names, self.told_of)
 
     def shared(self, value: Any) -> Any:
-        """Send what tasks share to the pool; return what stands for it in calls that it streams or runs as a graph."""
+        """Send shared data to the pool, and return its handle for calls that the pool streams or runs as a graph."""
         handle = self.pool.put(value)
         return Held(value, handle) if self.by_steps else handle
 
     def report(self, nbytes: int) -> None:
-        """Say that so many bytes more were read and written; more than were planned count as all."""
+        """Report ``nbytes`` more bytes read and written. Bytes beyond the plan are reported as complete."""
         if self.progress is not None:
             self.progress(nbytes)
 

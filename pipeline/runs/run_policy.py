@@ -1,4 +1,4 @@
-"""What is tuned of running slices, the most promising first, and of pricing joins by samples, listed once. Pure."""
+"""Tuned numbers of slices in best-first order, and of pricing joins by samples. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class SlicePolicy(Policy):
     least_seconds : float
         Slices that are predicted to take less together are run in their order.
     bounds_part : int
-        Bounds may take one part of so many of what the slices are predicted to take,
+        Bounds may take 1 / this of the slices' predicted time,
     cell_seconds : float
-        at so many seconds a cell.
+        at this many seconds per cell.
     slice_bytes : int
-        What is there at a time of numbers of each slice.
+        Maximum numbers of all slices held at a time.
     step_tasks : int
         Most tasks of single steps that a run is cut into: a client submits some two thousand a second.
     """
@@ -39,7 +39,7 @@ class SamplingPolicy(Policy):
     Parameters
     ----------
     most_rows, most_leaf_rows : int
-        Rows of a sample: of what steps make, and of leaf tables, which are there whole if they can be.
+        Maximum rows of a sample: of step tables, and of leaf tables, which are kept whole if possible.
     most_joined : int
         Rows of a join that are made; of more some are drawn.
     fewest_rows : int

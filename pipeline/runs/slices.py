@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What a group of slices found: the value of every slice, and for each target a belief, shaped."""
+    """The result of a group of slices: the value of every slice, and for each target a belief with its shape."""
 
     totals: list[Any]
     tables: dict[Target, Array]
@@ -50,7 +50,7 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class Slices(Generic[T]):
-    """What all groups of slices share.
+    """Data shared by all groups of slices.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ class Slices(Generic[T]):
     folder : Place or None
         Where receipts and beliefs of finished groups go, if anywhere.
     device : DeviceSweeps or None
-        What sweeps a slice both ways on a device, if one is to be used.
+        The two-way sweep of a slice on a device, if a device is used.
     name : str
         Of the table of receipts and beliefs.
     """
@@ -106,7 +106,7 @@ class Slices(Generic[T]):
         return TableSpec(self.name, (0, 1), labels, (self.groups, cells), frozenset((0,)), dtype, attributes=told)
 
     def states(self, number: int, worth: Sequence[bool] | None = None) -> list[dict[int, int]]:
-        """States of the sliced variables in every slice of a group, or those that are ``worth`` it."""
+        """Return the states of the sliced variables in every slice of a group, or in the slices marked in ``worth``."""
         indices = range(number * self.size, min((number + 1) * self.size, self.slices))
         chosen = [slice_states(self.program.dims, self.sliced, i) for i in indices]
         return chosen if worth is None else [states for states, w in zip(chosen, worth, strict=True) if w]
@@ -143,7 +143,7 @@ def run_group(
 ) -> GroupResult:
     """Task: sweep the slices of a group; the tables that all slices share stay for the worker's next task.
 
-    Of those that are not ``worth`` it, if any, nothing is found: None. Beliefs are of all.
+    A slice not marked in ``worth`` gets the value None. Beliefs always cover all slices.
     """
     if slices.slices == 1 and slices.device is not None and worth is None:
         found = slices.device.beliefs(slices.program.leaves, slices.program.dims)
@@ -233,7 +233,7 @@ def store_group(
 
 
 def receipt_of(slices: Slices[Any], number: int, find: Callable[[], GroupResult]) -> Receipt:
-    """Return the receipt of a group: that in the ledger, or a new one of what is found now."""
+    """Return the receipt of a group from the ledger, or a new receipt of a new result."""
     from ...tasks.boxes.box import new_receipt, told_steps
 
     assert slices.folder is not None
@@ -275,7 +275,7 @@ def sweep_groups(run: Run[Any], slices: Slices[Any], sent: Any = None) -> Iterat
     Parameters
     ----------
     sent
-        What the pool returned for ``slices``, if it has them already.
+        The pool's handle of ``slices``, if it has them already.
     """
     plan, by_step = run.plan, None if slices.device else _on_table(run)
     _compile(run, slices)
@@ -309,7 +309,7 @@ def group_totals(
     wanted : iterable
         Groups in the order in which they are run, and which of their slices; each is asked for when it begins.
     sent
-        What the pool returned for ``slices``, if it has them already.
+        The pool's handle of ``slices``, if it has them already.
     """
     by_step = _on_table(run)
     _compile(run, slices)
@@ -338,7 +338,7 @@ def group_totals(
 
 
 def _compile(run: Run[Any], slices: Slices[Any]) -> None:
-    """Compile kernels once before threads of several devices load them."""
+    """Compile kernels once, before threads of different devices load them."""
     if isinstance(run.pool, DeviceThreads) and slices.device is None:
         program: Any = slices.program
         program.compile_kernels(decoded=False)
@@ -363,7 +363,7 @@ def _receipts(run: Run[Any], slices: Slices[Any]) -> dict[int, Receipt]:
 
 
 def _reread(run: Run[Any], slices: Slices[Any], number: int, receipt: Receipt) -> GroupResult:
-    """Read what a group found; one that was damaged since it was verified or written is swept again."""
+    """Read the result of a group. A group damaged since it was written or verified is swept again."""
     try:
         return stored_group(slices, receipt)
     except ChunkLostError:

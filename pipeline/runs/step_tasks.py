@@ -1,7 +1,7 @@
-"""Groups of slices and boxes cut into tasks of single steps, each of which needs the futures of the tables it reads.
+"""Groups of slices and boxes, split into tasks of single steps. Each task needs the futures of its input tables.
 
-What a pool streams or runs as a graph stays the same calls; these functions submit one as several tasks, at the worker
-that would have run it whole: tables of one slice or box are made beside each other, and receipts are what they were.
+The calls that a pool streams or runs as a graph stay the same. These functions submit one call as several tasks at the
+worker that would have run it whole. Tables of one slice or box are made in parallel, and receipts are unchanged.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def _submit_at(
     first: int = 0,
     run: Callable[..., Any] = run_step_at,
 ) -> Callable[[int, Step], Any]:
-    """Return what submits steps of a held program by ``run``, from a position on, with some variables fixed."""
+    """Return a function that submits steps of a held program with ``run``, from a position on, with some variables
+    fixed.
+    """
 
     def submit(position: int, step: Step) -> Any:
         read = tuple(dict.fromkeys(i for i in step.inputs if i in made))
@@ -53,7 +55,7 @@ def begin_group(
     on_table: OnTable | None = None,
     worth: Sequence[bool] | None = None,
 ) -> Any:
-    """Submit the steps of the slices of a group; those that no slice changes are submitted once for all groups."""
+    """Submit the steps of a group's slices. Steps that no slice changes are submitted once for all groups."""
     program = held.value.program
     first, rest = program.steps[: program.variant_from], program.steps[program.variant_from :]
     if first and not held.made:
@@ -71,7 +73,9 @@ def begin_group(
 def end_group(
     slices: Slices[T], number: int, worth: Sequence[bool] | None, nodes: tuple[int, ...], *tables: T
 ) -> GroupResult | Receipt:
-    """Task: what a group of slices found, from the tables ``nodes`` of each; in a run directory its receipt."""
+    """Task: return the result of a group of slices from the tables ``nodes`` of each slice, or its receipt in a run
+    directory.
+    """
 
     def swept() -> Iterator[Any]:
         for place, states in enumerate(slices.states(number, worth)):
@@ -97,8 +101,8 @@ def begin_box(
 ) -> Any:
     """Submit what a box reads, its steps, and what it writes; tables are written as they are made.
 
-    Between tasks they are on the host, so that a device holds what the steps of its slots need, wherever boxes stand.
-    One that a device had no memory for is a single task, of which each part fixes further variables.
+    Between tasks, tables are on the host, so that a device holds only the tables of running steps, wherever boxes run.
+    A box that did not fit in a device's memory is a single task, split into parts that fix further variables.
     """
     box = held.value
     if also:
@@ -132,4 +136,4 @@ BEGINS: Final[Mapping[Callable[..., Any], Begin]] = {
     store_group: begin_group,
     run_box: begin_box,
 }
-"""What submits calls of whole groups and boxes as tasks of single steps."""
+"""Functions that submit calls of whole groups and boxes as tasks of single steps."""

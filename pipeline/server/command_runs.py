@@ -1,4 +1,4 @@
-"""Commands that the server runs for clients: what one prints is sent, and how it ends."""
+"""Commands that the server runs for clients: their output is sent, with their exit code."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ Commands = Callable[[str], Callable[..., object] | None]
 
 
 class SentText(TextIOBase):
-    """A stream of which every text is sent under a name, as soon as it is written."""
+    """A stream that sends every text under a name as soon as it is written."""
 
     def __init__(self, name: str, request: ServedRequest):
         self._name, self._request = name, request
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """That of JSON; what the client's terminal cannot show, the client writes as it does."""
+        """The encoding of JSON; the client replaces characters that its terminal cannot show."""
         return "utf-8"
 
     def writable(self) -> bool:
@@ -48,8 +48,8 @@ def send_event(request: ServedRequest, **event: Any) -> None:
 def run_described(find: Commands, told: Mapping[str, Any], request: ServedRequest) -> None:
     """Run a command in the working directory of its client; send what it prints, and how it ends.
 
-    Events are ``stdout`` and ``stderr`` with a text, and at the end ``exit`` with a code, ``usage`` or ``os_error``
-    with what the client is to raise, or ``stopped``, where the client may run the command by itself.
+    Events are ``stdout`` and ``stderr`` with a text. The last event is ``exit`` with a code, ``usage`` or ``os_error``
+    with an error for the client to raise, or ``stopped``, after which the client may run the command itself.
     """
     name, options, folder = (told.get(key) for key in ("command", "options", "folder"))
     function = find(name) if isinstance(name, str) else None

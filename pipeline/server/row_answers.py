@@ -49,7 +49,7 @@ class RowAnswers:
         self._prices: RecentValues[Price] = RecentValues(lambda: ServerPolicy.current().inline_bytes)
 
     def steps(self, rows: Sequence[Row]) -> list[Step]:
-        """Return what answers rows: those of a model and a query together, so many a step."""
+        """Return the steps that answer rows: rows of one model and query together, in limited packs."""
         groups: dict[Any, list[Row]] = {}
         for row in rows:
             groups.setdefault((row.model, str(row.settings)), []).append(row)
@@ -68,7 +68,7 @@ class RowAnswers:
         return step
 
     def _outcomes(self, pack: Sequence[Row], request: ServedRequest) -> Iterator[RowOutcome]:
-        """Answer rows of one model, each by itself; what is wrong with one is said of it alone."""
+        """Answer rows of one model separately; an error of one row affects only this row."""
         asked = list[PricedRow]()
         for row in pack:
             try:

@@ -35,7 +35,7 @@ _LOOPBACK = {"localhost": "127.0.0.1", "127.0.0.1": "127.0.0.1", "::1": "::1"}
 # Where this machine reaches a server that listens at all of its addresses.
 _ALL = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 _MOST_PORT = 65_535
-# A question has at least so many bytes beside the models that are kept.
+# Minimum bytes of a question beside the cached models.
 _LEAST_BYTES = 1 << 20
 
 
@@ -77,7 +77,7 @@ class ServerSettings:
         return self.tls_cert, self.tls_key or self.tls_cert
 
     def question_bytes(self) -> tuple[int | None, int]:
-        """Return the budget of a question, if a memory is given, and that of all models that are kept of each kind.
+        """Return the budget of a question, if a memory is given, and the budget of all cached models of each kind.
 
         Raises
         ------
@@ -180,7 +180,7 @@ class QuestionServer:
             service.close()
 
     def _work(self) -> None:
-        """Do one step after the other; what is interrupted has said so to its client."""
+        """Run one step after another; an interrupted step has already reported to its client."""
         for request, step in self._queue.steps():
             self._running = request
             try:
@@ -347,8 +347,8 @@ def serve(
     query : str
         Of rows that name none.
     memory : int or str, optional
-        For everything together, in bytes or as ``"4GB"``: kept models get at most half of it, a question the rest. By
-        default a question gets most of what is free.
+        Memory for everything together, in bytes or as ``"4GB"``: cached models get at most half of it, a question the
+        rest. By default a question gets most of the free memory.
     time : float, optional
         Seconds after which an optimum is left between its bounds, and another question is stopped.
     idle : float, optional

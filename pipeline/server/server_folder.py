@@ -23,7 +23,7 @@ _PRIVATE_FILE, _PRIVATE_FOLDER = 0o600, 0o700
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _LEAST_TOKEN, _MOST_TOKEN = 20, 1000
 _NAME, _WARM = "server", "server-"
-# Whoever looks whether a server lives holds the lock for a moment.
+# A process that checks whether a server is alive holds the lock for a moment.
 _TRIES, _PAUSE_SECONDS = 5, 0.01
 # Variables of the environment on which answers, or how they are found, may depend.
 _STEERING = ("BUCKETFLOW_", "CUDA_", "DASK_", "MKL_", "NUMBA_", "OMP_", "OPENBLAS_NUM_THREADS", "PYTHON", "XDG_")
@@ -58,7 +58,7 @@ class ServerFolder:
 
     @property
     def log_file(self) -> Path:
-        """What a server that was started in the background says on standard error."""
+        """Standard error of a server started in the background."""
         return self.path / "log"
 
     def lock(self) -> FileIO | None:
@@ -89,7 +89,7 @@ class ServerFolder:
                 time.sleep(_PAUSE_SECONDS)
 
     def is_served(self) -> bool:
-        """Whether a server lives, or is starting: what one left that was killed does not count."""
+        """Whether a server is alive or starting; files of a killed server do not count."""
         if not self.path.is_dir():
             return False
         with suppress(OSError), open_lock(self.path) as file:
@@ -192,7 +192,7 @@ def default_folder() -> ServerFolder:
 
 
 def warm_folder(version: str, program: str) -> ServerFolder:
-    """Return the folder of the server that ``--keep-warm`` starts for such a program in this environment."""
+    """Return the folder of the server that ``--keep-warm`` starts for this program and environment."""
     steering = sorted((name, value) for name, value in os.environ.items() if name.startswith(_STEERING))
     known = sha256(repr((version, program, steering)).encode(errors="backslashreplace")).hexdigest()
     return ServerFolder(cache_folder() / f"{_WARM}{known[:16]}")

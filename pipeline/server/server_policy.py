@@ -1,4 +1,4 @@
-"""What is tuned of the server of questions: how much it holds, and how long it waits. Pure."""
+"""Tuned numbers of the question server: its memory, and its waiting times. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ServerPolicy(Policy):
     ending_seconds : float
         How long a server that stops waits for clients to read what is answered.
     idle_minutes : float
-        After so many a server that ``--keep-warm`` started ends.
+        Idle seconds after which a server started by ``--keep-warm`` ends.
     """
 
     queued_questions: int = 10_000

@@ -1,4 +1,4 @@
-"""What clients asked and is not answered yet: requests take turns, are bounded, and can be interrupted."""
+"""Requests that are not answered yet: they take turns, are bounded, and can be interrupted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Step = Callable[["ServedRequest"], None]
 
 
 class FullQueueError(BucketflowError):
-    """So many questions wait that no more are taken."""
+    """The maximum number of questions is waiting."""
 
 
 class ClosedQueueError(BucketflowError):
@@ -31,7 +31,7 @@ class ServedRequest:
     Parameters
     ----------
     steps : iterable of callable
-        What is to be done, in turn.
+        The work to do, in order.
     questions : int
         How many they answer, which the queue counts until the last step is done.
     notify : callable
@@ -114,7 +114,7 @@ class ServiceQueue:
     Parameters
     ----------
     idle_seconds : float, optional
-        After so many without a request, there is nothing more to do.
+        Idle seconds after which the queue ends.
     """
 
     def __init__(self, idle_seconds: float | None):

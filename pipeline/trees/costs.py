@@ -1,4 +1,4 @@
-"""What steps and trees cost: cells swept, tables stored, seconds by which all plans are compared.
+"""Costs of steps and trees: cells swept, tables stored, and the seconds by which all plans are compared.
 
 A step is priced from its sizes, the number of tables that its loops read, and the kernel that lowering chooses for it.
 All of that follows from scopes, so a search, slices, boxes and lowered steps are compared by the same seconds.
@@ -23,21 +23,22 @@ from ...tasks.steps.semiring import Semiring
 from ...tasks.steps.step import Step
 from .tree import Sizer, Tree, sizer_of
 
-#: Up to here a belief of several variables is stored and each of them summed from it; a larger one is swept for each.
+#: Maximum cells of a belief of several variables that is stored and summed for each variable; a larger one is swept for
+#: each.
 STORED_CELLS = 8192
 #: Lowering merges inputs up to this part of the cells of a step.
 _MERGED_SHARE = 16
 _EPSILON = 1e-9
-#: Rates are those of loops that read two tables.
+#: Rates refer to loops that read two tables.
 _READS_RATED = 2
-#: Joining small inputs before the loops takes so many times a cell of a loop, for each input and cell of its join.
+#: Cost of joining small inputs before the loops, in cells of a loop, for each input and cell of its join.
 JOINED_CELL = 3.5
-#: Reading a small table, here and there, takes this share of it more for each doubling of what all of them have beyond
-#: so many cells, which the second-level cache holds.
+#: Extra fraction of the cost of reading a small table at random, per doubling of all such tables beyond 2^k cells,
+#: which the second-level cache holds; and k.
 _SPREAD_SHARE, _NEAR_LOG = 0.6, 18.0
-#: What is read so often in a step is read here and there too; so many such tables do not matter.
+#: Number of reads in a step from which a table counts as read at random; number of such tables that does not matter.
 _READ_AGAIN, _FEW_READ = 4, 64
-#: Of more small inputs, so many tell how well all of them join.
+#: Maximum number of small inputs that are examined to estimate the joins of all.
 _SAMPLED = 24
 
 
@@ -56,7 +57,7 @@ class Rates:
     step_seconds : float
         Overhead of one step.
     read_share : float
-        What each table more than two, to read in a streaming loop, adds to the time of a cell, as a share of it.
+        Extra fraction of a cell's time for each streamed table beyond two.
     fresh_bytes_per_second : float
         Touching memory for the first time; only predictions of whole runs know it.
     """
@@ -75,16 +76,16 @@ GPU_RATES = Rates(2e12, 8e12, 3.5e12, 20e-6)
 
 @dataclass(frozen=True)
 class KernelRates(Rates):
-    """What the kernels of a GPU do; a step is a product, a reduction, or eliminates what is in fast memory.
+    """Rates of a GPU's kernels. A step is a product, a reduction, or an elimination in fast memory.
 
     Parameters
     ----------
     moved_cell_seconds : float
         Besides `cells_per_second`, for every cell that is read or written: short loops are bound by that.
     reduced_cells_per_second : float
-        Steps of many inputs that leave next to nothing.
+        Rate of steps with many inputs and almost no output.
     table_share : float
-        What each input of a step adds to its overhead, as a share of it: many of them are joined by further launches.
+        Extra fraction of a step's overhead for each input, because many inputs need more launches.
     """
 
     moved_cell_seconds: float = 0.0
@@ -94,7 +95,7 @@ class KernelRates(Rates):
     def seconds(self, work: StepWork, itemsize: int) -> float:
         """Predict one step on tables that are on the device."""
         overhead = self.step_seconds * (1.0 + self.table_share * work.tables)
-        # what one launch does not read is joined before, a few tables at a time, in tables of all cells
+        # inputs beyond one launch's limit are joined before, a few tables at a time, into dense tables
         passed = max(0, work.reads - _LAUNCH_READS) * _JOINED_SHARE * work.cells
         traffic = _ratio(work.moved_cells + passed, self.bytes_per_second / itemsize)
         moved = work.moved_cells * self.moved_cell_seconds
@@ -107,20 +108,23 @@ class KernelRates(Rates):
 
 
 def gpu_rates(semiring: Semiring) -> KernelRates:
-    """Return what one data-centre GPU does in a semiring; plans for GPUs are compared by these rates."""
+    """Return the rates of a data-centre GPU in a semiring; plans for GPUs are compared by these rates."""
     cells, products, moved = _GPU.get(semiring.dtype if semiring.name == "min_plus" else semiring.name, _GPU["int64"])
     return KernelRates(
         cells, products, 3e12, 20e-6, moved_cell_seconds=moved, reduced_cells_per_second=0.1e12, table_share=0.2
     )
 
 
-# Beside sums of floats on a CPU, residues take so many times for a cell of a loop, and of a product of matrices, which
-# no library has, and for beginning a step: 1.4 to 1.8 and 5.5 with AVX-512, 1.8 to 4.3 and 6.8 with AVX2, twice each.
+# Factors of residues against sums of floats on a CPU: for a cell of a loop, for a cell of a matrix product, which no
+# library provides, and for starting a step. Measured factors are 1.4 to 1.8 and 5.5 with AVX-512, and 1.8 to 4.3 and
+# 6.8 with AVX2.
 _RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP = 2.5, 6.0, 2.0
 
 
 def residue_rates(rates: Rates) -> Rates:
-    """Return what a machine does modulo a prime that sums floats at some rates: each product is divided."""
+    """Return the rates modulo a prime of a machine with the given rates for sums of floats: each product needs a
+    division.
+    """
     cells, products, step = _RESIDUE_CELL, _RESIDUE_PRODUCT, _RESIDUE_STEP
     if isinstance(rates, KernelRates):
         (cells, products), step = (a / b for a, b in zip(_GPU["sum_product"][:2], _GPU["int64"][:2], strict=True)), 1.0
@@ -167,7 +171,7 @@ class TreeCost:
 
 
 class StepWork(NamedTuple):
-    """What the price of a step depends on.
+    """The quantities that determine the price of a step.
 
     Parameters
     ----------
@@ -177,14 +181,14 @@ class StepWork(NamedTuple):
         Tables that a streaming loop reads for a cell: large inputs, and joins of small ones. Steps too small for
         one are priced as if there were two.
     matrix : bool
-        Whether the kernel is that of matrix products.
+        Whether the kernel is a matrix product.
     tables, out_cells : int
         Inputs of the step, and cells that are left of it.
     sides : int
         Of a product the shortest of rows, columns and depth.
     further : float
-        What a streaming loop on a CPU reads besides two tables: a table that is small or read in order is one, small
-        ones that no cache holds together are more each.
+        Tables that a streaming loop on a CPU reads beyond two. A table that is small or read in order counts as one.
+        Small tables that exceed the cache together count more.
     joined_cells : float
         Of the joins of small inputs that are made for it before, times their inputs.
     """
@@ -214,7 +218,9 @@ def step_seconds(work: StepWork, rates: Rates, itemsize: int) -> float:
 
 
 def step_prices(sizer: Sizer, rates: Rates, itemsize: int) -> Callable[[Sequence[int], int], tuple[StepWork, float]]:
-    """Return what counts and predicts a step of scopes, as bit sets, once: those of its inputs and what it makes."""
+    """Return a function that measures and prices a step, from the scopes of its inputs and of its output as bit sets,
+    and caches the results.
+    """
     known = sizer.prices((rates, itemsize))
 
     def price(inputs: Sequence[int], output: int) -> tuple[StepWork, float]:
@@ -235,7 +241,7 @@ def lowered_seconds(step: Step, rates: Rates, itemsize: int) -> float:
 
 @lru_cache(maxsize=1 << 13)
 def lowered_work(lowered: Lowered) -> StepWork:
-    """What a lowered step sweeps, moves and reads; plans of one network have most in common."""
+    """Return the cells that a lowered step sweeps, moves and reads; plans of one network share most results."""
     axes, reading = lowered.axes, _Reading()
     if lowered.cells > SMALL_CELLS:
         masks = [mask_of(axis for axis, stride in enumerate(strides) if stride) for strides in axes.strides]
@@ -246,7 +252,7 @@ def lowered_work(lowered: Lowered) -> StepWork:
 
 
 def least_seconds(cells: int, rates: Rates) -> float:
-    """Return what no step of so many cells is predicted to be faster than."""
+    """Return a lower limit of the predicted seconds of a step with this many cells."""
     fastest = max(rates.cells_per_second, rates.matmul_cells_per_second)
     if isinstance(rates, KernelRates):
         fastest = max(fastest, rates.reduced_cells_per_second)
@@ -254,7 +260,7 @@ def least_seconds(cells: int, rates: Rates) -> float:
 
 
 def sized_work(sizer: Sizer, inputs: Sequence[int], output: int, known: list[int] | None = None) -> StepWork:
-    """What a step of the given scopes, as bit sets, will sweep, move and read once it is lowered.
+    """Return the cells that a step of these scopes (bit sets) will sweep, move and read once it is lowered.
 
     The cells of the inputs are counted unless they are ``known``.
     """
@@ -333,7 +339,7 @@ def _reading(sizer: Sizer, inputs: Sequence[int], sizes: Sequence[int], cells: i
 def _joins(sizer: Sizer, inputs: Sequence[int], largest: float) -> tuple[float, float, float]:
     """Return how many joins within a limit the given inputs make, smallest first, their cells, and those an input.
 
-    That of many inputs follows from some of them: the number of joins is a power of the number of inputs.
+    The joins of many inputs are estimated from a sample: the number of joins is a power of the number of inputs.
     """
     count = len(inputs)
     some = inputs if count <= _SAMPLED else [inputs[i * count // _SAMPLED] for i in range(_SAMPLED)]
@@ -383,8 +389,7 @@ def tree_cost(tree: Tree, rates: Rates | None = None, itemsize: int = 8, sliced:
     Parameters
     ----------
     sliced : set of int
-        Variables that are conditioned on; the cost is that of one slice, and the total is this times the
-        product of their domain sizes.
+        Variables conditioned on. The cost is for one slice; the total is this times the product of their domain sizes.
     """
     by = rates or Rates()
     return _COSTS.of((tree,), (by, itemsize, frozenset(sliced)), lambda: _tree_cost(tree, by, itemsize, sliced))
@@ -410,7 +415,7 @@ def _tree_cost(tree: Tree, rates: Rates, itemsize: int, sliced: Set[int]) -> Tre
 def two_way_seconds(tree: Tree, rates: Rates, itemsize: int) -> float:
     """Predict both sweeps: a join is swept upward, for each message back, and for variables that no message has.
 
-    No message goes back to a function: what only functions have is read from the join above them.
+    No message goes back to a function: variables that only functions have are read from the join above them.
     """
     sizer, masks, first = sizer_of(tree.dims), tree.scope_masks, tree.n_leaves
     known = sizer.prices(("both ways", rates, itemsize))

@@ -34,7 +34,7 @@ from .costs import GPU_RATES, KernelRates, Rates, sized_work, step_seconds
 from .tree import Sizer, Tree, sizer_of
 
 _EPSILON = 1e-9
-# A greedy choice that takes 2^this many times too many slices does not become small enough by what it can do without.
+# A greedy choice with 2^this times too many slices cannot become small enough by removing variables.
 _DROPPED = 10.0
 #: Attempts to improve a greedy choice.
 CAREFUL_ROUNDS: Final = 30
@@ -42,8 +42,8 @@ CAREFUL_ROUNDS: Final = 30
 
 @dataclass(frozen=True)
 class _Tables:
-    """What does not depend on the limit: log2 of the cells of all tables and of the seconds of all steps, and a byte
-    for each variable that a table or a step has.
+    """Quantities that do not depend on the limit: log2 of the cells of all tables and of the seconds of all steps, and
+    a byte for each variable of a table or a step.
     """
 
     log_sizes: NDArray[np.float64]
@@ -56,7 +56,9 @@ _KNOWN: Final[Remembered[_Tables]] = Remembered(8)
 
 
 def _tables_of(tree: Tree, rates: Rates, itemsize: int) -> _Tables:
-    """Return what limits have in common, once for each tree: they are halved until slices fit."""
+    """Return the quantities shared by all limits, computed once for each tree, because limits are halved until slices
+    fit.
+    """
     sizer, count = sizer_of(tree.dims), len(tree.dims)
     return _KNOWN.of(
         (tree,),
@@ -92,7 +94,7 @@ class _Incidence:
         self.tables = found.scopes[large][:, self.variables].astype(np.float64)
         self.steps = found.joined[:, self.variables].astype(np.float64)
         self.log_seconds = found.log_seconds
-        # what a candidate takes off each table and each step, a row for each candidate
+        # reduction of each table and each step by a candidate, one row per candidate
         self._off_tables = np.ascontiguousarray((self.tables * self.logs).T)
         self._off_steps = np.ascontiguousarray((self.steps * self.logs).T)
         self._more = np.exp2(self.logs) - 1.0
@@ -116,7 +118,7 @@ class _Incidence:
     def choose(
         self, sliced: Set[int], under: _Conditioned | None = None, rng: np.random.Generator | None = None
     ) -> int:
-        """Pick the candidate with the least growth of work for what it takes off the largest tables."""
+        """Pick the candidate with the least growth of work relative to its reduction of the largest tables."""
         sizes, log_step = under or self.under(sliced)
         # a table far above the others needs further variables anyway
         near = np.exp2(sizes - sizes.max())
@@ -138,9 +140,9 @@ class _Incidence:
         return int(rated.argmin())
 
     def complete(self, start: Iterable[int], log_most: float, rng: np.random.Generator | None = None) -> frozenset[int]:
-        """Add candidates until every table is within the limit, then drop those that were not needed.
+        """Add candidates until every table is within the limit, then drop the unnecessary ones.
 
-        Where that takes many more than 2^``log_most`` slices, those that were added by then are returned.
+        If this takes many more than 2^``log_most`` slices, the candidates added so far are returned.
         """
         sliced = set(start)
         allowed = self.log_limit + _EPSILON
@@ -229,7 +231,7 @@ def _log_seconds(tree: Tree, sizer: Sizer, rates: Rates, itemsize: int) -> list[
 
 
 def _membership(masks: Sequence[int], count: int) -> NDArray[np.uint8]:
-    """Lay bit sets out as rows of ones and zeros, one column for each of so many variables."""
+    """Expand bit sets into rows of ones and zeros, with one column for each of ``count`` variables."""
     width = count // 8 + 1
     data = b"".join([mask.to_bytes(width, "little") for mask in masks])
     rows = np.frombuffer(data, dtype=np.uint8).reshape(len(masks), width)

@@ -1,6 +1,6 @@
 """Sizes of a junction tree: of its cliques, and of the separators between them, as papers on propagation list them.
 
-A cycle of four binary variables, whose first two are eliminated one by one:
+A cycle of four binary variables, with two variables eliminated one after the other:
 
 >>> from bucketflow.pipeline.trees.tree import bucket_tree
 >>> sizes = junction_tree_sizes(bucket_tree((2, 2, 2, 2), [(0, 1), (1, 2), (2, 3), (0, 3)], order=(0, 1, 2, 3)))
@@ -40,7 +40,7 @@ class SetSizes:
 
 @dataclass(frozen=True)
 class JunctionTreeSizes:
-    """What a junction tree would hold: the tables of its maximal cliques, and those between them.
+    """The sizes of a junction tree: its maximal cliques, and the separators between them.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ class JunctionTreeSizes:
 def junction_tree_sizes(tree: Tree) -> JunctionTreeSizes:
     """Return the sizes of the junction tree that a contraction tree is: its joins, none within a neighbour's.
 
-    The columns are those of Zheng and Mengshoel 2013 (table 4) and Bistaffa, Farinelli and Bombieri 2014: nodes, and
-    least, mean and largest clique and separator. What has no variables is neither.
+    The columns follow Zheng and Mengshoel 2013 (table 4) and Bistaffa, Farinelli and Bombieri 2014: nodes, and least,
+    mean and largest clique and separator. An empty set of variables counts as neither.
     """
     first = tree.n_leaves
     cliques: dict[int, int] = {}

@@ -19,7 +19,7 @@ from ...tasks.steps.products import pays
 from .tree import Tree
 
 RUN_CELLS = 128
-"""A run grows until it has so many cells: four vectors of int16, where loop overhead no longer shows."""
+"""A run grows until it has this many cells: four vectors of int16, where loop overhead is negligible."""
 
 _LONGEST_RUN = 4096
 """A run must leave some axes for blocks and threads, so it does not grow beyond this."""
@@ -52,7 +52,7 @@ def choose_layouts(tree: Tree, order: Sequence[int]) -> tuple[tuple[int, ...], .
     """
     chooser = _Chooser(tree, order)
     nodes = range(tree.n_leaves + len(tree.children))
-    # A node that nobody reads starts a path; so does every child but the largest.
+    # A node without a reader starts a path; so does every child except the largest.
     paths: list[tuple[int, _Run]] = [(node, frozenset()) for node in nodes if chooser.reader[node] < 0]
     while paths:
         top, wanted = paths.pop()
@@ -140,7 +140,9 @@ class _Chooser:
         return frozenset(run)
 
     def _cost(self, node: int, run: _Run, wanted: _Run) -> float:
-        """Price a run in passes over tables: rows too short, inputs that lack it in part, a reader's wish."""
+        """Price a run in passes over tables: rows that are too short, inputs that contain it partly, and a reader's
+        preference.
+        """
         run_cells = math.prod([self.tree.dims[v] for v in run])
         swept = max(self.cells[child] for child in self.children(node))
         cost = float(max(swept, self.cells[node]) * max(0, RUN_CELLS // run_cells - 1))

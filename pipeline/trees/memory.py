@@ -1,4 +1,4 @@
-"""Bytes: of tables, of workspace, and of what is alive while steps run; every peak is made of these.
+"""Bytes of tables, of workspace, and of live data while steps run; every peak is computed from these.
 
 A cycle of four variables of ten states has two messages of 100 values of 8 bytes. The second step reads the first
 message and makes the second, in a workspace of 24,000 bytes: the peak.
@@ -30,7 +30,7 @@ from ...tasks.steps.streaming import least_bytes
 from ...tasks.sweeps.sweep import freed_tables, useful_threads
 from .tree import Tree
 
-# What steps with less cannot need on a device: the part of its memory that no plan may use is larger.
+# Bytes below which workspace is ignored on a device, because a larger part of its memory is reserved.
 _MUCH_BYTES = 1 << 26
 
 
@@ -53,7 +53,7 @@ def leaf_bytes(tree: Tree, sizes: Sequence[int], itemsize: int) -> int:
 
 @dataclass(frozen=True)
 class Sizing:
-    """What the byte formulas need besides steps: domain sizes, bytes of a value, and where steps run.
+    """The inputs of the byte formulas other than steps: domain sizes, bytes of a value, and the device of the steps.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Sizing:
         return max(self._host_bytes(step), (len(step.inputs) + 2) * self._joined_cells(step) * self.itemsize)
 
     def least_workspace_bytes(self, cells: int, inputs: int) -> int:
-        """Bytes that a step of so many cells needs besides its tables at least, before it is lowered."""
+        """Return the minimum workspace bytes of a step with ``cells`` cells, before it is lowered."""
         return least_bytes(cells, inputs, self.itemsize)
 
     def _host_bytes(self, step: Step) -> int:
@@ -103,16 +103,16 @@ def sweep_peak(
     most: float = inf,
     made_bytes: Mapping[int, int] | None = None,
 ) -> int:
-    """Return the peak bytes of what ``steps`` make and of their workspace, leaves not counted.
+    """Return the peak bytes of the tables of ``steps`` and of their workspace, without the leaves.
 
-    Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a table is freed after the last step that reads it unless it
-    is in ``kept``, also where it is made again later. On a device, where tables alone have more than ``most``, the peak
-    is theirs: what passes need besides takes long to find. What nodes make, if that is known, are ``made_bytes``.
+    Mirrors :func:`bucketflow.tasks.sweeps.sweep.sweep`: a table is freed after the last step that reads it unless it is
+    in ``kept``, also if it is recomputed later. On a device, if tables alone exceed ``most``, their peak is returned,
+    because computing the workspace of passes takes long. ``made_bytes`` gives the bytes of the nodes' tables, if known.
     """
     made: dict[int, int] = {}
     live = peak = 0
     sizes, itemsize, threads = sizing.sizes, sizing.itemsize, sizing.threads
-    # first those of the steps that may need most
+    # the steps that may need most come first
     waiting: list[tuple[int, int, Step]] = []
     for step, gone in zip(steps, freed_tables(steps, kept), strict=True):
         node = step.node

@@ -110,15 +110,15 @@ def _grouped(groups: Sequence[_Group], sizer: Sizer, limit: int, wanted: int) ->
     return done + [(members, mask) for _, members, mask in open_groups]
 
 
-# Steps that leave few cells of many are made in two, so that an assignment is decoded without sweeping them again.
-#
-# Decoding looks for the best joint state of what a step eliminated, at the states chosen above it: of a root that is
-# the whole step once more. So the small inputs of a few of its variables are left for a further step, whose table says
-# the best of every joint state of these: once they are chosen, little of the large step is left to look at.
+# Steps that reduce many cells to few are split into two, so that an assignment is decoded without sweeping them again.
+# Decoding looks for the best joint state of the variables that a step eliminated, given the states above it; for a
+# root, this is the whole step again. Therefore the small inputs of a few of its variables are left for a second step.
+# Its table gives the best value of every joint state of these variables. Once they are chosen, little of the large step
+# remains.
 
 
 def with_last_steps(tree: Tree, sizer: Sizer) -> Tree:
-    """Return the tree with a further step after each one that eliminates a large join down to few cells."""
+    """Return the tree with an additional step after each step that reduces a large join to few cells."""
     policy = TreePolicy.current()
     first, masks = tree.n_leaves, tree.scope_masks
     kids: dict[int, Sequence[int]] = {first + j: c for j, c in enumerate(tree.children)}
@@ -152,7 +152,7 @@ def _left_for_later(inputs: Sequence[tuple[int, int]], out: int, sizer: Sizer) -
     return frozenset(i for i, mask in inputs if mask and not mask & ~rows)
 
 
-# Wide steps of a tree, split where that makes no table larger: a step of many inputs is dear on the way back.
+# Wide steps of a tree, split if no table becomes larger: a step of many inputs is expensive on the way back.
 
 MOST_INPUTS: Final = 8
 """Steps of more are split: their messages back join all inputs but one, each of them, k² reads for k inputs."""
@@ -162,7 +162,7 @@ def split_stars(tree: Tree) -> Tree:
     """Join the inputs of wide steps two at a time, as far as one's scope contains the other's.
 
     Each message back then joins two tables, and a change of one input passes through log2(k) steps. A naive Bayes
-    classifier, whose class has a message from every feature, becomes a binary tree of them:
+    classifier, with a message from every feature to the class, becomes a binary tree of them:
 
     >>> from bucketflow.pipeline.trees.tree import Tree
     >>> star = Tree((2,), ((0,),) * 9, (tuple(range(9)),))
@@ -198,7 +198,7 @@ def _groups(tree: Tree, inputs: Sequence[int]) -> list[list[int]]:
 
 
 def _halved(tables: list[int], last: int, join: Callable[[Sequence[int]], int]) -> list[int]:
-    """Join neighbours until no more than ``last`` are left."""
+    """Join neighbours until at most ``last`` tables are left."""
     while len(tables) > last:
         pairs = [tables[i : i + 2] for i in range(0, len(tables), 2)]
         tables = [pair[0] if len(pair) == 1 else join(pair) for pair in pairs]

@@ -30,7 +30,7 @@ from ...tasks.steps.axes import REMEMBERED_SIZES, Sizes, alike, bits_of, mask_ke
 _PRICED_BY: Final = 8
 
 Target = tuple[int, ...]
-"""Variables, ascending, whose joint belief is asked for."""
+"""Variables, ascending, of a requested joint belief."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Tree:
     last: frozenset[int] = frozenset()
 
     def resized(self, dims: tuple[int, ...]) -> Tree:
-        """Return the same tree over variables of other sizes; what follows from scopes is not computed again."""
+        """Return the same tree over variables of other sizes; results that depend only on scopes are reused."""
         tree = Tree(dims, self.leaves, self.children, self.last)
         for name in ("_masks", "scopes", "joined", "eliminated", "parent"):
             tree.__dict__[name] = getattr(self, name)
@@ -183,7 +183,7 @@ class Tree:
                 union |= inside[c]
             inside.append(union)
             shared.append(twice)
-        # of the variables of a subtree, those that others have too: some are shared with what a node above joins
+        # the variables of a subtree that also occur outside it: some are shared with the join of a node above
         outside = [shared.pop()] * len(inside)
         for j in range(len(shared) - 1, -1, -1):
             beyond = outside[first + j] | shared[j]
@@ -288,8 +288,8 @@ def build_tree(
 def elimination_order(tree: Tree) -> tuple[int, ...]:
     """Return the variables in the post-order of the tree, each exactly once; unused variables come last.
 
-    Variables that disappear in the same node are grouped by the children that have them, so that those
-    that always go together are neighbouring axes of every table.
+    Variables eliminated in the same node are grouped by the children that contain them, so that variables that always
+    occur together are adjacent axes of every table.
     """
     order: list[int] = []
     first = tree.n_leaves
@@ -351,7 +351,7 @@ class Sizer:
 def cells_beside(
     cells: Sequence[int], masks: Sequence[int], dims: Sequence[int], fixed: Collection[int]
 ) -> tuple[int, ...]:
-    """Return the cells that are left of tables, whose scopes are bit sets, where some variables are fixed.
+    """Return the cells of tables (scopes as bit sets) if some variables are fixed.
 
     >>> cells_beside([6, 12], [0b11, 0b101], [2, 3, 6], [0])
     (3, 6)

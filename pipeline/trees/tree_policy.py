@@ -1,4 +1,4 @@
-"""What is tuned of rewriting trees, listed once. Pure."""
+"""Tuned numbers of rewriting trees. Pure."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ class TreePolicy(Policy):
     Parameters
     ----------
     join_share : int
-        A join that saves reading its inputs may have one part of so many of the cells of the step.
+        A join that saves reading its inputs may have at most 1 / this of the step's cells.
     few_inputs : int
-        A step whose inputs are joined beforehand reads so many at last.
+        Maximum inputs of a step after its inputs were joined beforehand.
     cached_cells : int
-        Lowering joins inputs by itself as long as the joins stay in the caches, which are so many cells;
+        Lowering joins inputs by itself if the joins stay in the caches, at most this many cells;
     many_inputs : int
-        up to so many of those cost little.
+        and at most this many of them are cheap.
     joined_step_cells : int
         Below, a further step costs about what it saves.
     later_joint_cells : int
         Fewer joint states are decoded before a further step would be planned.
     later_rows : int
-        A step that is left for later has the best of so many times the rows that it leaves, at least,
+        A step that is left for later handles at least this many times the rows that it leaves,
     joint_states : int
-        and of so many joint states at most, which are compared at once.
+        and at most this many joint states, which are compared together.
     """
 
     join_share: int = 64

@@ -1,4 +1,4 @@
-"""Steps to measure: of plans of the shipped examples, and drawn by family as models of many kinds have them."""
+"""Steps to measure: steps of plans of the bundled examples, and random steps by families of models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...tasks.steps.step import Step, make_step
 
 @dataclass(frozen=True)
 class StepFamily:
-    """What steps of a family have in common.
+    """Common properties of a family's steps.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ class StepFamily:
     share : tuple of float
         Least and largest share of the axes that an input has.
     shuffled : bool
-        Whether each table has its axes in an order of its own; else in that of the output, eliminated ones last.
+        Whether each table has its own order of axes; otherwise the output's order, with eliminated axes last.
     one_has_all : bool
         Whether one input has all axes.
     """
@@ -68,7 +68,7 @@ def drawn_steps(
     semirings: Sequence[Semiring],
     most_bytes: int,
 ) -> Iterator[Step]:
-    """Draw steps of a family without end: so many cells, in one of the semirings, tables of at most so many bytes."""
+    """Yield random steps of a family endlessly: within limits of cells and table bytes, in one of the semirings."""
     rng = np.random.default_rng(seed)
     while True:
         goal, dims = rng.uniform(least_log2, largest_log2), list[int]()
@@ -128,7 +128,7 @@ def example_steps(most_bytes: int) -> list[Lowered]:
 def sampled_steps(
     least_log2: float, largest_log2: float, seed: int, semirings: Sequence[Semiring], most_bytes: int
 ) -> Iterator[Lowered]:
-    """Return steps without end: one of each family in turn, and between them those of the examples."""
+    """Yield steps endlessly: one of each family in turn, and steps of the examples between them."""
     planned = iter(example_steps(most_bytes))
     sources = [
         drawn_steps(family, least_log2, largest_log2, seed + number, semirings, most_bytes)

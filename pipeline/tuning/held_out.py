@@ -1,7 +1,7 @@
 """How good a way of choosing launches is on steps that it was not fitted to: the measures, the gain, the residuals.
 
-The measures are those of Zheng & Mengshoel (2013): the residual sum of squares of ln seconds, the squared deviance of
-the ln seconds that a choice takes from those of the best launch, and how often the best launch is missed.
+The measures follow Zheng & Mengshoel (2013): the residual sum of squares of ln seconds, the squared deviance of the
+chosen launches' ln seconds from the best launches', and how often the best launch is missed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .step_benches import MeasuredStep
 
 @dataclass(frozen=True)
 class LaunchScore:
-    """What a way of choosing does on some steps.
+    """The performance of a predictor on some steps.
 
     Parameters
     ----------
@@ -32,11 +32,11 @@ class LaunchScore:
     miss_rate : float
         Share of the steps whose best launch is not chosen.
     gain : float
-        Seconds of the rules' launches over those of the launches chosen.
+        Seconds of the rules' launches divided by the seconds of the chosen launches.
     mean_gain : float
         The same as a geometric mean over steps.
     of_best : float
-        Seconds of the launches chosen over those of the best ones.
+        Seconds of the chosen launches divided by the seconds of the best ones.
     """
 
     name: str
@@ -118,7 +118,7 @@ def residuals_of(predictor: Predictor | None, table: StepTable, chooses: bool = 
 
 
 def score(name: str, predictor: Predictor | None, table: StepTable, chooses: bool = True) -> LaunchScore:
-    """Compare what a predictor, or today's rules, choose with what was measured."""
+    """Compare the choices of a predictor, or of the present rules, with the measurements."""
     predicted = predicted_corrections(predictor, table)
     chosen = table.seconds[np.arange(len(table.prices)), choices_of(predicted, chooses)]
     ruled, apart = table.seconds[:, 0], np.log(chosen / table.best)

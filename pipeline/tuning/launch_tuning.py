@@ -1,4 +1,5 @@
-"""``tune``: learn from measured steps which launch a step should have, and what it takes; keep what is no worse."""
+"""``tune``: learn the best launch of a step and its seconds from measured steps, and keep the result if it is no worse.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ from .regressions import REGRESSIONS, need_scikit_learn
 from .step_benches import CpuBench, GpuBench, MeasuredStep, StepBench, measured_steps
 from .whole_models import WholeModels, compared_runs, given_models, whole_networks
 
-# Fewer steps say nothing; more than so many bytes of numbers are too much to read before every question.
+# Minimum number of steps for a conclusion; maximum bytes of stored numbers, which every query must read.
 FEWEST_STEPS: Final = 40
 _MOST_STORED_BYTES: Final = 1 << 19
 # Shares of the steps that are fitted to, and that the kinds of regressions are compared on; the rest is held out.
@@ -38,7 +39,7 @@ _FITTED, _COMPARED = 0.6, 0.8
 # What steps have: log2 of the cells, and bytes of their tables.
 _CPU_LOG2, _CPU_BYTES = (log2(SMALL_CELLS) + 0.1, 23.0), 1 << 27
 _GPU_LOG2, _GPU_BYTES = (14.0, 30.0), 4 << 30
-# What the residual sum of squares must be of that of today's prices: less is no accident of a few steps.
+# Maximum ratio of residual sums of squares to the present prices' for an improvement that is not accidental.
 _CLOSER: Final = 0.9
 # By how much ln seconds must be less for another kind of regression to be better at choosing.
 _LEVEL: Final = 0.005
@@ -47,7 +48,7 @@ _LEVEL: Final = 0.005
 @public
 @dataclass(frozen=True)
 class Tuning:
-    """What was learnt of launches on this machine or device.
+    """The launches learnt on this machine or device.
 
     Parameters
     ----------
@@ -56,7 +57,7 @@ class Tuning:
     place : str
         ``cpu`` or ``gpu``.
     steps, held_out : int
-        Measured, and of these not fitted to.
+        Numbers of measured steps, and of the steps not used for fitting.
     launches : tuple of str
         That are chosen among.
     scores : tuple of LaunchScore
@@ -72,7 +73,7 @@ class Tuning:
     least_cells : dict
         Cells from which ``threads`` or the ``device`` pay, where that gained.
     text : str
-        What was decided, in a sentence.
+        The decision, in a sentence.
     path : str
         Where it is kept.
     whole : WholeModels
@@ -124,13 +125,13 @@ def tune(
     Parameters
     ----------
     gpus : int, optional
-        1 to learn launches of this machine's GPU; by default those of its cores.
+        1 to learn launches of this machine's GPU; by default, launches of its CPU cores.
     minutes : float
         To measure steps for; fitting and whole models take some seconds more.
     threads : int, optional
         With which steps are compared beside one; by default all cores that this process may use.
     seed : int
-        Of the steps that are drawn, of what is held out, and of random models.
+        Seed of the random steps, of the held-out set, and of random models.
     models : sequence of Model, path or name of an example
         The whole models, which nothing is fitted to: optima of costs, sums of the others. By default random networks.
     on_step : callable, optional
@@ -175,7 +176,7 @@ def tune(
 
 
 def judged(bench: StepBench, steps: Sequence[MeasuredStep], seed: int, compared: Callable[[], WholeModels]) -> Tuning:
-    """Keep what was learnt of steps; launches and thresholds only where whole models are not slower by them."""
+    """Keep the learnt results; launches and thresholds only if whole models are not slower with them."""
     fits = _fits(bench, steps, seed)
     found = _kept(bench, fits)
     if not (found.chooses or found.least_cells):
@@ -227,7 +228,7 @@ class _Fits:
         Those that regressions were fitted to or compared on, and those held out.
     launches : tuple of str
     table, test : StepTable
-        Of all steps, and of those held out.
+        Fits on all steps, and on the held-out steps.
     predictors : dict of str to Predictor
     winner : str
     """
@@ -335,7 +336,7 @@ def _worthwhile(launches: Sequence[str], steps: Sequence[MeasuredStep]) -> tuple
 
 
 def _fitted(table: StepTable, seed: int) -> dict[str, Predictor]:
-    """Fit every kind; what is compared is what would be stored."""
+    """Fit every kind; the compared predictors are those that would be stored."""
     rows, values = table.rows
     return {kind.name: predictor_from(stored_predictor(kind.fit(rows, values, seed))) for kind in REGRESSIONS}
 
@@ -385,7 +386,7 @@ def _device_rule(bench: StepBench) -> Callable[[MeasuredStep], int]:
 
 
 def _spent(steps: Sequence[MeasuredStep], what: str, least: Callable[[MeasuredStep], int]) -> float:
-    """Mean of ln seconds where steps of so many cells are done the second way."""
+    """Return the mean of ln seconds if steps from a number of cells on use the second method."""
     taken = [each.two_ways[what][each.lowered.cells >= least(each)] for each in steps]
     return float(np.log(taken).mean())
 
@@ -405,7 +406,7 @@ def _figures(rates: Rates) -> dict[str, float]:
 
 
 def _decided(winner: str, small: bool, chooses: bool, predicts: bool, least_cells: Mapping[str, int]) -> str:
-    """Say what is used from now on."""
+    """Return a text about the rules used from now on."""
     if not small:
         return f"the present rules are kept: the numbers of {winner} need too much memory"
     if not (chooses or predicts or least_cells):

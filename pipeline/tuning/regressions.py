@@ -1,8 +1,8 @@
 """Fitting: scikit-learn's regressions of measured steps, each handed over as plain numbers that NumPy evaluates.
 
-The kinds are those of Zheng & Mengshoel (2013, "Optimizing parallel belief propagation in junction trees using
-regression"): support-vector regression with radial basis functions, polynomials by least squares and by the lasso;
-boosted trees and fixed thresholds are beside them.
+The kinds follow Zheng & Mengshoel (2013, "Optimizing parallel belief propagation in junction trees using regression"):
+support-vector regression with radial basis functions, and polynomials by least squares and by the lasso. Boosted trees
+and fixed thresholds are additional kinds.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def need_scikit_learn() -> None:
 
 
 def _standard(rows: Floats) -> tuple[Floats, Floats]:
-    """Mean and scale of each column; one that never varies is not scaled."""
+    """Return the mean and scale of each column; a constant column is not scaled."""
     scale = rows.std(axis=0)
     return rows.mean(axis=0), np.where(scale > 0, scale, 1.0)
 
@@ -87,7 +87,7 @@ def least_squares(rows: Floats, values: Floats, seed: int) -> Polynomial:
 def lasso(rows: Floats, values: Floats, seed: int) -> Polynomial:
     """Fit a polynomial of degree two by the lasso, with the largest λ within one standard error of the best.
 
-    The error is that of cross-validation (Hastie, Tibshirani & Friedman 2009, §7.10).
+    The error is estimated by cross-validation (Hastie, Tibshirani & Friedman 2009, §7.10).
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import Lasso, LassoCV
@@ -197,4 +197,4 @@ REGRESSIONS: Final = (
     Regression("lasso, one standard error", lasso),
     Regression("boosted trees", boosted_trees),
 )
-"""What is fitted and compared."""
+"""The regressions that are fitted and compared."""

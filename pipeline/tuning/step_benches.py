@@ -23,7 +23,7 @@ from ..trees.costs import Rates
 CPU_LAUNCHES: Final = (RULES, "product", "loops", "blocks")
 """The launch space on a core: compiled products and loops, and blocks of NumPy."""
 
-# The device is compared with a core up to here, about where any threshold is; of every so many steps.
+# The device is compared with a core up to 2^ this many cells, about where any threshold lies; on every n-th step.
 _COMPARED_LOG2, _COMPARED_EVERY = 21, 2
 
 
@@ -37,10 +37,10 @@ class MeasuredStep:
     price : float
         Seconds that today's prices predict.
     seconds : mapping
-        Of each launch; one that comes out as another has the same seconds.
+        Seconds of each launch; equal launches share their seconds.
     two_ways : mapping
-        What else was compared: with all ``threads`` the seconds of one and of all, for a ``device`` those of the core
-        and of the device, from host tables to host tables.
+        Other comparisons. For all ``threads``: the seconds of one thread and of all. For a ``device``: the seconds of
+        the core and of the device, from host tables to host tables.
     """
 
     lowered: Lowered
@@ -57,7 +57,7 @@ class StepBench(Protocol):
 
     @property
     def name(self) -> str:
-        """What rates of this machine or device are kept under."""
+        """Name under which the rates of this machine or device are stored."""
         ...
 
     def rates(self, semiring: Semiring) -> Rates:
@@ -76,7 +76,7 @@ def measured_steps(
     clock: Callable[[], float] = time.monotonic,
     on_step: Callable[[int, float], None] = lambda count, spent: None,
 ) -> list[MeasuredStep]:
-    """Measure steps until so many seconds are over; one that memory does not suffice for is left out."""
+    """Measure steps for ``seconds`` seconds; steps that do not fit in memory are skipped."""
     found: list[MeasuredStep] = []
     begin = clock()
     with LaunchPolicy.using(uses_stored=False):
@@ -136,7 +136,7 @@ class CpuBench:
         return self._rates[semiring]
 
     def measured(self, lowered: Lowered) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-        """Run every launch that differs from that of the rules."""
+        """Run every launch that differs from the rules' launch."""
         tables, out = drawn_tables(lowered), np.empty(lowered.out_cells, lowered.semiring.dtype)
         seconds = {RULES: _best(lambda: run(lowered, tables, out))}
         for launch in self.launches[1:]:

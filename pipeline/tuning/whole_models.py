@@ -1,4 +1,6 @@
-"""What learnt launches gain on whole models: random networks of several kinds, run by the rules and as was learnt."""
+"""Gains of learnt launches on whole models: random networks of several kinds, run by the rules and by the learnt
+launches.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _NETWORKS: Final[tuple[tuple[Kind, dict[str, Any]], ...]] = (
     ("scale-free", {"domain": 4, "links": 3}),
     ("coloring", {"domain": 3, "density": 0.2}),
 )
-"""Kinds of networks whose plans have steps of other shapes than those that are drawn one by one."""
+"""Kinds of networks with step shapes that differ from the randomly drawn steps."""
 
 _MOST_CELLS: Final[dict[Place, int]] = {"cpu": 1 << 27, "gpu": 1 << 36}
 """Of a sweep: some tenths of a second."""
@@ -109,7 +111,9 @@ def given_models(models: Sequence[GivenModel]) -> list[tuple[Model, Query]]:
 
 
 def whole_networks(place: Place, seed: int = 0, most_cells: int | None = None) -> Iterator[tuple[Model, Query]]:
-    """Yield random networks, each the largest of its kind whose sweep has at most so many cells, for both queries."""
+    """Yield random networks, each the largest of its kind with a sweep of at most ``most_cells`` cells, for both
+    queries.
+    """
     most = most_cells or _MOST_CELLS[place]
     for kind, options in _NETWORKS:
         largest: Model | None = None
@@ -145,7 +149,7 @@ def _with_potentials(model: Model) -> Model:
 def compared_runs(
     models: Iterable[tuple[Model, Query]], place: Place, seconds: Callable[[Model, Query], float] | None = None
 ) -> WholeModels:
-    """Run models by the rules and by what is stored for this machine, in turn.
+    """Run models alternately by the rules and by the launches stored for this machine.
 
     Parameters
     ----------
